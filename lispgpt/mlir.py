@@ -1,0 +1,52 @@
+"""The one door to MLIR: every other module takes `ir`, `passmanager` and `execution_engine` from here.
+
+The upstream `mlir` package is used where a real one is importable, else the copy inside `flydsl`.  One process can
+load only one of them, because their shared libraries define the same symbols.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+if importlib.util.find_spec("mlir") is not None and importlib.util.find_spec("mlir.ir") is not None:
+    from mlir import execution_engine, ir, passmanager, rewrite  # type: ignore
+
+    DISTRIBUTION = "mlir"
+else:
+    from flydsl._mlir import execution_engine, ir, passmanager, rewrite  # type: ignore
+
+    DISTRIBUTION = "flydsl"
+
+__all__ = ["DISTRIBUTION", "create_op", "execution_engine", "ir", "new_context", "passmanager", "rewrite"]
+
+
+def new_context() -> ir.Context:
+    """A context with every upstream dialect and pass, without worker threads (modules here are small)."""
+    context = ir.Context()
+    context.enable_multithreading(False)
+    return context
+
+
+def create_op(
+    name: str,
+    operands: Sequence[Any] = (),
+    results: Sequence[ir.Type] = (),
+    attributes: dict[str, Any] | None = None,
+    regions: int = 0,
+    successors: Sequence[Any] = (),
+    loc: ir.Location | None = None,
+    ip: ir.InsertionPoint | None = None,
+) -> ir.Operation:
+    """Build one op by its name at the current (or given) insertion point; the name must be registered."""
+    return ir.Operation.create(
+        name,
+        results=list(results),
+        operands=list(operands),
+        attributes=attributes or {},
+        successors=list(successors),
+        regions=regions,
+        loc=loc,
+        ip=ip,
+    )

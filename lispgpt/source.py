@@ -1,0 +1,47 @@
+"""Source text and the places in it that forms, errors and MLIR locations point at."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One text with the name (usually the path) that messages show for it."""
+
+    name: str
+    text: str
+    _line_starts: list[int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        starts = [0] + [i + 1 for i, c in enumerate(self.text) if c == "\n"]
+        object.__setattr__(self, "_line_starts", starts)
+
+    def line_column(self, offset: int) -> tuple[int, int]:
+        """The 1-based line and column of a character offset."""
+        line = bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
+
+    def line_text(self, line: int) -> str:
+        """The text of a 1-based line, without its end."""
+        start = self._line_starts[line - 1]
+        end = self._line_starts[line] - 1 if line < len(self._line_starts) else len(self.text)
+        return self.text[start:end].rstrip("\r")
+
+    def offset(self, line: int, column: int) -> int:
+        """The character offset of a 1-based line and column."""
+        return self._line_starts[line - 1] + column - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """A half-open range of characters of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        line, column = self.source.line_column(self.start)
+        return f"{self.source.name}:{line}:{column}"

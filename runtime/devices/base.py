@@ -1,0 +1,51 @@
+"""What a device is.  A new one is one file in this folder with one class; copy `null.py`.
+
+You get a plan that has been validated, and the artifact's machine code as bytes.  You return opaque buffers (whatever
+your driver calls an address), and executables made from an entry's launches once, run many times.  You may assume that
+one session uses one device from one Python thread, and that buffers live as long as the session.  You may not assume
+that MLIR or lark can be imported, that environment variables can be read, or that a failed call may be ignored:
+raise `UserError` with the driver call's name, the kernel where there is one, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from lispgpt.runtime.plan import Entry
+
+
+class Device(Protocol):
+    """The contract between a session and a chip."""
+
+    name: str
+    """What the user is told, such as "AMD EPYC (2 threads)" or "NVIDIA H200 (sm_90)"."""
+
+    def alloc(self, nbytes: int) -> Any:
+        """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError when it is short."""
+
+    def copy_in(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
+        """Copy a C-contiguous array's bytes to `offset` bytes into the buffer; done when it returns."""
+
+    def copy_out(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
+        """Fill a C-contiguous array from `offset` bytes into the buffer; waits for launches before it."""
+
+    def adopt(self, array: np.ndarray) -> Any:
+        """A read-only buffer with the array's contents; a device that shares the host's memory does not copy."""
+
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
+        """Load the artifact's machine code; kernels: name → facts such as dynamic shared bytes."""
+
+    def prepare(self, entry: Entry, buffers: Mapping[str, Any]) -> Any:
+        """An executable of all the entry's launches in order (a GPU captures them as one graph)."""
+
+    def launch(self, executable: Any) -> None:
+        """Run an executable; may return before it is done."""
+
+    def sync(self) -> None:
+        """Wait until everything launched is done."""
+
+    def close(self) -> None:
+        """Free memory, threads and modules; called once."""

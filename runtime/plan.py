@@ -1,0 +1,150 @@
+"""What a compiled entry is: buffers and a flat list of launches, and the checks that a plan must pass before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lispgpt.errors import UserError
+
+ITEM_BYTES = {"f32": 4, "bf16": 2, "i32": 4, "i8": 1}
+KINDS = ("weight", "state", "input", "result", "arena")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One allocation of a session.
+
+    kind: "weight", "state" and "arena" are shared by the entries that name them; "input" and "result" belong to the
+    host's side of a step.  shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        size = ITEM_BYTES[self.dtype]
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A kernel argument: the address `offset` bytes into a buffer, of which the kernel touches `nbytes`."""
+
+    buffer: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel over a grid of blocks; launches of an entry run one after another.
+
+    On a CPU a block is one call of the kernel and `block` is (1, 1, 1).  shared_bytes is dynamic shared memory.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry compiled for `batch` sequences of `positions` positions each."""
+
+    name: str
+    batch: int
+    positions: int
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All entries of an artifact and the buffers they use."""
+
+    buffers: tuple[Buffer, ...]
+    entries: tuple[Entry, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Plan:
+        """Rebuild a plan; a missing or misshapen field is a UserError that names the plan."""
+        try:
+            buffers = tuple(Buffer(b["name"], b["kind"], tuple(b["shape"]), b["dtype"]) for b in data["buffers"])
+            entries = tuple(_entry_from_json(e) for e in data["entries"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"the artifact's plan is damaged: {type(error).__name__} {error}") from error
+        return Plan(buffers, entries)
+
+    def validate(self, kernels: set[str], alignment: int = 4) -> None:
+        """Check names, kinds, bounds and alignment; UserError names the first launch that breaks them.
+
+        kernels: the names that the artifact's machine code has.  alignment: bytes that every argument's offset must be
+        a multiple of.
+        """
+        buffers: dict[str, Buffer] = {}
+        for buffer in self.buffers:
+            if buffer.name in buffers or buffer.kind not in KINDS or buffer.dtype not in ITEM_BYTES:
+                raise UserError(f"the artifact's plan is damaged: buffer {buffer.name!r}")
+            if any(not isinstance(n, int) or n < 0 for n in buffer.shape):
+                raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
+            buffers[buffer.name] = buffer
+        for entry in self.entries:
+            for name in (*entry.inputs, *entry.results):
+                if name not in buffers:
+                    raise UserError(f"the artifact's plan is damaged: entry {entry.name!r} has no buffer {name!r}")
+            for index, launch in enumerate(entry.launches):
+                problem = _launch_problem(launch, buffers, kernels, alignment)
+                if problem:
+                    where = f"launch {index} of entry {entry.name!r} ({launch.kernel})"
+                    raise UserError(f"the artifact's plan is damaged: {where}: {problem}")
+
+
+def _entry_from_json(data: Mapping[str, Any]) -> Entry:
+    launches = tuple(
+        Launch(
+            launch["kernel"],
+            _extents(launch["grid"]),
+            _extents(launch["block"]),
+            int(launch["shared_bytes"]),
+            tuple(Argument(a["buffer"], int(a["offset"]), int(a["nbytes"])) for a in launch["arguments"]),
+        )
+        for launch in data["launches"]
+    )
+    inputs, results = tuple(data["inputs"]), tuple(data["results"])
+    return Entry(data["name"], int(data["batch"]), int(data["positions"]), inputs, results, launches)
+
+
+def _extents(values: Any) -> tuple[int, int, int]:
+    x, y, z = (int(v) for v in values)
+    return x, y, z
+
+
+def _launch_problem(
+    launch: Launch, buffers: Mapping[str, Buffer], kernels: set[str], alignment: int
+) -> str | None:
+    if launch.kernel not in kernels:
+        return "no such kernel in the machine code"
+    if min(*launch.grid, *launch.block) < 1 or launch.shared_bytes < 0:
+        return "empty grid or block"
+    for argument in launch.arguments:
+        buffer = buffers.get(argument.buffer)
+        if buffer is None:
+            return f"no buffer {argument.buffer!r}"
+        if argument.offset < 0 or argument.nbytes < 0 or argument.offset + argument.nbytes > buffer.nbytes:
+            return f"bytes {argument.offset}…{argument.offset + argument.nbytes} of {buffer.name!r} ({buffer.nbytes})"
+        if argument.offset % alignment:
+            return f"offset {argument.offset} of {buffer.name!r} is not a multiple of {alignment}"
+    return None
