@@ -132,9 +132,7 @@ def _extents(values: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _launch_problem(
-    launch: Launch, buffers: Mapping[str, Buffer], kernels: set[str], alignment: int
-) -> str | None:
+def _launch_problem(launch: Launch, buffers: Mapping[str, Buffer], kernels: set[str], alignment: int) -> str | None:
     if launch.kernel not in kernels:
         return "no such kernel in the machine code"
     if min(*launch.grid, *launch.block) < 1 or launch.shared_bytes < 0:

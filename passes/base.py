@@ -1,0 +1,71 @@
+"""What a pass is: a frozen dataclass whose fields are its options, one per file, found by its name.
+
+`passes/outline_kernels.py` holds `class OutlineKernels(Pass)` with `name = "outline-kernels"`.  A pass gets a verified
+`builtin.module` and the target, changes the module in place, and leaves it verifiable.  It may assume that a context
+and an unknown location are active.  It raises `UserError` for what the user's program cannot mean, and `InternalError`
+for what an earlier pass should have ensured.  Print and parse follow MLIR: `name{field=value other=3}`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lispgpt.errors import UserError
+from lispgpt.mlir import ir
+
+if TYPE_CHECKING:
+    from lispgpt.passes.targets import Target
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass written in Python."""
+
+    name: ClassVar[str]
+
+    def run(self, module: ir.Module, target: Target) -> None:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        options = [f"{f.name.replace('_', '-')}={_print_option(getattr(self, f.name))}" for f in fields(self)]
+        return self.name + ("{" + " ".join(options) + "}" if options else "")
+
+
+def find_pass(name: str) -> type[Pass] | None:
+    """The Python pass of that name, or None where this package has none."""
+    module_name = f"lispgpt.passes.{name.replace('-', '_')}"
+    if not name.replace("-", "").isalnum() or importlib.util.find_spec(module_name) is None:
+        return None
+    for value in vars(importlib.import_module(module_name)).values():
+        if isinstance(value, type) and issubclass(value, Pass) and getattr(value, "name", None) == name:
+            return value
+    return None
+
+
+def make_pass(cls: type[Pass], options: dict[str, Any]) -> Pass:
+    """An instance from options by their printed names; an unknown or mistyped one is a UserError."""
+    known = {f.name.replace("_", "-"): f for f in fields(cls)}
+    values = {}
+    for key, value in options.items():
+        if key not in known:
+            choices = ", ".join(sorted(known)) or "none"
+            raise UserError(f"pass {cls.name} has no option {key!r} (its options: {choices})")
+        values[known[key].name] = _parse_option(cls.name, key, str(known[key].type), value)
+    return cls(**values)
+
+
+def _print_option(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parse_option(pass_name: str, key: str, kind: str, value: Any) -> Any:
+    text = _print_option(value)
+    try:
+        if kind == "bool":
+            return {"true": True, "false": False, "1": True, "0": False}[text]
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except (KeyError, ValueError):
+        raise UserError(f"pass {pass_name}: option {key} wants {kind}, not {text!r}") from None
