@@ -1,0 +1,76 @@
+"""Checkpoints: named weights on disk, in several formats, behind one interface (see `base`)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
+
+__all__ = ["Checkpoint", "TensorInfo", "format_named", "formats", "open"]
+
+_FOREIGN = {
+    b"GGUF": "a GGUF file of llama.cpp",
+    b"PK\x03\x04": "a zip file (a PyTorch one?); save the model with save_pretrained, which writes model.safetensors",
+    b"\x80\x02": "a Python pickle; save the model with save_pretrained, which writes model.safetensors",
+}
+
+
+def formats() -> dict[str, ModuleType]:
+    """The checkpoint formats in this folder, by module name."""
+    found = {}
+    for entry in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{entry.name}")
+        if hasattr(module, "recognises"):
+            found[entry.name] = module
+    return found
+
+
+def format_named(name: str) -> ModuleType:
+    """A format that can be written; UserError lists them when there is no such one."""
+    writable = {known: module for known, module in formats().items() if hasattr(module, "write")}
+    if name not in writable:
+        raise UserError(f"no checkpoint format {name!r} can be written; there are {', '.join(sorted(writable))}")
+    return writable[name]
+
+
+def open(path: str | Path) -> Checkpoint:
+    """Open a checkpoint of any known format, chosen by its content; UserError says what is wrong with it."""
+    path = Path(path)
+    head = _head(path)
+    for module in formats().values():
+        if module.recognises(path, head):
+            checkpoint: Checkpoint = module.open_checkpoint(path)
+            return checkpoint
+    if path.is_dir():
+        raise UserError(
+            f"{path} is a folder without config.json; a Hugging Face model has config.json and "
+            "model.safetensors, and an llm.c checkpoint is a file"
+        )
+    for magic, what in _FOREIGN.items():
+        if head.startswith(magic):
+            raise UserError(f"{path} is {what}, which cannot be read here")
+    raise UserError(
+        f"{path} is no checkpoint known here: it begins with {head[:4].hex(' ')}; known are llm.c's model "
+        "files (versions 3 and 5), Hugging Face GPT-2 folders and HipGPT's"
+    )
+
+
+def _head(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            return b""
+        if not path.exists():
+            raise UserError(f"there is no checkpoint at {path}")
+        if not path.is_file():
+            raise UserError(f"{path} is neither a file nor a folder")
+        with path.open("rb") as file:
+            head = file.read(1024)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the checkpoint {str(path)!r}: {error}") from error
+    if not head:
+        raise UserError(f"{path} is empty")
+    return head

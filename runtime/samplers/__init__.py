@@ -1,0 +1,7 @@
+"""Samplers: which token follows, given one row of logits (see `base`)."""
+
+from __future__ import annotations
+
+from lispgpt.runtime.samplers.base import Sampler, make_sampler
+
+__all__ = ["Sampler", "make_sampler"]

@@ -1,0 +1,80 @@
+"""Tokenizers: text to token ids and back, in several file formats, behind one interface (see `base`)."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.tokenizers.base import StreamDecoder, Tokenizer
+
+__all__ = ["StreamDecoder", "Tokenizer", "find", "formats", "open", "write_beside"]
+
+_BESIDE = ("tokenizer.json", "vocab.json", "tokenizer.bin", "gpt2_tokenizer.bin")
+
+
+def formats() -> dict[str, ModuleType]:
+    """The tokenizer formats in this folder, by module name."""
+    found = {}
+    for entry in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{entry.name}")
+        if hasattr(module, "recognises"):
+            found[entry.name] = module
+    return found
+
+
+def open(path: str | Path) -> Tokenizer:
+    """Open a tokenizer file, or a folder that holds one; UserError says what is wrong with it."""
+    path = Path(path)
+    try:
+        if not path.exists():
+            raise UserError(f"there is no tokenizer at {path}")
+        head = b""
+        if path.is_file():
+            with path.open("rb") as file:
+                head = file.read(4096)
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the tokenizer {str(path)!r}: {error}") from error
+    for module in formats().values():
+        if module.recognises(path, head):
+            tokenizer: Tokenizer = module.open_tokenizer(path)
+            return tokenizer
+    if path.is_dir():
+        found = next((path / name for name in _BESIDE if (path / name).exists()), None)
+        if found is not None:
+            return open(found)
+    raise UserError(
+        f"{path} is no tokenizer known here: those are llm.c's tokenizer.bin, Hugging Face's tokenizer.json, "
+        "and vocab.json with merges.txt"
+    )
+
+
+def find(checkpoint: str | Path | None, explicit: str | Path | None) -> Tokenizer | None:
+    """The tokenizer that the user names, or else the one beside (or in) the checkpoint; None when there is none.
+
+    Beside NAME.bin, NAME.tokenizer.bin comes first, then the usual names.
+    """
+    if explicit is not None:
+        return open(explicit)
+    if checkpoint is None:
+        return None
+    path = Path(checkpoint)
+    if path.is_dir():
+        candidates = [path / name for name in _BESIDE]
+    else:
+        candidates = [path.with_name(f"{path.stem}.tokenizer.bin"), *(path.with_name(name) for name in _BESIDE)]
+    found = next((candidate for candidate in candidates if candidate.is_file()), None)
+    return None if found is None else open(found)
+
+
+def write_beside(checkpoint: Path, format: str, pieces: Sequence[bytes], end_of_text: int | None) -> Path:
+    """Write a tokenizer (see base's `write`) where `find` looks first for a checkpoint of that format."""
+    if format == "huggingface":
+        path = checkpoint / "tokenizer.json"
+    else:
+        path = checkpoint.with_name(f"{checkpoint.stem}.tokenizer.bin")
+    formats()[format].write(path, pieces, end_of_text)
+    return path

@@ -1,0 +1,229 @@
+"""What a checkpoint format is.  A new one is one file in this folder; copy `llmc.py`, the smallest.
+
+A format's module is found by its name in this folder.  It must offer
+
+    recognises(path: Path, head: bytes) -> bool
+        Whether the path is this format's, judged by content.  path exists; head is a file's first 1024 bytes (fewer in
+        a shorter file, none for a folder).  A damaged file that is clearly meant to be this format is recognised, so
+        that the error comes from here and names the damage.
+    open_checkpoint(path: Path) -> Checkpoint
+        Checks everything that can be checked without reading the weights (header, names, shapes, sizes against the
+        file's), before anything is allocated; raises UserError with what is wrong and how to mend it.
+
+and may offer
+
+    write(path: Path, source: Checkpoint, dtype: str) -> None
+        Write `source`'s GPT-2 tensors in this format as "f32" or "bf16", holding one tensor of one layer in memory at a
+        time.
+
+You get paths from users and bytes from strangers: nothing in a file may be believed before it is checked.  You may not
+import MLIR or the front end.  Most formats need only map a file, check it, and describe where each tensor lies: return
+a `MappedCheckpoint` made of `StoredTensor`s, and the conversions below come for free.
+"""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.checkpoints.numbers import STORAGE, copy_converted, in_parallel, is_finite
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor as programs see it, with matrices as (out, in) and layers stacked on a leading dimension.
+
+    dtype: what the file stores, "f32", "bf16" or "f16".  stacked: whether the first dimension counts layers.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    stacked: bool = False
+
+
+class Checkpoint(ABC):
+    """Named tensors and the model's sizes.
+
+    config holds what a program's `config` form may be overridden with: vocab, padded-vocab, context, layers, heads,
+    width (integers), weight-type ("f32" or "bf16") and, where the file says it, epsilon (of the layer norms).
+    """
+
+    format: str
+    path: Path
+    config: dict[str, Any]
+
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """All tensors' names, in the order of the file."""
+
+    @abstractmethod
+    def info(self, name: str) -> TensorInfo:
+        """Shape and stored dtype; UserError for a name that the checkpoint lacks."""
+
+    @abstractmethod
+    def view(self, name: str) -> np.ndarray | None:
+        """The file's own bytes as a read-only, C-contiguous array of the info's shape (bf16 as uint16).
+
+        None where what is stored is not directly usable (transposed, in pieces, misaligned, to be padded, or f16).
+        Values are not looked at: see check_finite.
+        """
+
+    @abstractmethod
+    def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
+        """Fill an array with one layer of a stacked tensor, or (layer 0) with the whole of one that is not stacked.
+
+        destination: C-contiguous, of dtype "f32" (float32) or "bf16" (uint16 patterns, rounded to nearest even).
+        UserError names the tensor if it holds NaN or infinity.
+        """
+
+    @abstractmethod
+    def check_finite(self, names: Iterable[str] | None = None) -> None:
+        """UserError naming the first tensor (of those given; of all by default) that holds NaN or infinity."""
+
+    def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
+        """Fill a whole tensor's array, converting on the way and checking for NaN; see read_layer_into."""
+        info = self.info(name)
+        if tuple(destination.shape) != info.shape or destination.dtype != STORAGE[dtype]:
+            raise ValueError(f"{name}: {destination.dtype}{destination.shape} for {dtype}{info.shape}")
+        if info.stacked:
+            layers = range(info.shape[0])
+            in_parallel(lambda layer: self.read_layer_into(name, layer, destination[layer], dtype), layers)
+        else:
+            self.read_layer_into(name, 0, destination, dtype)
+
+    def tensor(self, name: str) -> np.ndarray:
+        """The tensor in its stored precision (f16 as f32): the file's own bytes where possible, else a new array."""
+        view = self.view(name)
+        if view is not None:
+            return view
+        info = self.info(name)
+        dtype = "f32" if info.dtype == "f16" else info.dtype
+        array = np.empty(info.shape, STORAGE[dtype])
+        self.read_into(name, array, dtype)
+        return array
+
+    def missing(self, name: str) -> UserError:
+        """The error for a name that the checkpoint lacks."""
+        return UserError(f"{self.path} has no tensor {name!r}; it has {', '.join(self.names())}")
+
+
+class MappedFile:
+    """A whole file mapped read-only, with arrays of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot read {path}: {error}") from error
+        self._bytes = np.frombuffer(self._map, np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.size
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        """A view of the bytes from `offset` on, read as `dtype`'s storage."""
+        storage = STORAGE[dtype]
+        nbytes = storage.itemsize * int(np.prod(shape, dtype=object))
+        if offset < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(f"{self.path}: bytes {offset} to {offset + nbytes} of {self.nbytes}")
+        return self._bytes[offset : offset + nbytes].view(storage).reshape(shape)
+
+    def release(self, array: np.ndarray) -> None:
+        """Let go of the memory pages that an array of this file fills; they can still be read again."""
+        if not np.may_share_memory(array, self._bytes):
+            return
+        first = array.ctypes.data - self._bytes.ctypes.data
+        start = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (first + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if length > 0:
+            self._map.madvise(mmap.MADV_DONTNEED, start, length)
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Where a tensor lies in mapped files.
+
+    pieces: the file's arrays, one a layer or one for the whole tensor, as stored.  transposed: matrices are stored
+    (in, out).  A piece may have fewer rows than the tensor (the padded vocabulary): the rest reads as zeros.
+    """
+
+    info: TensorInfo
+    pieces: tuple[np.ndarray, ...]
+    transposed: bool = False
+
+    def layer(self, index: int) -> np.ndarray:
+        """One layer as stored, a view."""
+        if not self.info.stacked:
+            return self.pieces[0]
+        return self.pieces[index] if self.pieces[0].ndim < len(self.info.shape) else self.pieces[0][index]
+
+    def view(self) -> np.ndarray | None:
+        piece = self.pieces[0]
+        usable = piece.shape == self.info.shape and not self.transposed and self.info.dtype != "f16"
+        return piece if usable and piece.flags.aligned else None
+
+
+class MappedCheckpoint(Checkpoint):
+    """A checkpoint whose tensors lie in mapped files."""
+
+    def __init__(
+        self,
+        format: str,
+        path: Path,
+        config: dict[str, Any],
+        files: Iterable[MappedFile],
+        tensors: Mapping[str, StoredTensor],
+    ) -> None:
+        self.format, self.path, self.config = format, path, config
+        self._files = tuple(files)
+        self._tensors = dict(tensors)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tensors)
+
+    def info(self, name: str) -> TensorInfo:
+        return self._stored(name).info
+
+    def view(self, name: str) -> np.ndarray | None:
+        return self._stored(name).view()
+
+    def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
+        stored = self._stored(name)
+        piece = stored.layer(layer)
+        self._require_finite(name, piece)
+        source = (piece.T if stored.transposed else piece).reshape(-1, destination.shape[-1])
+        rows = destination.reshape(-1, destination.shape[-1])
+        copy_converted(source, stored.info.dtype, rows[: len(source)], dtype)
+        rows[len(source) :] = 0
+        for file in self._files:
+            file.release(piece)
+
+    def check_finite(self, names: Iterable[str] | None = None) -> None:
+        blocks = []
+        for name in self.names() if names is None else names:
+            for piece in self._stored(name).pieces:
+                flat = piece.reshape(-1)
+                step = 1 << 23
+                blocks += [(name, flat[start : start + step]) for start in range(0, flat.size, step)]
+        in_parallel(lambda block: self._require_finite(*block), blocks)
+
+    def _require_finite(self, name: str, array: np.ndarray) -> None:
+        if not is_finite(array, self._stored(name).info.dtype):
+            raise UserError(
+                f"{self.path}: tensor {name!r} holds NaN or infinity: the checkpoint is damaged or diverged"
+            )
+
+    def _stored(self, name: str) -> StoredTensor:
+        if name not in self._tensors:
+            raise self.missing(name)
+        return self._tensors[name]

@@ -1,0 +1,75 @@
+"""Safetensors files, mapped: the library checks a file's header, and the offsets in it give views of the bytes.
+
+(The library's own numpy reader copies every tensor and has no bfloat16.)
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.checkpoints.base import MappedFile
+from lispgpt.runtime.checkpoints.numbers import STORAGE
+from lispgpt.runtime.files import parse_json, replacing
+
+_DTYPES = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as it lies in a mapped file; dtype is "f32", "bf16", "f16", or another type's safetensors name."""
+
+    file: MappedFile
+    array: np.ndarray
+    dtype: str
+
+
+def read_safetensors(path: Path) -> dict[str, Stored]:
+    """Views of all float tensors of a file by name (others appear as raw bytes); UserError for a damaged file."""
+    if not path.is_file():
+        raise UserError(f"{path} is missing; save the model with save_pretrained, which writes model.safetensors")
+    try:
+        with safe_open(str(path), framework="numpy"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} is damaged: {str(error)[:200]}; copy or download it again") from error
+    file = MappedFile(path)
+    length = int.from_bytes(file.array(0, (8,), "u8").tobytes(), "little")
+    header = parse_json(path, file.array(8, (length,), "u8").tobytes())
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        dtype = _DTYPES.get(entry["dtype"])
+        extents = tuple(entry["shape"]) if dtype else (end - begin,)
+        array = file.array(8 + length + begin, extents, dtype or "u8")
+        tensors[name] = Stored(file, array, dtype or entry["dtype"])
+    return tensors
+
+
+def write_safetensors(
+    path: Path, header: Iterable[tuple[str, tuple[int, ...]]], dtype: str, contents: Iterable[np.ndarray]
+) -> None:
+    """Write tensors of one dtype ("f32" or "bf16") one after another: names and shapes first, then their contents."""
+    entries: dict[str, dict] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, extents in header:
+        end = offset + STORAGE[dtype].itemsize * int(np.prod(extents, dtype=object))
+        entries[name] = {"dtype": _NAMES[dtype], "shape": list(extents), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(entries).encode()
+    # Padded with spaces, as the format allows, so that every tensor is aligned.
+    text += b" " * ((56 - len(text)) % 64)
+    with replacing(path) as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for array in contents:
+            file.write(array.data)

@@ -1,0 +1,91 @@
+"""A GPT-2 with seeded random weights: a checkpoint like any other, whose tensors are made as they are read.
+
+The numbers depend on the seed alone, on any machine and with any numpy: each tensor of each layer has its own Philox
+stream, whose raw bits are read as 16-bit integers and scaled, without numpy's (versioned) distributions.
+
+Weights are uniform, scaled by their fan-in so that every layer changes the residual stream by about its own size: then
+the model's greedy text depends on its whole context instead of repeating the last token, as a GPT-2 at its usual
+initialisation would, and the best token wins by more than rounding errors.  Biases and norms are random too, and the
+vocabulary's padding rows are louder than the real ones, so that a program which ignores any of them is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
+from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.numbers import CHUNK, f32_to_bf16
+
+PRESETS = {
+    "tiny": Gpt2Shape.unpadded(512, 128, 2, 4, 64),
+    "gpt2-124m": Gpt2Shape.unpadded(50257, 1024, 12, 12, 768),
+    "gpt2-medium": Gpt2Shape.unpadded(50257, 1024, 24, 16, 1024),
+    "gpt2-large": Gpt2Shape.unpadded(50257, 1024, 36, 20, 1280),
+    "gpt2-xl": Gpt2Shape.unpadded(50257, 1024, 48, 25, 1600),
+}
+
+LOGIT_DEVIATION = 4.0
+"""Standard deviation of the logits, about."""
+
+PADDING_GAIN = 4.0
+"""How much larger the vocabulary's padding rows are than the others."""
+
+
+class RandomCheckpoint(Checkpoint):
+    """Seeded weights of a given shape, in f32."""
+
+    format = "random"
+
+    def __init__(self, shape: Gpt2Shape, seed: int) -> None:
+        if not 0 <= seed < 1 << 64:
+            raise UserError(f"the seed is {seed}, which must be between 0 and 2**64 - 1")
+        self.path = Path(f"(random weights, seed {seed})")
+        self.config = shape.config("f32")
+        self._shape, self._seed = shape, seed
+        self._tensors = {name: TensorInfo(extents, "f32", stacked) for name, extents, stacked in shape.tensors()}
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tensors)
+
+    def info(self, name: str) -> TensorInfo:
+        if name not in self._tensors:
+            raise self.missing(name)
+        return self._tensors[name]
+
+    def view(self, name: str) -> np.ndarray | None:
+        return None
+
+    def check_finite(self, names: Iterable[str] | None = None) -> None:
+        for name in names or ():
+            self.info(name)
+
+    def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
+        self.info(name)
+        stream = np.random.Philox(key=np.array([self._seed, self.names().index(name) << 32 | layer], np.uint64))
+        center, deviation = self._distribution(name)
+        scale = np.float32(deviation * 12**0.5 / 65536)
+        flat = destination.reshape(-1)
+        real = self._shape.vocab * self._shape.width if name == "wte" else flat.size
+        for start in range(0, flat.size, CHUNK):
+            part = flat[start : start + CHUNK]
+            bits = stream.random_raw(-(-part.size // 4)).astype("<u8", copy=False).view("<u2")[: part.size]
+            values = (bits.astype(np.float32) - np.float32(32767.5)) * scale + np.float32(center)
+            values[max(0, real - start) :] *= np.float32(PADDING_GAIN)
+            part[...] = f32_to_bf16(values) if dtype == "bf16" else values
+
+    def _distribution(self, name: str) -> tuple[float, float]:
+        """Mean and standard deviation of a tensor's values."""
+        width = self._shape.width
+        if name in ("wte", "wpe"):
+            return 0.0, LOGIT_DEVIATION / width**0.5
+        if name.startswith("ln"):
+            return (1.0, 0.2) if name.endswith("w") else (0.0, 0.1)
+        if name.endswith("b"):
+            return 0.0, 0.1
+        gain = {"qkv-w": 1.5, "proj-w": 1.5, "fc-w": 1.0, "out-w": 2.0}[name]
+        return 0.0, gain / self._tensors[name].shape[-1] ** 0.5

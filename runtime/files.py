@@ -1,0 +1,60 @@
+"""Files: written so that they are either whole or not there, and JSON that is checked as it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from lispgpt.errors import UserError
+
+_LARGEST_JSON = 1 << 28
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A binary file to write, put in path's place when the block ends; on any error, path stays as it was."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with unfinished.open("wb") as file:
+                yield file
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file's object; UserError for what is missing, damaged, or has a key twice."""
+    try:
+        if path.stat().st_size > _LARGEST_JSON:
+            raise UserError(f"{path} is larger than any sensible JSON file ({path.stat().st_size} bytes)")
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    return parse_json(path, data)
+
+
+def parse_json(path: Path, data: bytes) -> dict[str, Any]:
+    """The object in some of a file's bytes."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
+        return found
+
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is damaged: it should hold a JSON object")
+    return value

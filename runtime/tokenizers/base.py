@@ -1,0 +1,87 @@
+"""What a tokenizer format is.  A new one is one file in this folder; copy `huggingface.py`, the smallest.
+
+A format's module is found by its name in this folder.  It must offer
+
+    recognises(path: Path, head: bytes) -> bool
+        Whether the path (which exists) is this format's; head is a file's first 4096 bytes, none for a folder.
+    open_tokenizer(path: Path) -> Tokenizer
+        UserError when the file is damaged.
+
+and may offer
+
+    write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None
+        Write a byte-level BPE tokenizer: each id's bytes, where ids serve as merge ranks.
+
+Decoding works on bytes, since a token may hold part of a character; `StreamDecoder` gives whole characters.
+"""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+
+from lispgpt.errors import UserError
+
+END_OF_TEXT = "<|endoftext|>"
+
+UNKNOWN = "\ufffd".encode()
+"""What an id beyond the table decodes to: a model's vocabulary may be larger than its tokenizer's."""
+
+
+class Tokenizer(ABC):
+    """Text to token ids and back.
+
+    size: every id is below it.  end_of_text: the id that ends a text, where there is one.
+    """
+
+    size: int
+    end_of_text: int | None
+
+    @abstractmethod
+    def encode_valid(self, text: str) -> list[int]:
+        """Ids of a text without lone surrogates; `<|endoftext|>` in it becomes its one id."""
+
+    @abstractmethod
+    def decode_bytes(self, token: int) -> bytes:
+        """A token's bytes, which may be part of a UTF-8 character; U+FFFD's for an id that the table lacks."""
+
+    def encode(self, text: str) -> list[int]:
+        """A text's token ids; UserError for text that is not Unicode (lone surrogates, from undecodable bytes)."""
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UserError(f"the text is not valid UTF-8 at character {error.start}") from error
+        return self.encode_valid(text)
+
+    def decode(self, tokens: list[int]) -> str:
+        """The text of whole tokens; invalid bytes become U+FFFD."""
+        return b"".join(map(self.decode_bytes, tokens)).decode("utf-8", "replace")
+
+
+class StreamDecoder:
+    """Text from tokens as they come, in whole characters.
+
+    The concatenation of what push and finish return is what Tokenizer.decode gives for all tokens at once.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The characters that this token completes; bytes that no character can begin with become U+FFFD."""
+        return self._decoder.decode(self._tokenizer.decode_bytes(token))
+
+    def finish(self) -> str:
+        """U+FFFD if the last character was left incomplete."""
+        return self._decoder.decode(b"", final=True)
+
+
+def byte_alphabet() -> list[str]:
+    """The printable character that stands for each byte in GPT-2's vocabulary files, indexed by byte.
+
+    Bytes that Latin-1 prints visibly stand for themselves; the others take the characters from U+0100 on, in order.
+    """
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return [chr(byte) if byte in visible else chr(0x100 + hidden.index(byte)) for byte in range(256)]

@@ -1,0 +1,93 @@
+"""Hugging Face's byte-level BPE: tokenizer.json, or GPT-2's own vocab.json beside merges.txt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer as Library
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.files import replacing
+from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
+from lispgpt.runtime.tokenizers.merging import merges_of, ranks_of
+
+JSON, VOCAB, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    if path.is_dir():
+        return (path / JSON).exists() or (path / VOCAB).exists() or (path / MERGES).exists()
+    return path.suffix == ".json" or path.name == MERGES
+
+
+def open_tokenizer(path: Path) -> Tokenizer:
+    """Read a tokenizer.json, or the pair of files if path is their folder or one of them."""
+    if path.is_dir():
+        path = path / JSON if (path / JSON).exists() else path / VOCAB
+    pair = (path.with_name(VOCAB), path.with_name(MERGES)) if path.name in (VOCAB, MERGES) else None
+    for file in pair or (path,):
+        if not file.is_file():
+            raise UserError(f"{file} is missing: a GPT-2 tokenizer is {JSON}, or {VOCAB} with {MERGES}")
+    try:
+        library = _from_pair(*pair) if pair else Library.from_file(str(path))
+    except Exception as error:  # the library raises nothing narrower for a damaged file
+        raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
+    if not isinstance(library.decoder, decoders.ByteLevel):
+        raise UserError(f"{path} is no byte-level tokenizer such as GPT-2's")
+    return HuggingFaceTokenizer(library)
+
+
+def write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None:
+    """Write a tokenizer.json, with the merges that the ids as ranks amount to."""
+    alphabet = byte_alphabet()
+    ranks = ranks_of(pieces, end_of_text)
+
+    def spell(piece: bytes) -> str:
+        return "".join(alphabet[byte] for byte in piece)
+
+    vocab = {spell(piece): token for piece, token in ranks.items()}
+    if end_of_text is not None:
+        vocab[END_OF_TEXT] = end_of_text
+    library = _library(models.BPE(vocab, [(spell(left), spell(right)) for left, right in merges_of(ranks)]))
+    with replacing(path) as file:
+        file.write(library.to_str().encode("utf-8"))
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """A byte-level tokenizer of the `tokenizers` library."""
+
+    def __init__(self, library: Library) -> None:
+        library.no_truncation()
+        library.no_padding()
+        self._library = library
+        self._added = {token: added.content.encode() for token, added in library.get_added_tokens_decoder().items()}
+        self._bytes = {character: byte for byte, character in enumerate(byte_alphabet())}
+        self.size = max(library.get_vocab().values(), default=-1) + 1
+        self.end_of_text = library.token_to_id(END_OF_TEXT)
+
+    def encode_valid(self, text: str) -> list[int]:
+        tokens: list[int] = self._library.encode(text, add_special_tokens=False).ids
+        return tokens
+
+    def decode_bytes(self, token: int) -> bytes:
+        if token in self._added:
+            return self._added[token]
+        spelled = self._library.id_to_token(token) if 0 <= token < self.size else None
+        if spelled is None or not all(character in self._bytes for character in spelled):
+            return UNKNOWN
+        return bytes(self._bytes[character] for character in spelled)
+
+
+def _from_pair(vocab: Path, merges: Path) -> Library:
+    return _library(models.BPE.from_file(str(vocab), str(merges)))
+
+
+def _library(model: models.BPE) -> Library:
+    library = Library(model)
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    if library.token_to_id(END_OF_TEXT) is not None:
+        library.add_special_tokens([AddedToken(END_OF_TEXT, special=True, normalized=False)])
+    return library
