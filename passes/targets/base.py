@@ -1,0 +1,79 @@
+"""What a target is: a chip's capabilities, which schedules read, and the few things only its vendor has.
+
+A new chip is one row in its vendor's file; a new vendor is one file with a `CHIPS` table and, for a GPU, a subclass of
+`Gpu`.  Schedules ask for capabilities and call a target's methods; they never ask which target it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from lispgpt.mlir import ir
+
+
+@dataclass(frozen=True)
+class MatrixShape:
+    """One matrix instruction: D[m, n] += A[m, k] * B[k, n] by one subgroup; inputs and accumulator dtypes."""
+
+    m: int
+    n: int
+    k: int
+    inputs: str
+    accumulator: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """A chip that code is made for.
+
+    kind: "cpu", "rocm" or "cuda".  chip: LLVM's name for it.  vector_bytes: the widest load of one lane.
+    """
+
+    kind: ClassVar[str] = ""
+
+    chip: str
+    vector_bytes: int = 16
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.chip}" if self.chip else self.kind
+
+
+@dataclass(frozen=True)
+class Gpu(Target):
+    """A GPU.
+
+    subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more.
+    cores: compute units or multiprocessors, which grids are sized for (code runs on any number).
+    grid_barrier: whether blocks of one launch may wait for each other.  early_launch: whether a kernel may start, and
+    load what no launch writes, before the launch ahead of it has finished.  cluster: blocks that can read each other's
+    shared memory.
+    """
+
+    subgroup: int = 32
+    shared_bytes: int = 48 * 1024
+    max_threads: int = 1024
+    cores: int = 64
+    matrix: tuple[MatrixShape, ...] = ()
+    grid_barrier: bool = True
+    early_launch: bool = False
+    cluster: int = 1
+    intrinsics: dict[str, str] = field(default_factory=dict)
+
+    def dependency_wait(self) -> None:
+        """Emit what must stand before the first access to memory that an earlier launch writes."""
+
+    def dependency_release(self) -> None:
+        """Emit what lets the next launch start early."""
+
+    def lowering(self) -> str:
+        """The MLIR passes, as a textual pipeline on the module, from gpu.func to LLVM and a target attribute."""
+        raise NotImplementedError
+
+    def serialize(self, module: ir.Module) -> bytes:
+        """Machine code of the module's gpu.module after `lowering`."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[str, Any]:
+        """Capabilities for listings."""
+        return {"subgroup": self.subgroup, "shared_bytes": self.shared_bytes, "matrix": len(self.matrix)}

@@ -1,0 +1,117 @@
+"""Machine code out of gpu.module ops, with no vendor's SDK: LLVM makes it, LLD links what AMD needs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from lispgpt.errors import InternalError, UserError
+from lispgpt.mlir import ir, passmanager
+
+FATAL = ("no libcall available", "undefined symbol", "undefined reference")
+
+
+def serialized_objects(module: ir.Module, format_: str, toolkit: Path | None = None) -> bytes:
+    """The code of the module's one gpu.module, which `gpu-module-to-binary` replaces by a gpu.binary.
+
+    format_: "isa" for assembly text, "bin" for a linked object.  toolkit: the folder whose llvm/bin holds ld.lld.
+    An external function that lowering has left behind is an InternalError: there is nothing to link it with.
+    """
+    _check_resolved(module)
+    options = f"format={format_}" + (f" toolkit={toolkit}" if toolkit else "")
+    with _diagnostics_of_the_back_end() as said:
+        passmanager.PassManager.parse(f"builtin.module(gpu-module-to-binary{{{options}}})").run(module.operation)
+    text = said.text()
+    if any(sign in text for sign in FATAL):
+        raise InternalError(f"the back end could not resolve a call: {text.strip().splitlines()[0]}")
+    for op in module.body.operations:
+        if op.operation.name == "gpu.binary":
+            return _object_bytes(str(op.operation.attributes["objects"][0]))
+    raise InternalError("the module has no gpu.module to make code of")
+
+
+def _check_resolved(module: ir.Module) -> None:
+    for top in module.body.operations:
+        if top.operation.name != "gpu.module":
+            continue
+        for op in top.operation.regions[0].blocks[0].operations:
+            body = op.operation.regions[0] if len(op.operation.regions) else None
+            if op.operation.name == "llvm.func" and body is not None and not list(body.blocks):
+                name = ir.StringAttr(op.operation.attributes["sym_name"]).value
+                raise InternalError(f"kernels call {name}, which needs a device library: expand it before lowering")
+
+
+def _object_bytes(attribute: str) -> bytes:
+    """The payload of a printed #gpu.object: the last quoted string, with \\XX escapes."""
+    end = attribute.rindex('"')
+    start = attribute.rindex(' = "', 0, end) + 4
+    out, i, data = bytearray(), 0, attribute[start:end].encode("utf-8", "surrogateescape")
+    while True:
+        j = data.find(b"\\", i)
+        if j < 0:
+            return bytes(out + data[i:])
+        out += data[i:j]
+        if data[j + 1 : j + 2] == b"\\":
+            out += b"\\"
+            i = j + 2
+        else:
+            out.append(int(data[j + 1 : j + 3], 16))
+            i = j + 3
+
+
+class _diagnostics_of_the_back_end:  # noqa: N801
+    """Catches what LLVM prints to the process's standard error while it makes code; shows the rest again."""
+
+    def __enter__(self) -> _diagnostics_of_the_back_end:
+        sys.stderr.flush()
+        self._file = tempfile.TemporaryFile()
+        self._saved = os.dup(2)
+        os.dup2(self._file.fileno(), 2)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.dup2(self._saved, 2)
+        os.close(self._saved)
+        self._file.seek(0)
+        self._text = self._file.read().decode(errors="replace")
+        self._file.close()
+        if self._text:
+            sys.stderr.write(self._text)
+
+    def text(self) -> str:
+        return self._text
+
+
+def linker_toolkit(rocm_path: str | None = None) -> Path:
+    """A folder T with T/llvm/bin/ld.lld: a ROCm installation's, else a cached link to LLD on PATH or to ziglang's.
+
+    UserError says what to install where there is none.
+    """
+    if rocm_path and (Path(rocm_path) / "llvm" / "bin" / "ld.lld").exists():
+        return Path(rocm_path)
+    found = shutil.which("ld.lld")
+    if found:
+        command = f'exec "{found}" "$@"'
+    elif importlib.util.find_spec("ziglang") is not None:
+        command = f'exec "{sys.executable}" -m ziglang ld.lld "$@"'
+    else:
+        raise UserError("linking for an AMD GPU needs LLD: install lld, ROCm or the Python package ziglang")
+    return _shim(f"#!/bin/sh\n{command}\n")
+
+
+def _shim(script: str) -> Path:
+    key = hashlib.sha256(script.encode()).hexdigest()[:16]
+    root = Path(tempfile.gettempdir()) / f"lispgpt-lld-{os.getuid()}-{key}"
+    linker = root / "llvm" / "bin" / "ld.lld"
+    if not linker.exists() or linker.read_text() != script:
+        linker.parent.mkdir(parents=True, exist_ok=True)
+        temporary = linker.with_name(f"ld.lld.{os.getpid()}")
+        temporary.write_text(script)
+        temporary.chmod(0o700)
+        temporary.replace(linker)
+    return root

@@ -1,0 +1,44 @@
+"""AMD GPUs: gpu → ROCDL → a code object (hsaco), linked by whichever LLD is at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from lispgpt.passes.targets.base import Gpu, MatrixShape
+from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
+
+INTRINSICS = {"exp2": "llvm.amdgcn.exp2.f32", "rsqrt": "llvm.amdgcn.rsq.f32", "sqrt": "llvm.sqrt.f32"}
+WMMA = (MatrixShape(16, 16, 16, "bf16", "f32"),)
+MFMA = (MatrixShape(16, 16, 16, "bf16", "f32"), MatrixShape(32, 32, 8, "bf16", "f32"))
+
+
+@dataclass(frozen=True)
+class Rocm(Gpu):
+    kind: ClassVar[str] = "rocm"
+
+    shared_bytes: int = 64 * 1024
+    intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
+
+    def lowering(self) -> str:
+        waves = "wave64=true " if self.subgroup == 64 else "wave64=false "
+        features = "" if self.chip.startswith("gfx9") else "features=+wavefrontsize32 "
+        return (
+            "builtin.module(gpu.module(convert-scf-to-cf,expand-strided-metadata,lower-affine,"
+            f"convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true runtime=HIP}},"
+            "convert-vector-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts),"
+            f"rocdl-attach-target{{chip={self.chip} {features}{waves}O=3}})"
+        )
+
+    def serialize(self, module: ir.Module) -> bytes:
+        """An ELF code object."""
+        return serialized_objects(module, "bin", toolkit=linker_toolkit())
+
+
+CHIPS = {
+    "gfx942": Rocm("gfx942", subgroup=64, cores=304, matrix=MFMA),
+    "gfx950": Rocm("gfx950", subgroup=64, cores=256, matrix=MFMA, shared_bytes=160 * 1024),
+    "gfx1100": Rocm("gfx1100", cores=96, matrix=WMMA),
+    "gfx1151": Rocm("gfx1151", cores=40, matrix=WMMA),
+    "gfx1201": Rocm("gfx1201", cores=64, matrix=WMMA),
+}
