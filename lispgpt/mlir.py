@@ -7,6 +7,7 @@ load only one of them, because their shared libraries define the same symbols.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,34 @@ else:
     from flydsl._mlir import execution_engine, ir, passmanager, rewrite  # type: ignore
 
     DISTRIBUTION = "flydsl"
+
+# The bindings look for a Python module of an op's dialect each time they hand out an op, on disk where it is missing.
+# A None in sys.modules makes that look-up fail at once.
+for _dialect in [
+    "affine",
+    "amdgpu",
+    "arm_neon",
+    "bufferization",
+    "complex",
+    "index",
+    "linalg",
+    "ml_program",
+    "nvgpu",
+    "nvvm",
+    "omp",
+    "quant",
+    "shape",
+    "spirv",
+    "tensor",
+    "tosa",
+    "transform",
+    "ub",
+    "x86",
+    "x86vector",
+]:
+    _module = f"{ir.__package__}.dialects.{_dialect}"
+    if importlib.util.find_spec(_module) is None:
+        sys.modules.setdefault(_module, None)  # type: ignore[arg-type]
 
 __all__ = ["DISTRIBUTION", "create_op", "execution_engine", "ir", "new_context", "passmanager", "rewrite"]
 

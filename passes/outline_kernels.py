@@ -266,7 +266,7 @@ class _Kernels:
 
     def add(self, func: ir.Operation, stem: str) -> str:
         """Keep or drop a just-built kernel function; the symbol to call."""
-        body = str(func)
+        body = func.get_asm(assume_verified=True, use_local_scope=True)
         known = self.by_body.get(body)
         if known is not None:
             func.erase()

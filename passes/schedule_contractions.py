@@ -1,0 +1,151 @@
+"""schedule-contractions: x[n, k] · w[o, k] on a CPU, in vectors along k, with what follows it applied to the sums.
+
+Before (inside a kernel = "contraction"):          After:
+  %s = linalg.contract ins(%x, %w) …                 %o = gpu.block_id x * 64
+  %y = linalg.generic ins(%s, %bias) …               scf.for %n … scf.for %o … {
+                                                       scf.for %k … iter_args(sums) { loads, arith.extf, math.fma }
+                                                       vector.reduction …, memref.store in scratch }
+                                                     scf.for … { vector.load scratch, + bias, …, vector.store %y }
+
+Requires: what outline-kernels and destination-passing ensure.
+Ensures: the kernel's `grid` holds one block for every `outputs` rows of w.  A block reads its rows of w once from memory
+for all rows of x; a register tile of `rows_tile` x `outputs_tile` sums stays in vector registers.  BF16 weights are
+widened in registers and sums are F32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from lispgpt.mlir import create_op, ir
+from lispgpt.passes.base import Pass
+from lispgpt.passes.emit import Emitter, Index
+from lispgpt.passes.kernel_body import KernelBody
+from lispgpt.passes.schedule_rows import lane_ranges
+from lispgpt.passes.structure import dim_positions, indexing_maps, kernel_functions, shape_of
+
+if TYPE_CHECKING:
+    from lispgpt.passes.targets import Target
+
+
+@dataclass(frozen=True)
+class ScheduleContractions(Pass):
+    """outputs: rows of w in a block; rows: rows of x whose sums a block holds at once; tiles: sums in registers."""
+
+    name: ClassVar[str] = "schedule-contractions"
+    outputs: int = 48
+    rows: int = 32
+    rows_tile: int = 8
+    outputs_tile: int = 3
+    vector_outputs: int = 4
+
+    def run(self, module: ir.Module, target: Target) -> None:
+        lanes = target.capabilities.vector_bytes // 4
+        for kernel in kernel_functions(module, "contraction"):
+            body = KernelBody(kernel, Emitter(kernel))
+            if _supported(body.compute_ops()):
+                _Schedule(self, body, lanes).emit()
+
+
+def _supported(ops: list[ir.Operation]) -> bool:
+    root = ops[0]
+    if root.name != "linalg.contract":
+        return False
+    return [dim_positions(m) for m in indexing_maps(root)] == [[0, 2], [1, 2], [0, 1]]
+
+
+class _Schedule:
+    """One kernel: x (rows, depth) f32, w (outputs, depth) f32 or bf16, sums (rows, outputs) f32."""
+
+    def __init__(self, options: ScheduleContractions, body: KernelBody, lanes: int) -> None:
+        self.body, self.emitter, self.lanes = body, body.emitter, lanes
+        self.root = body.compute_ops()[0]
+        self.x, self.w = self.root.operands[0], self.root.operands[1]
+        self.rows, self.depth = shape_of(self.x)
+        self.outputs = shape_of(self.w)[0]
+        self.rows_block = _largest_divisor(self.rows, options.rows)
+        self.rows_tile = _largest_divisor(self.rows_block, options.rows_tile)
+        room = options.rows_tile * options.outputs_tile
+        self.outputs_tile = options.vector_outputs if self.rows_tile == 1 else min(room // self.rows_tile, 6)
+        self.outputs_block = _block_of(self.outputs, options.outputs, self.outputs_tile)
+        self.sums = self.emitter.scratch([self.rows_block, self.outputs_block], self.emitter.f32)
+
+    def emit(self) -> None:
+        emitter, body = self.emitter, self.body
+        with ir.InsertionPoint(body.ops[-1]), body.function.location:
+            dim = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
+            block = create_op("gpu.block_id", [], [emitter.index_type], dim).results[0]
+            first = emitter.mul(block, self.outputs_block)
+            whole = self.outputs % self.outputs_block == 0
+            count = self.outputs_block if whole else emitter.min(self.outputs_block, emitter.sub(self.outputs, first))
+            with emitter.loop(0, self.rows, self.rows_block) as loop, body.scope():
+                self._sums(loop.index, first, count)
+                self._results(loop.index, first, count)
+        body.finish([-(-self.outputs // self.outputs_block), 1, 1])
+
+    def _sums(self, row: Index, output: Index, count: Index) -> None:
+        """Fill the scratch with the sums of rows row… and outputs output…"""
+        emitter = self.emitter
+        tiled = emitter.mul(emitter.div(count, self.outputs_tile), self.outputs_tile)
+        for first, last, tile in ((0, tiled, self.outputs_tile), (tiled, count, 1)):
+            if isinstance(first, int) and first == last:
+                continue
+            with emitter.loop(first, last, tile) as o, emitter.loop(0, self.rows_block, self.rows_tile) as n:
+                self._tile(row, n.index, output, o.index, tile)
+
+    def _tile(self, row: Index, n: Index, output: Index, o: Index, tile: int) -> None:
+        emitter = self.emitter
+        rows = [emitter.add(n, i) for i in range(self.rows_tile)]
+        outputs = [emitter.add(o, j) for j in range(tile)]
+        x_rows = [emitter.add(row, r) for r in rows]
+        w_rows = [emitter.add(output, c) for c in outputs]
+        totals: list[ir.Value] = []
+        for first, last, lanes in lane_ranges(self.depth, self.lanes):
+            zero = emitter.constant(0.0, emitter.lanes_type(emitter.f32, lanes))
+            sums = [zero] * (len(rows) * tile)
+            with emitter.loop(first, last, lanes, sums) as k, self.body.scope():
+                ws = [emitter.to_f32(self.body.read(self.w, [w, k.index], lanes)) for w in w_rows]
+                loop_sums = iter(k.carried)
+                k.yielded = []
+                for x_row in x_rows:
+                    x = emitter.to_f32(self.body.read(self.x, [x_row, k.index], lanes))
+                    k.yielded += [emitter.fma(x, w, next(loop_sums)) for w in ws]
+            parts = [emitter.reduce_lanes("add", s) for s in k.results]
+            totals = (
+                parts
+                if not totals
+                else [emitter.op("arith.addf", [a, b], [emitter.f32]) for a, b in zip(totals, parts, strict=True)]
+            )
+        for i, r in enumerate(rows):
+            for j, c in enumerate(outputs):
+                emitter.store(totals[i * tile + j], self.sums, [r, c])
+
+    def _results(self, row: Index, output: Index, count: Index) -> None:
+        """Apply what follows the contraction and write every result of the kernel."""
+        emitter, body = self.emitter, self.body
+
+        def read_sum(indices: list[Index], lanes: int) -> ir.Value:
+            n, o = emitter.sub(indices[0], row), emitter.sub(indices[1], output)
+            return emitter.load(self.sums, [n, o], lanes)
+
+        body.readings[self.root.results[0]] = read_sum
+        whole = emitter.mul(emitter.div(count, self.lanes), self.lanes)
+        with emitter.loop(0, self.rows_block) as n:
+            for first, last, lanes in ((0, whole, self.lanes), (whole, count, 1)):
+                if isinstance(first, int) and first == last:
+                    continue
+                with emitter.loop(first, last, lanes) as o, body.scope():
+                    place = [emitter.add(row, n.index), emitter.add(output, o.index)]
+                    for tensor, destination in body.destinations.items():
+                        emitter.store(body.read(tensor, place, lanes), destination, place)
+
+
+def _largest_divisor(extent: int, limit: int) -> int:
+    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
+
+
+def _block_of(extent: int, limit: int, tile: int) -> int:
+    """Outputs in a block: a multiple of the tile that divides the extent where there is one, else as many as fit."""
+    best = [d for d in range(tile, limit + 1, tile) if extent % d == 0]
+    return max(best) if best else min(limit - limit % tile, extent)

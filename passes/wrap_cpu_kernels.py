@@ -1,0 +1,58 @@
+"""wrap-cpu-kernels: give every kernel the one signature through which threads call its blocks, and add the executor.
+
+Before:                                              After:
+  llvm.func @k(%block: i64, %x: !llvm.ptr) {           llvm.func internal @k_body(%block: i64, %x: !llvm.ptr) { … }
+    …                                                  llvm.func @k(%arguments: !llvm.ptr, %block: i64) {
+                                                         … llvm.load each argument's address, call @k_body …
+
+Requires: kernels in the LLVM dialect whose first argument is the block's number (number-blocks), with bare pointers.
+Ensures: `@lispgpt_run` and `@lispgpt_worker` (passes/cpu_executor.mlir) run lists of launches of these functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from lispgpt.mlir import ir
+from lispgpt.passes.base import Pass
+from lispgpt.passes.structure import operations
+
+EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
+
+
+@dataclass(frozen=True)
+class WrapCpuKernels(Pass):
+    name: ClassVar[str] = "wrap-cpu-kernels"
+
+    def run(self, module: ir.Module, target: object) -> None:
+        for op in operations(module.body):
+            if op.name == "llvm.func" and "kernel" in op.attributes:
+                _wrap(module, op)
+        executor = ir.Module.parse(EXECUTOR.read_text())
+        for op in operations(executor.body):
+            module.body.append(op)
+
+
+def _wrap(module: ir.Module, kernel: ir.Operation) -> None:
+    symbol = ir.StringAttr(kernel.attributes["sym_name"]).value
+    kernel.attributes["sym_name"] = ir.StringAttr.get(f"{symbol}_body")
+    kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+    count = len(kernel.regions[0].blocks[0].arguments) - 1
+    loads = "\n".join(
+        f"%p{i} = llvm.getelementptr %arguments[{i}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
+        f"%a{i} = llvm.load %p{i} : !llvm.ptr -> !llvm.ptr"
+        for i in range(count)
+    )
+    operands = "".join(f", %a{i}" for i in range(count))
+    types = "".join(", !llvm.ptr" for _ in range(count))
+    parsed = ir.Module.parse(
+        f"""llvm.func @{symbol}_body(i64{types})
+        llvm.func @{symbol}(%arguments: !llvm.ptr, %block: i64) {{
+          {loads}
+          llvm.call @{symbol}_body(%block{operands}) : (i64{types}) -> ()
+          llvm.return
+        }}"""
+    )
+    module.body.append(operations(parsed.body)[1])
