@@ -15,38 +15,50 @@ A kernel without barriers becomes plain loops.  Otherwise each thread is a corou
 threads of a subgroup take turns from one subgroup operation to the next, the subgroups from one barrier to the next, so
 any control flow between them works.  Blocks run one after another.
 
-Requires: gpu.launch outlined (gpu-kernel-outlining), kernels in `cf` form, no calls left between kernels' functions that
-wait.  Ensures: no gpu op and no memory space is left; device memory is host memory.  Structured loops appear again:
+Requires: gpu.launch outlined (gpu-kernel-outlining), kernels in `cf` form, functions that wait inlined into them.
+Ensures: no gpu op and no memory space is left; device memory is host memory.  Structured loops appear again, so
 convert-scf-to-cf has to follow.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lispgpt.errors import UserError
 from lispgpt.mlir import create_op, ir
+from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu_launchers import Launcher, launcher_text
 from lispgpt.passes.gpu_threads import make_thread_function
+
+if TYPE_CHECKING:
+    from lispgpt.passes.targets import Target
+
+PRINTF = "llvm.func @gpu_printf(!llvm.ptr, ...) -> i32"
 
 HOST_OPS_WITHOUT_EFFECT = {"gpu.host_register", "gpu.host_unregister", "gpu.set_default_device", "gpu.wait"}
 
 
 @dataclass(frozen=True)
-class GpuToCpu:
+class GpuToCpu(Pass):
     """subgroup_size: threads that exchange values directly, 32 as on RDNA and NVIDIA chips."""
 
     name: ClassVar[str] = "gpu-to-cpu"
     subgroup_size: int = 32
 
-    def run(self, module: ir.Module) -> None:
+    def run(self, module: ir.Module, target: Target) -> None:
         """Rewrite in place.  UserError names the first GPU op that has no meaning on a CPU."""
         strip_memory_spaces(module.operation)
+        prints = any(op.name == "gpu.printf" for op in _walk(module.operation))
         launchers: dict[str, Launcher] = {}
-        for op in list(module.body.operations):
-            if op.operation.name == "gpu.module":
-                launchers |= _convert_gpu_module(module, op.operation, self.subgroup_size)
+        for op in [op.operation for op in module.body.operations]:
+            if op.name == "gpu.module":
+                launchers |= _convert_gpu_module(module, op, self.subgroup_size)
+        if any(launcher.waits for launcher in launchers.values()):
+            _declare(module, "gpu_thread_alloc", "(i64) -> !llvm.ptr")
+            _declare(module, "gpu_thread_free", "(!llvm.ptr) -> ()")
+        if prints:
+            _append(module, PRINTF)
         for op in _walk(module.operation):
             if op.name.startswith("gpu."):
                 _convert_host_op(op, launchers)
@@ -83,6 +95,23 @@ def _in_host_memory(type_: ir.Type) -> ir.Type:
     return type_
 
 
+def _append(module: ir.Module, text: str) -> None:
+    """The first op of a module in text, at the end of this one."""
+    parsed = ir.Module.parse(text, module.context)
+    module.body.append(parsed.body.operations[0].operation.clone())
+
+
+def _declare(module: ir.Module, name: str, type_: str) -> None:
+    """A function that the runtime of programs provides."""
+    with module.operation.location, ir.InsertionPoint(module.body):
+        attributes = {
+            "sym_name": ir.StringAttr.get(name),
+            "function_type": ir.TypeAttr.get(ir.Type.parse(type_)),
+            "sym_visibility": ir.StringAttr.get("private"),
+        }
+        create_op("func.func", attributes=attributes, regions=1)
+
+
 def _convert_gpu_module(module: ir.Module, gpu_module: ir.Operation, subgroup_size: int) -> dict[str, Launcher]:
     """Move a gpu.module's functions to the top; returns the launcher of each kernel by `module::kernel`."""
     prefix = ir.StringAttr(gpu_module.attributes["sym_name"]).value
@@ -94,9 +123,7 @@ def _convert_gpu_module(module: ir.Module, gpu_module: ir.Operation, subgroup_si
         if op.name == "gpu.func":
             kernel = ir.StringAttr(op.attributes["sym_name"]).value
             thread = make_thread_function(module, op, f"{prefix}_{kernel}", subgroup_size)
-            text = launcher_text(thread)
-            parsed = ir.Module.parse(text, module.context)
-            module.body.append(parsed.body.operations[0].operation.clone())
+            _append(module, launcher_text(thread))
             launchers[f"{prefix}::{kernel}"] = thread
         elif "sym_name" in op.attributes:
             _move_to_top(module, op, prefix, functions)
@@ -111,7 +138,7 @@ def _move_to_top(module: ir.Module, op: ir.Operation, prefix: str, users: list[i
     for root in users:
         for user in _walk(root):
             for key in ("callee", "name"):
-                reference = user.attributes[key] if key in user.attributes else None
+                reference = user.attributes.get(key)
                 if isinstance(reference, ir.FlatSymbolRefAttr) and reference.value == old:
                     user.attributes[key] = ir.FlatSymbolRefAttr.get(new)
     module.body.append(op)

@@ -1,0 +1,125 @@
+"""A child process in which a program is compiled and run, so that whatever happens to it the parent lives to tell.
+
+The child is a fork of the compiler: it has the module and MLIR already, and the parent's standard output.  It sends the
+parent one message when it starts each step and one when it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from lispgpt.errors import InternalError, UserError
+
+CRASHES = {
+    signal.SIGSEGV: "it read or wrote memory that is not its own, or its stack ran out",
+    signal.SIGBUS: "it read or wrote memory that does not exist",
+    signal.SIGFPE: "an integer was divided by zero, or the quotient does not fit",
+    signal.SIGILL: "it reached an instruction that is none, such as llvm.unreachable",
+    signal.SIGABRT: "it called abort, or a check in a library failed",
+    signal.SIGTRAP: "it reached a trap",
+    signal.SIGKILL: "the system ended it, most likely for want of memory",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the child ended: `code` is what it passed to exit; or `signal_number` ended it during `step`."""
+
+    code: int
+    signal_number: int
+    step: str
+
+    @property
+    def reason(self) -> str:
+        """The signal's name and what it mostly means."""
+        number = signal.Signals(self.signal_number)
+        return f"{number.name}: {CRASHES.get(number, 'it was stopped from outside')}"
+
+
+class Reporter:
+    """The child's end of the pipe."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def step(self, name: str) -> None:
+        """Say what comes next; the last step is named when the child dies in it."""
+        self._send(("step", name))
+
+    def _send(self, message: tuple[str, Any]) -> None:
+        pickle.dump(message, self._stream)
+        self._stream.flush()
+
+    def fail(self, error: BaseException) -> None:
+        if isinstance(error, UserError):
+            self._send(("user error", (error.message, error.span, error.expanded_from)))
+        else:
+            self._send(("bug", "".join(traceback.format_exception(error))))
+
+
+def run_in_child(work: Callable[[Reporter], int]) -> Outcome:
+    """Call work in a forked child; its result is the child's exit code.
+
+    A UserError that work raises is raised here; any other exception is an InternalError with the child's traceback.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read_end)
+        _be_the_child(work, write_end)
+    os.close(write_end)
+    step, failure = "start", None
+    with os.fdopen(read_end, "rb") as stream:
+        for kind, content in _messages(stream):
+            if kind == "step":
+                step = content
+            else:
+                failure = (kind, content)
+    status = _wait(child)
+    if failure is not None:
+        kind, content = failure
+        raise UserError(*content) if kind == "user error" else InternalError(content)
+    if os.WIFSIGNALED(status):
+        return Outcome(0, os.WTERMSIG(status), step)
+    return Outcome(os.WEXITSTATUS(status), 0, step)
+
+
+def _be_the_child(work: Callable[[Reporter], int], write_end: int) -> None:
+    """Never returns: the parent's handlers and exit functions are not the child's."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with os.fdopen(write_end, "wb") as stream:
+            reporter = Reporter(stream)
+            try:
+                code = work(reporter)
+            except BaseException as error:
+                reporter.fail(error)
+        sys.stdout.flush()
+    finally:
+        os._exit(code)
+
+
+def _messages(stream: BinaryIO) -> Any:
+    while True:
+        try:
+            yield pickle.load(stream)
+        except (EOFError, pickle.UnpicklingError):  # the end, or a message cut short by the child's death
+            return
+
+
+def _wait(child: int) -> int:
+    while True:
+        try:
+            return os.waitpid(child, 0)[1]
+        except KeyboardInterrupt:  # the terminal sends it to the child as well, which ends by it
+            continue
