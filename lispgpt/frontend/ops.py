@@ -1,0 +1,373 @@
+"""One form, one op: operands, attributes, regions and successors of any op of any dialect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+from string import ascii_lowercase
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lispgpt.errors import UserError
+from lispgpt.frontend import attributes, regions, segments
+from lispgpt.frontend.environment import Dialects, Environment, did_you_mean
+from lispgpt.frontend.forms import Form, Keyword, List, Map, Symbol, Vector, show
+from lispgpt.frontend.values import OpResults, describe
+from lispgpt.mlir import create_op, ir
+
+if TYPE_CHECKING:
+    from lispgpt.frontend.evaluator import Evaluator
+
+DIALECTS = (
+    "acc affine amdgpu arith arm_neon arm_sme arm_sve async bufferization builtin cf complex dlti emitc func gpu index "
+    "irdl linalg llvm math memref ml_program mpi nvgpu nvvm omp pdl pdl_interp ptr quant rocdl scf shape shard smt "
+    "sparse_tensor spirv tensor tosa transform ub vcix vector wasmssa x86 xegpu xevm"
+).split()
+
+_PLAIN_LINALG = ("linalg.yield", "linalg.index")
+
+# Where a plain number among the operands is an index whatever its neighbours are: the first such position.
+_INDEX_FROM = {
+    "memref.load": 1, "memref.store": 2, "memref.alloc": 0, "memref.alloca": 0, "memref.dim": 1, "memref.subview": 1,
+    "tensor.extract": 1, "tensor.insert": 2, "tensor.dim": 1, "tensor.empty": 0, "tensor.extract_slice": 1,
+    "tensor.insert_slice": 2, "vector.load": 1, "vector.store": 2, "vector.transfer_read": 1, "affine.load": 1,
+    "affine.store": 2, "vector.transfer_write": 2, "gpu.launch": 0, "scf.parallel": 0, "scf.forall": 0,
+    "memref.prefetch": 1, "memref.view": 1, "memref.reinterpret_cast": 1, "affine.apply": 0, "vector.create_mask": 0,
+}  # fmt: skip
+
+
+def full_name(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> str | None:
+    """The name of the op that a list's head stands for, aliases replaced; None where it is not a registered op of a
+    dialect that the file declares."""
+    mark = symbol.mark
+    while mark is not None:
+        found = _resolve(evaluator, symbol.name, mark.environment.dialects)
+        if found is not None:
+            return found
+        mark = mark.outer
+    return _resolve(evaluator, symbol.name, environment.dialects)
+
+
+def _resolve(evaluator: Evaluator, name: str, dialects: Dialects | None) -> str | None:
+    if dialects is None:
+        return None
+    if name in dialects.ops:
+        return dialects.ops[name]
+    space, _, op = name.partition("." if "." in name[1:-1] else "/")
+    full = f"{dialects.names.get(space)}.{op}"
+    known = space in dialects.names and bool(op) and evaluator.context.is_registered_operation(full)
+    dialects.ops[name] = full if known else None
+    return dialects.ops[name]
+
+
+def fail_unknown_op(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> NoReturn:
+    """Say what is wrong with a name that looks like an op's."""
+    dialect, _, op = symbol.name.replace("/", ".", 1).partition(".")
+    declared = environment.dialects.names if environment.dialects else {}
+    registered = evaluator.context.is_registered_operation
+    if dialect not in declared:
+        if registered(f"{dialect}.{op}") or dialect in DIALECTS:
+            evaluator.fail(f"the dialect `{dialect}` is not declared; write (require-dialect {dialect}) first", symbol)
+        hint = did_you_mean(dialect, [*declared, *DIALECTS])
+        evaluator.fail(f"there is no dialect `{dialect}`{hint}", symbol)
+    full = declared[dialect]
+    near = [f"{full}.{op}{s}" for s in ("i", "f", "si", "ui") if registered(f"{full}.{op}{s}")]
+    near += [f"{full}.{c}" for c in _one_edit(op) if registered(f"{full}.{c}")]
+    near += [f"{d}.{op}" for d in DIALECTS if registered(f"{d}.{op}")]
+    hint = " or ".join(f"`{n}`" for n in list(dict.fromkeys(near))[:3])
+    evaluator.fail(f"the dialect `{full}` has no op `{op}`" + (f"; did you mean {hint}?" if hint else ""), symbol)
+
+
+def _one_edit(word: str) -> Many[str]:
+    letters = ascii_lowercase + "_."
+    splits = [(word[:i], word[i:]) for i in range(len(word) + 1)] if len(word) < 60 else []
+    found = [a + b[1:] for a, b in splits if b] + [a + b[1] + b[0] + b[2:] for a, b in splits if len(b) > 1]
+    found += [a + c + b[1:] for a, b in splits if b for c in letters] + [a + c + b for a, b in splits for c in letters]
+    return found
+
+
+@dataclass
+class Arguments:
+    """The parts of an op's form, evaluated."""
+
+    operands: list[Any] = field(default_factory=list)
+    forms: list[Form] = field(default_factory=list)
+    regions: list[List] = field(default_factory=list)
+    successors: list[ir.Block] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    results: list[ir.Type] | None = None
+    attributes: dict[str, ir.Attribute] = field(default_factory=dict)
+    hints: dict[str, int] = field(default_factory=dict)
+
+
+class Emitter:
+    """Turns op forms into ops at the evaluator's insertion point."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+        self._resultless: dict[tuple[str, int, int], bool] = {}
+
+    def form(self, name: str, form: List, environment: Environment) -> Any:
+        """Emit `(dialect.op {attributes}? operand… region…)`; gives the op's first result."""
+        evaluator = self.evaluator
+        arguments = self.arguments(name, form, environment)
+        operands = self.constants(name, arguments)
+        segments.complete(evaluator, name, arguments, operands, form)
+        operation = self.create(
+            name, operands, arguments.results, arguments.attributes, len(arguments.regions), arguments.successors, form
+        )
+        for region, body in zip(operation.regions, arguments.regions, strict=True):
+            regions.fill(evaluator, region, body, environment)
+        return result_of(operation, name)
+
+    def arguments(self, name: str, form: List, environment: Environment) -> Arguments:
+        """Evaluate everything after the op's name."""
+        evaluator = self.evaluator
+        found = Arguments()
+        items = form.items[1:]
+        if items and isinstance(items[0], Map):
+            self.attributes(name, items[0], environment, found)
+            items = items[1:]
+        for item in items:
+            if isinstance(item, Symbol) and item.name.startswith("^"):
+                found.successors.append(regions.label(evaluator, item))
+                found.groups.append(len(found.operands))
+            elif regions.is_region(item, environment):
+                assert isinstance(item, List)
+                found.regions.append(item)
+            elif isinstance(item, Vector):
+                for member in item.items:
+                    self._operand(evaluator.evaluate(member, environment), member, found)
+            elif isinstance(item, Map):
+                evaluator.fail("attributes `{…}` come first, right after the op's name", item)
+            else:
+                self._operand(evaluator.evaluate(item, environment), item, found)
+        return found
+
+    def _operand(self, value: Any, form: Form, found: Arguments) -> None:
+        evaluator = self.evaluator
+        value = evaluator.ssa(value, form)
+        if isinstance(value, tuple):
+            for member in value:
+                self._operand(member, form, found)
+        elif isinstance(value, (ir.Value, bool, int, float)):
+            found.operands.append(value)
+            found.forms.append(form)
+        else:
+            evaluator.fail(f"an operand is an SSA value or a number, and `{show(form)}` is {describe(value)}", form)
+
+    def attributes(self, name: str, form: Map, environment: Environment, found: Arguments) -> None:
+        """Evaluate `{:key value …}`."""
+        evaluator = self.evaluator
+        items = form.items
+        for index in range(0, len(items), 2):
+            key = items[index]
+            if not isinstance(key, Keyword):
+                evaluator.fail(f"`{show(key)}` stands where a :key is wanted; attributes are {{:key value …}}", key)
+            if index + 1 == len(items):
+                evaluator.fail(f"`:{key.name}` has no value", key)
+            value_form = items[index + 1]
+            if key.name in ("result", "results"):
+                value = evaluator.evaluate(value_form, environment)
+                many = value if isinstance(value, tuple) else (value,)
+                found.results = [attributes.type_of(evaluator, v, value_form) for v in many]
+            elif key.name in ("ins", "outs") and name.startswith("linalg."):
+                found.hints[key.name] = self._count(value_form, environment)
+            else:
+                found.attributes[key.name] = segments.attribute(evaluator, name, key.name, value_form, environment)
+
+    def _count(self, form: Form, environment: Environment) -> int:
+        value = self.evaluator.single(form, environment)
+        if not isinstance(value, int) or value < 0:
+            self.evaluator.fail(f"a count of operands is wanted here, and `{show(form)}` is {describe(value)}", form)
+        return value
+
+    def constants(self, name: str, arguments: Arguments) -> list[ir.Value]:
+        """The operands with numbers made into constants of the type that the op or their neighbours ask for."""
+        if all(isinstance(o, ir.Value) for o in arguments.operands):
+            return arguments.operands
+        evaluator = self.evaluator
+        typed = [o.type for o in arguments.operands if isinstance(o, ir.Value)]
+        index_from = _INDEX_FROM.get(name)
+        made: list[ir.Value] = []
+        for position, (operand, form) in enumerate(zip(arguments.operands, arguments.forms, strict=True)):
+            if not isinstance(operand, ir.Value):
+                operand = self.constant(operand, self._wanted(name, position, index_from, typed, arguments, operand), form)
+            made.append(operand)
+        return made
+
+    def _wanted(
+        self, name: str, position: int, index_from: int | None, typed: list[ir.Type], arguments: Arguments, number: Any
+    ) -> ir.Type:
+        evaluator = self.evaluator
+        if index_from is not None and position >= index_from:
+            return evaluator.index
+        if name in ("memref.store", "tensor.insert", "vector.store", "vector.insert") and typed:
+            shaped = typed[0]
+            return shaped.element_type if isinstance(shaped, ir.ShapedType) else shaped
+        if name == "scf.for" and position < 3:
+            return typed[0] if typed and isinstance(typed[0], (ir.IntegerType, ir.IndexType)) else evaluator.index
+        if name == "linalg.fill" and typed and isinstance(typed[0], ir.ShapedType):
+            return typed[0].element_type
+        scalars = [t for t in typed if not isinstance(t, (ir.MemRefType, ir.UnrankedMemRefType))]
+        if scalars and (isinstance(scalars[0], ir.ShapedType) or _is_number_type(scalars[0])):
+            return scalars[0]
+        results = arguments.results or []
+        if results and _is_number_type(results[0]) and not name.startswith(("arith.cmp", "func.call", "llvm.call")):
+            return results[0]
+        return evaluator.f64 if isinstance(number, float) else evaluator.i64
+
+    def constant(self, number: Any, kind: ir.Type, form: Form) -> ir.Value:
+        """An arith.constant."""
+        evaluator = self.evaluator
+        value = attributes.number_attribute(evaluator, number, kind, form)
+        return self.emit("arith.constant", [], [kind], {"value": value}, form)
+
+    def emit(
+        self,
+        name: str,
+        operands: list[ir.Value],
+        results: list[ir.Type],
+        attrs: dict[str, Any],
+        form: Form,
+        region_count: int = 0,
+    ) -> Any:
+        """An op that the evaluator itself builds, well formed by construction; its only result, or the op."""
+        evaluator = self.evaluator
+        operation = create_op(
+            name, operands, results, attrs, region_count, loc=evaluator.location(form), ip=evaluator.insertion
+        )
+        return operation.results[0] if results and not region_count else operation
+
+    def create(
+        self,
+        name: str,
+        operands: list[ir.Value],
+        results: list[ir.Type] | None,
+        attrs: dict[str, ir.Attribute],
+        region_count: int,
+        successors: list[ir.Block],
+        form: List,
+    ) -> Any:
+        """An op as the user wrote it; what MLIR would abort on is found here first."""
+        evaluator = self.evaluator
+        block = evaluator.insertion.block
+        if len(block.operations) and name != "builtin.module" and _is_terminator(block):
+            last = block.operations[len(block.operations) - 1].operation.name
+            evaluator.fail(f"`{name}` comes after `{last}`, which ends its block", form)
+        if results is None:
+            results = self._results(name, operands, attrs, region_count, successors, form)
+        operation = self._build(name, operands, results, attrs, region_count, successors, form)
+        for key, value in attrs.items():
+            if key in operation.attributes and operation.attributes[key] == value:
+                continue
+            if value == ir.BoolAttr.get(True):
+                operation.attributes[key] = ir.UnitAttr.get()
+            if key not in operation.attributes:
+                evaluator.fail(f"`{name}` does not take {value} as its attribute `:{key}`", form)
+        return operation
+
+    def _build(
+        self,
+        name: str,
+        operands: list[ir.Value],
+        results: list[ir.Type],
+        attrs: dict[str, ir.Attribute],
+        region_count: int,
+        successors: list[ir.Block],
+        form: Form,
+        infer: bool = False,
+    ) -> Any:
+        evaluator = self.evaluator
+        try:
+            return ir.Operation.create(
+                name,
+                results=None if infer else results,
+                operands=operands,
+                attributes=attrs,
+                successors=successors,
+                regions=region_count,
+                loc=evaluator.location(form),
+                ip=evaluator.insertion,
+                infer_type=infer,
+            )
+        except ir.MLIRError as error:
+            raise evaluator.diagnosed(error, form) from None
+        except (ValueError, TypeError, IndexError) as error:
+            evaluator.fail(f"`{name}` cannot be built: {error}", form)
+
+    def _results(
+        self,
+        name: str,
+        operands: list[ir.Value],
+        attrs: dict[str, ir.Attribute],
+        region_count: int,
+        successors: list[ir.Block],
+        form: Form,
+    ) -> list[ir.Type]:
+        """The result types where the form gives none."""
+        if name.startswith("linalg."):
+            outs = ir.DenseI32ArrayAttr(attrs["operandSegmentSizes"])[1] if "operandSegmentSizes" in attrs else 1
+            types = [o.type for o in operands[len(operands) - outs :]] if name not in _PLAIN_LINALG else []
+            if types or name == "linalg.yield":
+                return [t for t in types if isinstance(t, ir.RankedTensorType)]
+        shape = (name, len(operands), region_count)
+        resultless = self._resultless.get(shape)
+        if resultless is None:
+            problem = self._try(name, operands, [], attrs, region_count, successors, form)
+            resultless = not re.search(r"requires (one|\d+) result|expected \d+ (or more )?results", problem)
+            self._resultless[shape] = resultless
+        if resultless:
+            return []
+        dummy = operands[0].type if operands else self.evaluator.i64
+        problem = self._try(name, operands, [dummy], attrs, region_count, successors, form)
+        if re.search(r"operand|requires attribute|attribute '|region|successor", problem):
+            self.evaluator.fail(f"`{name}`: {_without_op(problem)}", form)
+        operation = None
+        try:
+            operation = self._build(name, operands, [], attrs, region_count, successors, form, infer=True)
+        except UserError as error:
+            if "does not support type inference" in error.message:
+                self.evaluator.fail(f"`{name}` needs :result, its result type: ({name} {{:result T}} …)", form)
+            raise
+        types = [r.type for r in operation.results]
+        operation.erase()
+        return types
+
+    def _try(
+        self,
+        name: str,
+        operands: list[ir.Value],
+        results: list[ir.Type],
+        attrs: dict[str, ir.Attribute],
+        region_count: int,
+        successors: list[ir.Block],
+        form: Form,
+    ) -> str:
+        """What the verifier says of an op made just to ask; empty where it has nothing to say."""
+        operation = self._build(name, operands, results, attrs, region_count, successors, form)
+        try:
+            operation.verify()
+        except ir.MLIRError as error:
+            return error.error_diagnostics[0].message if error.error_diagnostics else str(error)
+        finally:
+            operation.erase()
+        return ""
+
+
+def result_of(operation: Any, name: str) -> Any:
+    """An op as a value: its only result, or all of them."""
+    results = operation.results
+    return results[0] if len(results) == 1 else OpResults(name, results)
+
+
+def _is_number_type(kind: ir.Type) -> bool:
+    return isinstance(kind, (ir.IntegerType, ir.IndexType, ir.FloatType))
+
+
+def _is_terminator(block: ir.Block) -> bool:
+    return block.operations[len(block.operations) - 1].operation.has_trait(ir.IsTerminatorTrait)
+
+
+def _without_op(message: str) -> str:
+    return re.sub(r"^'[\w.]+' op ", "", message)

@@ -1,0 +1,107 @@
+"""The front end's one door: a program's text to its MLIR and what the program declares."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lispgpt.errors import UserError
+from lispgpt.frontend import arithmetic, choice, core_forms, entries, lists, model, modules, registry, shapes, tensors
+from lispgpt.frontend.environment import Dialects, Environment, did_you_mean
+from lispgpt.frontend.evaluator import Evaluator
+from lispgpt.frontend.forms import List, Symbol
+from lispgpt.mlir import ir
+from lispgpt.source import Source, Span
+
+__all__ = ["Generate", "Program", "TensorDecl", "evaluate"]
+
+_REGISTERED = (arithmetic, choice, core_forms, lists, model, modules, shapes, tensors)
+
+
+@dataclass(frozen=True)
+class TensorDecl:
+    """A weight or a state; dtype is "f32", "bf16" or "i32"; a state's shape is without the batch."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Generate:
+    """What `(generate entry {options})` says; options are named as in the program: max-new-tokens, top-k …"""
+
+    entry: str
+    options: dict[str, int | float | bool]
+
+
+@dataclass(frozen=True)
+class Program:
+    """An evaluated program."""
+
+    module: ir.Module
+    config: dict[str, Any]
+    weights: tuple[TensorDecl, ...]
+    states: tuple[TensorDecl, ...]
+    entries: tuple[str, ...]
+    generate: Generate | None
+    has_main: bool
+
+
+def evaluate(
+    source: Source,
+    *,
+    overrides: dict[str, int | float | str | bool],
+    checkpoint_config: dict[str, Any],
+    shapes: list[tuple[int, int]],
+    root: Path,
+) -> Program:
+    """Evaluate a program inside the active ir.Context.
+
+    overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
+    overrides has to be one of the program's config.  shapes: the (sequences, positions of each) that every entry is
+    built for.  root: where `(require "@path")` starts.  Raises UserError for whatever is wrong with the program.
+    """
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
+    with ir.Location.unknown():
+        evaluator = Evaluator(root)
+        evaluator.model.overrides, evaluator.model.checkpoint = dict(overrides), dict(checkpoint_config)
+        evaluator.prelude.names.update(registry.NAMES)
+        place = List(Span(source, 0, 0), ())
+        core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
+        evaluator.prelude.names.update(core.names)
+        environment = Environment(evaluator.prelude, Dialects())
+        evaluator.loading.append(Path(source.name).resolve())
+        modules.run(evaluator, source, environment)
+        _check_overrides(evaluator, place)
+        argmax = evaluator.prelude.lookup(Symbol(place.span, "argmax"))
+        for entry in evaluator.model.entries.values():
+            for batch, positions in shapes:
+                entries.build(evaluator, entry, batch, positions, argmax)
+        evaluator.verify(evaluator.module.operation, place)
+        return _program(evaluator)
+
+
+def _check_overrides(evaluator: Evaluator, place: List) -> None:
+    config = evaluator.model.config
+    for name in evaluator.model.overrides:
+        if name not in config:
+            known = f"; it has {', '.join(config)}" if config else "; it has no `config`"
+            hint = did_you_mean(name, config, known)
+            raise UserError(f"--set {name}: the program has no config value of this name{hint}")
+
+
+def _program(evaluator: Evaluator) -> Program:
+    declared = evaluator.model
+    generation = declared.generation
+    return Program(
+        module=evaluator.module,
+        config={k: str(v) if isinstance(v, ir.Type) else v for k, v in declared.config.items()},
+        weights=tuple(TensorDecl(w.name, w.shape, w.dtype) for w in declared.weights.values()),
+        states=tuple(TensorDecl(s.name, s.shape, s.dtype) for s in declared.states.values()),
+        entries=tuple(declared.entries),
+        generate=Generate(generation.entry, generation.options) if generation else None,
+        has_main=False,
+    )

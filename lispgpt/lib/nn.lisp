@@ -1,0 +1,106 @@
+; Layers.  x is [rows columns], in f32; weights are [out in], in bf16 or f32; sums are in f32.
+(require-dialect arith linalg math scf tensor)
+
+; ---- rows and products
+
+; table [vocabulary width], ids [rows] -> [rows width]
+(defn rows [table ids]
+  (tensor [n (dim ids 0) c (dim table 1)]
+    (at table (at ids n) c)))
+
+; The last row of each sequence: [batch*positions width] -> [batch width].
+(defn last [x]
+  (let [[n width] (shape x)
+        positions (/ n (batch))]
+    (slice (reshape x [(batch) positions width]) [0 (- positions 1) 0] [(batch) nil width])))
+
+; [rows in] times the transpose of [out in] -> [rows out]
+(defn matmul-transposed [x w]
+  (contract [n o] x [n k] w [o k]))
+
+(defn linear [x w & bias]
+  (fold + (matmul-transposed x w) bias))
+
+; ---- norms: "Layer Normalization", Ba et al. 2016; "Root Mean Square Layer Normalization", Zhang and Sennrich 2019
+
+(defn layer-norm [x weight bias]
+  (let [[n width] (shape x)
+        mean (/ (sum x) width)
+        centred (tensor [r n c width] (- (at x r c) (at mean r)))
+        scale (rsqrt (+ (/ (sum (square centred)) width) 1e-5))]
+    (tensor [r n c width]
+      (+ (* (at centred r c) (at scale r) (at weight c)) (at bias c)))))
+
+(defn rms-norm [x weight epsilon]
+  (let [[n width] (shape x)
+        scale (rsqrt (+ (/ (sum (square x)) width) epsilon))]
+    (tensor [r n c width] (* (at x r c) (at scale r) (at weight c)))))
+
+; ---- activations
+
+(defn relu [x] (max x 0.0))
+
+(defn sigmoid [x]
+  (elementwise (fn [v] (/ 1.0 (+ 1.0 (exp (- v))))) x))
+
+(defn silu [x]
+  (elementwise (fn [v] (/ v (+ 1.0 (exp (- v))))) x))
+
+; The tanh form: "Gaussian Error Linear Units", Hendrycks and Gimpel 2016.
+(defn gelu [x]
+  (elementwise
+    (fn [v] (* 0.5 v (+ 1.0 (tanh (* 0.7978845608028654 (+ v (* 0.044715 v v v)))))))
+    x))
+
+; Over the last dimension.
+(defn softmax [x]
+  (linalg.softmax {:dimension (- (rank x) 1) :result (type x)} x (tensor.empty {:result (type x)})))
+
+; ---- attention over a cache of keys and values: "Attention Is All You Need", Vaswani et al. 2017
+
+; cache [batch 2 heads context size], new [rows heads size] -> the cache with row n at its position in its sequence,
+; as keys (which = 0) or values (which = 1)
+(defn write-rows [cache which new]
+  (let [[n heads size] (shape new)
+        new (cast new (dtype cache))
+        positions (row-positions)
+        each (: (/ n (batch)) index)]
+    (scf.for {:result (type cache)} (: 0 index) (: n index) (: 1 index) cache
+      (region
+        (block [(: row index) (: written (type cache))]
+          (scf.yield
+            (insert (slice new [row 0 0] [nil heads size])
+                    written
+                    [(arith.divui row each) which 0 (cast (at positions row) index) 0]
+                    [nil nil heads nil size])))))))
+
+; q [rows heads size], k and v [rows groups size], cache (kv l) of [batch 2 groups context size] -> [rows heads*size];
+; heads / groups query heads share a key and value head
+(defn attend [q k v cache]
+  (let [[n heads size] (shape q)
+        groups (dim k 1)
+        [b s] [(batch) (/ n (batch))]
+        kv (write-state cache (write-rows (write-rows (read-state cache) 0 k) 1 v))
+        context (dim kv 3)
+        part (fn [i] (slice kv [0 i 0 0 0] [b nil groups context size]))
+        positions (reshape (row-positions) [b s])
+        scale (/ 1.0 (sqrt size))
+        weighted
+        (if (= heads groups)
+          (let [scores (contract [b s h t] (reshape q [b s heads size]) [b s h d] (part 0) [b h t d])
+                seen (tensor [i b j s h heads t context]
+                       (select (<= t (at positions i j)) (* (at scores i j h t) scale) -inf))]
+            (contract [b s h d] (softmax seen) [b s h t] (part 1) [b h t d]))
+          (let [sharing (/ heads groups)
+                scores (contract [b s g h t] (reshape q [b s groups sharing size]) [b s g h d] (part 0) [b g t d])
+                seen (tensor [i b j s g groups h sharing t context]
+                       (select (<= t (at positions i j)) (* (at scores i j g h t) scale) -inf))]
+            (contract [b s g h d] (softmax seen) [b s g h t] (part 1) [b g t d])))]
+    (reshape weighted [n (* heads size)])))
+
+; qkv [rows 3*width] -> [rows width]
+(defn attention [qkv cache heads]
+  (let [[n columns] (shape qkv)
+        width (/ columns 3)
+        part (fn [i] (reshape (slice qkv [0 (* i width)] [n width]) [n heads (/ width heads)]))]
+    (attend (part 0) (part 1) (part 2) cache)))
