@@ -29,7 +29,7 @@ PRESETS = {
     "gpt2-xl": Gpt2Shape.unpadded(50257, 1024, 48, 25, 1600),
 }
 
-LOGIT_DEVIATION = 4.0
+LOGIT_DEVIATION = 3.0
 """Standard deviation of the logits, about."""
 
 PADDING_GAIN = 4.0
@@ -87,5 +87,5 @@ class RandomCheckpoint(Checkpoint):
             return (1.0, 0.2) if name.endswith("w") else (0.0, 0.1)
         if name.endswith("b"):
             return 0.0, 0.1
-        gain = {"qkv-w": 1.5, "proj-w": 1.5, "fc-w": 1.0, "out-w": 2.0}[name]
+        gain = {"qkv-w": 1.0, "proj-w": 1.5, "fc-w": 1.0, "out-w": 3.0}[name]
         return 0.0, gain / self._tensors[name].shape[-1] ** 0.5

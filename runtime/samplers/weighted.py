@@ -27,7 +27,7 @@ class Weighted:
             tokens = _largest(logits, self._top_k)
             weights = self._weights(logits[tokens], largest)
         elif self._top_p is not None:
-            tokens, weights = self._nucleus(logits, largest)
+            tokens, weights = self._nucleus(logits, largest, self._top_p)
         else:
             return self._draw(self._weights(logits, largest))
         if self._top_p is not None:
@@ -39,7 +39,7 @@ class Weighted:
         with np.errstate(over="ignore"):
             return np.exp((logits.astype(np.float64) - largest) / self._temperature)
 
-    def _nucleus(self, logits: np.ndarray, largest: float) -> tuple[np.ndarray, np.ndarray]:
+    def _nucleus(self, logits: np.ndarray, largest: float, top_p: float) -> tuple[np.ndarray, np.ndarray]:
         """All tokens in order of probability and their weights, or as many of the first ones as reach top_p.
 
         The weights left out are summed into one last entry, which top_p cannot reach.
@@ -50,7 +50,7 @@ class Weighted:
             tokens = _largest(logits, count)
             chosen = weights[tokens]
             # A little more than needed, so that rounding in the sums cannot let the rest be chosen.
-            if chosen.sum() >= min(1.0, self._top_p + 1e-9) * total:
+            if chosen.sum() >= min(1.0, top_p + 1e-9) * total:
                 return tokens, np.append(chosen, max(0.0, total - chosen.sum()))
             count *= 8
         tokens = _largest(logits, logits.size)

@@ -1,0 +1,111 @@
+"""`lispgpt checkpoint`: look into checkpoints, make random ones, and convert between formats."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from lispgpt.errors import UserError
+from lispgpt.runtime import checkpoints
+from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
+from lispgpt.runtime.checkpoints.make import make as make_checkpoint
+from lispgpt.runtime.checkpoints.numbers import STORAGE
+from lispgpt.runtime.checkpoints.seeded import PRESETS
+
+FORMATS = click.Choice(["llmc", "huggingface"])
+DTYPES = click.Choice(["bf16", "f32"])
+
+
+@click.group()
+def checkpoint() -> None:
+    """Look into checkpoints, make random ones, convert between formats."""
+
+
+@checkpoint.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@click.option("--check", is_flag=True, help="Also read all weights and fail on NaN or infinity.")
+def info(path: Path, as_json: bool, check: bool) -> None:
+    """Show a checkpoint's format, sizes and tensors."""
+    opened = checkpoints.open(path)
+    if check:
+        opened.check_finite()
+    facts = _facts(opened)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    console = Console()
+    console.print(f"{opened.path}: {facts['format']}, {facts['parameters']:,} parameters, {facts['bytes']:,} bytes")
+    console.print("  ".join(f"{key} {value}" for key, value in facts["config"].items()))
+    table = Table("tensor", "shape", "type", "MB")
+    for name, tensor in facts["tensors"].items():
+        megabytes = math.prod(tensor["shape"]) * STORAGE[tensor["dtype"]].itemsize / 1e6
+        table.add_row(name, " x ".join(map(str, tensor["shape"])), tensor["dtype"], f"{megabytes:.2f}")
+    console.print(table)
+
+
+@checkpoint.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="The sizes of a known model.")
+@click.option("--layers", type=click.IntRange(1))
+@click.option("--heads", type=click.IntRange(1))
+@click.option("--width", type=click.IntRange(1))
+@click.option("--vocab", type=click.IntRange(1))
+@click.option("--context", type=click.IntRange(1))
+@click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
+@click.option("--dtype", type=DTYPES, default="bf16", show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+def make(out: Path, preset: str | None, format_name: str, dtype: str, seed: int, **sizes: int | None) -> None:
+    """Write a GPT-2 with seeded random weights, and a tokenizer that fits it, to OUT.
+
+    Give a preset, or all five sizes; sizes beside a preset replace the preset's.
+    """
+    shape = _shape(preset, sizes)
+    tokenizer = make_checkpoint(out, shape, format_name, dtype, seed)
+    _report(out, tokenizer, "a vocabulary below 257 tokens has none")
+
+
+@checkpoint.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
+@click.option("--dtype", type=DTYPES, help="Type of the weights; the source's by default.")
+def convert(source: Path, out: Path, format_name: str, dtype: str | None) -> None:
+    """Rewrite a GPT-2 checkpoint, and the tokenizer beside it, in another format or type."""
+    tokenizer = convert_checkpoint(source, out, format_name, dtype)
+    _report(out, tokenizer, f"none was found beside {source}")
+
+
+def _facts(opened: checkpoints.Checkpoint) -> dict[str, Any]:
+    infos = {name: opened.info(name) for name in opened.names()}
+    return {
+        "format": opened.format,
+        "path": str(opened.path),
+        "parameters": sum(math.prod(tensor.shape) for tensor in infos.values()),
+        "bytes": sum(math.prod(tensor.shape) * STORAGE[tensor.dtype].itemsize for tensor in infos.values()),
+        "config": opened.config,
+        "tensors": {name: {"shape": tensor.shape, "dtype": tensor.dtype} for name, tensor in infos.items()},
+    }
+
+
+def _shape(preset: str | None, sizes: dict[str, int | None]) -> Gpt2Shape:
+    chosen = {name: size for name, size in sizes.items() if size is not None}
+    if preset is not None:
+        base = PRESETS[preset]
+        chosen = {name: getattr(base, name) for name in sizes} | chosen
+    missing = [f"--{name}" for name in sizes if name not in chosen]
+    if missing:
+        raise UserError(f"give --preset, or also {', '.join(missing)}")
+    return Gpt2Shape.unpadded(**chosen)
+
+
+def _report(out: Path, tokenizer: Path | None, why_none: str) -> None:
+    click.echo(f"wrote {out}", err=True)
+    click.echo(f"wrote {tokenizer}" if tokenizer else f"wrote no tokenizer: {why_none}", err=True)
