@@ -66,6 +66,18 @@ class Gpu(Target):
     def dependency_release(self) -> None:
         """Emit what lets the next launch start early."""
 
+    def set_cluster(self, kernel: ir.Operation, blocks: int) -> None:
+        """Record on a kernel's function that each `blocks` neighbouring blocks run together."""
+        raise NotImplementedError
+
+    def cluster_barrier(self) -> None:
+        """Emit a barrier of all threads of a cluster, which also makes shared memory visible."""
+        raise NotImplementedError
+
+    def cluster_load(self, shared: ir.Value, index: Any, rank: int) -> ir.Value:
+        """Emit a load of one f32 from another block's shared memory."""
+        raise NotImplementedError
+
     def lowering(self) -> str:
         """The MLIR passes, as a textual pipeline on the module, from gpu.func to LLVM and a target attribute."""
         raise NotImplementedError

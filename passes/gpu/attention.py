@@ -1,0 +1,155 @@
+"""What an attention kernel's body says: queries, cache, mask and weighted sum, in the terms that schedules need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lispgpt.errors import InternalError
+from lispgpt.mlir import ir
+from lispgpt.passes.gpu import build as b
+from lispgpt.passes.gpu.build import Index
+from lispgpt.passes.gpu.read import Reader, outputs_of, sliced_index
+from lispgpt.passes.structure import defining_op, dim_positions, indexing_maps, integers, is_elementwise, operations, shape_of
+
+
+@dataclass(frozen=True)
+class CacheWrite:
+    """One loop that writes rows into the cache: `insert` puts row `counter` of `source` at its position."""
+
+    counter: ir.Value
+    insert: ir.Operation
+
+    @property
+    def source(self) -> ir.Value:
+        return self.insert.operands[0]
+
+    def place(self, reader: Reader, row: Index, index: list[Index]) -> list[Index]:
+        """Where in the cache element `index` of row `row` goes."""
+        reader.indices[self.counter] = row
+        return sliced_index(self.insert, list(self.insert.operands[2:]), shape_of(self.source), index, reader)
+
+    def read(self, reader: Reader, row: Index, index: list[Index], width: int) -> ir.Value:
+        """Elements of row `row`, as they are stored."""
+        reader.indices[self.counter] = row
+        return reader.read(self.source, index, width)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """scores[rows…, heads…, t] = q · k, then elementwise ops, softmax over t, and the sum weighted by it with v.
+
+    writes: how the rows' own keys and values enter the cache, keys first.  cache: the buffer.
+    positions: the tensor whose element bounds t for a row (t <= it), and the map from the scores' loops to it.
+    """
+
+    scores: ir.Operation
+    softmax: ir.Operation
+    weighted: ir.Operation
+    writes: tuple[CacheWrite, ...]
+    cache: ir.Value
+    updated: tuple[ir.Value, ...]
+    bound: tuple[ir.Value, ir.AffineMap] | None
+    out: ir.Value
+    out_buffer: ir.Value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the loops that one output row has: sequence, position, heads…"""
+        return shape_of(self.scores.results[0])[:-1]
+
+    @property
+    def length(self) -> int:
+        return shape_of(self.scores.results[0])[-1]
+
+    @property
+    def depth(self) -> int:
+        return shape_of(self.out)[-1]
+
+    def query_index(self, place: list[Index], d: Index) -> list[Index]:
+        return self._operand_index(self.scores, 0, place, None, d)
+
+    def key_index(self, place: list[Index], t: Index, d: Index) -> list[Index]:
+        return self._operand_index(self.scores, 1, place, t, d)
+
+    def value_index(self, place: list[Index], t: Index, d: Index) -> list[Index]:
+        return self._operand_index(self.weighted, 1, place, d, t)
+
+    def _operand_index(
+        self, op: ir.Operation, number: int, place: list[Index], last: Index | None, reduced: Index
+    ) -> list[Index]:
+        """An operand's index from the output's (place…, last) and the reduced loop's."""
+        operand, out = indexing_maps(op)[number], indexing_maps(op)[2]
+        loops: list[Index | None] = [reduced] * out.n_dims
+        for position, index in zip(dim_positions(out), [*place, last], strict=True):
+            if position is not None:
+                loops[position] = index
+        found = [loops[p] for p in dim_positions(operand) if p is not None]
+        if any(i is None for i in found):
+            raise InternalError("attention: a query is indexed by the position it looks at")
+        return found
+
+    def last_position(self, reader: Reader, place: list[Index]) -> Index:
+        """The largest t that the mask lets through for a row."""
+        if self.bound is None:
+            return self.length - 1
+        tensor, map_ = self.bound
+        index = [place[p] for p in dim_positions(map_) if p is not None]
+        return b.emit("arith.index_cast", [reader.read(tensor, index)], [ir.IndexType.get()])
+
+
+def parse_attention(kernel: ir.Operation) -> Attention:
+    """InternalError where the body is no attention."""
+    ops = operations(kernel.regions[0].blocks[0])
+    softmax = next((op for op in ops if op.name == "linalg.softmax"), None)
+    if softmax is None:
+        raise InternalError("an attention kernel has no softmax")
+    mask = scores = defining_op(softmax.operands[0])
+    while scores is not None and is_elementwise(scores):
+        scores = defining_op(scores.operands[0])
+    weighted = next(iter(softmax.results[0].uses)).owner.operation
+    if scores is None or scores.name != "linalg.contract" or weighted.name != "linalg.contract":
+        raise InternalError("an attention kernel's softmax stands alone")
+    tied = integers(kernel.attributes["tied"])
+    arguments = list(kernel.regions[0].blocks[0].arguments)
+    writes, updated, cache = _cache_writes(ops, tied, arguments)
+    out, out_buffer = next((t, buffer) for t, buffer in outputs_of(kernel) if t == weighted.results[0])
+    bound = _bound(mask) if mask is not None and mask != scores else None
+    return Attention(scores, softmax, weighted, writes, cache, updated, bound, out, out_buffer)
+
+
+def _cache_writes(
+    ops: list[ir.Operation], tied: list[int], arguments: list[ir.Value]
+) -> tuple[tuple[CacheWrite, ...], tuple[ir.Value, ...], ir.Value]:
+    """Cache writes as loops over rows, or as lone insertions where there is one row."""
+    writes, updated = [], []
+    for op in ops:
+        if op.name == "scf.for":
+            body = op.regions[0].blocks[0]
+            insert = next(o for o in operations(body) if o.name == "tensor.insert_slice")
+            writes.append(CacheWrite(body.arguments[0], insert))
+            updated.append(op.results[0])
+    position = next((t for t in tied if t >= 0), None)
+    if position is None or len(writes) != 2:
+        raise InternalError("an attention kernel does not write keys and values to a cache")
+    return tuple(writes), tuple(updated), arguments[position]
+
+
+def _bound(mask: ir.Operation) -> tuple[ir.Value, ir.AffineMap] | None:
+    """The operand p of `select(t <= p, …)` in a mask's body, with its map."""
+    block = mask.regions[0].blocks[0]
+    for op in operations(block):
+        if op.name != "arith.cmpi" or ir.IntegerAttr(op.attributes["predicate"]).value not in (3, 7):
+            continue
+        left, right = op.operands
+        is_argument = defining_op(right) is None
+        if is_argument and _is_last_index(left, shape_of(mask.results[0])):
+            number = ir.BlockArgument(right).arg_number
+            return mask.operands[number], indexing_maps(mask)[number]
+    return None
+
+
+def _is_last_index(value: ir.Value, shape: tuple[int, ...]) -> bool:
+    op = defining_op(value)
+    while op is not None and op.name == "arith.index_cast":
+        op = defining_op(op.operands[0])
+    return op is not None and op.name == "linalg.index" and ir.IntegerAttr(op.attributes["dim"]).value == len(shape) - 1
