@@ -41,24 +41,23 @@ def info(path: Path, as_json: bool, check: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts))
         return
-    console = Console()
-    console.print(f"{opened.path}: {facts['format']}, {facts['parameters']:,} parameters, {facts['bytes']:,} bytes")
-    console.print("  ".join(f"{key} {value}" for key, value in facts["config"].items()))
+    click.echo(f"{opened.path}: {facts['format']}, {facts['parameters']:,} parameters, {facts['bytes']:,} bytes")
+    click.echo("  ".join(f"{key} {value}" for key, value in facts["config"].items()))
     table = Table("tensor", "shape", "type", "MB")
     for name, tensor in facts["tensors"].items():
         megabytes = math.prod(tensor["shape"]) * STORAGE[tensor["dtype"]].itemsize / 1e6
         table.add_row(name, " x ".join(map(str, tensor["shape"])), tensor["dtype"], f"{megabytes:.2f}")
-    console.print(table)
+    Console().print(table)
 
 
 @checkpoint.command()
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="The sizes of a known model.")
-@click.option("--layers", type=click.IntRange(1))
-@click.option("--heads", type=click.IntRange(1))
-@click.option("--width", type=click.IntRange(1))
-@click.option("--vocab", type=click.IntRange(1))
-@click.option("--context", type=click.IntRange(1))
+@click.option("--layers", type=click.IntRange(1), help="Transformer layers.")
+@click.option("--heads", type=click.IntRange(1), help="Attention heads; they divide the width.")
+@click.option("--width", type=click.IntRange(1), help="Channels of the residual stream.")
+@click.option("--vocab", type=click.IntRange(1), help="Tokens, before padding to a multiple of 128.")
+@click.option("--context", type=click.IntRange(1), help="Positions.")
 @click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
 @click.option("--dtype", type=DTYPES, default="bf16", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)

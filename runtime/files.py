@@ -16,9 +16,14 @@ _LARGEST_JSON = 1 << 28
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A binary file to write, put in path's place when the block ends; on any error, path stays as it was."""
+    """A binary file to write, put in path's place when the block ends; on any error, path stays as it was.
+
+    UserError for what the system refuses, and for a path that is a folder or a device.
+    """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
+        if path.exists() and not path.is_file():
+            raise UserError(f"cannot write {path}: it is there already, and is no ordinary file")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with unfinished.open("wb") as file:

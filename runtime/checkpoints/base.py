@@ -205,8 +205,7 @@ class MappedCheckpoint(Checkpoint):
         rows = destination.reshape(-1, destination.shape[-1])
         copy_converted(source, stored.info.dtype, rows[: len(source)], dtype)
         rows[len(source) :] = 0
-        for file in self._files:
-            file.release(piece)
+        self._release(piece)
 
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         blocks = []
@@ -215,13 +214,22 @@ class MappedCheckpoint(Checkpoint):
                 flat = piece.reshape(-1)
                 step = 1 << 23
                 blocks += [(name, flat[start : start + step]) for start in range(0, flat.size, step)]
-        in_parallel(lambda block: self._require_finite(*block), blocks)
+        in_parallel(lambda block: self._check_block(*block), blocks)
+
+    def _check_block(self, name: str, array: np.ndarray) -> None:
+        self._require_finite(name, array)
+        if self.view(name) is None:
+            self._release(array)
 
     def _require_finite(self, name: str, array: np.ndarray) -> None:
         if not is_finite(array, self._stored(name).info.dtype):
             raise UserError(
                 f"{self.path}: tensor {name!r} holds NaN or infinity: the checkpoint is damaged or diverged"
             )
+
+    def _release(self, array: np.ndarray) -> None:
+        for file in self._files:
+            file.release(array)
 
     def _stored(self, name: str) -> StoredTensor:
         if name not in self._tensors:

@@ -245,6 +245,37 @@ def test_the_command_line(tmp_path: Path) -> None:
         (["make", path, "--layers", "2"], "give --preset, or also --heads, --width, --vocab, --context"),
         (["make", path, *sizes, "--heads", "3"], "not a multiple"),
         (["info", str(tmp_path / "nothing")], "there is no checkpoint"),
+        (["convert", path, str(tmp_path)], "is no ordinary file"),
+        (["convert", path, "/dev/null/model.bin"], "cannot write"),
+        (["convert", path, path, "--format", "huggingface"], "a Hugging Face checkpoint is a folder"),
     ):
         failed = runner.invoke(cli, arguments)
         assert isinstance(failed.exception, UserError) and hint in failed.exception.message
+
+
+def test_a_failed_conversion_leaves_what_was_there(tmp_path: Path) -> None:
+    make(tmp_path / "good", SHAPE, "llmc", "bf16", 1)
+    damaged = bytearray((tmp_path / "good").read_bytes())
+    damaged[-2:] = b"\x80\x7f"
+    (tmp_path / "bad").write_bytes(damaged)
+    before = (tmp_path / "good").read_bytes()
+    with pytest.raises(UserError, match="'lnf-b' holds NaN or infinity"):
+        convert(tmp_path / "bad", tmp_path / "good")
+    assert (tmp_path / "good").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "good"]
+
+
+def test_reading_a_large_folder_does_not_keep_the_file_in_memory(tmp_path: Path) -> None:
+    shape = Gpt2Shape.unpadded(128, 8, 2, 4, 1024)
+    make(tmp_path / "hf", shape, "huggingface", "bf16", 1)
+    opened = checkpoints.open(tmp_path / "hf")
+
+    def resident() -> int:
+        status = Path("/proc/self/status").read_text()
+        return int(status.split("RssFile:")[1].split()[0]) * 1024
+
+    before = resident()
+    for name in opened.names():
+        opened.tensor(name)
+    opened.check_finite()
+    assert resident() - before < 2 * shape.count / 4
