@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend import attributes
 from lispgpt.frontend.environment import Environment
-from lispgpt.frontend.forms import Form, Keyword, List, Literal, Map, Mark, Sequence, Symbol, Value, Vector, head_name, show
+from lispgpt.frontend.forms import (
+    Form,
+    List,
+    Literal,
+    Mark,
+    Sequence,
+    Symbol,
+    Vector,
+    head_name,
+    show,
+)
 from lispgpt.frontend.parameters import check_pattern, destructure, parse_parameters
 from lispgpt.frontend.registry import special
-from lispgpt.frontend.values import Closure, Macro, OpResults, describe, items_of
+from lispgpt.frontend.values import Closure, Macro, describe, items_of
 from lispgpt.mlir import ir
 
 if TYPE_CHECKING:
@@ -49,7 +59,9 @@ def binding_pairs(evaluator: Evaluator, form: Form, what: str) -> list[tuple[For
     if not isinstance(form, Vector):
         evaluator.fail(f"`{what}` wants its bindings in a vector: ({what} [name value …] …)", form)
     if len(form.items) % 2:
-        evaluator.fail(f"`{show(form.items[-1])}` has no value: a `{what}` binds names and values in pairs", form.items[-1])
+        evaluator.fail(
+            f"`{show(form.items[-1])}` has no value: a `{what}` binds names and values in pairs", form.items[-1]
+        )
     pairs = list(zip(form.items[::2], form.items[1::2], strict=True))
     for pattern, _ in pairs:
         check_pattern(evaluator, pattern)

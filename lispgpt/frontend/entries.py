@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend import shapes
 from lispgpt.frontend.environment import Environment
-
 from lispgpt.frontend.model import Entry, State
 from lispgpt.frontend.regions import evaluate_in
 from lispgpt.frontend.values import describe
@@ -97,5 +96,3 @@ def _with_batch(state: State, batch: int) -> tuple[int, ...]:
 
 def _type(shape: tuple[int, ...], dtype: str) -> ir.Type:
     return ir.RankedTensorType.get(shape, ir.Type.parse(dtype))
-
-

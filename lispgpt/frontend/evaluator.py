@@ -12,10 +12,19 @@ from typing import Any, NoReturn
 from lispgpt.errors import UserError
 from lispgpt.frontend import attributes, functions, model, ops
 from lispgpt.frontend.environment import MISSING, Environment, did_you_mean
-from lispgpt.frontend.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Value, Vector, show
+from lispgpt.frontend.forms import Form, List, Literal, Symbol, Value, Vector, show
 from lispgpt.frontend.parameters import bind
 from lispgpt.frontend.values import (
-    Alias, Builtin, Closure, Function, LoopIndex, Macro, OpResults, Parameters, Special, State, StateReference, Weight,
+    Alias,
+    Builtin,
+    Closure,
+    Function,
+    LoopIndex,
+    Macro,
+    OpResults,
+    Special,
+    State,
+    Weight,
     describe,
 )
 from lispgpt.mlir import ir
@@ -258,7 +267,9 @@ class Evaluator:
         """The user's error for MLIR's first diagnostic."""
         for diagnostic in error.error_diagnostics:
             spans = self._spans(str(diagnostic.location))
-            notes = "".join(f"; {note.message}" for note in diagnostic.notes if "see current operation" not in note.message)
+            notes = "".join(
+                f"; {note.message}" for note in diagnostic.notes if "see current operation" not in note.message
+            )
             message = diagnostic.message + notes
             if spans:
                 return _place(message, spans[0], [("here", span) for span in spans[1:]])

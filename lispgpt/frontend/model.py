@@ -1,7 +1,10 @@
 """The model tier: config, weights, state, entries and generation."""
+
 from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
 from lispgpt.frontend import shapes
 from lispgpt.frontend.environment import Environment, did_you_mean
 from lispgpt.frontend.forms import Form, Keyword, List, Map, Symbol, Vector, head_name, show
@@ -9,31 +12,38 @@ from lispgpt.frontend.registry import builtin, special
 from lispgpt.frontend.tensors import dimension
 from lispgpt.frontend.values import State, StateReference, Weight, describe
 from lispgpt.mlir import ir
+
 if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 DTYPES = ("f32", "bf16", "i32")
 GENERATE_OPTIONS = ("max-new-tokens", "temperature", "top-k", "top-p", "seed", "greedy")
 
+
 @dataclass(frozen=True, eq=False)
 class Entry:
     """An entry point: evaluated once for each shape that it is compiled for."""
+
     name: str
     inputs: tuple[Symbol, ...]
     body: tuple[Form, ...]
     environment: Environment
     form: Form
 
+
 @dataclass(frozen=True, eq=False)
 class Generation:
     """`(generate entry {options})`"""
+
     entry: str
     options: dict[str, int | float | bool]
     form: Form
+
 
 @dataclass(eq=False)
 class Model:
     """What a program declares of a model.  overrides win over the checkpoint's config, which wins over the program's
     own; batch and positions are those of the entry that is being built."""
+
     overrides: dict[str, Any] = field(default_factory=dict)
     checkpoint: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
@@ -43,6 +53,7 @@ class Model:
     generation: Generation | None = None
     batch: int = 0
     positions: ir.Value | None = None
+
 
 @special("config", 0, None)
 def _config(evaluator: Evaluator, form: List, environment: Environment) -> Any:
@@ -60,6 +71,7 @@ def _config(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         environment.define(name, value)
     return None
 
+
 def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, source: str) -> Any:
     """A config value from outside, of the kind that the program's own has."""
     if isinstance(value, ir.Type) and isinstance(given, str) and given in DTYPES:
@@ -70,8 +82,10 @@ def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, sour
         evaluator.fail(f"{source} gives {name.name} as {given!r}, and the program has {_plain(value)!r} there", name)
     return given
 
+
 def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, ir.Type) else value
+
 
 @special("weights", 0, None)
 def _weights(evaluator: Evaluator, form: List, environment: Environment) -> Any:
@@ -84,6 +98,7 @@ def _weights(evaluator: Evaluator, form: List, environment: Environment) -> Any:
             _weight(evaluator, item, environment, ())
     return None
 
+
 def _weight(evaluator: Evaluator, form: Form, environment: Environment, leading: tuple[int, ...]) -> None:
     name, shape, dtype = _declaration(evaluator, form, environment, "(wte [vocab width] bf16)")
     if name.name in evaluator.model.weights:
@@ -91,6 +106,7 @@ def _weight(evaluator: Evaluator, form: Form, environment: Environment, leading:
     weight = Weight(name.name, leading + shape, dtype, bool(leading), form)
     evaluator.model.weights[name.name] = weight
     environment.define(name, weight)
+
 
 def _declaration(
     evaluator: Evaluator, form: Form, environment: Environment, example: str
@@ -108,6 +124,7 @@ def _declaration(
             evaluator.fail(f"`{show(parts[2])}` is not one of the types {', '.join(DTYPES)}", parts[2])
     return parts[0], sizes, dtype
 
+
 @special("state", 0, None)
 def _state(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     for item in form.items[1:]:
@@ -118,6 +135,7 @@ def _state(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         evaluator.model.states[name.name] = state
         environment.define(name, state)
     return None
+
 
 @special("entry", 3, None)
 def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
@@ -131,6 +149,7 @@ def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         evaluator.fail(f"the entry {name.name} is defined twice", name)
     evaluator.model.entries[name.name] = Entry(name.name, names, form.items[3:], environment, form)
     return None
+
 
 @special("generate", 1, 2)
 def _generate(evaluator: Evaluator, form: List, environment: Environment) -> Any:
@@ -157,6 +176,7 @@ def _generate(evaluator: Evaluator, form: List, environment: Environment) -> Any
     model.generation = Generation(name.name, options, form)
     return None
 
+
 def indexed(evaluator: Evaluator, target: Weight | State, arguments: list[Any], form: Form) -> Any:
     """`(ln1-w l)`: a layer's part of a weight; `(kv l)`: a reference to a part of a state."""
     if isinstance(target, State):
@@ -175,6 +195,7 @@ def indexed(evaluator: Evaluator, target: Weight | State, arguments: list[Any], 
     offsets = (*arguments, *[0] * (len(target.shape) - 1))
     return shapes.extract(evaluator, target.value, offsets, (None, *target.shape[1:]), form)
 
+
 def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[Any, ...], tuple[Any, ...]]:
     """A state and the offsets and sizes in it that a reference stands for."""
     if isinstance(value, State):
@@ -192,12 +213,14 @@ def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[
         offsets[place], sizes[place] = index, None
     return state, tuple(offsets), tuple(sizes)
 
+
 @builtin("read-state", 1, 1)
 def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
     """`(read-state (kv l))`: what a state holds by now; its batch comes first after the fixed dimensions."""
     state, offsets, sizes = _window(evaluator, reference, form)
     assert state.value is not None
     return shapes.extract(evaluator, state.value, offsets, sizes, form)
+
 
 @builtin("write-state", 2, 2)
 def _write_state(evaluator: Evaluator, form: Form, reference: Any, value: Any) -> Any:
@@ -208,12 +231,14 @@ def _write_state(evaluator: Evaluator, form: Form, reference: Any, value: Any) -
     state.value = shapes.insert(evaluator, value, state.value, offsets, sizes, form)
     return value
 
+
 @builtin("batch", 0, 0)
 def _batch(evaluator: Evaluator, form: Form) -> Any:
     """How many sequences the entry being built runs at once; row n belongs to sequence n / (rows / batch)."""
     if not evaluator.model.batch:
         evaluator.fail("`batch` has a value inside an entry only", form)
     return evaluator.model.batch
+
 
 @builtin("row-positions", 0, 0)
 def _row_positions(evaluator: Evaluator, form: Form) -> Any:

@@ -74,7 +74,9 @@ def _path(evaluator: Evaluator, form: Form) -> Path:
         if not path.is_file():
             libraries = sorted(p.stem for p in LIBRARY.glob("*.lisp"))
             hint = did_you_mean(form.name, libraries, f"; there are {', '.join(libraries)}")
-            evaluator.fail(f'there is no library `{form.name}`{hint} (a file is a string: (require "{form.name}.lisp"))', form)
+            evaluator.fail(
+                f'there is no library `{form.name}`{hint} (a file is a string: (require "{form.name}.lisp"))', form
+            )
         return path
     name = form.value if isinstance(form, Literal) else None
     if not isinstance(name, str) or not name or "\0" in name:

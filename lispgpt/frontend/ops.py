@@ -18,11 +18,56 @@ from lispgpt.mlir import create_op, ir
 if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
-DIALECTS = (
-    "acc affine amdgpu arith arm_neon arm_sme arm_sve async bufferization builtin cf complex dlti emitc func gpu index "
-    "irdl linalg llvm math memref ml_program mpi nvgpu nvvm omp pdl pdl_interp ptr quant rocdl scf shape shard smt "
-    "sparse_tensor spirv tensor tosa transform ub vcix vector wasmssa x86 xegpu xevm"
-).split()
+DIALECTS = [
+    "acc",
+    "affine",
+    "amdgpu",
+    "arith",
+    "arm_neon",
+    "arm_sme",
+    "arm_sve",
+    "async",
+    "bufferization",
+    "builtin",
+    "cf",
+    "complex",
+    "dlti",
+    "emitc",
+    "func",
+    "gpu",
+    "index",
+    "irdl",
+    "linalg",
+    "llvm",
+    "math",
+    "memref",
+    "ml_program",
+    "mpi",
+    "nvgpu",
+    "nvvm",
+    "omp",
+    "pdl",
+    "pdl_interp",
+    "ptr",
+    "quant",
+    "rocdl",
+    "scf",
+    "shape",
+    "shard",
+    "smt",
+    "sparse_tensor",
+    "spirv",
+    "tensor",
+    "tosa",
+    "transform",
+    "ub",
+    "vcix",
+    "vector",
+    "wasmssa",
+    "x86",
+    "xegpu",
+    "xevm",
+]
 
 _PLAIN_LINALG = ("linalg.yield", "linalg.index")
 
@@ -192,7 +237,9 @@ class Emitter:
         made: list[ir.Value] = []
         for position, (operand, form) in enumerate(zip(arguments.operands, arguments.forms, strict=True)):
             if not isinstance(operand, ir.Value):
-                operand = self.constant(operand, self._wanted(name, position, index_from, typed, arguments, operand), form)
+                operand = self.constant(
+                    operand, self._wanted(name, position, index_from, typed, arguments, operand), form
+                )
             made.append(operand)
         return made
 

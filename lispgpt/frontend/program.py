@@ -39,7 +39,7 @@ class Generate:
 
 @dataclass(frozen=True)
 class Program:
-    """An evaluated program."""
+    """An evaluated program; sources are the files that it required, library files among them."""
 
     module: ir.Module
     config: dict[str, Any]
@@ -48,6 +48,7 @@ class Program:
     entries: tuple[str, ...]
     generate: Generate | None
     has_main: bool
+    sources: tuple[Path, ...] = ()
 
 
 def evaluate(
@@ -103,5 +104,6 @@ def _program(evaluator: Evaluator) -> Program:
         states=tuple(TensorDecl(s.name, s.shape, s.dtype) for s in declared.states.values()),
         entries=tuple(declared.entries),
         generate=Generate(generation.entry, generation.options) if generation else None,
+        sources=tuple(evaluator.loaded),
         has_main=False,
     )

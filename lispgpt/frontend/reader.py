@@ -152,5 +152,9 @@ def _bad_character(source: Source, position: int) -> UserError:
 def _bad_token(source: Source, token: lark.Token) -> UserError:
     start = token.start_pos if token.start_pos is not None else len(source.text)
     if token.type == "$END":
-        return UserError("the text ends after a quote mark with nothing to quote", Span(source, max(0, start - 1), start))
-    return UserError(f"`{token}` after a quote mark: there is nothing to quote", Span(source, start, start + len(token)))
+        return UserError(
+            "the text ends after a quote mark with nothing to quote", Span(source, max(0, start - 1), start)
+        )
+    return UserError(
+        f"`{token}` after a quote mark: there is nothing to quote", Span(source, start, start + len(token))
+    )

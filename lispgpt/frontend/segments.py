@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lispgpt.frontend import attributes
 from lispgpt.frontend.environment import Environment, did_you_mean
-from lispgpt.frontend.forms import Form, List, Literal, head_name
+from lispgpt.frontend.forms import Form, List, head_name
 from lispgpt.mlir import ir
 
 if TYPE_CHECKING:

@@ -221,7 +221,9 @@ def _at(evaluator: Evaluator, form: Form, tensor: Any, *indices: Any) -> Any:
         along = tuple(loop.dimension for loop in loops)
         for position, (size, d) in enumerate(zip(sizes, along, strict=True)):
             if made.shape[d] > size:
-                message = f"index {position} of `{show(form)}` goes to {made.shape[d]}, and {tensor.type} ends at {size}"
+                message = (
+                    f"index {position} of `{show(form)}` goes to {made.shape[d]}, and {tensor.type} ends at {size}"
+                )
                 evaluator.fail(message, form)
         return widened(evaluator, made.read(evaluator, tensor, along, form), form)
     places = [as_index(evaluator, index, form) for index in indices]
@@ -303,7 +305,7 @@ def _reduce(evaluator: Evaluator, form: Form, function: Any, start: Any, tensor:
     operation = evaluator.emitter.emit("linalg.reduce", [tensor, accumulator], [accumulator.type], dimensions, form, 1)
 
     def compute(arguments: Any) -> Any:
-        value = evaluator.call(function, [widened(evaluator, arguments[0], form), arguments[1]], form)
+        value = evaluator.call(function, [arguments[1], widened(evaluator, arguments[0], form)], form)
         if not isinstance(value, ir.Value) or value.type != dtype:
             evaluator.fail(f"the function of `reduce` gives {describe(value)}, and {dtype} is wanted", form)
         return value

@@ -153,7 +153,11 @@ def describe(value: Any) -> str:
         case Symbol():
             return f"the name {value.name}"
         case OpResults():
-            return f"`{value.op_name}`, which has no result" if not value else f"the {len(value)} results of `{value.op_name}`"
+            return (
+                f"`{value.op_name}`, which has no result"
+                if not value
+                else f"the {len(value)} results of `{value.op_name}`"
+            )
         case tuple() | List() | Vector():
             return "a list"
         case Map():
@@ -171,7 +175,9 @@ def describe(value: Any) -> str:
         case Macro():
             return f"the macro {value.name}"
         case Weight():
-            return f"the weight {value.name}" + (", which needs a layer: " + f"({value.name} l)" if value.stacked else "")
+            return f"the weight {value.name}" + (
+                ", which needs a layer: " + f"({value.name} l)" if value.stacked else ""
+            )
         case State() | StateReference():
             name = value.name if isinstance(value, State) else value.state.name
             return f"the state {name}, which `read-state` reads"

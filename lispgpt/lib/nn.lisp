@@ -27,13 +27,13 @@
   (let [[n width] (shape x)
         mean (/ (sum x) width)
         centred (tensor [r n c width] (- (at x r c) (at mean r)))
-        scale (rsqrt (+ (/ (sum (square centred)) width) 1e-5))]
+        scale (elementwise (fn [v] (rsqrt (+ (/ v width) 1e-5))) (sum (square centred)))]
     (tensor [r n c width]
       (+ (* (at centred r c) (at scale r) (at weight c)) (at bias c)))))
 
 (defn rms-norm [x weight epsilon]
   (let [[n width] (shape x)
-        scale (rsqrt (+ (/ (sum (square x)) width) epsilon))]
+        scale (elementwise (fn [v] (rsqrt (+ (/ v width) epsilon))) (sum (square x)))]
     (tensor [r n c width] (* (at x r c) (at scale r) (at weight c)))))
 
 ; ---- activations
