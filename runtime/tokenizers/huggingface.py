@@ -36,7 +36,10 @@ def open_tokenizer(path: Path) -> Tokenizer:
         raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
     if not isinstance(library.decoder, decoders.ByteLevel):
         raise UserError(f"{path} is no byte-level tokenizer such as GPT-2's")
-    return HuggingFaceTokenizer(library)
+    tokenizer = HuggingFaceTokenizer(library)
+    if tokenizer.size > 2 * library.get_vocab_size() + 1024:
+        raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
+    return tokenizer
 
 
 def write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None:

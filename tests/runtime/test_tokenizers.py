@@ -177,6 +177,10 @@ def header(*fields: int) -> bytes:
     return struct.pack(f"<{len(fields)}i", *fields).ljust(1024, b"\0")
 
 
+SPARSE = b'{"decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}, '
+SPARSE += b'"model": {"type": "BPE", "vocab": {"a": 4000000000}, "merges": []}}'
+
+
 @pytest.mark.parametrize(
     ("name", "content", "hint"),
     [
@@ -195,6 +199,7 @@ def header(*fields: int) -> bytes:
         ("tokenizer.json", b"\xff\xfe", "is damaged"),
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}', "is damaged"),
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "no byte-level tokenizer"),
+        ("tokenizer.json", SPARSE, "ids go up to 4000000000 for 1 tokens"),
         ("vocab.json", b"{}", "merges.txt is missing"),
         ("other.txt", b"hello", "is no tokenizer known here"),
     ],
