@@ -17,7 +17,7 @@ from lispgpt.mlir import execution_engine, ir
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.programs.child import Outcome, Reporter, run_in_child
 from lispgpt.programs.externals import Externals, flush_output, write_output
-from lispgpt.programs.lowering import PassForm, check_lowered, default_pipeline, run_passes
+from lispgpt.programs.lowering import PassForm, check_lowered, pipeline_file, run_passes
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def run(
 
     def work(reporter: Reporter) -> int:
         with module.context, ir.Location.unknown():
-            run_passes(module, passes or default_pipeline(), chosen, lambda name: reporter.step(f"pass {name}"))
+            run_passes(module, passes or pipeline_file("program"), chosen, lambda name: reporter.step(f"pass {name}"))
             check_lowered(module)
             reporter.step("code generation")
             externals = Externals(libraries, root)
