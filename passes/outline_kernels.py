@@ -12,12 +12,13 @@ Ensures: an entry is slices of its arguments, calls, insertions into states, and
 place, or -1.
 
 A kernel is a root and the elementwise ops that follow it.  Roots are contractions, chains of reductions over the same
-rows, and attention (cache write, scores, mask, softmax, weighted sum).  With `norm-prologue` a rows kernel that only
+rows, and attention (cache write, scores, mask, softmax, weighted sum).  With `prologue-rows` a rows kernel that only
 contractions read moves into each of them.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -48,17 +49,18 @@ VIEWS = {"tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape",
 
 @dataclass(frozen=True)
 class OutlineKernels(Pass):
-    """norm_prologue: recompute a rows kernel in each contraction that reads it, when nothing else does."""
+    """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at
+    most this many rows (0: never)."""
 
     name: ClassVar[str] = "outline-kernels"
-    norm_prologue: bool = False
+    prologue_rows: int = 0
 
     def run(self, module: ir.Module, target: object) -> None:
         kernels = _Kernels(module)
         for entry in entry_functions(module):
             groups = _group(operations(entry.regions[0].blocks[0]))
-            if self.norm_prologue:
-                groups = _absorb_prologues(groups)
+            if self.prologue_rows:
+                groups = _absorb_prologues(groups, self.prologue_rows)
             _rebuild(entry, groups, kernels)
 
 
@@ -167,7 +169,7 @@ def _attention_members(ops: list[ir.Operation]) -> dict[ir.Operation, int]:
         scores = defining_op(softmax.operands[0])
         while scores is not None and is_elementwise(scores):
             chain.append(scores)
-            scores = defining_op(scores.operands[0])
+            scores = _same_shape_source(scores)
         if scores is None or scores.name != "linalg.contract" or len(users) != 1 or users[0].name != "linalg.contract":
             continue
         chain += [scores, users[0].operation]
@@ -176,6 +178,12 @@ def _attention_members(ops: list[ir.Operation]) -> dict[ir.Operation, int]:
         for op in chain:
             members[op] = number
     return members
+
+
+def _same_shape_source(op: ir.Operation) -> ir.Operation | None:
+    """The producer of the first operand that has an elementwise op's own shape."""
+    shape = shape_of(op.results[0])
+    return next((defining_op(v) for v in op.operands if shape_of(v) == shape), None)
 
 
 def _cache_writes(value: ir.Value) -> list[ir.Operation]:
@@ -240,12 +248,13 @@ def _in_order(groups: list[_Group]) -> list[_Group]:
     return done
 
 
-def _absorb_prologues(groups: list[_Group]) -> list[_Group]:
+def _absorb_prologues(groups: list[_Group], most_rows: int) -> list[_Group]:
     owner = {op: group for group in groups for op in group.ops}
     kept = []
     for group in groups:
         readers = {owner.get(use.owner.operation) for op in group.ops for r in op.results for use in r.uses} - {group}
-        if group.kind == "rows" and readers and all(r is not None and r.kind == "contraction" for r in readers):
+        few = group.kind == "rows" and math.prod(_row_shape(group.ops[0])) <= most_rows
+        if few and readers and all(r is not None and r.kind == "contraction" for r in readers):
             for reader in readers:
                 reader.ops[:0] = group.ops
                 reader.needs |= group.needs

@@ -48,7 +48,7 @@ class ScheduleAttention(Pass):
     key_tile: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
-        lanes = target.capabilities.vector_bytes // 4
+        lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "attention"):
             body = KernelBody(kernel, Emitter(kernel))
             attention = match_attention(body.compute_ops())

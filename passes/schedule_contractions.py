@@ -41,7 +41,7 @@ class ScheduleContractions(Pass):
     vector_outputs: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
-        lanes = target.capabilities.vector_bytes // 4
+        lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "contraction"):
             body = KernelBody(kernel, Emitter(kernel))
             if _supported(body.compute_ops()):

@@ -45,7 +45,7 @@ class ScheduleRows(Pass):
     rows_per_block: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
-        lanes = target.capabilities.vector_bytes // 4
+        lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "rows"):
             if all(_supported(op) for op in operations(kernel.regions[0].blocks[0])):
                 _schedule(kernel, lanes, self.rows_per_block)

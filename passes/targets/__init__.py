@@ -5,7 +5,7 @@ from __future__ import annotations
 from lispgpt.errors import UserError
 from lispgpt.passes.targets import cuda, rocm
 from lispgpt.passes.targets.base import Gpu, MatrixShape, Target
-from lispgpt.passes.targets.cpu import Cpu
+from lispgpt.passes.targets.cpu import Cpu, make_cpu
 
 __all__ = ["DEFAULT_CHIPS", "GPU_CHIPS", "Cpu", "Gpu", "MatrixShape", "Target", "find_target"]
 
@@ -20,7 +20,7 @@ def find_target(text: str) -> Target:
     """
     kind, _, chip = text.partition(":")
     if kind == "cpu":
-        return Cpu(chip)
+        return make_cpu(chip)
     if kind not in GPU_CHIPS:
         raise UserError(f"no target {text!r} (there are cpu, {', '.join(GPU_CHIPS)}; a chip follows a colon: rocm:gfx1151)")
     chips = GPU_CHIPS[kind]

@@ -31,12 +31,30 @@ class Target:
     """
 
     kind: ClassVar[str] = ""
+    code_name: ClassVar[str] = "kernels.bin"
+    """The file in an artifact that holds the machine code."""
 
     chip: str
     vector_bytes: int = 16
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.chip}" if self.chip else self.kind
+
+    def serialize(self, module: ir.Module) -> bytes:
+        """Machine code of a module that has been through the target's pipeline."""
+        raise NotImplementedError
+
+    def assembly(self, module: ir.Module) -> str:
+        """The text of that machine code."""
+        raise NotImplementedError
+
+    def host(self) -> str:
+        """What else than the target's name machine code depends on, for manifests and cache keys."""
+        return ""
+
+    def kernel_facts(self, module: ir.Module, kernel: str) -> dict[str, Any]:
+        """What a device has to know of a kernel to launch it, beside what each launch says."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -80,10 +98,6 @@ class Gpu(Target):
 
     def lowering(self) -> str:
         """The MLIR passes, as a textual pipeline on the module, from gpu.func to LLVM and a target attribute."""
-        raise NotImplementedError
-
-    def serialize(self, module: ir.Module) -> bytes:
-        """Machine code of the module's gpu.module after `lowering`."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""Devices by the target of an artifact."""
+
+from __future__ import annotations
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.devices.base import Device
+
+__all__ = ["Device", "best_target", "open_device"]
+
+
+def open_device(target: str, threads: int | None = None) -> Device:
+    """The device that runs an artifact's target; UserError says in one line what is missing."""
+    kind = target.partition(":")[0]
+    if kind == "cpu":
+        from lispgpt.runtime.devices.cpu import CpuDevice
+
+        return CpuDevice(threads)
+    if kind == "null":
+        from lispgpt.runtime.devices.null import NullDevice
+
+        return NullDevice()
+    if kind == "rocm":
+        from lispgpt.runtime.devices.hip import HipDevice
+
+        return HipDevice()
+    if kind == "cuda":
+        from lispgpt.runtime.devices.cuda import CudaDevice
+
+        return CudaDevice()
+    raise UserError(f"no device runs target {target!r}")
+
+
+def best_target() -> str:
+    """The target of the best device present: an AMD or NVIDIA GPU, else the CPU."""
+    from lispgpt.runtime.devices import cuda, hip
+
+    return hip.installed_target() or cuda.installed_target() or "cpu"

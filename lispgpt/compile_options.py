@@ -1,0 +1,49 @@
+"""Options that several commands share, and the values they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+PATH = click.Path(path_type=Path)
+
+
+def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say what to compile and what to show on the way."""
+    options = [
+        click.option("--checkpoint", type=PATH, help="A checkpoint; its header sets the program's config."),
+        click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config."),
+        click.option("--target", default="cpu", show_default=True, help="cpu, rocm:gfx1151, cuda:sm_90, auto, …"),
+        click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
+        click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Sequences decoded together."),
+        click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder."),
+        click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
+    """`name=value` options as a dict: integers, floats, true and false are read as such."""
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--set wants NAME=VALUE, not {setting!r}")
+        values[name.strip()] = _value(text.strip())
+    return values
+
+
+def _value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,148 @@
+"""From a program's file to an artifact: evaluate, run the target's pipeline, make machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lispgpt.errors import UserError
+from lispgpt.frontend.program import Program, evaluate
+from lispgpt.frontend.reader import read
+from lispgpt.mlir import ir, new_context
+from lispgpt.passes.emit_plan import read_plan
+from lispgpt.passes.pipeline import Pipeline, Runner
+from lispgpt.passes.targets import Target, find_target
+from lispgpt.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.plan import Plan
+from lispgpt.source import Source
+
+PREFILL_CHUNKS = (1, 16, 64, 256)
+"""Positions that a generating program's entry is compiled for, as far as its context reaches."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile.
+
+    overrides: config values from the command line.  checkpoint_config: from a checkpoint's header.  batch: sequences in
+    a decode step beside the single one.  pipeline: a file in place of the target's own.
+    """
+
+    program: Path
+    target: str = "cpu"
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint_config: Mapping[str, Any] = field(default_factory=dict)
+    pipeline: Path | None = None
+    batch: int = 1
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """(sequences, positions of each) that every entry is compiled for."""
+        context = {**self.checkpoint_config, **self.overrides}.get("context")
+        limit = context if isinstance(context, int) else max(PREFILL_CHUNKS)
+        shapes = [(1, size) for size in PREFILL_CHUNKS if size <= max(1, limit)]
+        return shapes if self.batch == 1 else [*shapes, (self.batch, 1)]
+
+
+@dataclass
+class Observer:
+    """What a user wants to see on the way: see `lispgpt.passes.pipeline.Runner`."""
+
+    dump_dir: Path | None = None
+    print_after: Sequence[str] = ()
+    show: Callable[[str], None] = print
+
+
+def read_source(path: Path) -> Source:
+    """A program's text; UserError where it cannot be read or is not UTF-8."""
+    try:
+        return Source(str(path), path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start})") from error
+
+
+def evaluate_request(request: Request) -> Program:
+    """The program's MLIR for every shape, in the active context."""
+    return evaluate(
+        read_source(request.program),
+        overrides=dict(request.overrides),
+        checkpoint_config=dict(request.checkpoint_config),
+        shapes=request.shapes(),
+        root=project_root(request.program),
+    )
+
+
+def project_root(program: Path) -> Path:
+    """Where `@path` requires start: the nearest folder above the program with a project's marks, else its own."""
+    folder = program.resolve().parent
+    for candidate in (folder, *folder.parents):
+        if (candidate / "pyproject.toml").is_file() or (candidate / ".git").exists():
+            return candidate
+    return folder
+
+
+def load_pipeline(request: Request, target: Target) -> Pipeline:
+    """The pipeline that a request runs."""
+    return read_pipeline(request.pipeline or pipeline_path(target.kind))
+
+
+def compile_program(program: Program, request: Request, observer: Observer) -> Artifact:
+    """An artifact from an evaluated model program; UserError where it declares no entry."""
+    if not program.entries:
+        raise UserError(f"{request.program} declares no entry, so there is no model to compile")
+    target = find_target(request.target)
+    pipeline = load_pipeline(request, target)
+    pipeline.check()
+    runner = Runner(target, observer.dump_dir, observer.print_after, observer.show)
+    with ir.Location.unknown():
+        runner.run(program.module, pipeline)
+        plan = read_plan(program.module)
+        code = target.serialize(program.module)
+    parsed = Plan.from_json(plan)
+    kernels = {launch.kernel: {} for entry in parsed.entries for launch in entry.launches}
+    kernels = {name: {**facts, **target.kernel_facts(program.module, name)} for name, facts in kernels.items()}
+    parsed.validate(set(kernels))
+    generate = program.generate
+    return Artifact(
+        target=str(target),
+        host=target.host(),
+        config=program.config,
+        weights={w.name: {"shape": list(w.shape), "dtype": w.dtype} for w in program.weights},
+        states={s.name: {"shape": list(s.shape), "dtype": s.dtype} for s in program.states},
+        generate={"entry": generate.entry, "options": generate.options} if generate else None,
+        kernels=kernels,
+        plan=parsed,
+        code=code,
+        code_name=target.code_name,
+        sources={request.program.name: request.program.read_text(encoding="utf-8")},
+    )
+
+
+def compile_request(request: Request, observer: Observer) -> tuple[Artifact, Program]:
+    """Evaluate and compile in a context of its own."""
+    with new_context():
+        program = evaluate_request(request)
+        return compile_program(program, request, observer), program
+
+
+def emit(request: Request, stage: str, observer: Observer) -> str:
+    """The text of one stage: forms, mlir, a stage of the pipeline, or asm.  Checked before anything runs."""
+    if stage == "forms":
+        return "\n".join(map(repr, read(read_source(request.program))))
+    with new_context():
+        target = find_target(request.target)
+        pipeline = load_pipeline(request, target)
+        names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
+        if stage not in names:
+            raise UserError(f"there is nothing to emit under {stage!r}; there are {', '.join(names)}")
+        program = evaluate_request(request)
+        if stage == "mlir":
+            return str(program.module)
+        runner = Runner(target, observer.dump_dir, observer.print_after, observer.show)
+        with ir.Location.unknown():
+            runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))
+            return target.assembly(program.module) if stage == "asm" else str(program.module)

@@ -1,0 +1,199 @@
+"""Pipelines as data, and the runner that shows the IR after every pass.
+
+A pipeline is named stages of pass calls; `pipelines/*.lisp` hold them in the language itself.  A pass call prints as
+`name{option=value}`; it is one of this package's Python passes where one has the name, else one of MLIR's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lispgpt.errors import InternalError, UserError
+from lispgpt.mlir import ir, passmanager
+from lispgpt.passes.base import find_pass, make_pass
+from lispgpt.passes.diagnostics import Diagnostics
+from lispgpt.passes.targets import Target
+from lispgpt.source import Span
+
+ANCHORS = ("", "func.func", "gpu.module", "gpu.module(gpu.func", "llvm.func")
+
+
+@dataclass(frozen=True)
+class PassCall:
+    """A pass by its name, its options as written, and where that was."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        values = (f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in self.options)
+        return self.name + ("{" + " ".join(values) + "}" if self.options else "")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of passes that ends in IR worth naming: `--emit NAME` stops after it."""
+
+    name: str
+    calls: tuple[PassCall, ...]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages in order."""
+
+    name: str
+    stages: tuple[Stage, ...]
+
+    @property
+    def calls(self) -> tuple[PassCall, ...]:
+        return tuple(call for stage in self.stages for call in stage.calls)
+
+    def until(self, stage: str) -> Pipeline:
+        """The stages up to and including one; UserError lists them when there is no such one."""
+        names = [s.name for s in self.stages]
+        if stage not in names:
+            raise UserError(f"pipeline {self.name} has no stage {stage!r} (its stages: {', '.join(names)})")
+        return Pipeline(self.name, self.stages[: names.index(stage) + 1])
+
+    def after(self, count: int) -> Pipeline:
+        """What is left after the first `count` passes, as one stage."""
+        return Pipeline(self.name, (Stage("rest", self.calls[count:]),))
+
+    def check(self) -> None:
+        """Fail before anything runs where a pass or an option does not exist; needs an active context."""
+        for call in self.calls:
+            _resolve(call)
+
+
+@dataclass
+class Runner:
+    """Runs pipelines on a module.
+
+    dump_dir: a folder for `NN-pass-name.mlir` after every pass (00-input before the first).  print_after: names of
+    passes to print the IR after, or "all".  show: where that printing goes.
+    """
+
+    target: Target
+    dump_dir: Path | None = None
+    print_after: Sequence[str] = ()
+    show: Any = print
+    replay: str = ""
+    ran: list[str] = field(default_factory=list)
+
+    def run(self, module: ir.Module, pipeline: Pipeline) -> None:
+        """Run every pass, verifying after each; UserError for diagnostics about the program."""
+        if self.dump_dir is not None:
+            _make_folder(self.dump_dir)
+            self._dump(module, 0, "input")
+        for number, call in enumerate(pipeline.calls, start=1):
+            with Diagnostics(module.context) as diagnostics:
+                try:
+                    _resolve(call).run(module, self.target)
+                    diagnostics.check()
+                    module.operation.verify()
+                except (ir.MLIRError, UserError, InternalError) as error:
+                    raise self._failure(module, number, call, error, diagnostics) from error
+            self.ran.append(call.name)
+            if self.dump_dir is not None:
+                self._dump(module, number, call.name)
+            if "all" in self.print_after or call.name in self.print_after:
+                self.show(f"// IR after {call}\n{module}")
+
+    def _dump(self, module: ir.Module, number: int, name: str) -> None:
+        assert self.dump_dir is not None
+        path = self.dump_dir / f"{number:02d}-{name}.mlir"
+        path.write_text(module.operation.get_asm(assume_verified=True))
+
+    def _failure(
+        self, module: ir.Module, number: int, call: PassCall, error: Exception, diagnostics: Diagnostics
+    ) -> Exception:
+        """The error to raise: the program's place where MLIR gave one, and how to run the pass again."""
+        again = ""
+        if self.dump_dir is not None:
+            previous = sorted(self.dump_dir.glob(f"{number - 1:02d}-*.mlir"))
+            (self.dump_dir / f"{number:02d}-{call.name}.failed.mlir").write_text(_generic_text(module))
+            if previous:
+                again = f"\nto see it again: lispgpt opt {previous[0]} --target {self.target} --pipeline '{call}'"
+        if isinstance(error, InternalError):
+            return InternalError(f"{error}{again}")
+        if isinstance(error, UserError) and error.span is not None:
+            return error
+        what = error.message if isinstance(error, UserError) else diagnostics.text() or str(error).splitlines()[0]
+        return UserError(f"pass {call.name} failed: {what}{again}", diagnostics.span() or call.span)
+
+
+@dataclass(frozen=True)
+class _MlirPass:
+    """One of MLIR's passes, nested in the op that it wants."""
+
+    pipeline: str
+
+    def run(self, module: ir.Module, target: object) -> None:
+        passmanager.PassManager.parse(self.pipeline).run(module.operation)
+
+
+def _resolve(call: PassCall) -> Any:
+    cls = find_pass(call.name)
+    if cls is not None:
+        try:
+            return make_pass(cls, dict(call.options))
+        except UserError as error:
+            raise UserError(error.message, call.span) from None
+    problem = ""
+    for anchor in ANCHORS:
+        inner = f"{anchor}({call})" if anchor else str(call)
+        text = f"builtin.module({inner}{')' * anchor.count('(')})"
+        try:
+            passmanager.PassManager.parse(text)
+        except (ir.MLIRError, ValueError) as error:
+            problem = str(error)
+            if "restricted to" not in problem:
+                break
+        else:
+            return _MlirPass(text)
+    if "does not refer to a registered pass" in problem:
+        raise UserError(f"there is no pass {call.name!r}", call.span)
+    reason = re.sub(r"^.*?error: ", "", problem.replace("\n", " "))
+    raise UserError(f"pass {call} cannot be used: {reason[:200]}", call.span)
+
+
+def parse_calls(text: str) -> tuple[PassCall, ...]:
+    """Pass calls from MLIR's own notation: `first,second{a=1 b=2},third`."""
+    calls = []
+    for match in _split_calls(text):
+        found = re.fullmatch(r"([\w.-]+)(?:\{(.*)\})?", match.strip(), re.DOTALL)
+        if found is None:
+            raise UserError(f"{match.strip()!r} is not a pass: write name or name{{option=value}}")
+        options = re.findall(r"([\w-]+)=(\{[^}]*\}|\S+)", found.group(2) or "")
+        calls.append(PassCall(found.group(1), tuple(options)))
+    return tuple(calls)
+
+
+def _split_calls(text: str) -> Iterable[str]:
+    depth, start = 0, 0
+    for i, c in enumerate(text):
+        depth += (c == "{") - (c == "}")
+        if c == "," and depth == 0:
+            yield text[start:i]
+            start = i + 1
+    yield text[start:]
+
+
+def _generic_text(module: ir.Module) -> str:
+    """The module's text even where it does not verify."""
+    return module.operation.get_asm(print_generic_op_form=True, assume_verified=True)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for old in path.glob("[0-9][0-9]-*.mlir"):
+            old.unlink()
+    except OSError as error:
+        raise UserError(f"cannot write dumps to {path}: {error.strerror or error}") from error

@@ -1,0 +1,34 @@
+; From linalg on tensors to machine code for a CPU.  Copy this file, change it, and pass it with --pipeline.
+
+(pipeline cpu
+  (stage kernels                      ; one function for each distinct kernel, calls in the entries
+    (pass cse)
+    (pass outline-kernels))
+  (stage plan                         ; every tensor that crosses kernels has its bytes
+    (pass destination-passing)
+    (pass plan-arena))
+  (stage schedule                     ; loops over blocks, rows and vectors
+    (pass schedule-rows {:rows-per-block 4})
+    (pass schedule-contractions {:outputs 48 :rows 32 :rows-tile 8 :outputs-tile 3 :vector-outputs 4})
+    (pass schedule-attention {:queries 32 :query-tile 4 :key-tile 4})
+    (pass schedule-generic))
+  (stage loops                        ; the entries become the plan; kernels are all that is left
+    (pass emit-plan)
+    (pass expand-math)
+    (pass number-blocks)
+    (pass canonicalize)
+    (pass cse))
+  (stage llvm
+    (pass expand-strided-metadata)
+    (pass lower-affine)
+    (pass convert-scf-to-cf)
+    (pass convert-vector-to-llvm)
+    (pass convert-math-to-llvm)
+    (pass convert-math-to-libm)
+    (pass convert-index-to-llvm)
+    (pass convert-arith-to-llvm)
+    (pass finalize-memref-to-llvm)
+    (pass convert-func-to-llvm {:use-bare-ptr-memref-call-conv true})
+    (pass convert-cf-to-llvm)
+    (pass reconcile-unrealized-casts)
+    (pass wrap-cpu-kernels)))

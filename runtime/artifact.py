@@ -1,0 +1,112 @@
+"""A compiled model in a file: manifest, machine code and the source that it came from, in one zip (or a folder).
+
+`manifest.json` has: format, version, target, device_code (a file's name), config, weights, states, generate, kernels,
+plan.  A version newer than this code's is refused; nothing in the archive is executed before the plan is validated.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.files import parse_json, replacing
+from lispgpt.runtime.plan import Plan
+
+FORMAT, VERSION = "lispgpt-artifact", 1
+REQUIRED = ("target", "device_code", "config", "weights", "states", "generate", "kernels", "plan")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """target: such as "cpu" or "cuda:sm_90"; host: what CPU code was made for ("" where any machine will do).
+
+    weights, states: name → {"shape", "dtype"}.  generate: {"entry", "options"} or None.  kernels: name → facts that
+    devices and reports read.  sources: file name → text.
+    """
+
+    target: str
+    config: Mapping[str, Any]
+    weights: Mapping[str, Mapping[str, Any]]
+    states: Mapping[str, Mapping[str, Any]]
+    generate: Mapping[str, Any] | None
+    kernels: Mapping[str, Mapping[str, Any]]
+    plan: Plan
+    code: bytes
+    code_name: str
+    host: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write a zip; an existing file is replaced only when all of it is written."""
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "target": self.target,
+            "host": self.host,
+            "device_code": self.code_name,
+            "config": dict(self.config),
+            "weights": dict(self.weights),
+            "states": dict(self.states),
+            "generate": self.generate,
+            "kernels": dict(self.kernels),
+            "plan": self.plan.to_json(),
+        }
+        with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("manifest.json", json.dumps(manifest))
+            archive.writestr(self.code_name, self.code)
+            for name, text in self.sources.items():
+                archive.writestr(f"source/{name}", text)
+
+
+def load_artifact(path: Path) -> Artifact:
+    """Read and validate a zip or folder; UserError says what is wrong with it."""
+    read = _reader(path)
+    manifest = parse_json(path / "manifest.json", read("manifest.json"))
+    if manifest.get("format") != FORMAT:
+        raise UserError(f"{path} is not a lispgpt artifact")
+    version = manifest.get("version")
+    if not isinstance(version, int) or version < 1 or version > VERSION:
+        raise UserError(f"{path} is an artifact of version {version}; this lispgpt reads up to {VERSION}: compile it again")
+    missing = [key for key in REQUIRED if key not in manifest]
+    if missing:
+        raise UserError(f"{path}: the manifest has no {missing[0]!r}")
+    plan = Plan.from_json(manifest["plan"])
+    plan.validate(set(manifest["kernels"]))
+    return Artifact(
+        target=manifest["target"],
+        config=manifest["config"],
+        weights=manifest["weights"],
+        states=manifest["states"],
+        generate=manifest["generate"],
+        kernels=manifest["kernels"],
+        plan=plan,
+        code=read(manifest["device_code"]),
+        code_name=manifest["device_code"],
+        host=manifest.get("host", ""),
+    )
+
+
+def _reader(path: Path) -> Any:
+    """A function from a member's name to its bytes."""
+
+    def from_folder(name: str) -> bytes:
+        member = path / name
+        if not member.is_file() or path.resolve() not in member.resolve().parents:
+            raise UserError(f"{path}: the artifact has no {name}")
+        return member.read_bytes()
+
+    def from_zip(name: str) -> bytes:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return archive.read(name)
+        except KeyError:
+            raise UserError(f"{path}: the artifact has no {name}") from None
+        except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
+            raise UserError(f"{path} cannot be read as an artifact: {error}") from None
+
+    return from_folder if path.is_dir() else from_zip

@@ -1,0 +1,128 @@
+"""The host's CPU: kernels are functions in a shared object, and a pool of threads takes their blocks.
+
+The shared object's `lispgpt_run` and `lispgpt_worker` (see the compiler's CPU executor) share a pool of 64-bit words:
+[0] generation  [8] stop  [16] launches  [17] how many  [18] threads  [24] arrivals  [32] finished  [40] counters.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.plan import Entry
+
+ALIGNMENT = 256
+STOP, LAUNCHES, COUNT, THREADS, COUNTERS, POOL_WORDS = 8, 16, 17, 18, 40, 64
+
+
+@dataclass(frozen=True)
+class _Executable:
+    """launches: (kernel, arguments, blocks) rows; the other arrays are kept alive because rows hold their addresses."""
+
+    launches: np.ndarray
+    keep: tuple[Any, ...]
+
+
+class CpuDevice:
+    """One pool of threads.  Buffers are numpy arrays of bytes; 256-byte aligned where this device allocates them."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.threads = available if threads is None else threads
+        if self.threads < 1:
+            raise UserError(f"a CPU session needs at least one thread, not {self.threads}")
+        self.name = f"{_model_name()} ({self.threads} thread{'s' if self.threads > 1 else ''})"
+        self._pool = np.zeros(POOL_WORDS, np.int64)
+        self._workers: list[threading.Thread] = []
+        self._library: ctypes.CDLL | None = None
+        self._counters = np.zeros(0, np.int64)
+
+    def alloc(self, nbytes: int) -> np.ndarray:
+        try:
+            raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise UserError(f"not enough memory for a buffer of {nbytes:,} bytes") from None
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + nbytes]
+
+    def copy_in(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
+        data = array.reshape(-1).view(np.uint8)
+        buffer[offset : offset + data.size] = data
+
+    def copy_out(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
+        data = array.reshape(-1).view(np.uint8)
+        data[:] = buffer[offset : offset + data.size]
+
+    def adopt(self, array: np.ndarray) -> np.ndarray:
+        return array.reshape(-1).view(np.uint8)
+
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
+            file.write(code)
+        try:
+            self._library = ctypes.CDLL(file.name)
+        except OSError as error:
+            raise UserError(f"the artifact's machine code does not load on this machine: {error}") from None
+        finally:
+            Path(file.name).unlink()
+        missing = [k for k in (*kernels, "lispgpt_run", "lispgpt_worker") if not hasattr(self._library, k)]
+        if missing:
+            raise UserError(f"the artifact's machine code has no kernel {missing[0]!r}")
+        self._library.lispgpt_run.argtypes = self._library.lispgpt_worker.argtypes = [ctypes.c_void_p]
+        self._pool[THREADS] = self.threads
+        self._pool[32] = self.threads - 1
+        for _ in range(self.threads - 1):
+            arguments = (self._library.lispgpt_worker, self._pool.ctypes.data)
+            worker = threading.Thread(target=arguments[0], args=arguments[1:], daemon=True)
+            worker.start()
+            self._workers.append(worker)
+
+    def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> _Executable:
+        launches = np.zeros((len(entry.launches), 3), np.int64)
+        addresses = []
+        for row, launch in zip(launches, entry.launches, strict=True):
+            values = [buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
+            arguments = np.array(values or [0], np.uint64)
+            addresses.append(arguments)
+            kernel = ctypes.cast(getattr(self._library, launch.kernel), ctypes.c_void_p).value
+            row[:] = kernel, arguments.ctypes.data, launch.grid[0] * launch.grid[1] * launch.grid[2]
+        return _Executable(launches, (addresses, dict(buffers)))
+
+    def launch(self, executable: _Executable) -> None:
+        count = len(executable.launches)
+        if self._counters.size < count * 16:
+            self._counters = np.zeros(count * 16, np.int64)
+        self._pool[LAUNCHES] = executable.launches.ctypes.data
+        self._pool[COUNT] = count
+        self._pool[COUNTERS] = self._counters.ctypes.data
+        assert self._library is not None
+        self._library.lispgpt_run(self._pool.ctypes.data)
+
+    def sync(self) -> None:
+        """Launches have finished when `launch` returns."""
+
+    def close(self) -> None:
+        if self._workers:
+            self._pool[STOP] = 1
+            self._pool[0] += 1
+            for worker in self._workers:
+                worker.join()
+            self._workers.clear()
+
+
+def _model_name() -> str:
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else []:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

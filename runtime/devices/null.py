@@ -1,0 +1,71 @@
+"""A device without kernels: it checks that a plan's addresses stay inside buffers and counts what is launched.
+
+Every buffer stands between two guards of 4 KiB; `check_guards` says whether anything wrote on them.  Results stay zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.plan import Entry
+
+GUARD_BYTES, GUARD_VALUE = 4096, 0xA5
+
+
+class NullDevice:
+    """Runs nothing; `launched` counts launches by kernel."""
+
+    def __init__(self) -> None:
+        self.name = "null (runs nothing)"
+        self.launched: Counter[str] = Counter()
+        self.kernels: set[str] = set()
+        self._guarded: list[np.ndarray] = []
+
+    def alloc(self, nbytes: int) -> np.ndarray:
+        whole = np.full(nbytes + 2 * GUARD_BYTES, GUARD_VALUE, np.uint8)
+        self._guarded.append(whole)
+        buffer = whole[GUARD_BYTES : GUARD_BYTES + nbytes]
+        buffer[:] = 0
+        return buffer
+
+    def copy_in(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
+        data = array.reshape(-1).view(np.uint8)
+        buffer[offset : offset + data.size] = data
+
+    def copy_out(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
+        data = array.reshape(-1).view(np.uint8)
+        data[:] = buffer[offset : offset + data.size]
+
+    def adopt(self, array: np.ndarray) -> np.ndarray:
+        buffer = self.alloc(array.nbytes)
+        self.copy_in(buffer, array)
+        return buffer
+
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
+        self.kernels = set(kernels)
+
+    def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> Entry:
+        for launch in entry.launches:
+            for argument in launch.arguments:
+                if argument.offset + argument.nbytes > buffers[argument.buffer].size:
+                    raise UserError(f"kernel {launch.kernel} reaches past the end of buffer {argument.buffer!r}")
+        return entry
+
+    def launch(self, executable: Entry) -> None:
+        self.launched.update(launch.kernel for launch in executable.launches)
+
+    def sync(self) -> None:
+        """Nothing is ever under way."""
+
+    def check_guards(self) -> bool:
+        """Whether the bytes before and after every buffer are as they were."""
+        edges = [part for whole in self._guarded for part in (whole[:GUARD_BYTES], whole[-GUARD_BYTES:])]
+        return all((edge == GUARD_VALUE).all() for edge in edges)
+
+    def close(self) -> None:
+        self._guarded.clear()

@@ -1,0 +1,106 @@
+"""Generating text: prefill a prompt in chunks of the compiled shapes, then decode token by token."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.samplers.base import Sampler
+from lispgpt.runtime.session import Session
+
+WEIGHT_READ_ROWS = 16
+"""Rows of work that cost about as much as reading the weights once: what makes few large chunks worth their padding."""
+
+
+@dataclass
+class Generator:
+    """One sequence of a session.
+
+    entry: the model entry that gives logits.  sampler: None takes the entry's own `next` (greedy).  When the sequence
+    fills the context, its last three quarters are prefilled again at positions from 0 and generation goes on.
+    """
+
+    session: Session
+    entry: str
+    sampler: Sampler | None = None
+
+    def __post_init__(self) -> None:
+        self.context = int(self.session.config["context"])
+        self.vocab = int(self.session.config["vocab"])
+        sizes = [positions for batch, positions in self.session.shapes(self.entry) if batch == 1]
+        self.chunks = tuple(size for size in sizes if size <= self.context)
+        if 1 not in self.chunks:
+            raise UserError(f"entry {self.entry!r} was not compiled for one token of one sequence")
+        self.tokens: list[int] = []
+        self.position = 0
+
+    def prefill(self, tokens: Sequence[int]) -> int:
+        """Take in a prompt; the token that follows it."""
+        bad = next((t for t in tokens if not 0 <= t < self.vocab), None)
+        if bad is not None:
+            raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
+        if not tokens:
+            raise UserError("the prompt is empty: give at least one token")
+        self.tokens += tokens
+        if self.position + len(tokens) > self.context:
+            return self._slide()
+        return self._feed(tokens)
+
+    def decode(self) -> int:
+        """Take in the newest token (already in `tokens`); the token that follows it."""
+        if self.position >= self.context:
+            return self._slide()
+        return self._feed(self.tokens[-1:])
+
+    def generate(self, prompt: Sequence[int], max_new_tokens: int, end_of_text: int | None) -> Iterator[int]:
+        """New tokens as they come, the end-of-text token last if it ends them."""
+        if max_new_tokens < 1:
+            self.prefill(prompt)
+            return
+        token = self.prefill(prompt)
+        for count in range(1, max_new_tokens + 1):
+            self.tokens.append(token)
+            yield token
+            if token == end_of_text or count == max_new_tokens:
+                return
+            token = self.decode()
+
+    def _slide(self) -> int:
+        keep = max(1, self.context * 3 // 4)
+        self.position = 0
+        return self._feed(self.tokens[-keep:])
+
+    def _feed(self, tokens: Sequence[int]) -> int:
+        results: dict[str, np.ndarray] = {}
+        start = 0
+        for size in chunk_sizes(len(tokens), self.chunks):
+            real = min(size, len(tokens) - start)
+            # A chunk that is not full repeats its first token at that token's position, which changes nothing.
+            ids = np.array([tokens[start]] * (size - real) + list(tokens[start : start + real]), np.int32)
+            places = np.array([self.position] * (size - real) + list(range(self.position, self.position + real)), np.int32)
+            results = self.session.run(self.entry, ids[None], places[None])
+            start += real
+            self.position += real
+        if self.sampler is None and "next" in results:
+            return int(results["next"][0])
+        return self._sample(results["logits"][0, : self.vocab])
+
+    def _sample(self, logits: np.ndarray) -> int:
+        return int(np.argmax(logits)) if self.sampler is None else self.sampler(logits)
+
+
+@functools.cache
+def chunk_sizes(count: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Compiled sizes to run in order for `count` tokens, cheapest first; only the last may be larger than what is left."""
+    best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    for n in range(1, count + 1):
+        options = []
+        for size in sizes:
+            cost, rest = best[max(0, n - size)]
+            options.append((cost + size + WEIGHT_READ_ROWS, (size, *rest) if size <= n else (*rest, size)))
+        best.append(min(options))
+    return best[count][1]

@@ -1,0 +1,108 @@
+"""A model on a device: the artifact's code, the checkpoint's weights, and the state between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.devices.base import Device
+from lispgpt.runtime.plan import Buffer, Entry
+
+NUMPY_TYPES = {"f32": np.float32, "bf16": np.uint16, "i32": np.int32, "i8": np.uint8}
+
+
+class Session:
+    """Loads code and weights once, then runs entries; use it in a `with`, which frees the device's memory.
+
+    BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once.
+    """
+
+    def __init__(self, artifact: Artifact, device: Device, checkpoint: Checkpoint) -> None:
+        self.artifact, self.device = artifact, device
+        self.config: Mapping[str, Any] = artifact.config
+        device.load(artifact.code, artifact.kernels)
+        self._declared = {buffer.name: buffer for buffer in artifact.plan.buffers}
+        self._buffers: dict[str, Any] = {}
+        views = []
+        for buffer in artifact.plan.buffers:
+            if buffer.kind == "weight":
+                array = None if device.name.startswith("null") else checkpoint_view(checkpoint, buffer)
+                views += [buffer.name] if array is not None else []
+                self._buffers[buffer.name] = device.adopt(read_weight(checkpoint, buffer) if array is None else array)
+            else:
+                self._buffers[buffer.name] = device.alloc(buffer.nbytes)
+        if views:
+            checkpoint.check_finite(views)
+        self._entries = {(e.name, e.batch, e.positions): e for e in artifact.plan.entries}
+        self._executables: dict[tuple[str, int, int], Any] = {}
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.device.close()
+
+    def shapes(self, entry: str) -> list[tuple[int, int]]:
+        """The (batch, positions) that an entry was compiled for."""
+        return sorted((batch, positions) for name, batch, positions in self._entries if name == entry)
+
+    def run(self, entry: str, tokens: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
+        """Run an entry on tokens and their positions, i32 [batch, positions] each; its results by name.
+
+        States change in place.  UserError when the entry was not compiled for that shape.
+        """
+        key = (entry, *tokens.shape)
+        compiled = self._entries.get(key)
+        if compiled is None:
+            raise UserError(f"entry {entry!r} is compiled for {self.shapes(entry)} (batch, positions), not {tokens.shape}")
+        for name, values in zip(compiled.inputs, (tokens, positions), strict=True):
+            self.device.copy_in(self._buffers[name], np.ascontiguousarray(values, np.int32))
+        if key not in self._executables:
+            self._executables[key] = self.device.prepare(compiled, self._buffers)
+        self.device.launch(self._executables[key])
+        return {name.rpartition("/")[2]: self.read(name) for name in compiled.results}
+
+    def read(self, name: str) -> np.ndarray:
+        """A buffer's contents in its declared shape (BF16 as uint16)."""
+        buffer = self._declared[name]
+        array = np.empty(buffer.shape, NUMPY_TYPES[buffer.dtype])
+        self.device.copy_out(self._buffers[name], array)
+        return array
+
+    def entry(self, name: str, batch: int, positions: int) -> Entry:
+        return self._entries[(name, batch, positions)]
+
+
+def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray | None:
+    """The file's own bytes, where they are what the kernels want."""
+    info = _checked_info(checkpoint, buffer)
+    return checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
+
+
+def read_weight(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray:
+    """A converted copy of a weight in the buffer's shape and dtype."""
+    _checked_info(checkpoint, buffer)
+    array = np.empty(buffer.shape, NUMPY_TYPES[buffer.dtype])
+    checkpoint.read_into(buffer.name, array, buffer.dtype)
+    return array
+
+
+def _checked_info(checkpoint: Checkpoint, buffer: Buffer) -> Any:
+    if buffer.name not in checkpoint.names():
+        known = ", ".join(checkpoint.names())
+        raise UserError(f"the checkpoint has no weight {buffer.name!r}, which the program declares (it has {known})")
+    info = checkpoint.info(buffer.name)
+    if tuple(info.shape) != buffer.shape:
+        raise UserError(
+            f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program and {_shape(info.shape)} in the checkpoint"
+        )
+    return info
+
+
+def _shape(extents: Sequence[int]) -> str:
+    return "[" + " ".join(map(str, extents)) + "]"
