@@ -19,6 +19,7 @@ from lispgpt.passes.structure import integers, kernel_functions, operations
 from lispgpt.passes.targets import Target
 
 MODULE_NAME = "kernels"
+SHARED_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ def _move(kernel: ir.Operation, body: ir.Block) -> None:
         "workgroup_attributions": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(shared)),
         "known_block_size": ir.DenseI32ArrayAttr.get(integers(kernel.attributes["block"])),
     }
+    if shared:
+        aligned = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), SHARED_ALIGNMENT)})
+        attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([aligned] * len(shared))
     if "cluster" in kernel.attributes:
         attributes["nvvm.cluster_dim"] = kernel.attributes["cluster"]
     func = create_op("gpu.func", attributes=attributes, regions=1, loc=kernel.location, ip=ir.InsertionPoint(body))

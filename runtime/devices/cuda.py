@@ -109,14 +109,14 @@ class CudaDevice:
     def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
         """code: PTX text, or a cubin for the GPU's own architecture."""
         option = self._driver.api.CUjit_option
-        log = ctypes.create_string_buffer(LOG_BYTES)
+        log = b"\0" * LOG_BYTES  # the bindings let the driver write into it
         options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
         try:
             (self._module,) = self._driver.call(
-                "cuModuleLoadDataEx", code + b"\0", len(options), options, [ctypes.addressof(log), LOG_BYTES]
+                "cuModuleLoadDataEx", code + b"\0", len(options), options, [log, LOG_BYTES]
             )
         except UserError as error:
-            said = log.value.decode(errors="replace").strip()
+            said = log.split(b"\0")[0].decode(errors="replace").strip()
             advice = f"was the artifact compiled for another GPU than {self.name}?"
             raise UserError(f"{error.message}: {said or advice}") from error
         self._facts = kernels
