@@ -254,6 +254,7 @@ def _absorb_prologues(groups: list[_Group], most_rows: int) -> list[_Group]:
     for group in groups:
         readers = {owner.get(use.owner.operation) for op in group.ops for r in op.results for use in r.uses} - {group}
         few = group.kind == "rows" and math.prod(_row_shape(group.ops[0])) <= most_rows
+        few = few and len(_outputs(group)) == 1  # one that also carries the residual would be computed by its readers too
         if few and readers and all(r is not None and r.kind == "contraction" for r in readers):
             for reader in readers:
                 reader.ops[:0] = group.ops
