@@ -1,0 +1,5 @@
+"""`python -m lispgpt`."""
+
+from lispgpt.cli import main
+
+main()
