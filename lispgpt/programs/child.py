@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from lispgpt.errors import InternalError, UserError
 
@@ -62,6 +62,11 @@ class Reporter:
             self._send(("user error", (error.message, error.span, error.expanded_from)))
         else:
             self._send(("bug", "".join(traceback.format_exception(error))))
+
+    def give_up(self, error: UserError) -> NoReturn:
+        """End the child with an error, from wherever it is."""
+        self.fail(error)
+        os._exit(1)
 
 
 def run_in_child(work: Callable[[Reporter], int]) -> Outcome:

@@ -18,6 +18,7 @@ from lispgpt.passes.targets import Target, find_target
 from lispgpt.programs.child import Outcome, Reporter, run_in_child
 from lispgpt.programs.externals import Externals, flush_output, write_output
 from lispgpt.programs.lowering import PassForm, check_lowered, pipeline_file, run_passes
+from lispgpt.programs.mgpu import GpuRuntime
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ def run(
             check_lowered(module)
             reporter.step("code generation")
             externals = Externals(libraries, root)
+            if chosen.kind != "cpu":
+                for name, function in GpuRuntime(chosen, reporter.give_up).functions().items():
+                    externals.add(name, function)
             program = Program(module, externals)
             reporter.step("run")
             program.call_main(main, arguments)
@@ -92,6 +96,13 @@ RESULTS = {
 """The types that main may return, with their `struct` formats."""
 
 
+LAUNCHING = [
+    *("mgpuModuleLoad", "mgpuModuleLoadJIT", "mgpuModuleUnload", "mgpuModuleGetFunction", "mgpuLaunchKernel"),
+    *("mgpuStreamCreate", "mgpuStreamDestroy", "mgpuStreamSynchronize"),
+]
+"""What gpu.launch_func calls once it is machine code; no declaration says so before."""
+
+
 class Program:
     """The code of a lowered module, in this process."""
 
@@ -101,6 +112,7 @@ class Program:
         self._engine = execution_engine.ExecutionEngine(module, opt_level=3)
         for name, address in addresses.items():
             self._engine.raw_register_runtime(name, ctypes.c_void_p(address))
+        self._engine.initialize()
 
     def call_main(self, main: Main, arguments: Sequence[str]) -> None:
         """Call main and print its result."""
@@ -137,15 +149,19 @@ def _show(type_: str, raw: bytes) -> str:
 
 
 def _declared(module: ir.Module) -> list[str]:
-    """The functions that the module leaves to others; LLVM's own intrinsics are not among them."""
-    names = []
+    """The functions that the module leaves to others, those that launches will call included.
+
+    LLVM's own intrinsics are not among them.
+    """
+    names, launches = [], False
     for op in module.body.operations:
         operation = op.operation
         if operation.name == "llvm.func" and not list(operation.regions[0].blocks):
             name = ir.StringAttr(operation.attributes["sym_name"]).value
             if not name.startswith("llvm."):
                 names.append(name)
-    return names
+        launches |= operation.name == "gpu.binary"
+    return names + (LAUNCHING if launches else [])
 
 
 def _exit_code(outcome: Outcome) -> int:

@@ -1,0 +1,274 @@
+"""MLIR's `mgpu…` runtime functions on the drivers of AMD and NVIDIA: what a program's compiled GPU launches call.
+
+The two drivers have the same functions under two names; `_Vendor` is the table between them.  Calls go straight through
+ctypes because the program hands over C pointers.  On NVIDIA GPUs the program's larger allocations are managed memory,
+so that what it registers with gpu.host_register moves to the GPU when kernels touch it and back when the host does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.passes.targets import Target
+from lispgpt.programs.externals import memref_view
+
+MANAGED_FROM = 4096
+"""Bytes from which an allocation of a program for NVIDIA is managed memory."""
+
+POINTER, INTEGER, WORD = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+
+
+@dataclass(frozen=True)
+class _Vendor:
+    """A driver: its library, what to install for it, and its names for what is done with it."""
+
+    library: str
+    advice: str
+    names: dict[str, str]
+    error_text: str
+    already_registered: int
+
+
+VENDORS = {
+    "cuda": _Vendor(
+        "libcuda.so.1",
+        "install NVIDIA's driver",
+        {
+            "start": "cuInit",
+            "load": "cuModuleLoadData",
+            "unload": "cuModuleUnload",
+            "function": "cuModuleGetFunction",
+            "launch": "cuLaunchKernel",
+            "stream": "cuStreamCreate",
+            "end_stream": "cuStreamDestroy_v2",
+            "sync": "cuStreamSynchronize",
+            "wait_event": "cuStreamWaitEvent",
+            "event": "cuEventCreate",
+            "end_event": "cuEventDestroy_v2",
+            "sync_event": "cuEventSynchronize",
+            "record": "cuEventRecord",
+            "alloc": "cuMemAlloc_v2",
+            "managed": "cuMemAllocManaged",
+            "free": "cuMemFree_v2",
+            "copy": "cuMemcpyAsync",
+            "fill32": "cuMemsetD32Async",
+            "fill16": "cuMemsetD16Async",
+            "register": "cuMemHostRegister_v2",
+            "unregister": "cuMemHostUnregister",
+        },
+        "cuGetErrorName",
+        712,
+    ),
+    "rocm": _Vendor(
+        "libamdhip64.so",
+        "install ROCm's HIP runtime",
+        {
+            "start": "hipInit",
+            "load": "hipModuleLoadData",
+            "unload": "hipModuleUnload",
+            "function": "hipModuleGetFunction",
+            "launch": "hipModuleLaunchKernel",
+            "stream": "hipStreamCreateWithFlags",
+            "end_stream": "hipStreamDestroy",
+            "sync": "hipStreamSynchronize",
+            "wait_event": "hipStreamWaitEvent",
+            "event": "hipEventCreateWithFlags",
+            "end_event": "hipEventDestroy",
+            "sync_event": "hipEventSynchronize",
+            "record": "hipEventRecord",
+            "alloc": "hipMalloc",
+            "free": "hipFree",
+            "copy": "hipMemcpyAsync",
+            "fill32": "hipMemsetD32Async",
+            "fill16": "hipMemsetD16Async",
+            "register": "hipHostRegister",
+            "unregister": "hipHostUnregister",
+        },
+        "hipGetErrorName",
+        712,
+    ),
+}
+COPY_ANY_WAY = 4
+"""hipMemcpyDefault: the driver finds out from the addresses."""
+
+
+class GpuRuntime:
+    """The functions of one vendor's GPU for one program; errors go to `fail`, which does not return."""
+
+    def __init__(self, target: Target, fail: Callable[[UserError], NoReturn]) -> None:
+        self._vendor = VENDORS[target.kind]
+        self._kind, self._fail = target.kind, fail
+        try:
+            self._library = ctypes.CDLL(self._vendor.library)
+        except OSError as error:
+            raise UserError(
+                f"no {target.kind} GPU can be used here: {self._vendor.library} is missing ({self._vendor.advice})"
+            ) from error
+        self._managed: dict[int, int] = {}
+        self._streams: list[int] = []
+        self._call("start", WORD(0))
+        if target.kind == "cuda":
+            self._retain_context()
+
+    def functions(self) -> dict[str, Any]:
+        """The ctypes callbacks by the names that compiled code calls."""
+        table: dict[str, tuple[Any, tuple[Any, ...], Callable[..., Any]]] = {
+            "mgpuModuleLoad": (POINTER, (POINTER, INTEGER), lambda data, size: self._load(data)),
+            "mgpuModuleLoadJIT": (POINTER, (POINTER, WORD, INTEGER), lambda data, level, size: self._load(data)),
+            "mgpuModuleUnload": (None, (POINTER,), lambda module: self._call("unload", POINTER(module))),
+            "mgpuModuleGetFunction": (POINTER, (POINTER, POINTER), self._function),
+            "mgpuLaunchKernel": (None, (POINTER, *[INTEGER] * 6, WORD, *[POINTER] * 3, INTEGER), self._launch),
+            "mgpuStreamCreate": (POINTER, (), self._stream),
+            "mgpuStreamDestroy": (None, (POINTER,), self._streams.append),
+            "mgpuStreamSynchronize": (None, (POINTER,), lambda stream: self._call("sync", POINTER(stream))),
+            "mgpuStreamWaitEvent": (None, (POINTER, POINTER), self._wait_event),
+            "mgpuEventCreate": (POINTER, (), lambda: self._new("event", WORD(2))),
+            "mgpuEventDestroy": (None, (POINTER,), lambda event: self._call("end_event", POINTER(event))),
+            "mgpuEventSynchronize": (None, (POINTER,), lambda event: self._call("sync_event", POINTER(event))),
+            "mgpuEventRecord": (None, (POINTER, POINTER), lambda e, s: self._call("record", POINTER(e), POINTER(s))),
+            "mgpuMemAlloc": (POINTER, (INTEGER, POINTER, ctypes.c_bool), self._alloc),
+            "mgpuMemFree": (None, (POINTER, POINTER), lambda address, stream: self._call("free", POINTER(address))),
+            "mgpuMemcpy": (None, (POINTER, POINTER, INTEGER, POINTER), self._copy),
+            "mgpuMemset32": (None, (POINTER, WORD, INTEGER, POINTER), self._fill("fill32")),
+            "mgpuMemset16": (None, (POINTER, ctypes.c_int16, INTEGER, POINTER), self._fill("fill16")),
+            "mgpuMemHostRegister": (None, (POINTER, INTEGER), self._register),
+            "mgpuMemHostUnregister": (None, (POINTER,), self._unregister),
+            "mgpuMemHostRegisterMemRef": (None, (INTEGER, POINTER, INTEGER), self._register_memref),
+            "mgpuMemHostUnregisterMemRef": (None, (INTEGER, POINTER, INTEGER), self._unregister_memref),
+            "mgpuSetDefaultDevice": (None, (WORD,), lambda index: None),
+        }
+        if self._kind == "cuda":
+            table |= {
+                "malloc": (POINTER, (INTEGER,), self._malloc),
+                "aligned_alloc": (POINTER, (INTEGER, INTEGER), lambda alignment, size: self._malloc(size)),
+                "free": (None, (POINTER,), self._release),
+            }
+        return {
+            name: ctypes.CFUNCTYPE(result, *arguments)(self._guarded(function))
+            for name, (result, arguments, function) in table.items()
+        }
+
+    def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """An exception cannot cross the program's own frames: it ends the process."""
+
+        def call(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except UserError as error:
+                self._fail(error)
+
+        return call
+
+    def _call(self, what: str, *arguments: Any, about: str = "") -> None:
+        name = self._vendor.names[what]
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise UserError(f"{name} failed{about} with {self._error(status)}")
+
+    def _error(self, status: int) -> str:
+        function = getattr(self._library, self._vendor.error_text)
+        if self._kind == "cuda":
+            text = ctypes.c_char_p()
+            function(status, ctypes.byref(text))
+            return (text.value or b"error").decode() + f" ({status})"
+        function.restype = ctypes.c_char_p
+        return f"{(function(status) or b'error').decode()} ({status})"
+
+    def _retain_context(self) -> None:
+        device, context = WORD(0), POINTER()
+        for name, arguments in (
+            ("cuDeviceGet", (ctypes.byref(device), 0)),
+            ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), device)),
+            ("cuCtxSetCurrent", (context,)),
+        ):
+            status = getattr(self._library, name)(*arguments)
+            if status:
+                raise UserError(f"{name} failed with {self._error(status)}: no NVIDIA GPU can be used here")
+
+    def _new(self, what: str, *arguments: Any) -> int:
+        handle = POINTER()
+        self._call(what, ctypes.byref(handle), *arguments)
+        return handle.value or 0
+
+    def _load(self, data: int) -> int:
+        return self._new("load", POINTER(data))
+
+    def _function(self, module: int, name: int) -> int:
+        handle = POINTER()
+        text = ctypes.string_at(name).decode(errors="replace")
+        self._call("function", ctypes.byref(handle), POINTER(module), POINTER(name), about=f" for kernel {text}")
+        return handle.value or 0
+
+    def _launch(self, function: int, *rest: Any) -> None:
+        *sizes, shared, stream, parameters, extra, _count = rest
+        numbers = [ctypes.c_uint(n) for n in (*sizes, shared)]
+        pointers = [POINTER(p) for p in (stream, parameters, extra)]
+        self._call("launch", POINTER(function), *numbers, *pointers)
+
+    def _stream(self) -> int:
+        """Compiled code makes a stream for every launch; one that it has given back serves again."""
+        return self._streams.pop() if self._streams else self._new("stream", WORD(1))
+
+    def _wait_event(self, stream: int, event: int) -> None:
+        self._call("wait_event", POINTER(stream), POINTER(event), WORD(0))
+
+    def _alloc(self, size: int, stream: int, shared_with_host: bool) -> int:
+        if shared_with_host and self._kind == "cuda":
+            return self._new("managed", INTEGER(max(size, 1)), WORD(1))
+        return self._new("alloc", INTEGER(max(size, 1)))
+
+    def _copy(self, destination: int, source: int, size: int, stream: int) -> None:
+        kind = [WORD(COPY_ANY_WAY)] if self._kind == "rocm" else []
+        self._call("copy", POINTER(destination), POINTER(source), INTEGER(size), *kind, POINTER(stream))
+
+    def _fill(self, what: str) -> Callable[[int, int, int, int], None]:
+        def fill(address: int, value: int, count: int, stream: int) -> None:
+            self._call(what, POINTER(address), WORD(value), INTEGER(count), POINTER(stream))
+
+        return fill
+
+    def _register(self, address: int, size: int) -> None:
+        if any(start <= address < start + length for start, length in self._managed.items()):
+            return
+        name = self._vendor.names["register"]
+        status = getattr(self._library, name)(POINTER(address), INTEGER(size), WORD(0))
+        if status not in (0, self._vendor.already_registered):
+            raise UserError(f"{name} failed for {size} bytes with {self._error(status)}")
+
+    def _unregister(self, address: int) -> None:
+        if any(start <= address < start + length for start, length in self._managed.items()):
+            return
+        getattr(self._library, self._vendor.names["unregister"])(POINTER(address))
+
+    def _register_memref(self, rank: int, descriptor: int, item_bytes: int) -> None:
+        view = memref_view(rank, descriptor, np.dtype(f"V{item_bytes}"))
+        self._register(view.ctypes.data, view.nbytes)
+
+    def _unregister_memref(self, rank: int, descriptor: int, item_bytes: int) -> None:
+        self._unregister(memref_view(rank, descriptor, np.dtype(f"V{item_bytes}")).ctypes.data)
+
+    def _malloc(self, size: int) -> int:
+        if size < MANAGED_FROM:
+            return _libc_alloc(64, -(-max(size, 1) // 64) * 64) or 0
+        address = self._new("managed", INTEGER(size), WORD(1))
+        self._managed[address] = size
+        return address
+
+    def _release(self, address: int) -> None:
+        if self._managed.pop(address, None) is None:
+            _libc_free(address)
+        else:
+            self._call("free", POINTER(address))
+
+
+_libc = ctypes.CDLL(None)
+_libc_alloc, _libc_free = _libc.aligned_alloc, _libc.free
+_libc_alloc.restype, _libc_alloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_size_t]
+_libc_free.restype, _libc_free.argtypes = None, [ctypes.c_void_p]
