@@ -2,9 +2,9 @@
 
 Before: func.func private @k(%x: memref<…>) attributes {kernel, grid, block} { … memref.alloca() in workgroup memory … }
 After:  gpu.module @kernels { gpu.func @k(%x: memref<…>) workgroup(…) kernel { … } }
-        func.func private @k(memref<…>) attributes {kernel, grid, block, …}
 
-Requires: every kernel has been scheduled.  Ensures: kernels are declarations; the module has `gpu.container_module`.
+Requires: every kernel has been scheduled and emit-plan has dropped the calls.
+Ensures: no kernel is left outside the gpu.module; the module has `gpu.container_module`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _move(kernel: ir.Operation, body: ir.Block) -> None:
     attributes = {
         "sym_name": kernel.attributes["sym_name"],
         "function_type": function_type,
-        "gpu.kernel": ir.UnitAttr.get(),
+        "kernel": ir.UnitAttr.get(),
         "workgroup_attributions": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(shared)),
         "known_block_size": ir.DenseI32ArrayAttr.get(integers(kernel.attributes["block"])),
     }
@@ -70,13 +70,6 @@ def _move(kernel: ir.Operation, body: ir.Block) -> None:
     with ir.InsertionPoint(block):
         create_op("gpu.return")
     terminator.erase()
-    _declare(kernel)
-
-
-def _declare(kernel: ir.Operation) -> None:
-    """Replace a function by its declaration."""
-    attributes = {name: kernel.attributes[name] for name in kernel.attributes}
-    create_op("func.func", attributes=attributes, regions=1, loc=kernel.location, ip=ir.InsertionPoint(kernel))
     kernel.erase()
 
 

@@ -1,12 +1,12 @@
-"""schedule-gpu-contractions: products of few rows with a weight matrix, one subgroup for each output.
+"""schedule-gpu-contractions: products of few rows with a weight matrix, one subgroup for a few outputs.
 
 Before: linalg.contract x[n, k] * w[o, k], with what computes x ahead of it and elementwise ops behind it.
 After:  each subgroup loads whole rows of w in 16-byte vectors (before it waits for x, where the target starts kernels
         early), computes its own copy of x in registers, reduces with shuffles, and applies what follows to its outputs.
         Long rows are split among the subgroups of a block, which add up in shared memory.
 
-Requires: what plan-arena ensures; at most `rows` rows of x.
-Ensures: those kernels have only scalar and vector ops, `grid` and `block`.
+Requires: what plan-arena ensures.
+Ensures: kernels of kind "contraction" that had no grid yet have only scalar and vector ops, `grid` and `block`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lispgpt.passes.targets import Gpu
 
 @dataclass(frozen=True)
 class ScheduleGpuContractions(Pass):
-    """rows: the most rows of x to treat this way.  subgroups: of one block.  chunks: vectors of one weight row that a
+    """rows: the most rows of x that a block takes.  subgroups: of one block.  chunks: vectors of one weight row that a
     lane holds before the row is split.  rows_each: rows of w that a subgroup loads at once.  blocks_per_core: how many
     blocks share a core where w has so many rows that subgroups loop over them."""
 
@@ -43,7 +43,7 @@ class ScheduleGpuContractions(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
-            if product is not None and shape_of(product.results[0])[0] <= self.rows:
+            if product is not None and "grid" not in kernel.attributes:
                 _Schedule(kernel, product, constant_arguments(module, kernel), target, self).emit()
 
 
@@ -63,7 +63,8 @@ class _Schedule:
         self.kernel, self.target, self.constants = kernel, target, constants
         self.x, self.w = product.operands[0], product.operands[1]
         self.result = product.results[0]
-        self.rows, self.inner = shape_of(self.x)
+        self.all_rows, self.inner = shape_of(self.x)
+        self.rows = max(n for n in range(1, options.rows + 1) if self.all_rows % n == 0)
         self.outer = shape_of(self.w)[0]
         self.width = b.largest_width(self.inner, b.item_bytes(self.w.type), target.vector_bytes)
         vectors = -(-self.inner // (target.subgroup * self.width))
@@ -81,7 +82,7 @@ class _Schedule:
         self.staged = self._is_computed(self.x)
         self.outputs = outputs_of(kernel)
         for tensor, _ in self.outputs:
-            if shape_of(tensor) != (self.rows, self.outer):
+            if shape_of(tensor) != (self.all_rows, self.outer):
                 raise InternalError("a contraction's result has another shape than its product")
 
     @staticmethod
@@ -93,11 +94,12 @@ class _Schedule:
         return op is not None and op.name != "bufferization.to_tensor"
 
     def emit(self) -> None:
-        reschedule(self.kernel, [self.grid], [self.threads], self.target, self._body)
+        reschedule(self.kernel, [self.grid, self.all_rows // self.rows], [self.threads], self.target, self._body)
 
     def _body(self) -> None:
         thread = b.thread_id()
         lane, subgroup = b.mod(thread, self.target.subgroup), b.div(thread, self.target.subgroup)
+        self.base = 0 if self.rows == self.all_rows else b.mul(b.block_id("y"), self.rows)
         self.lane, self.part = lane, b.mod(subgroup, self.split)
         self.group, self.thread = b.div(subgroup, self.split), thread
         self.team = Team(thread, self.threads, self.target.subgroup)
@@ -140,7 +142,7 @@ class _Schedule:
         return value if piece.live is None else b.select(piece.live, value, b.constant(0.0, value.type))
 
     def _load_input(self, n: int, start: Index) -> ir.Value:
-        return b.extend(self.reader.read(self.x, [n, start], self.width))
+        return b.extend(self.reader.read(self.x, [b.add(self.base, n), start], self.width))
 
     def _stage(self) -> Callable[[int, Index], ir.Value]:
         """Compute x once in the block and put it in shared memory; how a lane gets its vectors from there.
@@ -159,7 +161,7 @@ class _Schedule:
         for n in range(self.rows):
             for number in range(self.team.chunk_count(self.inner, small)):
                 chunk = self._staging_chunk(number, small)
-                value = self.reader.read(self.x, [n, chunk.start], small)
+                value = self.reader.read(self.x, [b.add(self.base, n), chunk.start], small)
                 where = [n, *place(chunk.start)]
                 if chunk.live is None:
                     b.store(value, memory, where)
@@ -214,7 +216,7 @@ class _Schedule:
             group = b.add(b.mul(b.block_id(), self.groups), b.div(slot, self.unroll * self.rows))
             first = b.mul(group, self.unroll)
         output = self._clamped(b.add(first, b.div(position, self.rows)))
-        return _Place(slot, b.mod(position, self.rows), output, b.less(rank, slots))
+        return _Place(slot, b.add(self.base, b.mod(position, self.rows)), output, b.less(rank, slots))
 
     def _finish(self, place: _Place, sums: list[list[ir.Value]]) -> None:
         flat = [sums[r][n] for r in range(self.unroll) for n in range(self.rows)]
@@ -256,7 +258,7 @@ class _Schedule:
         starts = [self._staging_chunk(i, width).start for i in numbers] if self.staged else [p.start for p in self.pieces]
         for n in range(self.rows):
             for start in starts:
-                self.reader.preload(self.x, [n, start], width if self.staged else self.width, wanted)
+                self.reader.preload(self.x, [b.add(self.base, n), start], width if self.staged else self.width, wanted)
         if place is not None:
             self.reader.bind(self.result, lambda index, width: b.constant(0.0, b.f32()))
             for tensor, _ in self.outputs:

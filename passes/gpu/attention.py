@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from lispgpt.errors import InternalError
 from lispgpt.mlir import ir
+from lispgpt.passes.attention_pattern import match_attention
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
 from lispgpt.passes.gpu.read import Reader, outputs_of, sliced_index
-from lispgpt.passes.structure import defining_op, dim_positions, indexing_maps, integers, is_elementwise, operations, shape_of
+from lispgpt.passes.structure import dim_positions, indexing_maps, integers, operations, shape_of
 
 
 @dataclass(frozen=True)
@@ -100,27 +101,25 @@ class Attention:
 def parse_attention(kernel: ir.Operation) -> Attention:
     """InternalError where the body is no attention."""
     ops = operations(kernel.regions[0].blocks[0])
-    softmax = next((op for op in ops if op.name == "linalg.softmax"), None)
-    if softmax is None:
-        raise InternalError("an attention kernel has no softmax")
-    mask = scores = defining_op(softmax.operands[0])
-    while scores is not None and is_elementwise(scores):
-        scores = defining_op(scores.operands[0])
-    weighted = next(iter(softmax.results[0].uses)).owner.operation
-    if scores is None or scores.name != "linalg.contract" or weighted.name != "linalg.contract":
-        raise InternalError("an attention kernel's softmax stands alone")
+    pattern = match_attention(ops)
+    if pattern is None:
+        raise InternalError("an attention kernel has another form than the GPU schedules know")
     tied = integers(kernel.attributes["tied"])
     arguments = list(kernel.regions[0].blocks[0].arguments)
     writes, updated, cache = _cache_writes(ops, tied, arguments)
-    out, out_buffer = next((t, buffer) for t, buffer in outputs_of(kernel) if t == weighted.results[0])
-    bound = _bound(mask) if mask is not None and mask != scores else None
-    return Attention(scores, softmax, weighted, writes, cache, updated, bound, out, out_buffer)
+    result = pattern.weighted.results[0]
+    out_buffer = next(buffer for tensor, buffer in outputs_of(kernel) if tensor == result)
+    mask = pattern.position_bound()
+    bound = (mask[0].operands[mask[1]], indexing_maps(mask[0])[mask[1]]) if mask is not None else None
+    return Attention(
+        pattern.scores, pattern.softmax, pattern.weighted, writes, cache, updated, bound, result, out_buffer
+    )
 
 
 def _cache_writes(
     ops: list[ir.Operation], tied: list[int], arguments: list[ir.Value]
 ) -> tuple[tuple[CacheWrite, ...], tuple[ir.Value, ...], ir.Value]:
-    """Cache writes as loops over rows, or as lone insertions where there is one row."""
+    """The loops that write keys and values, the cache after each, and its buffer."""
     writes, updated = [], []
     for op in ops:
         if op.name == "scf.for":
@@ -132,24 +131,3 @@ def _cache_writes(
     if position is None or len(writes) != 2:
         raise InternalError("an attention kernel does not write keys and values to a cache")
     return tuple(writes), tuple(updated), arguments[position]
-
-
-def _bound(mask: ir.Operation) -> tuple[ir.Value, ir.AffineMap] | None:
-    """The operand p of `select(t <= p, …)` in a mask's body, with its map."""
-    block = mask.regions[0].blocks[0]
-    for op in operations(block):
-        if op.name != "arith.cmpi" or ir.IntegerAttr(op.attributes["predicate"]).value not in (3, 7):
-            continue
-        left, right = op.operands
-        is_argument = defining_op(right) is None
-        if is_argument and _is_last_index(left, shape_of(mask.results[0])):
-            number = ir.BlockArgument(right).arg_number
-            return mask.operands[number], indexing_maps(mask)[number]
-    return None
-
-
-def _is_last_index(value: ir.Value, shape: tuple[int, ...]) -> bool:
-    op = defining_op(value)
-    while op is not None and op.name == "arith.index_cast":
-        op = defining_op(op.operands[0])
-    return op is not None and op.name == "linalg.index" and ir.IntegerAttr(op.attributes["dim"]).value == len(shape) - 1

@@ -97,9 +97,14 @@ class Gpu(Target):
         raise NotImplementedError
 
     def lowering(self) -> str:
-        """The MLIR passes, as a textual pipeline on the module, from gpu.func to LLVM and a target attribute."""
+        """The MLIR passes, as a textual pipeline on the module, from gpu.func to LLVM, and the target's attribute."""
         raise NotImplementedError
 
-    def describe(self) -> dict[str, Any]:
-        """Capabilities for listings."""
-        return {"subgroup": self.subgroup, "shared_bytes": self.shared_bytes, "matrix": len(self.matrix)}
+    def kernel_facts(self, module: ir.Module, kernel: str) -> dict[str, Any]:
+        """Whether a kernel waits for the launch ahead of it by itself."""
+        return {"early_launch": self.early_launch}
+
+    def describe(self) -> str:
+        """Capabilities in one line, for listings."""
+        shapes = ", ".join(f"{s.m}x{s.n}x{s.k} {s.inputs}" for s in self.matrix)
+        return f"subgroups of {self.subgroup}, {self.shared_bytes // 1024} KiB shared, matrix {shapes or 'none'}"

@@ -16,6 +16,7 @@ MMA = (MatrixShape(16, 8, 16, "bf16", "f32"), MatrixShape(16, 8, 8, "tf32", "f32
 @dataclass(frozen=True)
 class Cuda(Gpu):
     kind: ClassVar[str] = "cuda"
+    code_name: ClassVar[str] = "kernels.ptx"
 
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
@@ -54,14 +55,16 @@ class Cuda(Gpu):
 
     def lowering(self) -> str:
         return (
-            "builtin.module(gpu.module(convert-scf-to-cf,expand-strided-metadata,lower-affine,"
-            "convert-gpu-to-nvvm{use-bare-ptr-memref-call-conv=true},convert-vector-to-llvm,convert-arith-to-llvm,"
-            f"reconcile-unrealized-casts),nvvm-attach-target{{chip={self.chip} features={self.ptx} O=3}})"
+            "builtin.module(gpu.module(convert-gpu-to-nvvm{use-bare-ptr-memref-call-conv=true}),"
+            f"nvvm-attach-target{{chip={self.chip} features={self.ptx} O=3}})"
         )
 
     def serialize(self, module: ir.Module) -> bytes:
         """PTX text."""
         return serialized_objects(module, "isa")
+
+    def assembly(self, module: ir.Module) -> str:
+        return self.serialize(module).decode()
 
 
 def _index_attribute(value: int) -> ir.Attribute:

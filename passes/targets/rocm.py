@@ -16,23 +16,24 @@ MFMA = (MatrixShape(16, 16, 16, "bf16", "f32"), MatrixShape(32, 32, 8, "bf16", "
 @dataclass(frozen=True)
 class Rocm(Gpu):
     kind: ClassVar[str] = "rocm"
+    code_name: ClassVar[str] = "kernels.hsaco"
 
     shared_bytes: int = 64 * 1024
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
 
     def lowering(self) -> str:
-        waves = "wave64=true " if self.subgroup == 64 else "wave64=false "
-        features = "" if self.chip.startswith("gfx9") else "features=+wavefrontsize32 "
+        waves = "wave64=true" if self.subgroup == 64 else "wave64=false features=+wavefrontsize32"
         return (
-            "builtin.module(gpu.module(convert-scf-to-cf,expand-strided-metadata,lower-affine,"
-            f"convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true runtime=HIP}},"
-            "convert-vector-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts),"
-            f"rocdl-attach-target{{chip={self.chip} {features}{waves}O=3}})"
+            f"builtin.module(gpu.module(convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true "
+            f"runtime=HIP}}),rocdl-attach-target{{chip={self.chip} {waves} O=3}})"
         )
 
     def serialize(self, module: ir.Module) -> bytes:
         """An ELF code object."""
         return serialized_objects(module, "bin", toolkit=linker_toolkit())
+
+    def assembly(self, module: ir.Module) -> str:
+        return serialized_objects(module, "isa").decode()
 
 
 CHIPS = {

@@ -1,0 +1,26 @@
+; From linalg on tensors to kernels for an AMD GPU.  Copy this file, change it, and pass it with --pipeline.
+
+(pipeline rocm
+  (stage kernels                      ; one function for each distinct kernel, calls in the entries
+    (pass cse)
+    (pass outline-kernels {:prologue-rows 4}))
+  (stage plan                         ; every tensor that crosses kernels has its bytes
+    (pass destination-passing)
+    (pass plan-arena))
+  (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
+    (pass schedule-gpu-rows)
+    (pass schedule-gpu-contractions)
+    (pass schedule-gpu-attention))
+  (stage gpu                          ; the entries become the plan; kernels are all that is left
+    (pass emit-plan)
+    (pass collect-gpu-kernels)
+    (pass canonicalize)
+    (pass cse))
+  (stage llvm                         ; ROCDL, and LLVM around it
+    (pass convert-scf-to-cf)
+    (pass expand-strided-metadata)
+    (pass lower-affine)
+    (pass lower-gpu-kernels)
+    (pass convert-vector-to-llvm)
+    (pass convert-arith-to-llvm)
+    (pass reconcile-unrealized-casts)))
