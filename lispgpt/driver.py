@@ -19,7 +19,7 @@ from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.plan import Plan
 from lispgpt.source import Source
 
-PREFILL_CHUNKS = (1, 16, 64, 256)
+PREFILL_CHUNKS = (1, 16, 128)
 """Positions that a generating program's entry is compiled for, as far as its context reaches."""
 
 

@@ -55,6 +55,10 @@ class Emitter:
             self._constants[key] = built.results[0]
         return self._constants[key]
 
+    def block_id(self, dimension: str) -> ir.Value:
+        """The block's coordinate in the grid along "x", "y" or "z"."""
+        return self.op("gpu.block_id", [], [self.index_type], dimension=ir.Attribute.parse(f"#gpu<dim {dimension}>"))
+
     def add(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return a + b

@@ -47,13 +47,14 @@ def _number_blocks(kernel: ir.Operation) -> None:
         return ir.WalkResult.ADVANCE
 
     kernel.walk(collect)
+    last = max(("xyz".index(str(op.attributes["dimension"])[-2]) for op in ids), default=0)
     for op in ids:
         axis = "xyz".index(str(op.attributes["dimension"])[-2])
         with ir.InsertionPoint(op), op.location:
             value = number
             if axis:
                 value = create_op("arith.divui", [value, _constant(math.prod(grid[:axis]))], [index]).results[0]
-            if math.prod(grid[axis + 1 :]) > 1:
+            if axis < last:
                 value = create_op("arith.remui", [value, _constant(grid[axis])], [index]).results[0]
         op.results[0].replace_all_uses_with(value)
         op.erase()

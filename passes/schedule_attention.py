@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from lispgpt.errors import InternalError
-from lispgpt.mlir import create_op, ir
+from lispgpt.mlir import ir
 from lispgpt.passes.attention_pattern import Attention, match_attention
 from lispgpt.passes.base import Pass
 from lispgpt.passes.emit import Emitter, Index, largest_power_of_two
@@ -84,8 +84,7 @@ class _Schedule:
         extents = [attention.extents[d] for d in attention.shared_dims]
         blocks = math.prod(extents)
         with ir.InsertionPoint(body.ops[-1]), body.function.location, body.scope():
-            dim = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
-            block = create_op("gpu.block_id", [], [emitter.index_type], dim).results[0]
+            block = emitter.block_id("x")
             at: list[Index] = [0] * (len(attention.extents) - 1)
             for d, coordinate in zip(attention.shared_dims, emitter.delinearize(block, extents), strict=True):
                 at[d] = coordinate

@@ -1,15 +1,15 @@
 """schedule-contractions: x[n, k] · w[o, k] on a CPU, in vectors along k, with what follows it applied to the sums.
 
 Before (inside a kernel = "contraction"):          After:
-  %s = linalg.contract ins(%x, %w) …                 %o = gpu.block_id x * 64
+  %s = linalg.contract ins(%x, %w) …                 %o, %n = gpu.block_id x * 48, y * 16
   %y = linalg.generic ins(%s, %bias) …               scf.for %n … scf.for %o … {
                                                        scf.for %k … iter_args(sums) { loads, arith.extf, math.fma }
                                                        vector.reduction …, memref.store in scratch }
                                                      scf.for … { vector.load scratch, + bias, …, vector.store %y }
 
 Requires: what outline-kernels and destination-passing ensure.
-Ensures: the kernel's `grid` holds one block for every `outputs` rows of w.  A block reads its rows of w once from memory
-for all rows of x; a register tile of `rows_tile` x `outputs_tile` sums stays in vector registers.  BF16 weights are
+Ensures: the kernel's `grid` is (blocks of w's rows, blocks of x's rows), and nothing else in it depends on how many blocks
+of x's rows there are.  A register tile of `rows_tile` x `outputs_tile` sums stays in vector registers.  BF16 weights are
 widened in registers and sums are F32.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from lispgpt.mlir import create_op, ir
+from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.emit import Emitter, Index
 from lispgpt.passes.kernel_body import KernelBody
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScheduleContractions(Pass):
-    """outputs: rows of w in a block; rows: rows of x whose sums a block holds at once; tiles: sums in registers."""
+    """outputs, rows: rows of w and of x in a block; tiles: sums in registers; vector_outputs: with one row of x."""
 
     name: ClassVar[str] = "schedule-contractions"
     outputs: int = 48
-    rows: int = 32
+    rows: int = 16
     rows_tile: int = 8
     outputs_tile: int = 3
     vector_outputs: int = 4
@@ -74,15 +74,14 @@ class _Schedule:
     def emit(self) -> None:
         emitter, body = self.emitter, self.body
         with ir.InsertionPoint(body.ops[-1]), body.function.location:
-            dim = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
-            block = create_op("gpu.block_id", [], [emitter.index_type], dim).results[0]
-            first = emitter.mul(block, self.outputs_block)
+            first = emitter.mul(emitter.block_id("x"), self.outputs_block)
+            row = emitter.mul(emitter.block_id("y"), self.rows_block) if self.rows > 1 else 0
             whole = self.outputs % self.outputs_block == 0
             count = self.outputs_block if whole else emitter.min(self.outputs_block, emitter.sub(self.outputs, first))
-            with emitter.loop(0, self.rows, self.rows_block) as loop, body.scope():
-                self._sums(loop.index, first, count)
-                self._results(loop.index, first, count)
-        body.finish([-(-self.outputs // self.outputs_block), 1, 1])
+            with body.scope():
+                self._sums(row, first, count)
+                self._results(row, first, count)
+        body.finish([-(-self.outputs // self.outputs_block), self.rows // self.rows_block, 1])
 
     def _sums(self, row: Index, output: Index, count: Index) -> None:
         """Fill the scratch with the sums of rows row… and outputs output…"""

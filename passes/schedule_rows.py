@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from lispgpt.mlir import create_op, ir
+from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.emit import Emitter, Index
 from lispgpt.passes.kernel_body import KernelBody
@@ -77,9 +77,9 @@ def _schedule(kernel: ir.Operation, lanes: int, rows_per_block: int) -> None:
     rows = math.prod(extents)
     terminator = body.ops[-1]
     with ir.InsertionPoint(terminator), kernel.location:
-        block = create_op("gpu.block_id", [], [emitter.index_type], {"dimension": ir.Attribute.parse("#gpu<dim x>")})
-        first = emitter.mul(block.results[0], rows_per_block)
-        last = emitter.min(emitter.add(first, rows_per_block), rows)
+        first = emitter.mul(emitter.block_id("x"), rows_per_block)
+        last = emitter.add(first, rows_per_block)
+        last = last if rows % rows_per_block == 0 else emitter.min(last, rows)
         with emitter.loop(first, last) as loop, body.scope():
             emit_row(body, ops, emitter.delinearize(loop.index, extents), lanes)
     body.finish([-(-rows // rows_per_block), 1, 1])

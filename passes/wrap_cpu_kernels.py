@@ -6,7 +6,7 @@ Before:                                              After:
                                                          … llvm.load each argument's address, call @k_body …
 
 Requires: kernels in the LLVM dialect whose first argument is the block's number (number-blocks), with bare pointers.
-Ensures: `@lispgpt_run` and `@lispgpt_worker` (passes/cpu_executor.mlir) run lists of launches of these functions.
+Ensures: kernels that differ only in how many rows their buffers have share a body; `@lispgpt_run` and `@lispgpt_worker` (passes/cpu_executor.mlir) run lists of launches of these functions.
 """
 
 from __future__ import annotations
@@ -27,19 +27,30 @@ class WrapCpuKernels(Pass):
     name: ClassVar[str] = "wrap-cpu-kernels"
 
     def run(self, module: ir.Module, target: object) -> None:
+        bodies: dict[str, str] = {}
         for op in operations(module.body):
             if op.name == "llvm.func" and "kernel" in op.attributes:
-                _wrap(module, op)
+                _wrap(module, op, bodies)
         executor = ir.Module.parse(EXECUTOR.read_text())
         for op in operations(executor.body):
             module.body.append(op)
 
 
-def _wrap(module: ir.Module, kernel: ir.Operation) -> None:
+def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
+    """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
     symbol = ir.StringAttr(kernel.attributes["sym_name"]).value
-    kernel.attributes["sym_name"] = ir.StringAttr.get(f"{symbol}_body")
+    for name in ("kernel", "grid", "tied"):
+        del kernel.attributes[name]
+    kernel.attributes["sym_name"] = ir.StringAttr.get("body")
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
     count = len(kernel.regions[0].blocks[0].arguments) - 1
+    _sort_constants(kernel)
+    text = kernel.get_asm(assume_verified=True, use_local_scope=True)
+    body = bodies.setdefault(text, f"{symbol}_body")
+    if body == f"{symbol}_body":
+        kernel.attributes["sym_name"] = ir.StringAttr.get(body)
+    else:
+        kernel.erase()
     loads = "\n".join(
         f"%p{i} = llvm.getelementptr %arguments[{i}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
         f"%a{i} = llvm.load %p{i} : !llvm.ptr -> !llvm.ptr"
@@ -48,11 +59,21 @@ def _wrap(module: ir.Module, kernel: ir.Operation) -> None:
     operands = "".join(f", %a{i}" for i in range(count))
     types = "".join(", !llvm.ptr" for _ in range(count))
     parsed = ir.Module.parse(
-        f"""llvm.func @{symbol}_body(i64{types})
+        f"""llvm.func @{body}(i64{types})
         llvm.func @{symbol}(%arguments: !llvm.ptr, %block: i64) {{
           {loads}
-          llvm.call @{symbol}_body(%block{operands}) : (i64{types}) -> ()
+          llvm.call @{body}(%block{operands}) : (i64{types}) -> ()
           llvm.return
         }}"""
     )
     module.body.append(operations(parsed.body)[1])
+
+
+def _sort_constants(kernel: ir.Operation) -> None:
+    """Put the constants of the first block into one order, so that equal bodies have equal texts."""
+    block = kernel.regions[0].blocks[0]
+    constants = [op for op in operations(block) if op.name == "llvm.mlir.constant"]
+    anchor = next((op for op in operations(block) if op.name != "llvm.mlir.constant"), None)
+    for op in sorted(constants, key=lambda op: f"{op.results[0].type} {op.attributes['value']}"):
+        if anchor is not None:
+            op.move_before(anchor)

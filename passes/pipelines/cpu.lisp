@@ -9,7 +9,7 @@
     (pass plan-arena))
   (stage schedule                     ; loops over blocks, rows and vectors
     (pass schedule-rows {:rows-per-block 4})
-    (pass schedule-contractions {:outputs 48 :rows 32 :rows-tile 8 :outputs-tile 3 :vector-outputs 4})
+    (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 8 :outputs-tile 3 :vector-outputs 4})
     (pass schedule-attention {:queries 32 :query-tile 4 :key-tile 4})
     (pass schedule-generic))
   (stage loops                        ; the entries become the plan; kernels are all that is left
@@ -31,4 +31,6 @@
     (pass convert-func-to-llvm {:use-bare-ptr-memref-call-conv true})
     (pass convert-cf-to-llvm)
     (pass reconcile-unrealized-casts)
-    (pass wrap-cpu-kernels)))
+    (pass canonicalize)
+    (pass wrap-cpu-kernels)           ; one signature for all, equal bodies once
+    ))
