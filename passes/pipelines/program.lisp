@@ -9,7 +9,9 @@
   (pass loop-softmax))
 
 (stage loops                                     ; linear algebra to loops, kernels apart from the host's code
+  (pass vectorize-products)
   (pass convert-linalg-to-loops)
+  (pass expand-math)
   (pass gpu-kernel-outlining)
   (pass lower-vector-multi-reduction)
   (pass convert-vector-to-scf)
