@@ -3,7 +3,7 @@
 Before: gpu.module @kernels { gpu.func @k … gpu.thread_id … }
 After:  gpu.module @kernels [#nvvm.target or #rocdl.target] { llvm.func @k … }
 
-Requires: control flow in cf, no strided metadata.  Ensures: kernels take bare pointers; what is left for LLVM is `vector`
+Requires: control flow in cf, no strided metadata.  Ensures: kernels take bare pointers; what is left is `vector`
 and `arith`.
 """
 

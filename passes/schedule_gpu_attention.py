@@ -1,12 +1,13 @@
 """schedule-gpu-attention: attention over the cache, split over positions, scores never in memory.
 
 Before: writes of keys and values into the cache; scores, mask, softmax over all positions, weighted sum.
-After:  one group of blocks for each row and head.  A few neighbouring lanes hold one position's key and value in 16-byte
-        vectors; lanes, subgroups and (where the target has clusters) blocks take positions in turn and join their
+After:  one group of blocks for each row and head.  A few neighbouring lanes hold one position's key and value in
+        16-byte vectors; lanes, subgroups and (where the target has clusters) blocks take positions in turn and join their
         running softmax.  A row that is alone in its sequence writes its own key and value on the way; with several
         rows a launch of its own writes them first.
 
-Requires: what plan-arena ensures.  Ensures: kernels of kind "attention" have only scalar and vector ops, grid and block.
+Requires: what plan-arena ensures.
+Ensures: kernels of kind "attention" have only scalar and vector ops, a grid and a block.
 """
 
 from __future__ import annotations
@@ -85,7 +86,12 @@ def _write_rows(attention: Attention, reader: Reader, vector: Index, width: int)
 
 class _Schedule:
     def __init__(
-        self, kernel: ir.Operation, attention: Attention, constants: set[ir.Value], target: Gpu, options: ScheduleGpuAttention
+        self,
+        kernel: ir.Operation,
+        attention: Attention,
+        constants: set[ir.Value],
+        target: Gpu,
+        options: ScheduleGpuAttention,
     ) -> None:
         self.kernel, self.attention, self.target = kernel, attention, target
         self.constants = constants
@@ -128,14 +134,16 @@ class _Schedule:
             self.target.dependency_wait()
         self.last = self.attention.last_position(self.reader, self.place)
         self.end = self.last if self.alone else b.add(self.last, 1)
-        first = b.add(b.mul(b.add(b.mul(self.part, self.subgroups), self.subgroup), self.teams), b.div(self.lane, self.lanes))
+        first = b.add(
+            b.mul(b.add(b.mul(self.part, self.subgroups), self.subgroup), self.teams), b.div(self.lane, self.lanes)
+        )
         fetched = self._fetch(first)
         if early:
             self.target.dependency_wait()
         self._attend(first, fetched)
 
     def _can_look_early(self) -> bool:
-        """Whether what was cached before this row may be read while earlier launches still run: they write elsewhere."""
+        """Whether earlier rows of the cache may be read while earlier launches still run: they write elsewhere."""
         bound = self.attention.bound
         if not (self.alone and self.target.early_launch) or bound is None:
             return False

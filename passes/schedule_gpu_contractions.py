@@ -58,7 +58,12 @@ def find_product(kernel: ir.Operation) -> ir.Operation | None:
 
 class _Schedule:
     def __init__(
-        self, kernel: ir.Operation, product: ir.Operation, constants: set[ir.Value], target: Gpu, options: ScheduleGpuContractions
+        self,
+        kernel: ir.Operation,
+        product: ir.Operation,
+        constants: set[ir.Value],
+        target: Gpu,
+        options: ScheduleGpuContractions,
     ) -> None:
         self.kernel, self.target, self.constants = kernel, target, constants
         self.x, self.w = product.operands[0], product.operands[1]
@@ -87,7 +92,7 @@ class _Schedule:
 
     @staticmethod
     def _is_computed(tensor: ir.Value) -> bool:
-        """Whether arithmetic makes a tensor: then one computation for the block pays, else each lane loads what it needs."""
+        """Whether arithmetic makes a tensor: then computing it once for the block pays."""
         op = defining_op(tensor)
         while op is not None and op.name in VIEWS:
             op = defining_op(op.operands[0])
@@ -255,7 +260,9 @@ class _Schedule:
 
         width = b.largest_width(self.inner, 4, 16)
         numbers = range(self.team.chunk_count(self.inner, width))
-        starts = [self._staging_chunk(i, width).start for i in numbers] if self.staged else [p.start for p in self.pieces]
+        starts = (
+            [self._staging_chunk(i, width).start for i in numbers] if self.staged else [p.start for p in self.pieces]
+        )
         for n in range(self.rows):
             for start in starts:
                 self.reader.preload(self.x, [b.add(self.base, n), start], width if self.staged else self.width, wanted)

@@ -76,4 +76,3 @@ def _root(value: ir.Value) -> ir.BlockArgument | None:
         value = op.operands[0]
         op = defining_op(value)
     return ir.BlockArgument(value) if op is None else None
-

@@ -68,9 +68,7 @@ class Reader:
         self._scopes[-1][key] = value
         return value
 
-    def preload(
-        self, tensor: ir.Value, index: Sequence[Index], width: int, wanted: Callable[[ir.Value], bool]
-    ) -> None:
+    def preload(self, tensor: ir.Value, index: Sequence[Index], width: int, wanted: Callable[[ir.Value], bool]) -> None:
         """Read ahead the buffers for which wanted(buffer) among those that the elements depend on."""
         op = defining_op(tensor)
         if tensor in self.bound or op is None:
@@ -95,7 +93,9 @@ class Reader:
         if op.name == "bufferization.to_tensor":
             return op.operands[0] in buffers
         tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
-        return op.name in ("tensor.empty", "linalg.fill") or (bool(tensors) and all(self.depends_only_on(t, buffers) for t in tensors))
+        return op.name in ("tensor.empty", "linalg.fill") or (
+            bool(tensors) and all(self.depends_only_on(t, buffers) for t in tensors)
+        )
 
     def _compute(self, tensor: ir.Value, index: list[Index], width: int) -> ir.Value:
         op = defining_op(tensor)
@@ -187,7 +187,9 @@ class Reader:
 
     def _extract(self, tensor: ir.Value, where: list[Any], width: int) -> ir.Value:
         *outer, last = where
-        if isinstance(last, Iota) and not any(isinstance(o, Iota) or b.width_of(o) > 1 for o in outer if not isinstance(o, int)):
+        if isinstance(last, Iota) and not any(
+            isinstance(o, Iota) or b.width_of(o) > 1 for o in outer if not isinstance(o, int)
+        ):
             return self.read(tensor, [*outer, last.base], width)
         if any(isinstance(o, Iota) for o in where):
             raise InternalError("a kernel gathers along a dimension that is not the last")
@@ -387,4 +389,3 @@ def outputs_of(kernel: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
     block = kernel.regions[0].blocks[0]
     writes = [op for op in operations(block) if op.name == "bufferization.materialize_in_destination"]
     return [(op.operands[0], op.operands[1]) for op in writes]
-

@@ -42,7 +42,9 @@ class Running:
         """Join with the lane at `distance`."""
         other_top = b.shuffle_xor(self.top, distance, target.subgroup)
         other_total = b.shuffle_xor(self.total, distance, target.subgroup)
-        lanes = [b.shuffle_xor(b.lane_of(self.sums, i), distance, target.subgroup) for i in range(b.width_of(self.sums))]
+        lanes = [
+            b.shuffle_xor(b.lane_of(self.sums, i), distance, target.subgroup) for i in range(b.width_of(self.sums))
+        ]
         top = b.binary("arith.maximumf", self.top, other_top)
         mine, other = _power(self.top, top, target), _power(other_top, top, target)
         total = b.fma(other_total, other, b.binary("arith.mulf", self.total, mine))

@@ -89,7 +89,9 @@ class Team:
 def tree(combiner: str, values: Sequence[ir.Value]) -> ir.Value:
     parts = list(values)
     while len(parts) > 1:
-        parts = [b.binary(combiner, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+        parts = [
+            b.binary(combiner, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)
+        ]
     return parts[0]
 
 

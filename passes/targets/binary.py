@@ -24,7 +24,7 @@ def serialized_objects(module: ir.Module, format_: str, toolkit: Path | None = N
     """
     _check_resolved(module)
     options = f"format={format_}" + (f" toolkit={toolkit}" if toolkit else "")
-    with _diagnostics_of_the_back_end() as said:
+    with _BackEndOutput() as said:
         passmanager.PassManager.parse(f"builtin.module(gpu-module-to-binary{{{options}}})").run(module.operation)
     text = said.text()
     if any(sign in text for sign in FATAL):
@@ -64,10 +64,10 @@ def _object_bytes(attribute: str) -> bytes:
             i = j + 3
 
 
-class _diagnostics_of_the_back_end:  # noqa: N801
+class _BackEndOutput:
     """Catches what LLVM prints to the process's standard error while it makes code; shows the rest again."""
 
-    def __enter__(self) -> _diagnostics_of_the_back_end:
+    def __enter__(self) -> _BackEndOutput:
         sys.stderr.flush()
         self._file = tempfile.TemporaryFile()
         self._saved = os.dup(2)

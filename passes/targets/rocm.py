@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from lispgpt.mlir import ir
 from lispgpt.passes.targets.base import Gpu, MatrixShape
 from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
 

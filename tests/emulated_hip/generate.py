@@ -1,0 +1,33 @@
+"""Generate greedily with an artifact on an emulated AMD GPU: generate.py CHIP ARTIFACT CHECKPOINT COUNT TOKEN…
+
+Prints one JSON object: the new tokens, the last step's logits, and how many guards around buffers were overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import emulator
+
+from lispgpt.runtime import checkpoints
+from lispgpt.runtime.artifact import load_artifact
+from lispgpt.runtime.devices.hip import HipDevice
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.session import Session
+
+
+def main(chip: str, artifact: str, checkpoint: str, count: int, prompt: list[int]) -> None:
+    library = emulator.install(chip)
+    device = HipDevice()
+    with Session(load_artifact(Path(artifact)), device, checkpoints.open(Path(checkpoint))) as session:
+        generator = Generator(session, "logits")
+        tokens = list(generator.generate(prompt, count, None))
+        broken = library.shim_broken_guards()
+        logits = session.read("logits_b1_s1/logits")
+    print(json.dumps({"device": device.name, "tokens": tokens, "broken": broken, "logits": logits[0].tolist()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), [int(t) for t in sys.argv[5:]])
