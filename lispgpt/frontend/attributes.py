@@ -54,6 +54,8 @@ def parse_attribute(evaluator: Evaluator, text: str, form: Form) -> ir.Attribute
         match = re.match(r"array<\s*(\w+)\s*:(.*)>\Z", text, re.S)
         if match:
             spelled = f"array<{match[1]}: {', '.join(match[2].replace(',', ' ').split())}>"
+        if re.match(r"dense\s*<[^:]*>\Z", text):
+            evaluator.fail(f"`{text}` needs its type: (: {text} tensor<…>)", form)
         try:
             found = ir.Attribute.parse(spelled, evaluator.context)
         except ir.MLIRError as error:
@@ -82,6 +84,14 @@ def type_of(evaluator: Evaluator, value: Any, form: Form) -> ir.Type:
     if isinstance(value, ir.Attribute) and ir.TypeAttr.isinstance(value):
         return ir.TypeAttr(value).value
     evaluator.fail(f"a type is wanted here, and `{show(form)}` is {describe(value)}", form)
+
+
+def typed_attribute(evaluator: Evaluator, form: Form, kind: ir.Type) -> ir.Attribute | None:
+    """`(: dense<…> T)`: the attribute that a symbol or string spells together with its type; None for other forms."""
+    text = form.name if isinstance(form, Symbol) else literal(form)
+    if isinstance(text, str) and re.match(r"(dense|dense_resource|sparse)\s*<", text):
+        return parse_attribute(evaluator, f"{text} : {kind}", form)
+    return None
 
 
 def number_attribute(evaluator: Evaluator, value: Any, kind: ir.Type, form: Form) -> ir.Attribute:

@@ -172,6 +172,9 @@ def _typed(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(: 3 i32)`, a constant op; `(: expr T)`, checked."""
     _, value_form, type_form = form.items
     kind = attributes.type_of(evaluator, evaluator.single(type_form, environment), type_form)
+    spelled = attributes.typed_attribute(evaluator, value_form, kind)
+    if spelled is not None:
+        return evaluator.emitter.emit("arith.constant", [], [kind], {"value": spelled}, form)
     value = evaluator.ssa(evaluator.evaluate(value_form, environment), value_form)
     if isinstance(value, (bool, int, float)):
         return evaluator.emitter.constant(value, kind, form)
@@ -179,8 +182,4 @@ def _typed(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         if value.type != kind:
             evaluator.fail(f"`{show(value_form)}` has type {value.type}, and not {kind}", form)
         return value
-    if isinstance(value, ir.Attribute):
-        spelled = str(value).split(" : ")[0]
-        typed = attributes.parse_attribute(evaluator, f"{spelled} : {kind}", form)
-        return evaluator.emitter.emit("arith.constant", [], [kind], {"value": typed}, form)
     evaluator.fail(f"`{show(value_form)}` is {describe(value)}, of which there is no constant", value_form)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from lispgpt.errors import UserError
 from lispgpt.frontend import attributes, functions, model, ops
+from lispgpt.frontend.compilation import Compilation
 from lispgpt.frontend.environment import MISSING, Environment, did_you_mean
 from lispgpt.frontend.forms import Form, List, Literal, Symbol, Value, Vector, show
 from lispgpt.frontend.parameters import bind
@@ -60,6 +61,11 @@ class Evaluator:
         self.blocks: list[dict[str, ir.Block]] = []
         self.steps = 0
         self.model = model.Model()
+        self.functions: dict[str, Function] = {}
+        self.ahead: dict[str, tuple[List, Environment]] = {}
+        self.libraries: list[str] = []
+        self.compilations: list[Compilation] = []
+        self.strings: dict[str, str] = {}
         self.prelude = Environment()
         self.loaded: dict[Path, Environment] = {}
         self.loading: list[Path] = []
@@ -146,6 +152,8 @@ class Evaluator:
         head = form.items[0]
         if type(head) is Symbol:
             function = environment.lookup(head)
+            if function is MISSING:
+                function = functions.function(self, head.name) or MISSING
             if function is MISSING:
                 op = ops.full_name(self, head, environment)
                 if op is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lispgpt.errors import UserError
+from lispgpt.frontend import functions
 from lispgpt.frontend.environment import Dialects, Environment, did_you_mean
 from lispgpt.frontend.forms import Form, Keyword, List, Literal, Symbol, Vector, show
 from lispgpt.frontend.ops import DIALECTS
@@ -111,7 +112,9 @@ def load(evaluator: Evaluator, path: Path, form: Form) -> Environment:
 
 def run(evaluator: Evaluator, source: Source, environment: Environment) -> None:
     """Evaluate all forms of a source, in order."""
-    for form in read(source):
+    forms = read(source)
+    functions.declare_ahead(evaluator, forms, environment)
+    for form in forms:
         try:
             evaluator.evaluate(form, environment)
         except RecursionError:

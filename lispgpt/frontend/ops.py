@@ -9,9 +9,9 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lispgpt.errors import UserError
-from lispgpt.frontend import attributes, regions, segments
+from lispgpt.frontend import attributes, functions, linalg, regions, segments
 from lispgpt.frontend.environment import Dialects, Environment, did_you_mean
-from lispgpt.frontend.forms import Form, Keyword, List, Map, Symbol, Vector, show
+from lispgpt.frontend.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, show
 from lispgpt.frontend.values import OpResults, describe
 from lispgpt.mlir import create_op, ir
 
@@ -98,16 +98,22 @@ def _resolve(evaluator: Evaluator, name: str, dialects: Dialects | None) -> str 
         return None
     if name in dialects.ops:
         return dialects.ops[name]
-    space, _, op = name.partition("." if "." in name[1:-1] else "/")
+    space, op = _split(name)
     full = f"{dialects.names.get(space)}.{op}"
     known = space in dialects.names and bool(op) and evaluator.context.is_registered_operation(full)
     dialects.ops[name] = full if known else None
     return dialects.ops[name]
 
 
+def _split(name: str) -> tuple[str, str]:
+    """`dialect.op` or `alias/op`; the rest may hold either."""
+    match = re.match(r"([^./]+)[./](.+)", name)
+    return (match[1], match[2]) if match else (name, "")
+
+
 def fail_unknown_op(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> NoReturn:
     """Say what is wrong with a name that looks like an op's."""
-    dialect, _, op = symbol.name.replace("/", ".", 1).partition(".")
+    dialect, op = _split(symbol.name)
     declared = environment.dialects.names if environment.dialects else {}
     registered = evaluator.context.is_registered_operation
     if dialect not in declared:
@@ -151,6 +157,7 @@ class Emitter:
     def __init__(self, evaluator: Evaluator) -> None:
         self.evaluator = evaluator
         self._resultless: dict[tuple[str, int, int], bool] = {}
+        self._kinds: dict[tuple[str, str, type], int] = {}
 
     def form(self, name: str, form: List, environment: Environment) -> Any:
         """Emit `(dialect.op {attributes}? operand… region…)`; gives the op's first result."""
@@ -158,12 +165,91 @@ class Emitter:
         arguments = self.arguments(name, form, environment)
         operands = self.constants(name, arguments)
         segments.complete(evaluator, name, arguments, operands, form)
-        operation = self.create(
-            name, operands, arguments.results, arguments.attributes, len(arguments.regions), arguments.successors, form
-        )
-        for region, body in zip(operation.regions, arguments.regions, strict=True):
-            regions.fill(evaluator, region, body, environment)
+        if name == "scf.yield" and self._yields_in_parallel(form):
+            return OpResults(name, ())
+        count = max(len(arguments.regions), segments.regions_of(name))
+        attrs = self._fitting(name, operands, arguments, count, form)
+        operation = self.create(name, operands, arguments.results, attrs, count, arguments.successors, form)
+        if name in ("func.func", "llvm.func"):
+            functions.register_op(evaluator, operation, form, environment)
+        for position, region in enumerate(arguments.regions):
+            regions.fill(evaluator, operation, position, region, environment)
+        if name.startswith("linalg.") and count and not arguments.regions:
+            linalg.make_body(evaluator, operation, form)
+        if name == "scf.forall.in_parallel" and not arguments.regions:
+            ir.Block.create_at_start(operation.regions[0], [])
+        if operation.name in ("func.func", "gpu.module") and arguments.regions:
+            evaluator.verify(operation, form)
         return result_of(operation, name)
+
+    def _yields_in_parallel(self, form: Form) -> bool:
+        """An scf.yield that ends an scf.parallel is the scf.reduce that MLIR has there now."""
+        block = self.evaluator.insertion.block
+        owner = block.owner
+        if owner is None or owner.operation.name != "scf.parallel":
+            return False
+        if not regions.ends(block):
+            self.emit("scf.reduce", [], [], {}, form)
+        return True
+
+    def _fitting(
+        self, name: str, operands: list[ir.Value], arguments: Arguments, count: int, form: List
+    ) -> dict[str, ir.Attribute]:
+        """The attributes, those that the op wants in another kind than they were written in that kind."""
+        attrs = dict(arguments.attributes)
+        for key, value in arguments.attributes.items():
+            others = segments.alternatives(self.evaluator, key, value)
+            if not others:
+                continue
+            choice = self._kinds.get((name, key, type(value)))
+            if choice is None:
+                choice = 0
+                for index, candidate in enumerate([value, *others]):
+                    if not self._complains(name, operands, arguments, attrs, key, candidate, count, form):
+                        choice = index
+                        break
+                if not name.startswith(("func.", "llvm.mlir", "arith.constant")) and not isinstance(value, ir.StringAttr):
+                    self._kinds[name, key, type(value)] = choice
+            chosen = [value, *others][choice] if choice <= len(others) else value
+            if chosen is None:
+                del attrs[key]
+            else:
+                attrs[key] = chosen
+        return attrs
+
+    def _complains(
+        self,
+        name: str,
+        operands: list[ir.Value],
+        arguments: Arguments,
+        attrs: dict[str, ir.Attribute],
+        key: str,
+        value: ir.Attribute | None,
+        count: int,
+        form: List,
+    ) -> bool:
+        """Whether an op with this attribute of this kind is one that MLIR does not take."""
+        tried = {k: v for k, v in attrs.items() if k != key} | ({key: value} if value is not None else {})
+        try:
+            operation = ir.Operation.create(
+                name,
+                results=arguments.results or [],
+                operands=operands,
+                attributes=tried,
+                successors=arguments.successors,
+                regions=count,
+                loc=self.evaluator.location(form),
+                ip=False,
+            )
+        except (ir.MLIRError, ValueError) as error:
+            return key in str(error)
+        if value is not None and (key not in operation.attributes or operation.attributes[key] != value):
+            return True
+        try:
+            operation.verify()
+        except ir.MLIRError as error:
+            return f"attribute '{key}'" in str(error)
+        return False
 
     def arguments(self, name: str, form: List, environment: Environment) -> Arguments:
         """Evaluate everything after the op's name."""
@@ -173,6 +259,8 @@ class Emitter:
         if items and isinstance(items[0], Map):
             self.attributes(name, items[0], environment, found)
             items = items[1:]
+        if name in ("func.call", "llvm.call") and items:
+            items = self._callee(items, found)
         for item in items:
             if isinstance(item, Symbol) and item.name.startswith("^"):
                 found.successors.append(regions.label(evaluator, item))
@@ -188,6 +276,16 @@ class Emitter:
             else:
                 self._operand(evaluator.evaluate(item, environment), item, found)
         return found
+
+    def _callee(self, items: tuple[Form, ...], found: Arguments) -> tuple[Form, ...]:
+        """`(func.call {:result T} "f" a…)`: the name may stand before the operands; its type settles the results."""
+        first = items[0] if items else None
+        text = first.value if isinstance(first, Literal) else first.name if isinstance(first, Symbol) else None
+        named = "callee" not in found.attributes and isinstance(text, str)
+        if named and (isinstance(first, Literal) or text.startswith("@")):
+            found.attributes["callee"] = ir.FlatSymbolRefAttr.get(text.removeprefix("@"))
+            return items[1:]
+        return items
 
     def _operand(self, value: Any, form: Form, found: Arguments) -> None:
         evaluator = self.evaluator
@@ -205,21 +303,29 @@ class Emitter:
         """Evaluate `{:key value …}`."""
         evaluator = self.evaluator
         items = form.items
+        pairs: dict[str, Form] = {}
         for index in range(0, len(items), 2):
             key = items[index]
             if not isinstance(key, Keyword):
                 evaluator.fail(f"`{show(key)}` stands where a :key is wanted; attributes are {{:key value …}}", key)
             if index + 1 == len(items):
                 evaluator.fail(f"`:{key.name}` has no value", key)
-            value_form = items[index + 1]
-            if key.name in ("result", "results"):
+            if key.name in pairs:
+                evaluator.fail(f"`:{key.name}` is given twice", key)
+            pairs[key.name] = items[index + 1]
+        for name_of_types in ("result", "results"):
+            value_form = pairs.pop(name_of_types, None)
+            if value_form is not None:
                 value = evaluator.evaluate(value_form, environment)
                 many = value if isinstance(value, tuple) else (value,)
                 found.results = [attributes.type_of(evaluator, v, value_form) for v in many]
-            elif key.name in ("ins", "outs") and name.startswith("linalg."):
-                found.hints[key.name] = self._count(value_form, environment)
+        for key_name, value_form in pairs.items():
+            if key_name in ("ins", "outs") and name.startswith("linalg."):
+                found.hints[key_name] = self._count(value_form, environment)
             else:
-                found.attributes[key.name] = segments.attribute(evaluator, name, key.name, value_form, environment)
+                found.attributes[key_name] = segments.attribute(
+                    evaluator, name, key_name, value_form, environment, found.results
+                )
 
     def _count(self, form: Form, environment: Environment) -> int:
         value = self.evaluator.single(form, environment)
@@ -249,7 +355,7 @@ class Emitter:
         evaluator = self.evaluator
         if index_from is not None and position >= index_from:
             return evaluator.index
-        if name in ("memref.store", "tensor.insert", "vector.store", "vector.insert") and typed:
+        if name in ("memref.store", "affine.store", "tensor.insert", "vector.store", "vector.insert") and typed:
             shaped = typed[0]
             return shaped.element_type if isinstance(shaped, ir.ShapedType) else shaped
         if name == "scf.for" and position < 3:
@@ -269,6 +375,24 @@ class Emitter:
         evaluator = self.evaluator
         value = attributes.number_attribute(evaluator, number, kind, form)
         return self.emit("arith.constant", [], [kind], {"value": value}, form)
+
+    def promoted(self, value: Any, form: Form) -> ir.Value:
+        """An argument of a variadic C function: what C itself would make of a small number."""
+        evaluator = self.evaluator
+        value = evaluator.ssa(value, form)
+        if isinstance(value, (bool, int, float)):
+            return self.constant(value, evaluator.f64 if isinstance(value, float) else evaluator.i64, form)
+        if not isinstance(value, ir.Value):
+            evaluator.fail(f"`{show(form)}` is {describe(value)}, and an argument is wanted", form)
+        kind = value.type
+        if isinstance(kind, ir.FloatType) and kind.width < 64:
+            return self.emit("arith.extf", [value], [evaluator.f64], {}, form)
+        if isinstance(kind, ir.IndexType):
+            return self.emit("arith.index_cast", [value], [evaluator.i64], {}, form)
+        if isinstance(kind, ir.IntegerType) and kind.width < 32:
+            op = "arith.extui" if kind.width == 1 else "arith.extsi"
+            return self.emit(op, [value], [evaluator.i32], {}, form)
+        return value
 
     def emit(
         self,
@@ -299,18 +423,14 @@ class Emitter:
         """An op as the user wrote it; what MLIR would abort on is found here first."""
         evaluator = self.evaluator
         block = evaluator.insertion.block
-        if len(block.operations) and name != "builtin.module" and _is_terminator(block):
+        if regions.ends(block):
             last = block.operations[len(block.operations) - 1].operation.name
             evaluator.fail(f"`{name}` comes after `{last}`, which ends its block", form)
         if results is None:
             results = self._results(name, operands, attrs, region_count, successors, form)
         operation = self._build(name, operands, results, attrs, region_count, successors, form)
         for key, value in attrs.items():
-            if key in operation.attributes and operation.attributes[key] == value:
-                continue
-            if value == ir.BoolAttr.get(True):
-                operation.attributes[key] = ir.UnitAttr.get()
-            if key not in operation.attributes:
+            if key not in operation.attributes or operation.attributes[key] != value:
                 evaluator.fail(f"`{name}` does not take {value} as its attribute `:{key}`", form)
         return operation
 
@@ -353,6 +473,9 @@ class Emitter:
         form: Form,
     ) -> list[ir.Type]:
         """The result types where the form gives none."""
+        known = segments.known_results(self.evaluator, name, operands, attrs)
+        if known is not None:
+            return known
         if name.startswith("linalg."):
             outs = ir.DenseI32ArrayAttr(attrs["operandSegmentSizes"])[1] if "operandSegmentSizes" in attrs else 1
             types = [o.type for o in operands[len(operands) - outs :]] if name not in _PLAIN_LINALG else []
@@ -410,10 +533,6 @@ def result_of(operation: Any, name: str) -> Any:
 
 def _is_number_type(kind: ir.Type) -> bool:
     return isinstance(kind, (ir.IntegerType, ir.IndexType, ir.FloatType))
-
-
-def _is_terminator(block: ir.Block) -> bool:
-    return block.operations[len(block.operations) - 1].operation.has_trait(ir.IsTerminatorTrait)
 
 
 def _without_op(message: str) -> str:

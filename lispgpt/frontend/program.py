@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.errors import UserError
-from lispgpt.frontend import arithmetic, choice, core_forms, entries, lists, model, modules, registry, shapes, tensors
+from lispgpt.frontend import (
+    arithmetic, choice, compilation, core_forms, entries, functions, lists, model, modules, registry, shapes, structs,
+    tensors,
+)
 from lispgpt.frontend.environment import Dialects, Environment, did_you_mean
 from lispgpt.frontend.evaluator import Evaluator
 from lispgpt.frontend.forms import List, Symbol
@@ -17,7 +20,7 @@ from lispgpt.source import Source, Span
 
 __all__ = ["Generate", "Program", "TensorDecl", "evaluate"]
 
-_REGISTERED = (arithmetic, choice, core_forms, lists, model, modules, shapes, tensors)
+_REGISTERED = (arithmetic, choice, compilation, core_forms, functions, lists, model, modules, shapes, structs, tensors)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Program:
     generate: Generate | None
     has_main: bool
     sources: tuple[Path, ...] = ()
+    compilations: tuple[compilation.Compilation, ...] = ()
+    libraries: tuple[str, ...] = ()
 
 
 def evaluate(
@@ -105,5 +110,7 @@ def _program(evaluator: Evaluator) -> Program:
         entries=tuple(declared.entries),
         generate=Generate(generation.entry, generation.options) if generation else None,
         sources=tuple(evaluator.loaded),
-        has_main=False,
+        has_main="main" in evaluator.functions,
+        compilations=tuple(evaluator.compilations),
+        libraries=tuple(evaluator.libraries),
     )

@@ -13,6 +13,24 @@ if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
 
+# What ends a region's block where the program does not say it.
+_TERMINATORS = {
+    "scf.for": "scf.yield",
+    "scf.if": "scf.yield",
+    "scf.execute_region": "scf.yield",
+    "scf.index_switch": "scf.yield",
+    "scf.parallel": "scf.reduce",
+    "scf.forall": "scf.forall.in_parallel",
+    "affine.for": "affine.yield",
+    "affine.if": "affine.yield",
+    "affine.parallel": "affine.yield",
+    "gpu.launch": "gpu.terminator",
+    "gpu.func": "gpu.return",
+    "func.func": "func.return",
+    "memref.alloca_scope": "memref.alloca_scope.return",
+}
+
+
 def is_region(form: Form, environment: Environment) -> bool:
     """Whether an op's argument is a region."""
     return head_name(form) in ("do", "region")
@@ -27,27 +45,72 @@ def label(evaluator: Evaluator, symbol: Symbol) -> ir.Block:
     evaluator.fail(f"there is no block {symbol.name} here{did_you_mean(symbol.name, known)}", symbol)
 
 
-def fill(evaluator: Evaluator, region: ir.Region, form: List, environment: Environment) -> None:
-    """Make the blocks of a region and evaluate their bodies."""
+def fill(evaluator: Evaluator, operation: Any, position: int, form: List, environment: Environment) -> None:
+    """Make the blocks of one of an op's regions, evaluate their bodies, and end them where that is for the op to do."""
+    region = operation.regions[position]
     scope = Environment(environment)
     items = form.items[1:]
     block_forms = [item for item in items if head_name(item) == "block"]
     loose = [item for item in items if head_name(item) != "block"]
     if not items:
         return
+    if loose and block_forms:
+        evaluator.fail("a region holds either blocks or plain forms, and this one mixes them", loose[0])
     made: list[tuple[ir.Block, tuple[Form, ...], Environment]] = []
     labels: dict[str, ir.Block] = {}
     if loose:
-        if block_forms:
-            evaluator.fail("a region holds either blocks or plain forms, and this one mixes them", loose[0])
         made.append((ir.Block.create_at_start(region, []), items, scope))
     for item in block_forms:
         assert isinstance(item, List)
         made.append(_block(evaluator, region, item, scope, labels, made))
     evaluator.blocks.append(labels)
     for block, body, inner in made:
-        evaluate_in(evaluator, block, body, inner)
+        value = evaluate_in(evaluator, block, body, inner)
+        _end(evaluator, operation, block, value, body[-1] if body else form)
     evaluator.blocks.pop()
+
+
+def ends(block: ir.Block) -> bool:
+    """Whether a block's last op is a terminator."""
+    count = len(block.operations)
+    return count > 0 and block.operations[count - 1].operation.has_trait(ir.IsTerminatorTrait)
+
+
+def _end(evaluator: Evaluator, operation: Any, block: ir.Block, value: Any, form: Form) -> None:
+    """End a block as its op wants it, with the last value where the op has one result of that type."""
+    terminator = _TERMINATORS.get(operation.name)
+    if terminator is None or ends(block):
+        return
+    operands: list[ir.Value] = []
+    wanted = [] if terminator in ("scf.reduce", "gpu.terminator") else [result.type for result in operation.results]
+    values = list(value) if isinstance(value, tuple) else [value]
+    if operation.name in ("func.func", "gpu.func", "llvm.func"):
+        kind = ir.TypeAttr(operation.attributes["function_type"]).value
+        wanted = list(kind.results) if isinstance(kind, ir.FunctionType) else []
+    if wanted:
+        if len(values) != len(wanted) or any(isinstance(v, (ir.Value)) and v.type != w for v, w in zip(values, wanted)):
+            return
+        for item, kind in zip(values, wanted, strict=True):
+            if isinstance(item, (bool, int, float)):
+                item = _constant_at_end(evaluator, block, item, kind, form)
+            if not isinstance(item, ir.Value):
+                return
+            operands.append(item)
+    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
+    if terminator == "scf.forall.in_parallel":
+        made = evaluator.emitter.emit(terminator, [], [], {}, form, 1)
+        ir.Block.create_at_start(made.regions[0], [])
+    else:
+        evaluator.emitter.emit(terminator, operands, [], {}, form)
+    evaluator.insertion = outside
+
+
+def _constant_at_end(evaluator: Evaluator, block: ir.Block, number: Any, kind: ir.Type, form: Form) -> ir.Value:
+    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
+    try:
+        return evaluator.emitter.constant(number, kind, form)
+    finally:
+        evaluator.insertion = outside
 
 
 def evaluate_in(evaluator: Evaluator, block: ir.Block, body: tuple[Form, ...], scope: Environment) -> Any:

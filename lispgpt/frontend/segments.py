@@ -1,10 +1,11 @@
-"""What ops want beside their operands: operandSegmentSizes, enumerations by name, typed attributes."""
+"""What ops want beside their operands: groups of operands, enumerations by name, attributes of the right kind."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from lispgpt.frontend import attributes
+from lispgpt.frontend import attributes, functions
 from lispgpt.frontend.environment import Environment, did_you_mean
 from lispgpt.frontend.forms import Form, List, head_name
 from lispgpt.mlir import ir
@@ -23,10 +24,46 @@ _PREDICATES = {
     "arith.cmpf": _FLOAT_PREDICATES,
     "llvm.fcmp": ("_false", *_FLOAT_PREDICATES[1:-1], "_true"),
 }
+_LINKAGES = (
+    "private", "internal", "available_externally", "linkonce", "weak", "common", "appending", "extern_weak",
+    "linkonce_odr", "weak_odr", "external",
+)  # fmt: skip
+_ATOMICS = (
+    "addf", "addi", "andi", "assign", "maximumf", "maxnumf", "maxs", "maxu", "minimumf", "minnumf", "mins", "minu",
+    "mulf", "muli", "ori", "xori",
+)  # fmt: skip
+# How an enumeration of this attribute's name is spelled in full.
+_ENUMERATIONS = {
+    "dimension": ("#gpu<dim {}>",),
+    "mode": ("#gpu<shuffle_mode {}>",),
+    "op": ("#gpu<all_reduce_op {}>",),
+    "kind": ("#vector.kind<{}>", "#linalg.elementwise_kind<{}>"),
+    "linkage": ("#llvm.linkage<{}>",),
+    "fastmath": ("#arith.fastmath<{}>", "#llvm.fastmath<{}>"),
+    "fastmathFlags": ("#llvm.fastmath<{}>",),
+    "overflowFlags": ("#arith.overflow<{}>", "#llvm.overflow<{}>"),
+    "cast": ("#linalg.type_fn<{}>",),
+    "mapping": ("#gpu.{}",),
+}
+_DYNAMIC = -(1 << 63)
+_REGIONS = {
+    "func.func": 1, "llvm.func": 1, "llvm.mlir.global": 1, "scf.if": 2, "gpu.func": 1, "gpu.module": 1, "affine.if": 2,
+    "builtin.module": 1, "scf.forall.in_parallel": 1,
+}  # fmt: skip
+_WITHOUT_BODY = ("linalg.yield", "linalg.index", "linalg.softmax", "linalg.pack", "linalg.unpack")
 
 
-def attribute(evaluator: Evaluator, op: str, key: str, form: Form, environment: Environment) -> ir.Attribute:
-    """The attribute for one `:key value` of an op."""
+def regions_of(name: str) -> int:
+    """How many regions an op has even where none is written."""
+    if name.startswith("linalg.") and name not in _WITHOUT_BODY and not name.startswith("linalg.winograd"):
+        return 1
+    return _REGIONS.get(name, 0)
+
+
+def attribute(
+    evaluator: Evaluator, op: str, key: str, form: Form, environment: Environment, results: list[ir.Type] | None
+) -> ir.Attribute:
+    """The attribute for one `:key value` of an op; a plain :value takes the type of the op's result."""
     if head_name(form) == ":" and isinstance(form, List) and len(form.items) == 3:
         return _typed(evaluator, form, environment)
     value = evaluator.single(form, environment)
@@ -35,38 +72,274 @@ def attribute(evaluator: Evaluator, op: str, key: str, form: Form, environment: 
         if value not in names:
             evaluator.fail(f'`{op}` has no predicate "{value}"{did_you_mean(value, names)}', form)
         value = names.index(value)
+    if key == "kind" and op in ("memref.atomic_rmw", "affine.parallel") and value in _ATOMICS:
+        value = _ATOMICS.index(value)
+    if key == "value" and results and isinstance(value, (bool, int, float)) and _is_number(results[0]):
+        return attributes.number_attribute(evaluator, value, results[0], form)
+    if key == "sym_name" and isinstance(value, str):
+        return ir.StringAttr.get(value.removeprefix("@"))
+    if key in ("linkage",) and isinstance(value, int) and 0 <= value < len(_LINKAGES):
+        value = _LINKAGES[value]
+    if key == "linkage" and isinstance(value, str) and not value.startswith("#"):
+        if value not in _LINKAGES:
+            evaluator.fail(f'there is no linkage "{value}"{did_you_mean(value, _LINKAGES)}', form)
+        return attributes.parse_attribute(evaluator, f"#llvm.linkage<{value}>", form)
     return attributes.from_value(evaluator, value, form, key)
+
+
+def _is_number(kind: ir.Type) -> bool:
+    if isinstance(kind, (ir.VectorType, ir.RankedTensorType)):
+        return bool(kind.has_static_shape)
+    return isinstance(kind, (ir.IntegerType, ir.IndexType, ir.FloatType))
 
 
 def _typed(evaluator: Evaluator, form: List, environment: Environment) -> ir.Attribute:
     _, value_form, type_form = form.items
     kind = attributes.type_of(evaluator, evaluator.single(type_form, environment), type_form)
+    spelled = attributes.typed_attribute(evaluator, value_form, kind)
+    if spelled is not None:
+        return spelled
     value = evaluator.single(value_form, environment)
     if isinstance(value, (bool, int, float)):
         return attributes.number_attribute(evaluator, value, kind, form)
-    if isinstance(value, ir.Attribute):
-        return attributes.parse_attribute(evaluator, f"{str(value).split(' : ')[0]} : {kind}", form)
     if isinstance(value, str):
         return attributes.parse_attribute(evaluator, f"{value} : {kind}", form)
     evaluator.fail("a typed attribute is a number or dense<…> with its type", form)
 
 
+def alternatives(evaluator: Evaluator, key: str, value: ir.Attribute) -> list[ir.Attribute | None]:
+    """The other kinds that what was written may have been meant as; None is leaving it out."""
+    if value == ir.BoolAttr.get(True):
+        return [ir.UnitAttr.get()]
+    if value == ir.BoolAttr.get(False):
+        return [None]
+    if isinstance(value, ir.ArrayAttr):
+        members = list(value)
+        if members and all(isinstance(m, ir.BoolAttr) for m in members):
+            return [ir.DenseBoolArrayAttr.get([ir.BoolAttr(m).value for m in members])]
+        if all(isinstance(m, ir.IntegerAttr) for m in members):
+            numbers = [ir.IntegerAttr(m).value for m in members]
+            return _integer_arrays(numbers)
+        return []
+    if isinstance(value, ir.StringAttr):
+        return _from_text(key, value.value)
+    if isinstance(value, ir.IntegerAttr) and value.type == evaluator.i64:
+        number = value.value
+        kinds = [evaluator.i32, evaluator.index, *(ir.IntegerType.get_signless(w) for w in (16, 8, 1))]
+        fitting = [k for k in kinds if isinstance(k, ir.IndexType) or -(1 << k.width - 1) <= number < 1 << k.width - 1]
+        return [ir.IntegerAttr.get(kind, number) for kind in fitting]
+    return []
+
+
+def _integer_arrays(numbers: list[int]) -> list[ir.Attribute | None]:
+    small = all(-(1 << 31) <= n < 1 << 31 for n in numbers)
+    arrays: list[ir.Attribute | None] = [ir.DenseI64ArrayAttr.get(numbers)]
+    if small:
+        arrays.append(ir.DenseI32ArrayAttr.get(numbers))
+    if numbers:
+        listed = ", ".join(map(str, numbers))
+        arrays.append(ir.Attribute.parse(f"dense<[{listed}]> : tensor<{len(numbers)}xi64>"))
+        arrays.append(ir.Attribute.parse(f"dense<[{listed}]> : vector<{len(numbers)}xi64>"))
+    return arrays
+
+
+def _from_text(key: str, text: str) -> list[ir.Attribute | None]:
+    found: list[ir.Attribute | None] = []
+    for pattern in _ENUMERATIONS.get(key, ()):
+        try:
+            found.append(ir.Attribute.parse(pattern.format(text)))
+        except ir.MLIRError:
+            continue
+    if text and all(c.isalnum() or c in "_.$-" for c in text):
+        found.append(ir.FlatSymbolRefAttr.get(text))
+    return found
+
+
 def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: list[ir.Value], form: Form) -> None:
-    """Work out operandSegmentSizes where the operands settle it."""
-    if "operandSegmentSizes" in arguments.attributes:
+    """Work out operandSegmentSizes, and what else the operands settle."""
+    attrs = arguments.attributes
+    if name == "llvm.call":
+        _complete_call(evaluator, attrs)
+    if name in ("affine.load", "affine.store") and operands and "map" not in attrs:
+        rank = len(operands) - (1 if name == "affine.load" else 2)
+        attrs["map"] = ir.AffineMapAttr.get(ir.AffineMap.get_identity(max(rank, 0)))
+    given = attrs.get("operandSegmentSizes")
+    if given is not None:
+        if name == "gpu.launch" and isinstance(given, ir.DenseI32ArrayAttr) and len(given) == 11:
+            attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([*given, 0])
+        elif isinstance(given, ir.ArrayAttr):
+            attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([ir.IntegerAttr(m).value for m in given])
+        if sum(ir.DenseI32ArrayAttr(attrs["operandSegmentSizes"])) != len(operands):
+            evaluator.fail(f"operandSegmentSizes counts other than the {len(operands)} operands of `{name}`", form)
         return
-    sizes = _sizes(name, arguments, operands)
-    if sizes is None:
+    worked_out = _SIZES.get(name)
+    if worked_out is not None:
+        sizes = worked_out(evaluator, arguments, operands)
+    elif name.startswith("linalg.") and name not in _WITHOUT_BODY:
+        sizes = _linalg(evaluator, arguments, operands)
+    else:
         return
     if any(size < 0 for size in sizes) or sum(sizes) != len(operands):
-        evaluator.fail(f"`{name}` has {len(operands)} operands, and its groups want {sizes}", form)
-    arguments.attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(sizes)
+        evaluator.fail(f"`{name}` cannot have {len(operands)} operands here; its groups come to {sizes}", form)
+    attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(sizes)
 
 
-def _sizes(name: str, arguments: Arguments, operands: list[ir.Value]) -> list[int] | None:
-    count = len(operands)
-    if name.startswith("linalg.") and name not in ("linalg.yield", "linalg.index", "linalg.softmax"):
-        outs = arguments.hints.get("outs", 1)
-        ins = arguments.hints.get("ins", count - outs)
-        return [ins, outs] if "ins" in arguments.hints or "outs" in arguments.hints or count else None
+def _complete_call(evaluator: Evaluator, attrs: dict[str, ir.Attribute]) -> None:
+    attrs.setdefault("op_bundle_sizes", ir.DenseI32ArrayAttr.get([]))
+    callee = attrs.get("callee")
+    known = functions.function(evaluator, ir.FlatSymbolRefAttr(callee).value) if _is_reference(callee) else None
+    if known is not None and known.foreign and functions.parts_of(known.type)[2]:
+        attrs.setdefault("var_callee_type", ir.TypeAttr.get(known.type))
+
+
+def _is_reference(value: ir.Attribute | None) -> bool:
+    return isinstance(value, ir.FlatSymbolRefAttr)
+
+
+def known_results(
+    evaluator: Evaluator, name: str, operands: list[ir.Value], attrs: dict[str, ir.Attribute]
+) -> list[ir.Type] | None:
+    """The result types of ops whose results follow from a callee or from what a loop starts with."""
+    if name in ("func.call", "llvm.call") and _is_reference(attrs.get("callee")):
+        known = functions.function(evaluator, ir.FlatSymbolRefAttr(attrs["callee"]).value)
+        return functions.parts_of(known.type)[1] if known is not None else None
+    if name == "scf.for" and len(operands) >= 3:
+        return [operand.type for operand in operands[3:]]
+    if name == "scf.parallel" and "operandSegmentSizes" in attrs:
+        count = ir.DenseI32ArrayAttr(attrs["operandSegmentSizes"])[3]
+        return [operand.type for operand in operands[len(operands) - count :]]
+    if name == "affine.load" and operands and isinstance(operands[0].type, ir.MemRefType):
+        return [operands[0].type.element_type]
+    if name in ("scf.if", "scf.execute_region", "gpu.launch", "func.func", "gpu.func", "gpu.module", "llvm.func"):
+        return []
     return None
+
+
+def _linalg(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    count = len(operands)
+    outs = arguments.hints.get("outs")
+    ins = arguments.hints.get("ins")
+    if outs is None:
+        outs = count - ins if ins is not None else min(count, 1)
+    return [count - outs if ins is None else ins, outs]
+
+
+def _branches(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    bounds = [*arguments.groups, len(operands)]
+    first = bounds[0] if arguments.groups else len(operands)
+    groups = [end - start for start, end in zip(bounds, bounds[1:], strict=False)] if arguments.groups else []
+    return [first, *groups, *[0] * (2 - len(groups))]
+
+
+def _switch(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    _, default, *cases = _branches(evaluator, arguments, operands)
+    count = max(len(arguments.successors) - 1, 0)
+    arguments.attributes.setdefault("case_operand_segments", ir.DenseI32ArrayAttr.get(cases[:count]))
+    return [1, default, sum(cases)]
+
+
+def _parallel(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    rank = len(operands) // 3
+    starts = len(arguments.results or [])
+    if arguments.regions:
+        block = next((item for item in arguments.regions[0].items if head_name(item) == "block"), None)
+        vector = next((i for i in getattr(block, "items", ()) if type(i).__name__ == "Vector"), None)
+        rank = len(vector.items) if vector is not None else rank
+    else:
+        rank = (len(operands) - starts) // 3
+    return [rank, rank, rank, len(operands) - 3 * rank]
+
+
+def _launch(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    shared = 1 if len(operands) in (7, 10) else 0
+    cluster = 1 if len(operands) >= 9 else 0
+    return [0, 1, 1, 1, 1, 1, 1, cluster, cluster, cluster, shared, 0]
+
+
+def _slices(leading: int) -> Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]:
+    """Ops with offsets, sizes and strides: the dynamic ones are operands, all of them where no attribute is given."""
+
+    def sizes(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+        attrs = arguments.attributes
+        rank = (len(operands) - leading) // 3
+        groups = []
+        for key in ("static_offsets", "static_sizes", "static_strides"):
+            given = attrs.get(key)
+            if given is None:
+                groups.append(rank)
+                attrs[key] = ir.DenseI64ArrayAttr.get([_DYNAMIC] * rank)
+                continue
+            if isinstance(given, ir.ArrayAttr) and all(isinstance(m, ir.IntegerAttr) for m in given):
+                given = attrs[key] = ir.DenseI64ArrayAttr.get([ir.IntegerAttr(m).value for m in given])
+            groups.append(sum(n == _DYNAMIC for n in given) if isinstance(given, ir.DenseI64ArrayAttr) else 0)
+        return [*[1] * leading, *groups]
+
+    return sizes
+
+
+def _first_then(*fixed: int) -> Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]:
+    """One variadic group (written -1) among groups of fixed size."""
+
+    def sizes(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+        rest = len(operands) - sum(size for size in fixed if size > 0)
+        return [rest if size < 0 else size for size in fixed]
+
+    return sizes
+
+
+def _transfer_read(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    rank = len(operands[0].type.shape) if operands and isinstance(operands[0].type, ir.ShapedType) else 0
+    return [1, rank, 1, len(operands) - rank - 2]
+
+
+def _transfer_write(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    rank = len(operands[1].type.shape) if len(operands) > 1 and isinstance(operands[1].type, ir.ShapedType) else 0
+    return [1, 1, rank, len(operands) - rank - 2]
+
+
+def _forall(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    attrs = arguments.attributes
+    bounds = attrs.pop("bounds", None)
+    if isinstance(bounds, ir.ArrayAttr):
+        numbers = [ir.IntegerAttr(m).value for m in bounds]
+        attrs.setdefault("staticLowerBound", ir.DenseI64ArrayAttr.get([0] * len(numbers)))
+        attrs.setdefault("staticUpperBound", ir.DenseI64ArrayAttr.get(numbers))
+        attrs.setdefault("staticStep", ir.DenseI64ArrayAttr.get([1] * len(numbers)))
+    return [0, 0, 0, len(operands)]
+
+
+def _affine_for(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    attrs = arguments.attributes
+    for given, key in (("lower_bound", "lowerBoundMap"), ("upper_bound", "upperBoundMap")):
+        bound = attrs.pop(given, None)
+        if isinstance(bound, ir.IntegerAttr):
+            attrs.setdefault(key, ir.AffineMapAttr.get(ir.AffineMap.get_constant(bound.value)))
+    step = attrs.get("step")
+    number = ir.IntegerAttr(step).value if step is not None else 1
+    attrs["step"] = ir.IntegerAttr.get(evaluator.index, number)
+    counts = [ir.AffineMapAttr(attrs[k]).value.n_inputs if k in attrs else 0 for k in ("lowerBoundMap", "upperBoundMap")]
+    return [*counts, len(operands) - sum(counts)]
+
+
+_SIZES: dict[str, Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]] = {
+    "cf.cond_br": _branches,
+    "llvm.cond_br": _branches,
+    "cf.switch": _switch,
+    "scf.parallel": _parallel,
+    "scf.forall": _forall,
+    "affine.for": _affine_for,
+    "gpu.launch": _launch,
+    "llvm.call": _first_then(-1, 0),
+    "memref.alloc": _first_then(-1, 0),
+    "memref.alloca": _first_then(-1, 0),
+    "gpu.alloc": _first_then(0, -1, 0),
+    "memref.subview": _slices(1),
+    "memref.reinterpret_cast": _slices(1),
+    "tensor.extract_slice": _slices(1),
+    "tensor.insert_slice": _slices(2),
+    "tensor.parallel_insert_slice": _slices(2),
+    "vector.transfer_read": _transfer_read,
+    "vector.transfer_write": _transfer_write,
+}
+
+

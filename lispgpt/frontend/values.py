@@ -124,10 +124,19 @@ class StateReference:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A func.func that calls by name reach."""
+    """A function that calls by name reach; foreign ones are llvm.func, with an LLVM function type."""
 
     name: str
-    type: ir.FunctionType
+    type: ir.Type
+    foreign: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Struct:
+    """A struct of `defstruct`: its name and LLVM type."""
+
+    name: str
+    type: ir.Type
 
 
 def items_of(value: Any) -> tuple[Any, ...] | None:

@@ -1,5 +1,5 @@
 ; What every program has without asking: tensors' small change, and control sugar.
-(require-dialect arith scf)
+(require-dialect arith llvm scf)
 
 (defn identity [x] x)
 
@@ -16,3 +16,35 @@
         none 2147483647]
     (reduce min none (tensor [r rows c columns]
                        (select (= (at x r c) (at best r)) (cast c i32) none)))))
+
+; ---- integer and float arithmetic by name
+
+(defmacro +i [a b] `(arith.addi ~a ~b))
+(defmacro -i [a b] `(arith.subi ~a ~b))
+(defmacro *i [a b] `(arith.muli ~a ~b))
+(defmacro /i [a b] `(arith.divsi ~a ~b))
+(defmacro +f [a b] `(arith.addf ~a ~b))
+(defmacro -f [a b] `(arith.subf ~a ~b))
+(defmacro *f [a b] `(arith.mulf ~a ~b))
+(defmacro /f [a b] `(arith.divf ~a ~b))
+(defmacro <i [a b] `(arith.cmpi {:predicate "slt"} ~a ~b))
+(defmacro <=i [a b] `(arith.cmpi {:predicate "sle"} ~a ~b))
+(defmacro >i [a b] `(arith.cmpi {:predicate "sgt"} ~a ~b))
+(defmacro >=i [a b] `(arith.cmpi {:predicate "sge"} ~a ~b))
+(defmacro =i [a b] `(arith.cmpi {:predicate "eq"} ~a ~b))
+(defmacro !=i [a b] `(arith.cmpi {:predicate "ne"} ~a ~b))
+
+; ---- pointers
+
+(defmacro null-ptr [] `(llvm.mlir.zero {:result !llvm.ptr}))
+(defmacro null? [p] `(llvm.icmp {:predicate "eq"} ~p (llvm.mlir.zero {:result !llvm.ptr})))
+(defmacro ptr-load [T p] `(llvm.load {:result ~T} ~p))
+(defmacro ptr-store! [value p] `(llvm.store ~value ~p))
+
+; p and n bytes; the type is the pointer's own
+(defmacro ptr-offset [T p n]
+  `(llvm.getelementptr {:result ~T :elem_type i8 :rawConstantIndices array<i32: -2147483648>} ~p ~n))
+
+; p and n elements of type T
+(defmacro ptr-at [T p n]
+  `(llvm.getelementptr {:result !llvm.ptr :elem_type ~T :rawConstantIndices array<i32: -2147483648>} ~p ~n))

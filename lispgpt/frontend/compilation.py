@@ -1,0 +1,114 @@
+"""`(compilation …)` forms: a program's own pipelines, kept as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.frontend.environment import Environment
+from lispgpt.frontend.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, head_name, show
+from lispgpt.frontend.registry import special
+from lispgpt.source import Span
+
+if TYPE_CHECKING:
+    from lispgpt.frontend.evaluator import Evaluator
+
+SCOPES = {"passes": "any", "func-passes": "func", "gpu-passes": "gpu"}
+
+
+@dataclass(frozen=True)
+class PassForm:
+    """`(pass name {:option value})`; scope is "any", or "func" or "gpu" for one in func-passes or gpu-passes."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    scope: str = "any"
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        """As MLIR's pass pipelines write it."""
+        options = " ".join(f"{key}={_spelled(value)}" for key, value in self.options.items())
+        return self.name + ("{" + options + "}" if options else "")
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """One pipeline: the target that it is for, as written, and its passes in order."""
+
+    target: str
+    passes: tuple[PassForm, ...]
+    span: Span | None = None
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+@special("compilation", 0, None)
+def _compilation(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(compilation (target rocm (pass …) …) …)`"""
+    for item in form.items[1:]:
+        if head_name(item) != "target" or not isinstance(item, List) or len(item.items) < 2:
+            evaluator.fail(f"`{show(item)}` is not (target name (pass …) …)", item)
+        target = _word(evaluator, item.items[1])
+        passes = tuple(found for part in item.items[2:] for found in _part(evaluator, part))
+        evaluator.compilations.append(Compilation(target, passes, item.span))
+    return None
+
+
+@special("compilation-gpu", 1, None)
+def _compilation_gpu(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(compilation-gpu rocm (passes …) (func-passes …) (gpu-passes …) …)`"""
+    passes = tuple(found for part in form.items[2:] for found in _part(evaluator, part))
+    evaluator.compilations.append(Compilation(_word(evaluator, form.items[1]), passes, form.span))
+    return None
+
+
+@special("compilation-cpu", 0, None)
+def _compilation_cpu(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    parts = form.items[1:]
+    if parts and isinstance(parts[0], (Symbol, Keyword)):
+        parts = parts[1:]
+    passes = tuple(found for part in parts for found in _part(evaluator, part))
+    evaluator.compilations.append(Compilation("cpu", passes, form.span))
+    return None
+
+
+def _part(evaluator: Evaluator, form: Form) -> list[PassForm]:
+    head = head_name(form)
+    if head in SCOPES and isinstance(form, List):
+        return [_pass(evaluator, item, SCOPES[head]) for item in form.items[1:]]
+    return [_pass(evaluator, form, "any")]
+
+
+def _pass(evaluator: Evaluator, form: Form, scope: str) -> PassForm:
+    if head_name(form) != "pass" or not isinstance(form, List) or len(form.items) not in (2, 3):
+        evaluator.fail(f"`{show(form)}` is not (pass name) or (pass name {{:option value}})", form)
+    options: dict[str, Any] = {}
+    if len(form.items) == 3:
+        given = form.items[2]
+        if not isinstance(given, Map) or len(given.items) % 2:
+            evaluator.fail("a pass's options are a map: {:option value}", given)
+        for key, value in zip(given.items[::2], given.items[1::2], strict=True):
+            if not isinstance(key, Keyword):
+                evaluator.fail(f"`{show(key)}` is not a :key", key)
+            options[key.name] = _option(evaluator, value)
+    return PassForm(_word(evaluator, form.items[1]), options, scope, form.span)
+
+
+def _option(evaluator: Evaluator, form: Form) -> Any:
+    if isinstance(form, Literal) and form.value is not None:
+        return form.value
+    if isinstance(form, Vector):
+        return ",".join(str(_option(evaluator, item)) for item in form.items)
+    return _word(evaluator, form)
+
+
+def _word(evaluator: Evaluator, form: Form) -> str:
+    if isinstance(form, (Symbol, Keyword)):
+        return form.name
+    if isinstance(form, Literal) and isinstance(form.value, str):
+        return form.value
+    evaluator.fail(f"`{show(form)}` is not a name", form)
