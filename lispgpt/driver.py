@@ -10,6 +10,7 @@ from typing import Any
 from lispgpt.errors import UserError
 from lispgpt.frontend.program import Program, evaluate
 from lispgpt.frontend.reader import read
+from lispgpt.frontend.tree import tree
 from lispgpt.mlir import ir, new_context
 from lispgpt.passes.emit_plan import read_plan
 from lispgpt.passes.pipeline import Pipeline, Runner
@@ -132,7 +133,7 @@ def compile_request(request: Request, observer: Observer) -> tuple[Artifact, Pro
 def emit(request: Request, stage: str, observer: Observer) -> str:
     """The text of one stage: forms, mlir, a stage of the pipeline, or asm.  Checked before anything runs."""
     if stage == "forms":
-        return "\n".join(map(repr, read(read_source(request.program))))
+        return tree(read(read_source(request.program)))
     with new_context():
         target = find_target(request.target)
         pipeline = load_pipeline(request, target)

@@ -14,6 +14,7 @@ import click
 from lispgpt.cache import Cache, cache_key
 from lispgpt.compile_options import PATH, compile_options, parse_settings
 from lispgpt.errors import UserError
+from lispgpt.host import cpu_signature
 from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.artifact import Artifact, load_artifact
 from lispgpt.runtime.checkpoints import Checkpoint
@@ -107,7 +108,7 @@ class _Run:
         header = dict(checkpoint.config) if checkpoint else {}
         depends = {"set": settings, "checkpoint": header, "pipeline": str(pipeline), "batch": self.options["batch"]}
         cache = Cache(cache_folder(self.process["environment"]))
-        key = cache_key(self.program, target, "", depends)
+        key = cache_key(self.program, target, cpu_signature(), depends)
         watched = self.options["dump_dir"] or self.options["print_after"] or self.options["no_cache"]
         found = None if watched else cache.find(key)
         return found or self._compile(target, settings, header, cache, key)
@@ -138,7 +139,12 @@ class _Run:
         return best_target()
 
     def _matching(self, artifact: Artifact, checkpoint: Checkpoint | None) -> Artifact:
-        """Check that an artifact was compiled for this checkpoint's sizes."""
+        """Check that an artifact was compiled for this machine and for this checkpoint's sizes."""
+        if artifact.host and artifact.host != cpu_signature():
+            raise UserError(
+                f"{self.program} was compiled for another CPU than this one: compile it here, or for a level that both "
+                "have (--target cpu:x86-64-v3)"
+            )
         given = dict(checkpoint.config) if checkpoint else {}
         for name, value in given.items():
             if name in artifact.config and artifact.config[name] != value and name != "weight-type":

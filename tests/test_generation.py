@@ -84,7 +84,7 @@ def test_every_chunking_gives_the_same_token(tmp_path: Path, examples: Path) -> 
     prompt = [int(t) for t in np.random.default_rng().integers(0, model.shape.vocab, 77)]
     with open_session(examples / "gpt2_generate.lisp", model.make(tmp_path / "checkpoint")) as session:
         found = []
-        for chunks in ((1,), (1, 16), (1, 16, 64)):
+        for chunks in ((1,), (1, 16), (1, 16, 128)):
             generator = Generator(session, "logits", sampler=lambda row: found.append(row.copy()) or 0)
             generator.chunks = chunks
             generator.prefill(prompt)
@@ -106,7 +106,7 @@ def test_generation_goes_on_past_the_context(tmp_path: Path, examples: Path) -> 
 
 def test_chunks_cover_the_prompt_and_only_the_last_is_larger_than_what_is_left() -> None:
     for count in range(1, 700):
-        sizes = chunk_sizes(count, (1, 16, 64, 256))
+        sizes = chunk_sizes(count, (1, 16, 128))
         left = count
         for size in sizes[:-1]:
             left -= size

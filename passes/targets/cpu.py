@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -11,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from lispgpt import host
 from lispgpt.errors import InternalError, UserError
 from lispgpt.mlir import execution_engine, ir
 from lispgpt.passes.targets.base import Target
@@ -57,39 +56,17 @@ class Cpu(Target):
         return folder / "kernels.so"
 
     def host(self) -> str:
-        return "" if self.chip else host_signature()
+        return "" if self.chip else host.cpu_signature()
 
 
 def make_cpu(chip: str) -> Cpu:
     """The host for "", else an x86-64 level or core by LLVM's name; UserError lists them."""
     if chip and chip not in LEVELS:
-        raise UserError(f"target cpu has no chip {chip!r} (it has {', '.join(LEVELS)}, and none for this machine's own)")
-    vector_bytes = LEVELS[chip] if chip else host_vector_bytes()
+        raise UserError(
+            f"target cpu has no chip {chip!r} (it has {', '.join(LEVELS)}, and none for this machine's own)"
+        )
+    vector_bytes = LEVELS[chip] if chip else host.vector_bytes()
     return Cpu(chip, vector_bytes, registers=32 if vector_bytes == 64 else 16)
-
-
-def _cpu_field(name: str) -> str:
-    """A field of the first processor in /proc/cpuinfo; empty where there is none."""
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text().splitlines() if path.exists() else []:
-        key, _, value = line.partition(":")
-        if key.strip() == name:
-            return value.strip()
-    return ""
-
-
-@functools.cache
-def host_vector_bytes() -> int:
-    flags = _cpu_field("flags").split()
-    if "avx512f" in flags and "avx512bw" in flags and "avx512vl" in flags:
-        return 64
-    return 32 if "avx2" in flags and "fma" in flags else 16
-
-
-def host_signature() -> str:
-    """What machine code for "this machine's own" CPU depends on, for cache keys and manifests."""
-    flags = " ".join(sorted(_cpu_field("flags").split()))
-    return f"{platform.machine()} {_cpu_field('vendor_id')} {_cpu_field('model')} {flags}"
 
 
 def _set_target_cpu(module: ir.Module, chip: str) -> None:

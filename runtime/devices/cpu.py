@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.host import cpu_name
 from lispgpt.runtime.plan import Entry
 
 ALIGNMENT = 256
@@ -41,7 +41,7 @@ class CpuDevice:
         self.threads = available if threads is None else threads
         if self.threads < 1:
             raise UserError(f"a CPU session needs at least one thread, not {self.threads}")
-        self.name = f"{_model_name()} ({self.threads} thread{'s' if self.threads > 1 else ''})"
+        self.name = f"{cpu_name()} ({self.threads} thread{'s' if self.threads > 1 else ''})"
         self._pool = np.zeros(POOL_WORDS, np.int64)
         self._workers: list[threading.Thread] = []
         self._library: ctypes.CDLL | None = None
@@ -119,10 +119,3 @@ class CpuDevice:
                 worker.join()
             self._workers.clear()
 
-
-def _model_name() -> str:
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text().splitlines() if path.exists() else []:
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
