@@ -18,16 +18,17 @@ SIZES = ("gx", "gy", "gz", "bx", "by", "bz")
 
 @dataclass(frozen=True)
 class Launcher:
-    """A kernel on the CPU: func.func @name, and @name_thread with the arguments that `thread_arguments` lists.
+    """A kernel on the CPU: @name for a range of blocks, and @name_thread with the arguments that thread_arguments lists.
 
     arguments and shared: the types of the kernel's arguments and of its workgroup memory.  waits: whether its threads
-    are coroutines.
+    are coroutines.  prints: whether they print, so that blocks have to run in order.
     """
 
     name: str
     arguments: tuple[str, ...]
     shared: tuple[str, ...]
     waits: bool
+    prints: bool
     subgroup_size: int
 
     def thread_arguments(self) -> list[tuple[str, str]]:
@@ -46,19 +47,18 @@ def launcher_text(kernel: Launcher) -> str:
     freed = "\n".join(f"memref.dealloc %s{i} : {t}" for i, t in enumerate(kernel.shared))
     before, block, after = _waiting(kernel) if kernel.waits else ("", _straight(kernel), "")
     types = ", ".join(t for _, t in kernel.thread_arguments())
+    marks = "" if kernel.prints else "parallel"
     return f"""
-func.func @{kernel.name}({sizes}, %bytes: i32{arguments}) {{
+func.func @{kernel.name}(%from: index, %to: index, {sizes}, %bytes: i32{arguments}) attributes {{{marks}}} {{
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
-  %gxy = arith.muli %gx, %gy : index
-  %blocks = arith.muli %gxy, %gz : index
   %bxy = arith.muli %bx, %by : index
   %threads = arith.muli %bxy, %bz : index
   %size = arith.index_cast %bytes : i32 to index
   %dynamic = memref.alloc(%size) {{alignment = 64}} : memref<?xi8>
   {shared}
   {before}
-  scf.for %block = %c0 to %blocks step %c1 {{
+  scf.for %block = %from to %to step %c1 {{
     %idx = arith.remui %block, %gx : index
     %row = arith.divui %block, %gx : index
     %idy = arith.remui %row, %gy : index

@@ -19,17 +19,21 @@ WAITING_OPS = {
     "gpu.ballot",
 }
 
+PRINTING_OPS = {"gpu.printf", "func.call", "llvm.call", "vector.print"}
+"""What may print: a call could."""
+
 
 def make_thread_function(module: ir.Module, kernel: ir.Operation, name: str, subgroup_size: int) -> Launcher:
     """Turn a gpu.func kernel into func.func @name_thread at the end of the module, and describe its launcher."""
     inner = _ops(kernel)
     waits = any(op.name in WAITING_OPS for op in inner)
+    prints = any(op.name in PRINTING_OPS for op in inner)
     shared_count = integer(kernel, "workgroup_attributions")
     kernel_type = ir.TypeAttr(kernel.attributes["function_type"]).value
     count = len(kernel_type.inputs)
     entry = kernel.regions[0].blocks[0]
     shared = [str(a.type) for a in list(entry.arguments)[count : count + shared_count]]
-    launcher = Launcher(name, tuple(str(t) for t in kernel_type.inputs), tuple(shared), waits, subgroup_size)
+    launcher = Launcher(name, tuple(str(t) for t in kernel_type.inputs), tuple(shared), waits, prints, subgroup_size)
     with kernel.location, ir.InsertionPoint(module.body):
         function = create_op("func.func", regions=1)
         _give_private_memory(entry, count + shared_count)

@@ -8,12 +8,12 @@ Before (kernels outlined, structured control flow lowered):
 After:
 
     func.func @k_k_thread(%m, …ids, sizes…)    one thread; a coroutine where it has to wait for others
-    func.func @k_k(…sizes…, %m)                loops over blocks and threads, and resumes waiting threads
-    func.call @k_k(%g, %c1, %c1, %b, %c1, %c1, %bytes, %m)
+    func.func @k_k(%from, %to, …sizes…, %m)    loops over blocks and threads, and resumes waiting threads
+    func.call @k_k(%c0, %blocks, %g, %c1, %c1, %b, %c1, %c1, %bytes, %m)
 
 A kernel without barriers becomes plain loops.  Otherwise each thread is a coroutine that suspends where it waits: the
 threads of a subgroup take turns from one subgroup operation to the next, the subgroups from one barrier to the next, so
-any control flow between them works.  Blocks run one after another.
+any control flow between them works.  Blocks may run side by side, unless they print.
 
 Requires: gpu.launch outlined (gpu-kernel-outlining), kernels in `cf` form, functions that wait inlined into them.
 Ensures: no gpu op and no memory space is left; device memory is host memory.  Structured loops appear again, so
@@ -188,15 +188,19 @@ def _convert_launch(op: ir.Operation, launchers: dict[str, Launcher]) -> None:
     dynamic, arguments = groups[10], groups[11]
     zero = create_op("arith.constant", [], [i32], {"value": ir.IntegerAttr.get(i32, 0)}).results[0]
     shared = _as_type(dynamic[0], i32) if dynamic else zero
-    create_op("func.call", [*sizes, shared, *arguments], [], {"callee": ir.FlatSymbolRefAttr.get(launcher.name)})
+    blocks = sizes[0]
+    for size in sizes[1:3]:
+        blocks = create_op("arith.muli", [blocks, size], [blocks.type]).results[0]
+    first = create_op("arith.constant", [], [blocks.type], {"value": ir.IntegerAttr.get(blocks.type, 0)}).results[0]
+    operands = [first, blocks, *sizes, shared, *arguments]
+    create_op("func.call", operands, [], {"callee": ir.FlatSymbolRefAttr.get(launcher.name)})
 
 
 def _as_type(value: ir.Value, type_: ir.Type) -> ir.Value:
     if value.type == type_:
         return value
-    return create_op(
-        "arith.index_cast" if isinstance(type_, ir.IndexType) else "arith.trunci", [value], [type_]
-    ).results[0]
+    name = "arith.index_cast" if isinstance(type_, ir.IndexType) else "arith.trunci"
+    return create_op(name, [value], [type_]).results[0]
 
 
 def _convert_alloc(op: ir.Operation) -> None:

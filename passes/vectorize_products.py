@@ -2,8 +2,8 @@
 
 Before:  linalg.generic ins(%a, %b : memref<64x768xf32>, memref<768x3072xbf16>) outs(%c : memref<64x3072xf32>)
          whose body adds %a[m, k] * extf(%b[k, n]) to %c[m, n]   (also linalg.matmul, batch_matmul, contract …)
-After:   func.call @parallel_product_0(%c0, %c96, %a, %b, %c)
-         func.func @parallel_product_0(%from, %to, …)            blocks of columns %from … %to
+After:   func.call @product_0(%c0, %c96, %a, %b, %c)
+         func.func @product_0(%from, %to, …)            blocks of columns %from … %to
 
 Where columns lie side by side in the second operand, a tile is a few rows times a vector of columns; where the summed
 dimension does in both operands, a tile's sums run along it in vectors.  Products of other layouts, with unknown extents
@@ -31,8 +31,8 @@ ROWS, COLUMNS = 4, 32
 DOT_ROWS, DOT_COLUMNS, DOT_LANES = 2, 4, 16
 """A tile where the summed dimension does."""
 
-SMALLEST = 4096
-"""Multiplications below which a product stays a plain loop."""
+SMALLEST, SHARED = 4096, 1 << 21
+"""Multiplications below which a product stays a plain loop, and from which threads share it."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _replace(module: ir.Module, op: ir.Operation, product: Product, made: dict[s
     blocks = -(-product.extents[product.column] // product.column_block)
     items = math.prod([blocks, *(product.extents[d] for d in product.batch)])
     if key not in made:
-        made[key] = f"parallel_product_{len(made)}"
+        made[key] = f"product_{len(made)}"
         with op.location, ir.InsertionPoint(module.body):
             _Builder(made[key], product, blocks).build()
     index = ir.IndexType.get()
@@ -203,6 +203,8 @@ class _Builder:
             "sym_visibility": ir.StringAttr.get("private"),
             "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
         }
+        if math.prod(n for n in self.product.extents if n > 0) >= SHARED:
+            attributes |= {"parallel": ir.UnitAttr.get(), "no_inline": ir.UnitAttr.get()}
         function = create_op("func.func", attributes=attributes, regions=1)
         entry = ir.Block.create_at_start(function.regions[0], types)
         self.emit = Emitter(function)

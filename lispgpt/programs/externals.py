@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.programs.sharing import Sharing
 
 C_INTERFACE = "_mlir_ciface_"
 
@@ -51,6 +52,7 @@ class Externals:
     def __init__(self, libraries: Sequence[str] = (), root: Path | None = None) -> None:
         self._libraries = [_open_library(name, root) for name in libraries]
         self._callbacks: dict[str, Any] = _print_helpers() | _memref_helpers() | _process()
+        self._callbacks["share_work"] = Sharing().function()
         self._aliases = {"gpu_thread_alloc": "malloc", "gpu_thread_free": "free", "gpu_printf": "printf"}
 
     def add(self, name: str, callback: Any) -> None:

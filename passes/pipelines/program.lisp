@@ -40,4 +40,5 @@
   (pass convert-arith-to-llvm)
   (pass convert-ub-to-llvm)
   (pass convert-cf-to-llvm)
-  (pass reconcile-unrealized-casts))
+  (pass reconcile-unrealized-casts)
+  (pass share-calls))
