@@ -17,7 +17,9 @@ from lispgpt.runtime import checkpoints
 @click.argument("program", type=PATH)
 @compile_options
 @click.option("-o", "output", type=PATH, help="The artifact to write (default: the program's name with .lgpt).")
-@click.option("--emit", "stage", default="artifact", show_default=True, help="forms, mlir, a stage of the pipeline, asm.")
+@click.option(
+    "--emit", "stage", default="artifact", show_default=True, help="forms, mlir, a stage of the pipeline, asm."
+)
 def compile_(
     program: Path,
     checkpoint: Path | None,

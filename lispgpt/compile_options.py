@@ -15,12 +15,18 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say what to compile and what to show on the way."""
     options = [
         click.option("--checkpoint", type=PATH, help="A checkpoint; its header sets the program's config."),
-        click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config."),
+        click.option(
+            "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config."
+        ),
         click.option("--target", default="cpu", show_default=True, help="cpu, rocm:gfx1151, cuda:sm_90, auto, …"),
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
-        click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Sequences decoded together."),
+        click.option(
+            "--batch", default=1, show_default=True, type=click.IntRange(1), help="Sequences decoded together."
+        ),
         click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder."),
-        click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."),
+        click.option(
+            "--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."
+        ),
     ]
     for option in reversed(options):
         command = option(command)

@@ -104,7 +104,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         plan = read_plan(program.module)
         code = target.serialize(program.module)
     parsed = Plan.from_json(plan)
-    kernels = {launch.kernel: {} for entry in parsed.entries for launch in entry.launches}
+    kernels: dict[str, dict[str, Any]] = {launch.kernel: {} for entry in parsed.entries for launch in entry.launches}
     kernels = {name: {**facts, **target.kernel_facts(program.module, name)} for name, facts in kernels.items()}
     parsed.validate(set(kernels))
     generate = program.generate

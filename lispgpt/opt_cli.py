@@ -18,8 +18,12 @@ from lispgpt.pipeline_file import pipeline_path, read_pipeline
 
 @click.command("opt")
 @click.argument("file", type=PATH)
-@click.option("--pipeline", "pipeline_text", help="A pipeline file, or passes as name{option=value},…; default: the target's.")
-@click.option("--skip", default=0, type=click.IntRange(0), help="Leave out the pipeline's first passes (a dump's number).")
+@click.option(
+    "--pipeline", "pipeline_text", help="A pipeline file, or passes as name{option=value},…; default: the target's."
+)
+@click.option(
+    "--skip", default=0, type=click.IntRange(0), help="Leave out the pipeline's first passes (a dump's number)."
+)
 @click.option("--target", default="cpu", show_default=True, help="Whose capabilities schedules read.")
 @click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder.")
 @click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass.")

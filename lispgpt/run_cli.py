@@ -66,7 +66,9 @@ class _Run:
         if self.options["arguments"]:
             raise click.UsageError("only a program with a `main` takes arguments")
         if checkpoint is None:
-            raise UserError("this model needs weights: give --checkpoint FILE (or make one: lispgpt checkpoint make --help)")
+            raise UserError(
+                "this model needs weights: give --checkpoint FILE (or make one: lispgpt checkpoint make --help)"
+            )
         if artifact.generate is None:
             raise UserError(f"{self.program} has no `generate` form, so there is nothing to run; add (generate ENTRY)")
         sampler, settings = self._sampler(artifact)
@@ -91,7 +93,11 @@ class _Run:
             _print_stats(artifact, timing, len(prompt), settings)
         if self.options["format_"] == "json":
             result = {"prompt_tokens": prompt, "tokens": report["tokens"], "text": report["text"]}
-            click.echo(json.dumps({**result, "target": artifact.target.partition(":")[0], "device": device.name, "timing": timing}))
+            click.echo(
+                json.dumps(
+                    {**result, "target": artifact.target.partition(":")[0], "device": device.name, "timing": timing}
+                )
+            )
         return 0
 
     def _artifact(self, checkpoint: Checkpoint | None) -> Artifact | int:
@@ -113,12 +119,16 @@ class _Run:
         found = None if watched else cache.find(key)
         return found or self._compile(target, settings, header, cache, key)
 
-    def _compile(self, target: str, settings: dict[str, Any], header: dict[str, Any], cache: Cache, key: str) -> Artifact | int:
+    def _compile(
+        self, target: str, settings: dict[str, Any], header: dict[str, Any], cache: Cache, key: str
+    ) -> Artifact | int:
         from lispgpt.driver import Observer, Request, compile_program, evaluate_request
         from lispgpt.mlir import new_context
 
         request = Request(self.program, target, settings, header, self.options["pipeline"], self.options["batch"])
-        observer = Observer(self.options["dump_dir"], self.options["print_after"], lambda text: click.echo(text, err=True))
+        observer = Observer(
+            self.options["dump_dir"], self.options["print_after"], lambda text: click.echo(text, err=True)
+        )
         with new_context():
             program = evaluate_request(request)
             if program.has_main and not program.entries:
@@ -148,7 +158,9 @@ class _Run:
         given = dict(checkpoint.config) if checkpoint else {}
         for name, value in given.items():
             if name in artifact.config and artifact.config[name] != value and name != "weight-type":
-                raise UserError(f"the artifact was compiled for {name} {artifact.config[name]}, the checkpoint has {value}")
+                raise UserError(
+                    f"the artifact was compiled for {name} {artifact.config[name]}, the checkpoint has {value}"
+                )
         return artifact
 
     def _sampler(self, artifact: Artifact) -> tuple[Any, str]:
@@ -179,13 +191,17 @@ class _Run:
                 raise click.UsageError(f"--prompt-tokens wants numbers such as 1,2,3, not {tokens!r}") from None
         if text:
             if tokenizer is None:
-                raise UserError("no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens")
+                raise UserError(
+                    "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"
+                )
             return tokenizer.encode(text)
         if tokenizer is None or tokenizer.end_of_text is None:
             raise UserError("without a tokenizer that has an end-of-text token, give --prompt-tokens")
         return [tokenizer.end_of_text]
 
-    def _generate(self, generator: Generator, prompt: list[int], limit: int, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    def _generate(
+        self, generator: Generator, prompt: list[int], limit: int, tokenizer: Tokenizer | None
+    ) -> dict[str, Any]:
         """Print text as it comes; tokens, text, the time of the first token and the pace of the rest."""
         tokens: list[int] = []
         times: list[float] = []

@@ -1,7 +1,7 @@
 """What a pass is: a frozen dataclass whose fields are its options, one per file, found by its name.
 
 `passes/outline_kernels.py` holds `class OutlineKernels(Pass)` with `name = "outline-kernels"`.  A pass gets a verified
-`builtin.module` and the target, changes the module in place, and leaves it verifiable.  It may assume that a context
+`builtin.module` and the Target, changes the module in place, and leaves it verifiable.  It may assume that a context
 and an unknown location are active.  It raises `UserError` for what the user's program cannot mean, and `InternalError`
 for what an earlier pass should have ensured.  Print and parse follow MLIR: `name{field=value other=3}`.
 """
@@ -11,13 +11,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from lispgpt.errors import UserError
 from lispgpt.mlir import ir
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Pass:
 
     name: ClassVar[str]
 
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: Any) -> None:
         raise NotImplementedError
 
     def __str__(self) -> str:

@@ -5,7 +5,7 @@ Before:                                            After:
     %w = memref.view %wte[%c0] …
     call @contraction_1x2304(%x, %w, …)
 
-Requires: what plan-arena ensures, and a `grid` (and on GPUs `block` and `shared_bytes`) on every kernel, from schedules.
+Requires: what plan-arena ensures, and schedules' `grid` (on GPUs also `block` and `shared_bytes`) on every kernel.
 Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.Plan`; only kernels are left.
 """
 

@@ -5,8 +5,8 @@ Before:                                    After:
                                              %p = polynomial(%r)                   %y = %p · 2^(n/2) · 2^(n - n/2)
 
 Requires: f32 scalars or vectors of it; other types are left alone.
-Ensures: errors of at most 2 units in the last place; exp of -infinity is 0; NaN stays NaN.  With `hardware-exp2` exp and
-exp2 become math.exp2, which GPUs have as an instruction.  Coefficients: Cephes' expf and tanhf (Moshier, 1989).
+Ensures: errors of at most 2 units in the last place; exp of -infinity is 0; NaN stays NaN.  With `hardware-exp2` exp
+and exp2 become math.exp2, which GPUs have as an instruction.  Coefficients: Cephes' expf and tanhf (Moshier, 1989).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from lispgpt.errors import InternalError
 from lispgpt.mlir import create_op, ir
@@ -202,7 +203,7 @@ class KernelBody:
                 local[inner.results[0]] = self._elementwise(inner, local, lanes)
         raise InternalError("a linalg.generic has no linalg.yield")
 
-    def _read_operand(self, operand: ir.Value, dims: list[int | None], indices: list[Index], lanes: int) -> ir.Value:
+    def _read_operand(self, operand: ir.Value, dims: list[Any], indices: list[Index], lanes: int) -> ir.Value:
         if not isinstance(operand.type, ir.RankedTensorType):
             return self.scalar(operand)
         at = [indices[d] if d is not None else 0 for d in dims]

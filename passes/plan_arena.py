@@ -6,8 +6,8 @@ Before:                                        After:
     %y = memref.alloc() : memref<4xf32>            %y = memref.view %arena[%c256] : … to memref<4xf32>
 
 Requires: what destination-passing ensures.
-Ensures: no allocation is left in an entry, whose last argument is "arena:arena".  Every entry's arena has the same size,
-so that they can share one.  Offsets are multiples of `alignment` bytes.
+Ensures: no allocation is left in an entry, whose last argument is "arena:arena".  Every entry's arena has the same
+size, so that they can share one.  Offsets are multiples of `alignment` bytes.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Before (inside a kernel = "attention"):            After:
   %o = linalg.contract ins(%p, %values) …              scf.for %t … { weights · values }   vector.store %o }
 
 Requires: what outline-kernels and destination-passing ensure.
-Ensures: the kernel's `grid` holds one block for each sequence and key-value head.  No score leaves the block's stack, and
-keys past the block's largest position are not read where the mask is `t <= position`.
+Ensures: the kernel's `grid` holds one block for each sequence and key-value head.  No score leaves the block's stack,
+and keys past the block's largest position are not read where the mask is `t <= position`.
 """
 
 from __future__ import annotations

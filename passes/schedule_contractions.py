@@ -8,9 +8,9 @@ Before (inside a kernel = "contraction"):          After:
                                                      scf.for … { vector.load scratch, + bias, …, vector.store %y }
 
 Requires: what outline-kernels and destination-passing ensure.
-Ensures: the kernel's `grid` is (blocks of w's rows, blocks of x's rows), and nothing else in it depends on how many blocks
-of x's rows there are.  A register tile of `rows_tile` x `outputs_tile` sums stays in vector registers.  BF16 weights are
-widened in registers and sums are F32.
+Ensures: the kernel's `grid` is (blocks of w's rows, blocks of x's rows), and nothing else in it depends on how many
+blocks of x's rows there are.  A register tile of `rows_tile` x `outputs_tile` sums stays in vector registers.  BF16
+weights are widened in registers and sums are F32.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Before (inside a kernel = "rows"):                After:
                                                     scf.for … { vector.load, …, vector.store %y }
 
 Requires: what outline-kernels and destination-passing ensure.
-Ensures: the kernel's `grid` holds one block for every `rows_per_block` rows; reductions run along the last dimension, in
-lanes of the target's vectors, and a remainder of single lanes.
+Ensures: the kernel's `grid` holds one block for every `rows_per_block` rows; reductions run along the last dimension,
+in lanes of the target's vectors, and a remainder of single lanes.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def emit_row(body: KernelBody, ops: list[ir.Operation], row: list[Index], lanes:
     for op in ops:
         result = op.results[0]
         if op.name == "linalg.reduce":
-            value = reduce_row(body, op.operands[0], row, combiner(op), lanes, body.scalar_fill(op.operands[1]))
+            value = reduce_row(body, op.operands[0], row, combiner(op) or "", lanes, body.scalar_fill(op.operands[1]))
             body.readings[result] = _uniform(body, value)
         elif op.name == "linalg.softmax":
             body.readings[result] = _softmax_row(body, op, row, lanes)

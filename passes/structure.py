@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from lispgpt.mlir import ir
 
@@ -23,8 +24,8 @@ def kernel_functions(module: ir.Module, kind: str | None = None) -> list[ir.Oper
     return [f for f in functions if kind is None or ir.StringAttr(f.attributes["kernel"]).value == kind]
 
 
-def defining_op(value: ir.Value) -> ir.Operation | None:
-    """The op that a value is a result of; None for a block's argument."""
+def defining_op(value: ir.Value) -> Any:
+    """The operation that a value is a result of; None for a block's argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
 
@@ -43,8 +44,8 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
     return [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
 
 
-def dim_positions(map_: ir.AffineMap) -> list[int | None]:
-    """For each result of a map, the loop it is; None where it is no plain loop."""
+def dim_positions(map_: ir.AffineMap) -> list[Any]:
+    """For each result of a map, the number of the loop it is; None where it is no plain loop."""
     return [e.position if isinstance(e, ir.AffineDimExpr) else None for e in map_.results]
 
 

@@ -6,7 +6,8 @@ Before:                                              After:
                                                          … llvm.load each argument's address, call @k_body …
 
 Requires: kernels in the LLVM dialect whose first argument is the block's number (number-blocks), with bare pointers.
-Ensures: kernels that differ only in how many rows their buffers have share a body; `@lispgpt_run` and `@lispgpt_worker` (passes/cpu_executor.mlir) run lists of launches of these functions.
+Ensures: kernels that differ only in how many rows their buffers have share a body; `@lispgpt_run` and
+`@lispgpt_worker` (passes/cpu_executor.mlir) run lists of launches of these functions.
 """
 
 from __future__ import annotations

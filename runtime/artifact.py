@@ -71,7 +71,9 @@ def load_artifact(path: Path) -> Artifact:
         raise UserError(f"{path} is not a lispgpt artifact")
     version = manifest.get("version")
     if not isinstance(version, int) or version < 1 or version > VERSION:
-        raise UserError(f"{path} is an artifact of version {version}; this lispgpt reads up to {VERSION}: compile it again")
+        raise UserError(
+            f"{path} is an artifact of version {version}; this lispgpt reads up to {VERSION}: compile it again"
+        )
     missing = [key for key in REQUIRED if key not in manifest]
     if missing:
         raise UserError(f"{path}: the manifest has no {missing[0]!r}")

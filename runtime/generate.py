@@ -81,7 +81,9 @@ class Generator:
             real = min(size, len(tokens) - start)
             # A chunk that is not full repeats its first token at that token's position, which changes nothing.
             ids = np.array([tokens[start]] * (size - real) + list(tokens[start : start + real]), np.int32)
-            places = np.array([self.position] * (size - real) + list(range(self.position, self.position + real)), np.int32)
+            places = np.array(
+                [self.position] * (size - real) + list(range(self.position, self.position + real)), np.int32
+            )
             results = self.session.run(self.entry, ids[None], places[None])
             start += real
             self.position += real
@@ -95,7 +97,7 @@ class Generator:
 
 @functools.cache
 def chunk_sizes(count: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Compiled sizes to run in order for `count` tokens, cheapest first; only the last may be larger than what is left."""
+    """Compiled sizes to run in order for `count` tokens, as cheap as can be; only the last may exceed what is left."""
     best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
     for n in range(1, count + 1):
         options = []

@@ -1,4 +1,4 @@
-"""What a compiled entry is: buffers and a flat list of launches, and the checks that a plan must pass before it runs."""
+"""What a compiled entry is: buffers and a flat list of launches, and the checks that a plan passes before it runs."""
 
 from __future__ import annotations
 

@@ -59,7 +59,9 @@ class Session:
         key = (entry, *tokens.shape)
         compiled = self._entries.get(key)
         if compiled is None:
-            raise UserError(f"entry {entry!r} is compiled for {self.shapes(entry)} (batch, positions), not {tokens.shape}")
+            raise UserError(
+                f"entry {entry!r} is compiled for {self.shapes(entry)} (batch, positions), not {tokens.shape}"
+            )
         for name, values in zip(compiled.inputs, (tokens, positions), strict=True):
             self.device.copy_in(self._buffers[name], np.ascontiguousarray(values, np.int32))
         if key not in self._executables:
@@ -99,7 +101,7 @@ def _checked_info(checkpoint: Checkpoint, buffer: Buffer) -> Any:
     info = checkpoint.info(buffer.name)
     if tuple(info.shape) != buffer.shape:
         raise UserError(
-            f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program and {_shape(info.shape)} in the checkpoint"
+            f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program, {_shape(info.shape)} in the checkpoint"
         )
     return info
 

@@ -128,7 +128,17 @@ def test_the_command_line_prints_json_and_needs_no_mlir_for_an_artifact(tmp_path
         "main(sys.argv[1:])\n"
     )
     case = model.cases[0]
-    arguments = ["run", str(artifact), "--checkpoint", str(path), "--greedy", "--format", "json", "--max-new-tokens", "64"]
+    arguments = [
+        "run",
+        str(artifact),
+        "--checkpoint",
+        str(path),
+        "--greedy",
+        "--format",
+        "json",
+        "--max-new-tokens",
+        "64",
+    ]
     arguments += ["--prompt-tokens", ",".join(map(str, case.prompt))]
     done = subprocess.run([sys.executable, "-c", blocked, *arguments], capture_output=True, text=True, check=True)
     result = json.loads(done.stdout.splitlines()[-1])

@@ -24,7 +24,7 @@ class Device(Protocol):
     """What the user is told, such as "AMD EPYC (2 threads)" or "NVIDIA H200 (sm_90)"."""
 
     def alloc(self, nbytes: int) -> Any:
-        """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError when it is short."""
+        """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError if short."""
 
     def copy_in(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
         """Copy a C-contiguous array's bytes to `offset` bytes into the buffer; done when it returns."""

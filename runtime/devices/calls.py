@@ -30,4 +30,3 @@ class Calls:
             subject = f" for {about}" if about else ""
             raise UserError(f"{name} failed{subject} with {self.name_of(status)}" + (f": {hint}" if hint else ""))
         return tuple(results)
-

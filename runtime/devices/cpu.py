@@ -94,7 +94,7 @@ class CpuDevice:
             values = [buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
             arguments = np.array(values or [0], np.uint64)
             addresses.append(arguments)
-            kernel = ctypes.cast(getattr(self._library, launch.kernel), ctypes.c_void_p).value
+            kernel = ctypes.cast(getattr(self._library, launch.kernel), ctypes.c_void_p).value or 0
             row[:] = kernel, arguments.ctypes.data, launch.grid[0] * launch.grid[1] * launch.grid[2]
         return _Executable(launches, (addresses, dict(buffers)))
 
@@ -118,4 +118,3 @@ class CpuDevice:
             for worker in self._workers:
                 worker.join()
             self._workers.clear()
-
