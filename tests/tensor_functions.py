@@ -47,6 +47,9 @@ def call(made: Program, inputs: list[np.ndarray], function: str) -> list[np.ndar
     module = ir.Module.parse(text)
     functions = [op for op in module.body.operations if op.operation.name == "func.func"]
     target = next(op for op in functions if op.attributes["sym_name"].value == function)
+    for other in functions:
+        if "entry" in other.attributes and other != target:
+            other.operation.erase()
     kind = ir.FunctionType(ir.TypeAttr(target.attributes["function_type"]).value)
     results = [np.full(t.shape, _poison(str(t.element_type)), _DTYPES[str(t.element_type)]) for t in kind.results]
     for array, wanted in zip(inputs, kind.inputs, strict=True):

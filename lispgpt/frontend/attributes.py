@@ -81,8 +81,8 @@ def type_of(evaluator: Evaluator, value: Any, form: Form) -> ir.Type:
         return value
     if isinstance(value, str):
         return parse_type(evaluator, value, form)
-    if isinstance(value, ir.Attribute) and ir.TypeAttr.isinstance(value):
-        return ir.TypeAttr(value).value
+    if isinstance(value, ir.TypeAttr):
+        return value.value
     evaluator.fail(f"a type is wanted here, and `{show(form)}` is {describe(value)}", form)
 
 

@@ -176,7 +176,9 @@ def _yield(evaluator: Evaluator, types: list[ir.Type], value: Any, form: Form) -
         if not isinstance(item, ir.Value):
             item = evaluator.emitter.constant(item, kind, form)
         if item.type != kind:
-            evaluator.fail(f"the branches of an `if` have one type: this one gives {item.type}, and {kind} is wanted", form)
+            evaluator.fail(
+                f"the branches of an `if` have one type: this one gives {item.type}, and {kind} is wanted", form
+            )
         operands.append(item)
     return evaluator.emitter.emit("scf.yield", operands, [], {}, form)
 
@@ -238,7 +240,7 @@ def _loop(evaluator: Evaluator, form: List, environment: Environment) -> Any:
             scope.define(name, argument)
         value = regions.evaluate_in(evaluator, block, body, scope)
         outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-        if body is items[2:3] or len(body) == 1 and body[0] is items[2]:
+        if body is items[2:3] or (len(body) == 1 and body[0] is items[2]):
             if not isinstance(value, ir.Value):
                 value = emitter.constant(holds(value), evaluator.i1, items[2])
             emitter.emit("scf.condition", [value, *block.arguments], [], {}, form)
@@ -256,5 +258,3 @@ def _region(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 @special("block", 0, None)
 def _block(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     evaluator.fail("a `block` stands in a region: (region (block [(: x i32)] …))", form)
-
-

@@ -152,7 +152,9 @@ def _return(
     if len(values) != len(results) or any(v is None for v in values):
         wanted = ", ".join(map(str, results))
         evaluator.fail(f"`{name.name}` returns {wanted}, and its body ends with {describe(value)}", form)
-    operands = [coerce(evaluator, v, kind, form, f"`{name.name}` returns") for v, kind in zip(values, results, strict=True)]
+    operands = [
+        coerce(evaluator, v, kind, form, f"`{name.name}` returns") for v, kind in zip(values, results, strict=True)
+    ]
     evaluator.emitter.emit("func.return", operands, [], {}, form)
     evaluator.insertion = outside
 
@@ -293,7 +295,9 @@ def _named(evaluator: Evaluator, form: Form, environment: Environment) -> Functi
     name = _name_of(evaluator, form)
     found = function(evaluator, name.rpartition("/")[2]) if "/" in name else function(evaluator, name)
     if found is None:
-        declared = did_you_mean(name, [*evaluator.functions, *evaluator.ahead], f"; (extern-fn {name} (-> [T] [R])) declares it")
+        declared = did_you_mean(
+            name, [*evaluator.functions, *evaluator.ahead], f"; (extern-fn {name} (-> [T] [R])) declares it"
+        )
         evaluator.fail(f"there is no function {name}{declared}", form)
     return found
 

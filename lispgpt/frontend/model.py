@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend import shapes
+from lispgpt.frontend.choice import holds
 from lispgpt.frontend.environment import Environment, did_you_mean
 from lispgpt.frontend.forms import Form, Keyword, List, Map, Symbol, Vector, head_name, show
 from lispgpt.frontend.registry import builtin, special
@@ -90,13 +91,23 @@ def _plain(value: Any) -> Any:
 @special("weights", 0, None)
 def _weights(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     for item in form.items[1:]:
-        if head_name(item) == "per" and isinstance(item, List) and len(item.items) > 2:
-            count = dimension(evaluator, item.items[1], environment)
-            for declaration in item.items[2:]:
-                _weight(evaluator, declaration, environment, (count,))
-        else:
-            _weight(evaluator, item, environment, ())
+        _declare_weights(evaluator, item, environment, ())
     return None
+
+
+def _declare_weights(evaluator: Evaluator, item: Form, environment: Environment, leading: tuple[int, ...]) -> None:
+    """One weight, or those of a `(per layers …)` or of a `(when condition …)` that holds."""
+    head = head_name(item)
+    stacks = head == "per" and not leading
+    if not (stacks or head == "when") or not isinstance(item, List) or len(item.items) < 3:
+        _weight(evaluator, item, environment, leading)
+        return
+    if stacks:
+        leading = (dimension(evaluator, item.items[1], environment),)
+    elif not holds(evaluator.single(item.items[1], environment)):
+        return
+    for inner in item.items[2:]:
+        _declare_weights(evaluator, inner, environment, leading)
 
 
 def _weight(evaluator: Evaluator, form: Form, environment: Environment, leading: tuple[int, ...]) -> None:

@@ -168,6 +168,7 @@ class Emitter:
         if name == "scf.yield" and self._yields_in_parallel(form):
             return OpResults(name, ())
         count = max(len(arguments.regions), segments.regions_of(name))
+        self._check_successors(name, arguments, form)
         attrs = self._fitting(name, operands, arguments, count, form)
         operation = self.create(name, operands, arguments.results, attrs, count, arguments.successors, form)
         if name in ("func.func", "llvm.func"):
@@ -181,6 +182,13 @@ class Emitter:
         if operation.name in ("func.func", "gpu.module") and arguments.regions:
             evaluator.verify(operation, form)
         return result_of(operation, name)
+
+    def _check_successors(self, name: str, arguments: Arguments, form: List) -> None:
+        if not arguments.successors:
+            return
+        alone = self._build(name, [], [], {}, 0, [], form, insert=False)
+        if not alone.has_trait(ir.IsTerminatorTrait):
+            self.evaluator.fail(f"`{name}` does not go on to another block, and ^labels are given", form)
 
     def _yields_in_parallel(self, form: Form) -> bool:
         """An scf.yield that ends an scf.parallel is the scf.reduce that MLIR has there now."""
@@ -208,7 +216,9 @@ class Emitter:
                     if not self._complains(name, operands, arguments, attrs, key, candidate, count, form):
                         choice = index
                         break
-                if not name.startswith(("func.", "llvm.mlir", "arith.constant")) and not isinstance(value, ir.StringAttr):
+                if not name.startswith(("func.", "llvm.mlir", "arith.constant")) and not isinstance(
+                    value, ir.StringAttr
+                ):
                     self._kinds[name, key, type(value)] = choice
             chosen = [value, *others][choice] if choice <= len(others) else value
             if chosen is None:
@@ -405,9 +415,11 @@ class Emitter:
     ) -> Any:
         """An op that the evaluator itself builds, well formed by construction; its only result, or the op."""
         evaluator = self.evaluator
-        operation = create_op(
-            name, operands, results, attrs, region_count, loc=evaluator.location(form), ip=evaluator.insertion
-        )
+        place = evaluator.location(form)
+        try:
+            operation = create_op(name, operands, results, attrs, region_count, loc=place, ip=evaluator.insertion)
+        except IndexError:
+            evaluator.fail(f"`{show(form)}` comes after the op that ends its block", form)
         return operation.results[0] if results and not region_count else operation
 
     def create(
@@ -444,6 +456,7 @@ class Emitter:
         successors: list[ir.Block],
         form: Form,
         infer: bool = False,
+        insert: bool = True,
     ) -> Any:
         evaluator = self.evaluator
         try:
@@ -455,7 +468,7 @@ class Emitter:
                 successors=successors,
                 regions=region_count,
                 loc=evaluator.location(form),
-                ip=evaluator.insertion,
+                ip=evaluator.insertion if insert else False,
                 infer_type=infer,
             )
         except ir.MLIRError as error:

@@ -9,7 +9,18 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.frontend import (
-    arithmetic, choice, compilation, core_forms, entries, functions, lists, model, modules, registry, shapes, structs,
+    arithmetic,
+    choice,
+    compilation,
+    core_forms,
+    entries,
+    functions,
+    lists,
+    model,
+    modules,
+    registry,
+    shapes,
+    structs,
     tensors,
 )
 from lispgpt.frontend.environment import Dialects, Environment, did_you_mean

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lispgpt.frontend import attributes, functions
 from lispgpt.frontend.environment import Environment, did_you_mean
@@ -168,8 +168,12 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
         if name == "gpu.launch" and isinstance(given, ir.DenseI32ArrayAttr) and len(given) == 11:
             attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([*given, 0])
         elif isinstance(given, ir.ArrayAttr):
-            attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([ir.IntegerAttr(m).value for m in given])
-        if sum(ir.DenseI32ArrayAttr(attrs["operandSegmentSizes"])) != len(operands):
+            numbers = [m.value for m in given if isinstance(m, ir.IntegerAttr)]
+            attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(numbers)
+        sizes = attrs["operandSegmentSizes"]
+        if not isinstance(sizes, ir.DenseI32ArrayAttr):
+            evaluator.fail("operandSegmentSizes is written array<i32: 1, 2>", form)
+        if sum(sizes) != len(operands) or any(size < 0 for size in sizes):
             evaluator.fail(f"operandSegmentSizes counts other than the {len(operands)} operands of `{name}`", form)
         return
     worked_out = _SIZES.get(name)
@@ -317,7 +321,9 @@ def _affine_for(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Va
     step = attrs.get("step")
     number = ir.IntegerAttr(step).value if step is not None else 1
     attrs["step"] = ir.IntegerAttr.get(evaluator.index, number)
-    counts = [ir.AffineMapAttr(attrs[k]).value.n_inputs if k in attrs else 0 for k in ("lowerBoundMap", "upperBoundMap")]
+    counts = [
+        ir.AffineMapAttr(attrs[k]).value.n_inputs if k in attrs else 0 for k in ("lowerBoundMap", "upperBoundMap")
+    ]
     return [*counts, len(operands) - sum(counts)]
 
 
@@ -341,5 +347,3 @@ _SIZES: dict[str, Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]] =
     "vector.transfer_read": _transfer_read,
     "vector.transfer_write": _transfer_write,
 }
-
-

@@ -132,5 +132,3 @@ def _println(evaluator: Evaluator, form: Form, text: Any = "", *arguments: Any) 
 @builtin("print-i64", 1, 1)
 def _print_i64(evaluator: Evaluator, form: Form, value: Any) -> Any:
     return _print(evaluator, form, "%ld", value)
-
-

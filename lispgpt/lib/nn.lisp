@@ -52,9 +52,40 @@
     (fn [v] (* 0.5 v (+ 1.0 (tanh (* 0.7978845608028654 (+ v (* 0.044715 v v v)))))))
     x))
 
+; "GLU Variants Improve Transformer", Shazeer 2020: a feed-forward layer with a gate
+(defn swiglu [x gate up down]
+  (linear (* (silu (linear x gate)) (linear x up)) down))
+
 ; Over the last dimension.
 (defn softmax [x]
   (linalg.softmax {:dimension (- (rank x) 1) :result (type x)} x (tensor.empty {:result (type x)})))
+
+; ---- rotary positions: "RoFormer", Su et al. 2021; a head's halves are the two coordinates of its pairs
+
+; positions [rows], frequencies i -> turn per position (a function) -> angles [rows pairs]
+(defn rotary-angles [positions pairs frequency]
+  (tensor [n (dim positions 0) i pairs]
+    (* (cast (at positions n) f32) (frequency (cast (cast i i32) f32)))))
+
+; theta^(-i / pairs), for the i-th of a head's pairs
+(defn rotary-frequency [theta pairs]
+  (let [step (- (/ (log theta) pairs))]
+    (fn [i] (exp (* i step)))))
+
+; x [rows heads size], cosine and sine [rows size/2] -> x with each pair turned by its angle
+(defn rotate [x cosine sine]
+  (let [[n heads size] (shape x)
+        half (/ size 2)
+        part (fn [p] (slice (reshape x [n heads 2 half]) [0 0 p 0] [n heads nil half]))
+        [a b] [(part 0) (part 1)]]
+    (reshape
+      (tensor [r n h heads p 2 i half]
+        (let [c (at cosine r i)
+              s (at sine r i)]
+          (select (= p 0)
+                  (- (* (at a r h i) c) (* (at b r h i) s))
+                  (+ (* (at b r h i) c) (* (at a r h i) s)))))
+      [n heads size])))
 
 ; ---- attention over a cache of keys and values: "Attention Is All You Need", Vaswani et al. 2017
 
@@ -98,9 +129,13 @@
             (contract [b s g h d] (softmax seen) [b s g h t] (part 1) [b g t d])))]
     (reshape weighted [n (* heads size)])))
 
+; qkv [rows all*size] -> heads `first` to `first + count` of it, [rows count size]
+(defn heads-of [qkv size first count]
+  (let [n (dim qkv 0)]
+    (reshape (slice qkv [0 (* first size)] [n (* count size)]) [n count size])))
+
 ; qkv [rows 3*width] -> [rows width]
 (defn attention [qkv cache heads]
-  (let [[n columns] (shape qkv)
-        width (/ columns 3)
-        part (fn [i] (reshape (slice qkv [0 (* i width)] [n width]) [n heads (/ width heads)]))]
+  (let [size (/ (dim qkv 1) (* 3 heads))
+        part (fn [i] (heads-of qkv size (* i heads) heads))]
     (attend (part 0) (part 1) (part 2) cache)))
