@@ -72,7 +72,7 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
         group.ops.append(op)
         owner[op] = group
         _add_needs(group, sources, groups)
-    return _in_order(_merge_rows(groups, owner))
+    return _in_order(_absorb_operands(_merge_rows(groups, owner), owner))
 
 
 def _root_kind(op: ir.Operation) -> str:
@@ -93,11 +93,17 @@ def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dic
         root = candidate.ops[0]
         if candidate.kind == "contraction" and is_elementwise(op):
             same = shape_of(op.results[0]) == shape_of(root.results[0])
-            return candidate if same and _reads_in_place(op, candidate, owner) else None
+            return candidate if same and not _is_summand(op) and _reads_in_place(op, candidate, owner) else None
         if candidate.kind == "rows" and _row_shape(op) == _row_shape(root) and _reads_in_place(op, candidate, owner):
             return candidate
         return None
     return None
+
+
+def _is_summand(op: ir.Operation) -> bool:
+    """Whether reductions alone read an op's result, so that it is cheaper to compute beside them than to store."""
+    readers = [use.owner.operation for use in op.results[0].uses]
+    return bool(readers) and all(reader.name == "linalg.reduce" for reader in readers)
 
 
 def _row_shape(op: ir.Operation) -> tuple[int, ...]:
@@ -207,6 +213,24 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
     return kept
 
 
+def _absorb_operands(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
+    """Move elementwise ops that one attention alone reads (rotary positions of queries and keys) into it."""
+    kept = []
+    for group in groups:
+        readers = {owner.get(user) for op in group.ops for r in op.results for user in _users(r, op)} - {group}
+        reader = next(iter(readers)) if len(readers) == 1 else None
+        if reader is None or reader.kind != "attention" or not all(is_elementwise(op) for op in group.ops):
+            kept.append(group)
+            continue
+        reader.ops[:0] = group.ops
+        for op in group.ops:
+            owner[op] = reader
+        reader.needs |= group.needs
+        for other in groups:
+            other.needs.discard(group)
+    return kept
+
+
 def _add_needs(group: KernelGroup, sources: set[KernelGroup], groups: list[KernelGroup]) -> None:
     added = {s for s in sources if s is not group}
     for source in list(added):
@@ -257,9 +281,17 @@ def outputs_of(group: KernelGroup) -> list[ir.Value]:
     outputs = []
     for op in group.ops:
         for result in op.results:
-            if any(_top_level(use.owner, op) not in members for use in result.uses):
+            if any(user not in members for user in _users(result, op)):
                 outputs.append(result)
     return outputs
+
+
+def _users(value: ir.Value, sibling: ir.Operation) -> set[ir.Operation]:
+    """The ops beside `sibling` that read a value, directly or through views."""
+    found = set()
+    for user in {_top_level(use.owner, sibling) for use in value.uses}:
+        found |= _users(user.results[0], sibling) if user.name in VIEWS else {user}
+    return found
 
 
 def _top_level(op: ir.Operation, sibling: ir.Operation) -> ir.Operation:

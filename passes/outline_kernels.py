@@ -28,6 +28,7 @@ from lispgpt.passes.structure import (
     captured_values,
     defining_op,
     entry_functions,
+    nested_operations,
     operations,
     replace_captured,
     shape_of,
@@ -45,10 +46,26 @@ class OutlineKernels(Pass):
     def run(self, module: ir.Module, target: object) -> None:
         kernels = _Kernels(module)
         for entry in entry_functions(module):
+            _share_constants(entry)
             groups = group_ops(operations(entry.regions[0].blocks[0]))
             if self.prologue_rows:
                 groups = absorb_prologues(groups, self.prologue_rows)
             _rebuild(entry, groups, kernels)
+
+
+def _share_constants(entry: ir.Operation) -> None:
+    """Leave one op for each constant, at the entry's start: else the first layer's kernels, which have constants of
+    their own where later layers reuse those, would differ from the others."""
+    known: dict[tuple[str, str], ir.Value] = {}
+    for op in list(nested_operations(entry)):
+        if op.name != "arith.constant":
+            continue
+        key = (str(op.attributes["value"]), str(op.results[0].type))
+        if key not in known:
+            with ir.InsertionPoint.at_block_begin(entry.regions[0].blocks[0]):
+                known[key] = op.clone().results[0]
+        op.results[0].replace_all_uses_with(known[key])
+        op.erase()
 
 
 class _Kernels:

@@ -64,7 +64,7 @@ def captured_values(op: ir.Operation) -> list[ir.Value]:
     inside: set = set()
     found: list[ir.Value] = []
     seen: set = set()
-    for nested in _nested(op):
+    for nested in nested_operations(op):
         for region in nested.regions:
             for block in region.blocks:
                 inside.update(block.arguments)
@@ -72,7 +72,7 @@ def captured_values(op: ir.Operation) -> list[ir.Value]:
     for region in op.regions:
         for block in region.blocks:
             inside.update(block.arguments)
-    for nested in _nested(op):
+    for nested in nested_operations(op):
         for operand in nested.operands:
             if operand not in inside and operand not in seen:
                 seen.add(operand)
@@ -84,18 +84,19 @@ def replace_captured(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> Non
     """Replace operands of the ops inside an op's regions."""
     if not mapping:
         return
-    for nested in _nested(op):
+    for nested in nested_operations(op):
         for i, operand in enumerate(nested.operands):
             if operand in mapping:
                 nested.operands[i] = mapping[operand]
 
 
-def _nested(op: ir.Operation) -> Iterator[ir.Operation]:
+def nested_operations(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The ops in an op's regions, at any depth."""
     for region in op.regions:
         for block in region.blocks:
             for child in operations(block):
                 yield child
-                yield from _nested(child)
+                yield from nested_operations(child)
 
 
 def strings(attribute: ir.Attribute) -> list[str]:
