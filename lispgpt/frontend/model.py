@@ -190,15 +190,13 @@ def _generate(evaluator: Evaluator, form: List, environment: Environment) -> Any
 
 def indexed(evaluator: Evaluator, target: Weight | State, arguments: list[Any], form: Form) -> Any:
     """`(ln1-w l)`: a layer's part of a weight; `(kv l)`: a reference to a part of a state."""
-    if isinstance(target, State):
-        count = len(target.shape)
-    else:
-        count = 1 if target.stacked else 0
+    count = len(target.shape) if isinstance(target, State) else int(target.stacked)
     if not arguments or len(arguments) > count:
         evaluator.fail(f"`{show(form)}`: {target.name} takes {'one index' if count else 'no index'}", form)
     for index, size in zip(arguments, target.shape, strict=False):
         if not isinstance(index, int) or not 0 <= index < size:
-            evaluator.fail(f"`{show(form)}`: {describe(index)} is not one of the {size} of {target.name}", form)
+            message = f"{target.name} goes from 0 to {size - 1} here, and `{show(form)}` asks for {describe(index)}"
+            evaluator.fail(message, form)
     if isinstance(target, State):
         return StateReference(target, tuple(arguments))
     if target.value is None:
