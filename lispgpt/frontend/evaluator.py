@@ -32,6 +32,7 @@ from lispgpt.mlir import ir
 from lispgpt.source import Source, Span
 
 DEEPEST_CALLS = 150
+LONGEST_CHAIN = 12
 MOST_STEPS = 20_000_000
 _LIBRARY = Path(__file__).resolve().parent.parent / "lib"
 
@@ -141,7 +142,9 @@ class Evaluator:
         parsed = attributes.parse_symbol(self, symbol)
         if parsed is not None:
             return parsed
-        self.fail(f"`{name}` is not defined{did_you_mean(name, environment.visible())}", symbol)
+        a_type = re.fullmatch(r"[a-z]{1,4}\d+\w*", name)
+        otherwise = "; types are i1, i8, i32, i64, f16, bf16, f32, f64, index" if a_type else ""
+        self.fail(f"`{name}` is not defined{did_you_mean(name, environment.visible(), otherwise)}", symbol)
 
     def _list(self, form: List, environment: Environment) -> Any:
         self.steps += 1
@@ -195,8 +198,8 @@ class Evaluator:
             return function.run(self, form, *arguments)
         if kind is Closure:
             scope = Environment(function.environment)
-            with self.frame(f"{function.name}", form):
-                bind(self, function.name, function.parameters, arguments, scope, form)
+            bind(self, function.name, function.parameters, arguments, scope, form)
+            with self.frame(function.name, form):
                 return self.body(function.body, scope)
         if kind is Weight or kind is State:
             return model.indexed(self, function, arguments, form)
@@ -206,15 +209,11 @@ class Evaluator:
 
     def evaluate_expansion(self, macro: Macro, form: List, environment: Environment) -> Any:
         """Expand a macro call and evaluate what it gives, where it was called."""
-        with self.frame(macro.name, form):
-            return self.evaluate(self.expand(macro, form), environment)
-
-    def expand(self, macro: Macro, form: List) -> Form:
-        """The form that a macro call stands for."""
         scope = Environment(macro.environment)
         arguments = [item.value if type(item) is Literal else item for item in form.items[1:]]
         bind(self, macro.name, macro.parameters, arguments, scope, form)
-        return self.as_form(self.body(macro.body, scope), form.span)
+        with self.frame(macro.name, form):
+            return self.evaluate(self.as_form(self.body(macro.body, scope), form.span), environment)
 
     def as_form(self, value: Any, span: Span) -> Form:
         """A compile-time value as code."""
@@ -296,13 +295,21 @@ class Evaluator:
 
 def _place(message: str, span: Span, chain: list[tuple[str, Span]]) -> UserError:
     """Show the user's innermost form first; what happened inside the library follows as a call chain."""
+    if len(chain) > LONGEST_CHAIN:
+        left_out = len(chain) - LONGEST_CHAIN
+        head, tail = chain[: LONGEST_CHAIN - 2], chain[-2:]
+        chain = [*head, (f"{left_out} more calls", tail[0][1]), *tail]
     if _in_library(span):
         users = next((i for i, (_, s) in enumerate(chain) if not _in_library(s)), None)
         if users is not None:
-            inner = [(f"`{show_text(span)}`", span), *((f"`{what}`", s) for what, s in chain[:users])]
-            outer = [(f"`{what}`", s) for what, s in chain[users + 1 :]]
+            inner = [(f"`{show_text(span)}`", span), *((_quoted(what), s) for what, s in chain[:users])]
+            outer = [(_quoted(what), s) for what, s in chain[users + 1 :]]
             return UserError(f"in `{chain[users][0]}`: {message}", chain[users][1], inner + outer)
-    return UserError(message, span, [(f"`{what}`", s) for what, s in chain])
+    return UserError(message, span, [(_quoted(what), s) for what, s in chain])
+
+
+def _quoted(what: str) -> str:
+    return what if " " in what else f"`{what}`"
 
 
 def show_text(span: Span) -> str:

@@ -69,6 +69,11 @@ DIALECTS = [
     "xevm",
 ]
 
+_KINDS_OF_TYPES = (
+    ("signless-non-zero-bitwidth-integer-like", "an integer (i32, i64, index, …)"),
+    ("signless-integer-like", "an integer (i32, i64, index, …)"),
+    ("floating-point-like", "a float (f32, f64, …)"),
+)
 _PLAIN_LINALG = ("linalg.yield", "linalg.index")
 
 # Where a plain number among the operands is an index whatever its neighbours are: the first such position.
@@ -505,7 +510,9 @@ class Emitter:
         dummy = operands[0].type if operands else self.evaluator.i64
         problem = self._try(name, operands, [dummy], attrs, region_count, successors, form)
         if re.search(r"operand|requires attribute|attribute '|region|successor", problem):
-            self.evaluator.fail(f"`{name}`: {_without_op(problem)}", form)
+            types = ", ".join(str(operand.type) for operand in operands)
+            given = f"; its operands are {types}" if "operand" in problem and types and "found" not in problem else ""
+            self.evaluator.fail(f"`{name}`: {_in_words(problem)}{given}", form)
         operation = None
         try:
             operation = self._build(name, operands, [], attrs, region_count, successors, form, infer=True)
@@ -548,5 +555,9 @@ def _is_number_type(kind: ir.Type) -> bool:
     return isinstance(kind, (ir.IntegerType, ir.IndexType, ir.FloatType))
 
 
-def _without_op(message: str) -> str:
-    return re.sub(r"^'[\w.]+' op ", "", message)
+def _in_words(message: str) -> str:
+    """MLIR's message without the op's name, and with its names of kinds of types spelled out."""
+    message = re.sub(r"^'[\w.]+' op ", "", message)
+    for kind, words in _KINDS_OF_TYPES:
+        message = message.replace(kind, words)
+    return re.sub(r"operand #(\d+)", lambda m: f"operand {int(m[1]) + 1}", message)

@@ -184,7 +184,8 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
     else:
         return
     if any(size < 0 for size in sizes) or sum(sizes) != len(operands):
-        evaluator.fail(f"`{name}` cannot have {len(operands)} operands here; its groups come to {sizes}", form)
+        wanted = "the grid's x y z, then the block's x y z" if name == "gpu.launch" else f"groups of {sizes}"
+        evaluator.fail(f"`{name}` cannot have {len(operands)} operands here; it wants {wanted}", form)
     attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(sizes)
 
 
