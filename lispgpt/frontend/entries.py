@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend import shapes
 from lispgpt.frontend.environment import Environment
-from lispgpt.frontend.model import Entry, State
+from lispgpt.frontend.model import Entry
 from lispgpt.frontend.regions import evaluate_in
-from lispgpt.frontend.values import describe
+from lispgpt.frontend.values import State, Weight, describe
 from lispgpt.mlir import ir
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def build(evaluator: Evaluator, entry: Entry, batch: int, positions: int, argmax
     for name, argument in zip(entry.inputs, arguments, strict=False):
         scope.define(name, argument)
     given = arguments[len(entry.inputs) :]
-    for declared, argument in zip([*model.weights.values(), *states], given, strict=True):
+    declarations: list[Weight | State] = [*model.weights.values(), *states]
+    for declared, argument in zip(declarations, given, strict=True):
         declared.value = argument
     model.batch = batch
     model.positions = next((a for n, a in zip(entry.inputs, arguments, strict=False) if n.name == "positions"), None)
@@ -46,7 +47,7 @@ def build(evaluator: Evaluator, entry: Entry, batch: int, positions: int, argmax
         evaluator.insertion = outside
     finally:
         model.batch, model.positions = 0, None
-        for declared in [*model.weights.values(), *states]:
+        for declared in declarations:
             declared.value = None
     kind = ir.FunctionType.get(types, [value.type for value in results])
     function.attributes["function_type"] = ir.TypeAttr.get(kind)

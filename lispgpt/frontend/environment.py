@@ -35,7 +35,7 @@ class Environment:
     def __init__(self, outer: Environment | None = None, dialects: Dialects | None = None) -> None:
         self.outer = outer
         self.names: dict[_Key, Any] = {}
-        self.dialects = dialects if dialects is not None or outer is None else outer.dialects
+        self.dialects: Dialects | None = dialects if dialects is not None or outer is None else outer.dialects
 
     def define(self, symbol: Symbol, value: Any) -> None:
         """Bind a name in this scope.  At the top of a file, what a macro defines is for everyone to see."""

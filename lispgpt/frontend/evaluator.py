@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lispgpt.errors import UserError
-from lispgpt.frontend import attributes, functions, model, ops
+from lispgpt.frontend import attributes, calls, functions, model, op_names, ops, places, registry
 from lispgpt.frontend.compilation import Compilation
 from lispgpt.frontend.environment import MISSING, Environment, did_you_mean
-from lispgpt.frontend.forms import Form, List, Literal, Symbol, Value, Vector, show
+from lispgpt.frontend.forms import Form, List, Literal, Symbol, Value, Vector
 from lispgpt.frontend.parameters import bind
 from lispgpt.frontend.values import (
     Alias,
@@ -32,9 +32,7 @@ from lispgpt.mlir import ir
 from lispgpt.source import Source, Span
 
 DEEPEST_CALLS = 150
-LONGEST_CHAIN = 12
 MOST_STEPS = 20_000_000
-_LIBRARY = Path(__file__).resolve().parent.parent / "lib"
 
 
 @dataclass(eq=False)
@@ -80,14 +78,13 @@ class Evaluator:
 
     def evaluate(self, form: Form, environment: Environment) -> Any:
         """The value of a form; ops with no or several results give OpResults."""
-        kind = type(form)
-        if kind is Symbol:
+        if isinstance(form, Symbol):
             return self.name(form, environment)
-        if kind is List:
+        if isinstance(form, List):
             return self._list(form, environment)
-        if kind is Literal or kind is Value:
+        if isinstance(form, (Literal, Value)):
             return form.value
-        if kind is Vector:
+        if isinstance(form, Vector):
             return tuple(self.evaluate(item, environment) for item in form.items)
         return form
 
@@ -158,7 +155,7 @@ class Evaluator:
             if function is MISSING:
                 function = functions.function(self, head.name) or MISSING
             if function is MISSING:
-                op = ops.full_name(self, head, environment)
+                op = op_names.full_name(self, head, environment)
                 if op is not None:
                     return self.emitter.form(op, form, environment)
                 function = self._head(head, form, environment)
@@ -180,7 +177,7 @@ class Evaluator:
             except UserError:
                 if "/" in name and "." not in name:
                     raise
-            ops.fail_unknown_op(self, head, environment)
+            op_names.fail_unknown_op(self, head, environment)
         value = attributes.parse_symbol(self, head)
         if value is not None:
             return value
@@ -194,7 +191,7 @@ class Evaluator:
         if kind is Builtin:
             count = len(arguments)
             if count < function.least or (function.most is not None and count > function.most):
-                self.fail(_arity(function.name, function.least, function.most, count), form)
+                self.fail(registry.arity(function.name, function.least, function.most, count), form)
             return function.run(self, form, *arguments)
         if kind is Closure:
             scope = Environment(function.environment)
@@ -204,7 +201,7 @@ class Evaluator:
         if kind is Weight or kind is State:
             return model.indexed(self, function, arguments, form)
         if kind is Function:
-            return functions.call(self, function, arguments, form)
+            return calls.call(self, function, arguments, form)
         self.fail(f"{describe(function)} cannot be called", form)
 
     def evaluate_expansion(self, macro: Macro, form: List, environment: Environment) -> Any:
@@ -261,7 +258,7 @@ class Evaluator:
 
     def error(self, message: str, form: Form | Span) -> UserError:
         span = form if isinstance(form, Span) else form.span
-        return _place(message, span, [(frame.what, frame.form.span) for frame in reversed(self.frames)])
+        return places.placed(message, span, [(frame.what, frame.form.span) for frame in reversed(self.frames)])
 
     def verify(self, operation: Any, form: Form) -> None:
         """MLIR's own verifier, its diagnostics turned into the error at the form they are about."""
@@ -273,66 +270,11 @@ class Evaluator:
     def diagnosed(self, error: ir.MLIRError, form: Form) -> UserError:
         """The user's error for MLIR's first diagnostic."""
         for diagnostic in error.error_diagnostics:
-            spans = self._spans(str(diagnostic.location))
-            notes = "".join(
-                f"; {note.message}" for note in diagnostic.notes if "see current operation" not in note.message
+            spans = places.spans_of(str(diagnostic.location), self.sources)
+            message = places.whole_message(diagnostic)
+            return (
+                places.placed(message, spans[0], [("here", s) for s in spans[1:]])
+                if spans
+                else self.error(message, form)
             )
-            message = diagnostic.message + notes
-            if spans:
-                return _place(message, spans[0], [("here", span) for span in spans[1:]])
-            return self.error(message, form)
         return self.error(str(error), form)
-
-    def _spans(self, location: str) -> list[Span]:
-        spans = []
-        for name, line, column in re.findall(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)', location):
-            source = self.sources.get(name.replace("\\\\", "\\"))
-            if source is not None:
-                start = source.offset(int(line), int(column))
-                spans.append(Span(source, start, _form_end(source.text, start)))
-        return spans
-
-
-def _place(message: str, span: Span, chain: list[tuple[str, Span]]) -> UserError:
-    """Show the user's innermost form first; what happened inside the library follows as a call chain."""
-    if len(chain) > LONGEST_CHAIN:
-        left_out = len(chain) - LONGEST_CHAIN
-        head, tail = chain[: LONGEST_CHAIN - 2], chain[-2:]
-        chain = [*head, (f"{left_out} more calls", tail[0][1]), *tail]
-    if _in_library(span):
-        users = next((i for i, (_, s) in enumerate(chain) if not _in_library(s)), None)
-        if users is not None:
-            inner = [(f"`{show_text(span)}`", span), *((_quoted(what), s) for what, s in chain[:users])]
-            outer = [(_quoted(what), s) for what, s in chain[users + 1 :]]
-            return UserError(f"in `{chain[users][0]}`: {message}", chain[users][1], inner + outer)
-    return UserError(message, span, [(_quoted(what), s) for what, s in chain])
-
-
-def _quoted(what: str) -> str:
-    return what if " " in what else f"`{what}`"
-
-
-def show_text(span: Span) -> str:
-    return show(Form(span), 40)
-
-
-def _in_library(span: Span) -> bool:
-    return span.source.name.startswith(str(_LIBRARY)) or span.source.name.startswith("lib/")
-
-
-def _form_end(text: str, start: int) -> int:
-    depth = 0
-    for position in range(start, min(len(text), start + 4000)):
-        character = text[position]
-        if character in "([{":
-            depth += 1
-        elif character in ")]}":
-            depth -= 1
-        if depth <= 0 and (character in ")]}" or character.isspace()):
-            return position + 1 if character in ")]}" and depth == 0 else position
-    return min(len(text), start + 1) if depth else len(text)
-
-
-def _arity(name: str, least: int, most: int | None, count: int) -> str:
-    wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-    return f"{name} takes {wanted} argument{'' if wanted == '1' else 's'} and got {count}"

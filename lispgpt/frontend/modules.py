@@ -9,7 +9,7 @@ from lispgpt.errors import UserError
 from lispgpt.frontend import functions
 from lispgpt.frontend.environment import Dialects, Environment, did_you_mean
 from lispgpt.frontend.forms import Form, Keyword, List, Literal, Symbol, Vector, show
-from lispgpt.frontend.ops import DIALECTS
+from lispgpt.frontend.op_names import DIALECTS
 from lispgpt.frontend.reader import read
 from lispgpt.frontend.registry import special
 from lispgpt.frontend.values import Alias

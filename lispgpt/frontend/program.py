@@ -10,6 +10,7 @@ from typing import Any
 from lispgpt.errors import UserError
 from lispgpt.frontend import (
     arithmetic,
+    calls,
     choice,
     compilation,
     core_forms,
@@ -29,9 +30,22 @@ from lispgpt.frontend.forms import List, Symbol
 from lispgpt.mlir import ir
 from lispgpt.source import Source, Span
 
-__all__ = ["Generate", "Program", "TensorDecl", "evaluate"]
+__all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
-_REGISTERED = (arithmetic, choice, compilation, core_forms, functions, lists, model, modules, shapes, structs, tensors)
+_REGISTERED = (
+    arithmetic,
+    calls,
+    choice,
+    compilation,
+    core_forms,
+    functions,
+    lists,
+    model,
+    modules,
+    shapes,
+    structs,
+    tensors,
+)
 
 
 @dataclass(frozen=True)
@@ -81,15 +95,10 @@ def evaluate(
     overrides has to be one of the program's config.  shapes: the (sequences, positions of each) that every entry is
     built for.  root: where `(require "@path")` starts.  Raises UserError for whatever is wrong with the program.
     """
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
     with ir.Location.unknown():
-        evaluator = Evaluator(root)
-        evaluator.model.overrides, evaluator.model.checkpoint = dict(overrides), dict(checkpoint_config)
-        evaluator.prelude.names.update(registry.NAMES)
         place = List(Span(source, 0, 0), ())
-        core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
-        evaluator.prelude.names.update(core.names)
-        environment = Environment(evaluator.prelude, Dialects())
+        evaluator, environment = begin(root, place)
+        evaluator.model.overrides, evaluator.model.checkpoint = dict(overrides), dict(checkpoint_config)
         evaluator.loading.append(Path(source.name).resolve())
         modules.run(evaluator, source, environment)
         _check_overrides(evaluator, place)
@@ -99,6 +108,17 @@ def evaluate(
                 entries.build(evaluator, entry, batch, positions, argmax)
         evaluator.verify(evaluator.module.operation, place)
         return _program(evaluator)
+
+
+def begin(root: Path, place: List) -> tuple[Evaluator, Environment]:
+    """An evaluator with an empty module, and the environment of a program's top level; place is for messages about the
+    core library.  Needs an active ir.Context and location."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
+    evaluator = Evaluator(root)
+    evaluator.prelude.names.update(registry.NAMES)
+    core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
+    evaluator.prelude.names.update(core.names)
+    return evaluator, Environment(evaluator.prelude, Dialects())
 
 
 def _check_overrides(evaluator: Evaluator, place: List) -> None:

@@ -32,7 +32,7 @@ def read(source: Source) -> tuple[Form, ...]:
     except _BracketError as error:
         raise UserError(error.message, Span(source, error.start, error.start + 1)) from None
     except lark.exceptions.UnexpectedCharacters as error:
-        raise _bad_character(source, error.pos_in_stream) from None
+        raise _bad_character(source, error.pos_in_stream or 0) from None
     except lark.exceptions.UnexpectedToken as error:
         raise _bad_token(source, error.token) from None
     built: dict[int, Form] = {}

@@ -88,7 +88,7 @@ def _end(evaluator: Evaluator, operation: Any, block: ir.Block, value: Any, form
         kind = ir.TypeAttr(operation.attributes["function_type"]).value
         wanted = list(kind.results) if isinstance(kind, ir.FunctionType) else []
     if wanted:
-        if len(values) != len(wanted) or any(isinstance(v, (ir.Value)) and v.type != w for v, w in zip(values, wanted)):
+        if len(values) != len(wanted) or _types_differ(values, wanted):
             return
         for item, kind in zip(values, wanted, strict=True):
             if isinstance(item, (bool, int, float)):
@@ -103,6 +103,11 @@ def _end(evaluator: Evaluator, operation: Any, block: ir.Block, value: Any, form
     else:
         evaluator.emitter.emit(terminator, operands, [], {}, form)
     evaluator.insertion = outside
+
+
+def _types_differ(values: list[Any], wanted: list[ir.Type]) -> bool:
+    pairs = zip(values, wanted, strict=True)
+    return any(isinstance(value, ir.Value) and value.type != kind for value, kind in pairs)
 
 
 def _constant_at_end(evaluator: Evaluator, block: ir.Block, number: Any, kind: ir.Type, form: Form) -> ir.Value:

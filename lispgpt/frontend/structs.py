@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lispgpt.frontend import attributes, functions
+from lispgpt.frontend import attributes, calls, functions, signatures
 from lispgpt.frontend.environment import Environment
 from lispgpt.frontend.forms import Form, List, Symbol, Vector, show
 from lispgpt.frontend.registry import builtin, special
@@ -44,7 +44,7 @@ def _define_field(
 
     def write(evaluator: Evaluator, form: Form, pointer: Any, value: Any) -> Any:
         place = element_pointer(evaluator, pointer, struct.type, [0, position], form)
-        value = functions.coerce(evaluator, value, kind, form, f"{name.name}/{field} holds")
+        value = signatures.coerce(evaluator, value, kind, form, f"{name.name}/{field} holds")
         evaluator.emitter.emit("llvm.store", [value, place], [], {}, form)
         return None
 
@@ -77,7 +77,7 @@ def _new(evaluator: Evaluator, form: Form, struct: Any) -> Any:
     zero = evaluator.emitter.emit("llvm.mlir.zero", [], [pointer], {}, form)
     end = element_pointer(evaluator, zero, struct.type, [1], form)
     size = evaluator.emitter.emit("llvm.ptrtoint", [end], [evaluator.i64], {}, form)
-    return functions.call(evaluator, malloc, [size], form)
+    return calls.call(evaluator, malloc, [size], form)
 
 
 def string_pointer(evaluator: Evaluator, text: str, form: Form) -> ir.Value:
@@ -111,7 +111,7 @@ def _print(evaluator: Evaluator, form: Form, text: Any, *arguments: Any) -> Any:
     kind = attributes.parse_type(evaluator, "!llvm.func<i32 (ptr, ...)>", form)
     printf = functions.function(evaluator, "printf") or functions.declare(evaluator, "printf", kind, form)
     values = [string_pointer(evaluator, a, form) if isinstance(a, str) else a for a in arguments]
-    functions.call(evaluator, printf, [string_pointer(evaluator, text, form), *values], form)
+    calls.call(evaluator, printf, [string_pointer(evaluator, text, form), *values], form)
     return None
 
 
