@@ -17,13 +17,28 @@ ELF_HEADER_BYTES = 64
 def install(chip: str) -> ctypes.CDLL:
     """Register the emulator for a chip; the library, which counts broken guards."""
     import emulate_amdgpu
+    import swizzled
     from hip import hip
+
+    emu = emulate_amdgpu._load_emulator()
+    swizzled.extend(emu)
+
+    class CodeObject(emulate_amdgpu.CodeObject):
+        """The emulator's code object, with the instructions that are done here."""
+
+        @classmethod
+        def _special(cls, emu: Any, op: str) -> Any:
+            if op == swizzled.Swizzled.op.name:
+                return lambda emu, state, instruction: swizzled.execute(emu, arch, state, instruction)
+            return super()._special(emu, op)
+
+    arch = emulate_amdgpu.EMULATOR_ARCH[chip[:5]]
 
     library = ctypes.CDLL("libamdhip64.so")
     modules: list[Any] = []
 
     def load(image: int) -> int:
-        modules.append(emulate_amdgpu.CodeObject(ctypes.string_at(image, _elf_size(image)), chip))
+        modules.append(CodeObject(ctypes.string_at(image, _elf_size(image)), chip))
         return len(modules) - 1
 
     def launch(module: int, kernel: bytes, shape: Any, shared: int, arguments: int, size: int) -> int:
