@@ -9,7 +9,10 @@ from typing import Any
 import click
 
 from lispgpt.compile_options import PATH, compile_options, parse_settings
-from lispgpt.driver import Observer, Request, compile_request, emit
+from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program
+from lispgpt.errors import UserError
+from lispgpt.mlir import new_context
+from lispgpt.programs import launch
 from lispgpt.runtime import checkpoints
 
 
@@ -44,7 +47,12 @@ def compile_(
             output.write_text(text)
         return
     started = time.time()
-    artifact, _ = compile_request(request, observer)
+    with new_context():
+        evaluated = evaluate_request(request)
+        if is_program(evaluated):
+            _write_objects(launch.build(launch.job_of(evaluated, request, observer)), request, output)
+            return
+        artifact = compile_program(evaluated, request, observer)
     path = output or Path(program.stem + ".lgpt")
     artifact.save(path)
     launches = max((len(e.launches) for e in artifact.plan.entries), default=0)
@@ -53,3 +61,20 @@ def compile_(
         f"{len(artifact.code):,} bytes of code, in {time.time() - started:.2f} s",
         err=True,
     )
+
+
+def _write_objects(objects: dict[str, bytes], request: Request, output: Path | None) -> None:
+    """A single object to the file asked for; several, or by default, to a folder."""
+    chip = request.target.replace(":", "-")
+    path = output or Path(f"{request.program.stem}.{chip}")
+    try:
+        if output is not None and len(objects) == 1:
+            files = {output: next(iter(objects.values()))}
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            files = {path / name: code for name, code in objects.items()}
+        for file, code in files.items():
+            file.write_bytes(code)
+            click.echo(f"{file}: {request.target}, {len(code):,} bytes", err=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error

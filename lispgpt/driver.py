@@ -16,6 +16,7 @@ from lispgpt.passes.emit_plan import read_plan
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.programs import launch
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.plan import Plan
 from lispgpt.source import Source
@@ -98,7 +99,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     target = find_target(request.target)
     pipeline = load_pipeline(request, target)
     pipeline.check()
-    runner = Runner(target, observer.dump_dir, observer.print_after, observer.show)
+    runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show)
     with ir.Location.unknown():
         runner.run(program.module, pipeline)
         plan = read_plan(program.module)
@@ -136,14 +137,21 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         return tree(read(read_source(request.program)))
     with new_context():
         target = find_target(request.target)
+        program = evaluate_request(request)
+        if stage == "mlir":
+            return str(program.module)
+        if is_program(program):
+            return launch.emit(launch.job_of(program, request, observer), stage)
         pipeline = load_pipeline(request, target)
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
         if stage not in names:
             raise UserError(f"there is nothing to emit under {stage!r}; there are {', '.join(names)}")
-        program = evaluate_request(request)
-        if stage == "mlir":
-            return str(program.module)
-        runner = Runner(target, observer.dump_dir, observer.print_after, observer.show)
+        runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show)
         with ir.Location.unknown():
             runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))
             return target.assembly(program.module) if stage == "asm" else str(program.module)
+
+
+def is_program(program: Program) -> bool:
+    """Whether it is to be run by its main, not generated with."""
+    return program.has_main and not program.entries

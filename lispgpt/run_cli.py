@@ -132,9 +132,9 @@ class _Run:
         with new_context():
             program = evaluate_request(request)
             if program.has_main and not program.entries:
-                from lispgpt.programs.launch import run_program
+                from lispgpt.programs.launch import job_of, run
 
-                return run_program(program, request, list(self.options["arguments"]))
+                return run(job_of(program, request, observer), self.options["arguments"])
             artifact = compile_program(program, request, observer)
         inputs = [self.program, *program.sources, *([request.pipeline] if request.pipeline else [])]
         cache.keep(key, artifact, inputs)

@@ -18,7 +18,7 @@ SIZES = ("gx", "gy", "gz", "bx", "by", "bz")
 
 @dataclass(frozen=True)
 class Launcher:
-    """A kernel on the CPU: @name for a range of blocks, and @name_thread with the arguments that thread_arguments lists.
+    """A kernel on the CPU: @name for a range of blocks, and @name_thread with the arguments of thread_arguments.
 
     arguments and shared: the types of the kernel's arguments and of its workgroup memory.  waits: whether its threads
     are coroutines.  prints: whether they print, so that blocks have to run in order.

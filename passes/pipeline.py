@@ -7,7 +7,7 @@ A pipeline is named stages of pass calls; `pipelines/*.lisp` hold them in the la
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,20 @@ from lispgpt.passes.targets import Target
 from lispgpt.source import Span
 
 ANCHORS = ("", "func.func", "gpu.module", "gpu.module(gpu.func", "llvm.func")
+SCOPES = {"any": "", "func": "func.func", "gpu": "gpu.module"}
 
 
 @dataclass(frozen=True)
 class PassCall:
-    """A pass by its name, its options as written, and where that was."""
+    """A pass by its name, its options as written, and where that was.
+
+    scope: "func" or "gpu" where it is to run on each function or each gpu.module; "any" leaves that to the pass.
+    """
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
     span: Span | None = None
+    scope: str = "any"
 
     def __str__(self) -> str:
         values = (f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in self.options)
@@ -76,12 +81,13 @@ class Runner:
     """Runs pipelines on a module.
 
     dump_dir: a folder for `NN-pass-name.mlir` after every pass (00-input before the first).  print_after: names of
-    passes to print the IR after, or "all".  show: where that printing goes.
+    passes to print the IR after, or "all".  before: told of every pass before it starts.  show: where printing goes.
     """
 
     target: Target
     dump_dir: Path | None = None
     print_after: Sequence[str] = ()
+    before: Callable[[PassCall], None] = lambda _: None
     show: Any = print
     replay: str = ""
     ran: list[str] = field(default_factory=list)
@@ -92,6 +98,7 @@ class Runner:
             _make_folder(self.dump_dir)
             self._dump(module, 0, "input")
         for number, call in enumerate(pipeline.calls, start=1):
+            self.before(call)
             with Diagnostics(module.context) as diagnostics:
                 try:
                     _resolve(call).run(module, self.target)
@@ -146,7 +153,7 @@ def _resolve(call: PassCall) -> Any:
         except UserError as error:
             raise UserError(error.message, call.span) from None
     problem = ""
-    for anchor in ANCHORS:
+    for anchor in sorted(ANCHORS, key=lambda a: a != SCOPES[call.scope]):
         inner = f"{anchor}({call})" if anchor else str(call)
         text = f"builtin.module({inner}{')' * anchor.count('(')})"
         try:

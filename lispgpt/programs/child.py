@@ -30,11 +30,15 @@ CRASHES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the child ended: `code` is what it passed to exit; or `signal_number` ended it during `step`."""
+    """How the child ended: `code` is what it passed to exit; or `signal_number` ended it during `step`.
+
+    value: what it sent with Reporter.give.
+    """
 
     code: int
     signal_number: int
     step: str
+    value: Any = None
 
     @property
     def reason(self) -> str:
@@ -52,6 +56,10 @@ class Reporter:
     def step(self, name: str) -> None:
         """Say what comes next; the last step is named when the child dies in it."""
         self._send(("step", name))
+
+    def give(self, value: Any) -> None:
+        """Hand the parent a value that can be pickled."""
+        self._send(("value", value))
 
     def _send(self, message: tuple[str, Any]) -> None:
         pickle.dump(message, self._stream)
@@ -82,11 +90,13 @@ def run_in_child(work: Callable[[Reporter], int]) -> Outcome:
         os.close(read_end)
         _be_the_child(work, write_end)
     os.close(write_end)
-    step, failure = "start", None
+    step, failure, value = "start", None, None
     with os.fdopen(read_end, "rb") as stream:
         for kind, content in _messages(stream):
             if kind == "step":
                 step = content
+            elif kind == "value":
+                value = content
             else:
                 failure = (kind, content)
     status = _wait(child)
@@ -94,8 +104,8 @@ def run_in_child(work: Callable[[Reporter], int]) -> Outcome:
         kind, content = failure
         raise UserError(*content) if kind == "user error" else InternalError(content)
     if os.WIFSIGNALED(status):
-        return Outcome(0, os.WTERMSIG(status), step)
-    return Outcome(os.WEXITSTATUS(status), 0, step)
+        return Outcome(0, os.WTERMSIG(status), step, value)
+    return Outcome(os.WEXITSTATUS(status), 0, step, value)
 
 
 def _be_the_child(work: Callable[[Reporter], int], write_end: int) -> None:

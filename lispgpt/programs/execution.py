@@ -7,17 +7,15 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lispgpt.errors import UserError
 from lispgpt.mlir import execution_engine, ir
-from lispgpt.passes.targets import Target, find_target
-from lispgpt.programs.child import Outcome, Reporter, run_in_child
+from lispgpt.passes.targets import Target
+from lispgpt.programs.child import Reporter
 from lispgpt.programs.externals import Externals, flush_output, write_output
-from lispgpt.programs.lowering import PassForm, check_lowered, pipeline_file, run_passes
 from lispgpt.programs.mgpu import GpuRuntime
 
 
@@ -29,40 +27,17 @@ class Main:
     gives: str
 
 
-def run(
-    module: ir.Module,
-    *,
-    target: Target | None = None,
-    passes: Sequence[PassForm] | None = None,
-    arguments: Sequence[str] = (),
-    libraries: Sequence[str] = (),
-    root: Path | None = None,
-) -> int:
-    """Compile a module with a func.func @main and run it in a child process; returns the process's exit code.
-
-    The context is the module's own.  target: what to compile for, the CPU by default.  passes: the program's own
-    compilation form for that target; without it the default pipeline is used.  arguments: what main finds in argv.
-    libraries: what link-library named, found relative to root.  main's result is printed after its output.
-    UserError when main is missing or of another type, when compiling fails, and when the program crashes.
-    """
-    main = describe_main(module)
-    chosen = target or find_target("cpu")
-
-    def work(reporter: Reporter) -> int:
-        with module.context, ir.Location.unknown():
-            run_passes(module, passes or pipeline_file("program"), chosen, lambda name: reporter.step(f"pass {name}"))
-            check_lowered(module)
-            reporter.step("code generation")
-            externals = Externals(libraries, root)
-            if chosen.kind != "cpu":
-                for name, function in GpuRuntime(chosen, reporter.give_up).functions().items():
-                    externals.add(name, function)
-            program = Program(module, externals)
-            reporter.step("run")
-            program.call_main(main, arguments)
-        return 0
-
-    return _exit_code(run_in_child(work))
+def run_lowered(
+    module: ir.Module, main: Main, target: Target, externals: Externals, arguments: Sequence[str], reporter: Reporter
+) -> None:
+    """Make code of a module in the LLVM dialect, call its main and print what it returns; for the child process."""
+    reporter.step("code generation")
+    if target.kind != "cpu":
+        for name, function in GpuRuntime(target, reporter.give_up).functions().items():
+            externals.add(name, function)
+    program = Program(module, externals)
+    reporter.step("run")
+    program.call_main(main, arguments)
 
 
 def describe_main(module: ir.Module) -> Main:
@@ -162,10 +137,3 @@ def _declared(module: ir.Module) -> list[str]:
                 names.append(name)
         launches |= operation.name == "gpu.binary"
     return names + (LAUNCHING if launches else [])
-
-
-def _exit_code(outcome: Outcome) -> int:
-    if not outcome.signal_number:
-        return outcome.code
-    where = "" if outcome.step == "run" else f" during {outcome.step}"
-    raise UserError(f"the program crashed{where} ({outcome.reason})")

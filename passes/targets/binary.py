@@ -31,7 +31,7 @@ def serialized_objects(module: ir.Module, format_: str, toolkit: Path | None = N
         raise InternalError(f"the back end could not resolve a call: {text.strip().splitlines()[0]}")
     for op in module.body.operations:
         if op.operation.name == "gpu.binary":
-            return _object_bytes(str(op.operation.attributes["objects"][0]))
+            return object_bytes(str(op.operation.attributes["objects"][0]))
     raise InternalError("the module has no gpu.module to make code of")
 
 
@@ -46,7 +46,7 @@ def _check_resolved(module: ir.Module) -> None:
                 raise InternalError(f"kernels call {name}, which needs a device library: expand it before lowering")
 
 
-def _object_bytes(attribute: str) -> bytes:
+def object_bytes(attribute: str) -> bytes:
     """The payload of a printed #gpu.object: the last quoted string, with \\XX escapes."""
     end = attribute.rindex('"')
     start = attribute.rindex(' = "', 0, end) + 4

@@ -11,13 +11,13 @@ import pytest
 
 RUNNER = """
 import sys
-from lispgpt import programs
 from lispgpt.errors import UserError
 from lispgpt.mlir import ir, new_context
+from lispgpt.programs.launch import Job, run
 with new_context():
     try:
         module = ir.Module.parse(sys.stdin.read())
-        sys.exit(programs.run(module, arguments=sys.argv[1:]))
+        sys.exit(run(Job(module), sys.argv[1:]))
     except UserError as error:
         print(error.render(), file=sys.stderr)
         sys.exit(101)

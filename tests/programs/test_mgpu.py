@@ -37,19 +37,16 @@ PROGRAM = """module {
 
 RUNNER = """
 import sys
-from lispgpt import programs
 from lispgpt.errors import UserError
+from lispgpt.frontend.compilation import Compilation, PassForm
 from lispgpt.mlir import ir, new_context
-from lispgpt.passes.targets import find_target
-from lispgpt.programs.adaptation import Compilation, choose_passes
-from lispgpt.programs.lowering import PassForm
-target = find_target(sys.argv[1])
-passes = [PassForm(name) for name in sys.argv[2].split()]
-own = [Compilation("rocm", tuple(passes))] if passes else []
+from lispgpt.programs.launch import Job, run
+passes = tuple(PassForm(name) for name in sys.argv[2].split())
+own = [Compilation("rocm", passes)] if passes else []
 with new_context():
     module = ir.Module.parse(sys.stdin.read())
     try:
-        sys.exit(programs.run(module, target=target, passes=choose_passes(own, target)))
+        sys.exit(run(Job(module, sys.argv[1], own), []))
     except UserError as error:
         print(error.render())
         sys.exit(101)

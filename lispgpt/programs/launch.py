@@ -1,0 +1,183 @@
+"""What the command line does with a program: run it, compile it to object files, or show a stage of its compilation."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.errors import UserError
+from lispgpt.frontend.compilation import Compilation
+from lispgpt.mlir import execution_engine, ir
+from lispgpt.passes.pipeline import Pipeline, Runner
+from lispgpt.passes.targets import Target, find_target
+from lispgpt.passes.targets.binary import object_bytes
+from lispgpt.pipeline_file import read_pipeline
+from lispgpt.programs.adaptation import choose_pipeline
+from lispgpt.programs.child import Outcome, Reporter, run_in_child
+from lispgpt.programs.execution import describe_main, run_lowered
+from lispgpt.programs.externals import Externals
+
+if TYPE_CHECKING:
+    from lispgpt.driver import Observer, Request
+    from lispgpt.frontend.program import Program
+
+SUFFIXES = {"cpu": ".o", "rocm": ".hsaco", "cuda": ".ptx"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A module with a main, and how to compile it.
+
+    The module's context has to live as long as the job.  compilations: the program's own pipelines.  libraries: what
+    link-library named, found relative to root.  pipeline: a file in place of them all.  The rest is the Runner's.
+    """
+
+    module: ir.Module
+    target: str = "cpu"
+    compilations: Sequence[Compilation] = ()
+    libraries: Sequence[str] = ()
+    root: Path | None = None
+    pipeline: Path | None = None
+    dump_dir: Path | None = None
+    print_after: Sequence[str] = ()
+    show: Callable[[str], None] = field(default=print)
+
+    def plan(self) -> tuple[Target, Pipeline]:
+        """The target and the pipeline, its passes and options checked."""
+        target = find_target(self.target)
+        given = read_pipeline(self.pipeline) if self.pipeline else None
+        pipeline = choose_pipeline(self.compilations, target, given)
+        with self.module.context:
+            pipeline.check()
+        return target, pipeline
+
+    def lower(self, target: Target, pipeline: Pipeline, reporter: Reporter) -> None:
+        """Run the pipeline, in the child."""
+        runner = Runner(
+            target,
+            self.dump_dir,
+            self.print_after,
+            before=lambda call: reporter.step(f"pass {call.name}"),
+            show=self.show,
+        )
+        runner.run(self.module, pipeline)
+
+
+def run(job: Job, arguments: Sequence[str]) -> int:
+    """Compile and run in a child process; returns its exit code.
+
+    main's result is printed after its output.  arguments: what main finds in argv.  UserError when main is missing or
+    of another type, when compiling fails, when a function that it declares is nowhere, and when the program crashes.
+    """
+    main = describe_main(job.module)
+    target, pipeline = job.plan()
+
+    def work(reporter: Reporter) -> int:
+        with job.module.context, ir.Location.unknown():
+            job.lower(target, pipeline, reporter)
+            check_lowered(job.module)
+            run_lowered(job.module, main, target, Externals(job.libraries, job.root), arguments, reporter)
+        return 0
+
+    return _checked(run_in_child(work)).code
+
+
+def build(job: Job) -> dict[str, bytes]:
+    """Object files by name: one for each of the program's GPU modules, or the program's own for the CPU."""
+    target, pipeline = job.plan()
+
+    def work(reporter: Reporter) -> int:
+        with job.module.context, ir.Location.unknown():
+            job.lower(target, pipeline, reporter)
+            check_lowered(job.module)
+            reporter.step("code generation")
+            objects = _host_object(job.module) if target.kind == "cpu" else _gpu_objects(job.module, target.kind)
+        reporter.give(objects)
+        return 0
+
+    objects: dict[str, bytes] = _checked(run_in_child(work)).value
+    if not objects:
+        raise UserError(f"the program has no GPU kernel to compile for {target}")
+    return objects
+
+
+def emit(job: Job, stage: str) -> str:
+    """The module's text after a stage of the pipeline, or for "asm" what GPU kernels become; UserError lists stages."""
+    target, pipeline = job.plan()
+    if stage == "asm" and target.kind == "cuda":
+        return "\n".join(code.decode(errors="replace") for code in build(job).values())
+    part = pipeline.until(stage)
+
+    def work(reporter: Reporter) -> int:
+        with job.module.context, ir.Location.unknown():
+            job.lower(target, part, reporter)
+        reporter.give(str(job.module))
+        return 0
+
+    text: str = _checked(run_in_child(work)).value
+    return text
+
+
+def _host_object(module: ir.Module) -> dict[str, bytes]:
+    """The relocatable object of the host's code."""
+    engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.o"
+        engine.dump_to_object_file(str(path))
+        return {"program.o": path.read_bytes()}
+
+
+def _gpu_objects(module: ir.Module, kind: str) -> dict[str, bytes]:
+    objects = {}
+    for op in module.body.operations:
+        if op.operation.name == "gpu.binary":
+            name = ir.StringAttr(op.operation.attributes["sym_name"]).value
+            objects[name + SUFFIXES[kind]] = object_bytes(str(op.operation.attributes["objects"][0]))
+    return objects
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    """The outcome; UserError where a signal ended the child."""
+    if outcome.signal_number:
+        where = "" if outcome.step == "run" else f" during {outcome.step}"
+        raise UserError(f"the program crashed{where} ({outcome.reason})")
+    return outcome
+
+
+def check_lowered(module: ir.Module) -> None:
+    """UserError naming the first op that is not in the LLVM dialect: nothing here lowers it."""
+    left: list[ir.Operation] = []
+
+    def look(op: Any) -> Any:
+        name = op.operation.name
+        types = [v.type for v in op.operation.operands]
+        launches = name == "gpu.launch_func" and not any(isinstance(t, (ir.IndexType, ir.MemRefType)) for t in types)
+        if not name.startswith("llvm.") and name not in ("builtin.module", "gpu.binary") and not launches:
+            left.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look, ir.WalkOrder.PRE_ORDER)
+    for op in left:
+        if op.name != "builtin.unrealized_conversion_cast":
+            raise UserError(f"the pipeline leaves {op.name} ({op.location}), which has no machine code")
+    if left:
+        users = sorted({use.owner.operation.name for result in left[0].results for use in result.uses})
+        raise UserError(f"the pipeline leaves a value of {left[0].location} between two types, for {', '.join(users)}")
+
+
+def job_of(program: Program, request: Request, observer: Observer) -> Job:
+    """The job that a command line asks for."""
+    return Job(
+        program.module,
+        request.target,
+        program.compilations,
+        program.libraries,
+        request.program.resolve().parent,
+        request.pipeline,
+        observer.dump_dir,
+        observer.print_after,
+        observer.show,
+    )
