@@ -1,0 +1,90 @@
+"""`lispgpt repl`: values, errors that change nothing, redefinition, commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from lispgpt.repl import is_complete
+
+
+def answers(text: str) -> list[str]:
+    """What the repl writes for an input of several lines."""
+    done = subprocess.run(
+        [sys.executable, "-m", "lispgpt", "repl"], input=text, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_values_errors_and_redefinition() -> None:
+    told = answers("""(map (fn [x] (* x x)) (range 4))
+        '(a "b" :c [1 nil])
+        (require-dialect arith)
+        (defn twice [(: x i64)] -> i64
+          (arith.muli x y))
+        (defn twice [(: x i64)] -> i64
+          (arith.muli x 2))
+        (twice (: 21 i64))
+        (defn twice [(: x i64)] -> i64
+          (arith.addi x unknown))
+        (defn twice [(: x i64)] -> i64
+          (arith.muli x 3))
+        (println "thrice")
+        (twice (: 5 i64))
+        ,run
+        ,names
+        ,nonsense
+        ,quit
+        (never reached)
+    """)
+    assert told[:2] == ["[0 1 4 9]", '(a "b" :c [1 nil])']
+    assert told[2] == "input 4:2:25: error: `y` is not defined"
+    assert "^" in told[4]
+    assert told[5] == "%0 = func.call @twice(%c21_i64) : (i64) -> i64"
+    assert told[6].startswith("input 7:2:25: error: `unknown` is not defined")
+    assert told[9].startswith("%") and "func.call @twice" in told[9]
+    assert told[10:] == ["thrice", "15", "twice: the function twice", "there is no command ,nonsense; ,help lists them"]
+
+
+def test_the_module_so_far_and_a_main() -> None:
+    told = answers("""(require-dialect arith)
+        (arith.addi (: 1 i64)
+                    (: "no number" i64))
+        (def four (arith.addi (: 1 i64) (: 3 i64)))
+        ,ir
+        (defn main [] -> i64 (: 7 i64))
+        ,ir main
+        ,run
+        ,reset
+        ,ir
+        ,help""")
+    text = "\n".join(told)
+    assert told[0].startswith("input 2:2:")
+    assert text.count("arith.addi") == 1  # what a failing form emitted is gone
+    assert "func.func @main() -> i64" in text
+    assert "\n7\n" in text
+    assert "\nmodule {\n}\n" in text
+    assert told[-1].startswith("A form may take several lines")
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("(f", False),
+        ("(f)", True),
+        ('(f "(")', True),
+        ('"(', False),
+        ("(f ; )", False),
+        ("[1 {", False),
+        ("(f))", True),
+        ("'", False),
+        (r'"\""', True),
+        (r'"\"', False),
+        ("affine_map<(d0) -> (d0)>", True),
+    ],
+)
+def test_inputs_end_where_their_brackets_close(text: str, complete: bool) -> None:
+    assert is_complete(text) is complete
