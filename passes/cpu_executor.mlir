@@ -19,8 +19,8 @@ module {
   llvm.func internal @wait_for(%word: !llvm.ptr, %least: i64) {
     %zero = llvm.mlir.constant(0 : i64) : i64
     %one = llvm.mlir.constant(1 : i64) : i64
-    %spins = llvm.mlir.constant(20000 : i64) : i64
-    %yields = llvm.mlir.constant(22000 : i64) : i64
+    %spins = llvm.mlir.constant(1000 : i64) : i64
+    %yields = llvm.mlir.constant(5000 : i64) : i64
     %nap = llvm.mlir.constant(100 : i32) : i32
     llvm.br ^check(%zero : i64)
   ^check(%tries: i64):
@@ -79,12 +79,22 @@ module {
     %counter = llvm.call @word(%counters, %line) : (!llvm.ptr, i64) -> !llvm.ptr
     llvm.br ^take
   ^take:
-    %block = llvm.atomicrmw add %counter, %one monotonic : !llvm.ptr, i64
-    %left = llvm.icmp "slt" %block, %blocks : i64
-    llvm.cond_br %left, ^run, ^barrier
-  ^run:
+    // A share of what is left, so that a thread's blocks (and what they read) follow each other in memory.
+    %taken = llvm.load %counter atomic monotonic {alignment = 8 : i64} : !llvm.ptr -> i64
+    %left = llvm.sub %blocks, %taken : i64
+    %shares = llvm.shl %threads, %one : i64
+    %part = llvm.sdiv %left, %shares : i64
+    %share = llvm.intr.smax(%part, %one) : (i64, i64) -> i64
+    %first = llvm.atomicrmw add %counter, %share monotonic : !llvm.ptr, i64
+    %sum = llvm.add %first, %share : i64
+    %end = llvm.intr.smin(%sum, %blocks) : (i64, i64) -> i64
+    %some = llvm.icmp "slt" %first, %blocks : i64
+    llvm.cond_br %some, ^run(%first : i64), ^barrier
+  ^run(%block: i64):
     llvm.call %kernel(%arguments, %block) : !llvm.ptr, (!llvm.ptr, i64) -> ()
-    llvm.br ^take
+    %next_block = llvm.add %block, %one : i64
+    %again = llvm.icmp "slt" %next_block, %end : i64
+    llvm.cond_br %again, ^run(%next_block : i64), ^take
   ^barrier:
     %before = llvm.atomicrmw add %arrivals, %one acq_rel : !llvm.ptr, i64
     llvm.call @wait_for(%arrivals, %all) : (!llvm.ptr, i64) -> ()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
-from lispgpt.passes.emit import Emitter, Index
+from lispgpt.passes.emit import Emitter, Index, largest_power_of_two
 from lispgpt.passes.kernel_body import KernelBody
 from lispgpt.passes.schedule_rows import lane_ranges
 from lispgpt.passes.structure import dim_positions, indexing_maps, kernel_functions, shape_of
@@ -38,7 +38,8 @@ class ScheduleContractions(Pass):
     rows: int = 16
     rows_tile: int = 8
     outputs_tile: int = 3
-    vector_outputs: int = 4
+    vector_outputs: int = 1
+    depth_unroll: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
         lanes = target.vector_bytes // 4
@@ -64,6 +65,7 @@ class _Schedule:
         self.x, self.w = self.root.operands[0], self.root.operands[1]
         self.rows, self.depth = shape_of(self.x)
         self.outputs = shape_of(self.w)[0]
+        self.depth_unroll = options.depth_unroll
         self.rows_block = _largest_divisor(self.rows, options.rows)
         self.rows_tile = _largest_divisor(self.rows_block, options.rows_tile)
         room = options.rows_tile * options.outputs_tile
@@ -101,24 +103,32 @@ class _Schedule:
         w_rows = [emitter.add(output, c) for c in outputs]
         totals: list[ir.Value] = []
         for first, last, lanes in lane_ranges(self.depth, self.lanes):
+            unroll = largest_power_of_two(self.depth_unroll, (last - first) // lanes) if len(rows) * tile < 4 else 1
             zero = emitter.constant(0.0, emitter.lanes_type(emitter.f32, lanes))
-            sums = [zero] * (len(rows) * tile)
-            with emitter.loop(first, last, lanes, sums) as k, self.body.scope():
-                ws = [emitter.to_f32(self.body.read(self.w, [w, k.index], lanes)) for w in w_rows]
+            sums = [zero] * (len(rows) * tile * unroll)
+            with emitter.loop(first, last, lanes * unroll, sums) as k, self.body.scope():
                 loop_sums = iter(k.carried)
                 k.yielded = []
-                for x_row in x_rows:
-                    x = emitter.to_f32(self.body.read(self.x, [x_row, k.index], lanes))
-                    k.yielded += [emitter.fma(x, w, next(loop_sums)) for w in ws]
-            parts = [emitter.reduce_lanes("add", s) for s in k.results]
-            totals = (
-                parts
-                if not totals
-                else [emitter.op("arith.addf", [a, b], [emitter.f32]) for a, b in zip(totals, parts, strict=True)]
-            )
+                for step in range(unroll):
+                    at = emitter.add(k.index, step * lanes)
+                    ws = [emitter.to_f32(self.body.read(self.w, [w, at], lanes)) for w in w_rows]
+                    for x_row in x_rows:
+                        x = emitter.to_f32(self.body.read(self.x, [x_row, at], lanes))
+                        k.yielded += [emitter.fma(x, w, next(loop_sums)) for w in ws]
+            parts = [self._add(k.results[i :: len(rows) * tile]) for i in range(len(rows) * tile)]
+            parts = [emitter.reduce_lanes("add", part) for part in parts]
+            totals = [self._add([a, b]) for a, b in zip(totals, parts, strict=True)] if totals else parts
         for i, r in enumerate(rows):
             for j, c in enumerate(outputs):
                 emitter.store(totals[i * tile + j], self.sums, [r, c])
+
+    def _add(self, values: list[ir.Value]) -> ir.Value:
+        """The sum of values, pairwise."""
+        while len(values) > 1:
+            pairs = zip(values[::2], values[1::2], strict=False)
+            odd = values[-1:] if len(values) % 2 else []
+            values = [self.emitter.op("arith.addf", [a, b], [a.type]) for a, b in pairs] + odd
+        return values[0]
 
     def _results(self, row: Index, output: Index, count: Index) -> None:
         """Apply what follows the contraction and write every result of the kernel."""
