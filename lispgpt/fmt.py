@@ -17,6 +17,7 @@ import click
 from lispgpt.errors import UserError
 from lispgpt.frontend.forms import Form, List, Sequence, Symbol, Vector
 from lispgpt.frontend.reader import read
+from lispgpt.runtime.files import replacing
 from lispgpt.source import Source
 
 WITH_BODY = {
@@ -183,7 +184,8 @@ def fmt(files: tuple[Path, ...], check: bool) -> None:
             shown = difflib.unified_diff(before.splitlines(), after.splitlines(), str(path), "formatted", lineterm="")
             click.echo("\n".join(shown))
         else:
-            path.write_text(after, encoding="utf-8")
+            with replacing(path) as file:
+                file.write(after.encode())
             click.echo(f"formatted {path}")
     if check and changed:
         raise SystemExit(1)
