@@ -36,6 +36,7 @@ def parse_type(evaluator: Evaluator, text: str, form: Form) -> ir.Type:
     """A type as MLIR writes it."""
     found = evaluator.parsed.get(text)
     if found is None:
+        _check_text(evaluator, text, form, "type")
         try:
             found = ir.Type.parse(text, evaluator.context)
         except ir.MLIRError as error:
@@ -50,6 +51,7 @@ def parse_attribute(evaluator: Evaluator, text: str, form: Form) -> ir.Attribute
     """An attribute as MLIR writes it; spaces do for the commas of `array<i32: 0 1>`."""
     found = evaluator.parsed.get(text)
     if found is None:
+        _check_text(evaluator, text, form, "attribute")
         spelled = text
         match = re.match(r"array<\s*(\w+)\s*:(.*)>\Z", text, re.S)
         if match:
@@ -62,6 +64,12 @@ def parse_attribute(evaluator: Evaluator, text: str, form: Form) -> ir.Attribute
             evaluator.fail(f"`{text}` is not an attribute: {_first_message(error)}", form)
         evaluator.parsed[text] = found
     return found
+
+
+def _check_text(evaluator: Evaluator, text: str, form: Form, what: str) -> None:
+    """Turn away what MLIR's parser would not report but abort on: text without a token, and comments."""
+    if not any(character.isalnum() for character in text) or "//" in text or "\0" in text:
+        evaluator.fail(f"`{text}` is not the text of {'an' if what[0] == 'a' else 'a'} {what}", form)
 
 
 def symbol_reference(evaluator: Evaluator, text: str, form: Form) -> ir.Attribute:

@@ -107,7 +107,7 @@ def _template(
 ) -> Form:
     """A template's form with the unquoted parts filled in; its own names are marked as this expansion's."""
     if isinstance(form, Symbol):
-        mark = marks.get(form.mark) or marks.setdefault(form.mark, Mark(environment, form.mark))
+        mark = marks.get(form.mark) or marks.setdefault(form.mark, Mark(environment.of_template(), form.mark))
         return Symbol(form.span, form.name, mark)
     if not isinstance(form, Sequence):
         return form

@@ -30,10 +30,13 @@ class Environment:
     """A scope inside another.  A symbol that a macro introduced is a different name from the same letters written by
     the user, until neither its expansion nor an enclosing one binds it: then it means what it means to the macro."""
 
-    __slots__ = ("dialects", "names", "outer")
+    __slots__ = ("dialects", "expands", "names", "outer")
 
-    def __init__(self, outer: Environment | None = None, dialects: Dialects | None = None) -> None:
+    def __init__(
+        self, outer: Environment | None = None, dialects: Dialects | None = None, expands: bool = False
+    ) -> None:
         self.outer = outer
+        self.expands = expands
         self.names: dict[_Key, Any] = {}
         self.dialects: Dialects | None = dialects if dialects is not None or outer is None else outer.dialects
 
@@ -41,6 +44,13 @@ class Environment:
         """Bind a name in this scope.  At the top of a file, what a macro defines is for everyone to see."""
         top_level = self.outer is None or self.outer.outer is None
         self.names[symbol.name if symbol.mark is None or top_level else (symbol.name, symbol.mark)] = value
+
+    def of_template(self) -> Environment:
+        """Where the names of a template mean what they say: around the macro, not among its arguments."""
+        scope: Environment | None = self
+        while scope is not None and not scope.expands:
+            scope = scope.outer
+        return scope.outer if scope is not None and scope.outer is not None else self
 
     def lookup(self, symbol: Symbol) -> Any:
         """The value a name has here, or MISSING."""

@@ -65,6 +65,8 @@ class Evaluator:
         self.libraries: list[str] = []
         self.compilations: list[Compilation] = []
         self.strings: dict[str, str] = {}
+        self.capabilities: dict[str, int] = {}
+        self.launch: Any = None
         self.prelude = Environment()
         self.loaded: dict[Path, Environment] = {}
         self.loading: list[Path] = []
@@ -206,7 +208,7 @@ class Evaluator:
 
     def evaluate_expansion(self, macro: Macro, form: List, environment: Environment) -> Any:
         """Expand a macro call and evaluate what it gives, where it was called."""
-        scope = Environment(macro.environment)
+        scope = Environment(macro.environment, expands=True)
         arguments = [item.value if type(item) is Literal else item for item in form.items[1:]]
         bind(self, macro.name, macro.parameters, arguments, scope, form)
         with self.frame(macro.name, form):

@@ -27,8 +27,9 @@ _INDEX_FROM = {
 
 @dataclass
 class Arguments:
-    """The parts of an op's form, evaluated."""
+    """The parts of an op's form, evaluated; place is the form."""
 
+    place: Form
     operands: list[Any] = field(default_factory=list)
     forms: list[Form] = field(default_factory=list)
     regions: list[List] = field(default_factory=list)
@@ -78,7 +79,7 @@ class Emitter(OpCreator):
     def arguments(self, name: str, form: List, environment: Environment) -> Arguments:
         """Evaluate everything after the op's name."""
         evaluator = self.evaluator
-        found = Arguments()
+        found = Arguments(form)
         items = form.items[1:]
         if items and isinstance(items[0], Map):
             self.attributes(name, items[0], environment, found)

@@ -16,6 +16,7 @@ from lispgpt.frontend import (
     core_forms,
     entries,
     functions,
+    kernels,
     lists,
     model,
     modules,
@@ -39,6 +40,7 @@ _REGISTERED = (
     compilation,
     core_forms,
     functions,
+    kernels,
     lists,
     model,
     modules,
@@ -88,16 +90,19 @@ def evaluate(
     checkpoint_config: dict[str, Any],
     shapes: list[tuple[int, int]],
     root: Path,
+    capabilities: dict[str, int] | None = None,
 ) -> Program:
     """Evaluate a program inside the active ir.Context.
 
     overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
     overrides has to be one of the program's config.  shapes: the (sequences, positions of each) that every entry is
-    built for.  root: where `(require "@path")` starts.  Raises UserError for whatever is wrong with the program.
+    built for.  root: where `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names
+    in kernels.CAPABILITIES.  Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
         place = List(Span(source, 0, 0), ())
         evaluator, environment = begin(root, place)
+        evaluator.capabilities.update(capabilities or {})
         evaluator.model.overrides, evaluator.model.checkpoint = dict(overrides), dict(checkpoint_config)
         evaluator.loading.append(Path(source.name).resolve())
         modules.run(evaluator, source, environment)
@@ -116,6 +121,7 @@ def begin(root: Path, place: List) -> tuple[Evaluator, Environment]:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
     evaluator = Evaluator(root)
     evaluator.prelude.names.update(registry.NAMES)
+    evaluator.capabilities.update(kernels.CAPABILITIES)
     core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
     evaluator.prelude.names.update(core.names)
     return evaluator, Environment(evaluator.prelude, Dialects())

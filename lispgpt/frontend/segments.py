@@ -180,7 +180,7 @@ def _forall(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]
     attrs = arguments.attributes
     bounds = attrs.pop("bounds", None)
     if isinstance(bounds, ir.ArrayAttr):
-        numbers = [ir.IntegerAttr(m).value for m in bounds]
+        numbers = [m.value for m in bounds if isinstance(m, ir.IntegerAttr)]
         attrs.setdefault("staticLowerBound", ir.DenseI64ArrayAttr.get([0] * len(numbers)))
         attrs.setdefault("staticUpperBound", ir.DenseI64ArrayAttr.get(numbers))
         attrs.setdefault("staticStep", ir.DenseI64ArrayAttr.get([1] * len(numbers)))
@@ -189,16 +189,18 @@ def _forall(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]
 
 def _affine_for(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
     attrs = arguments.attributes
-    for given, key in (("lower_bound", "lowerBoundMap"), ("upper_bound", "upperBoundMap")):
-        bound = attrs.pop(given, None)
+    counts = []
+    for plain, key in (("lower_bound", "lowerBoundMap"), ("upper_bound", "upperBoundMap")):
+        bound = attrs.pop(plain, attrs.get(key))
         if isinstance(bound, ir.IntegerAttr):
-            attrs.setdefault(key, ir.AffineMapAttr.get(ir.AffineMap.get_constant(bound.value)))
-    step = attrs.get("step")
-    number = ir.IntegerAttr(step).value if step is not None else 1
-    attrs["step"] = ir.IntegerAttr.get(evaluator.index, number)
-    counts = [
-        ir.AffineMapAttr(attrs[k]).value.n_inputs if k in attrs else 0 for k in ("lowerBoundMap", "upperBoundMap")
-    ]
+            bound = ir.AffineMapAttr.get(ir.AffineMap.get_constant(bound.value))
+        if not isinstance(bound, ir.AffineMapAttr):
+            evaluator.fail(f"`affine.for` wants a number or an affine_map<…> as its :{plain}", arguments.place)
+        attrs[key] = bound
+        counts.append(bound.value.n_inputs)
+    step = attrs.get("step", ir.IntegerAttr.get(evaluator.index, 1))
+    if isinstance(step, ir.IntegerAttr):
+        attrs["step"] = ir.IntegerAttr.get(evaluator.index, step.value)
     return [*counts, len(operands) - sum(counts)]
 
 

@@ -72,6 +72,15 @@
   (let [step (- (/ (log theta) pairs))]
     (fn [i] (exp (* i step)))))
 
+; Llama 3.1's way to a longer context: what turns less than `low` times in `original` positions is slowed by `factor`,
+; what turns more than `high` times is not, and between them a share is
+(defn slowed-frequency [frequency factor low high original]
+  (fn [i]
+    (let [f (frequency i)
+          turns (* f (/ original (* 2 pi)))
+          kept (max 0.0 (min 1.0 (/ (- turns low) (- high low))))]
+      (* f (+ kept (/ (- 1.0 kept) factor))))))
+
 ; x [rows heads size], cosine and sine [rows size/2] -> x with each pair turned by its angle
 (defn rotate [x cosine sine]
   (let [[n heads size] (shape x)

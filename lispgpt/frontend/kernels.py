@@ -1,0 +1,112 @@
+"""`kernel` forms: GPU kernels written by hand on the gpu dialect, and their launches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.frontend import parameters, regions
+from lispgpt.frontend.environment import Environment, did_you_mean
+from lispgpt.frontend.forms import Form, List, Symbol, Vector, show
+from lispgpt.frontend.registry import builtin, special
+from lispgpt.frontend.shapes import as_index
+from lispgpt.frontend.values import Closure, OpResults, describe, items_of
+from lispgpt.mlir import ir
+
+if TYPE_CHECKING:
+    from lispgpt.frontend.evaluator import Evaluator
+
+CAPABILITIES = {"subgroup-size": 32, "vector-bytes": 16, "shared-bytes": 65536}
+"""What a kernel may ask of the chip, with what nearly every chip has."""
+
+_IDS = ("block-id", "thread-id", "grid-size", "block-size")
+
+
+@special("kernel", 2, None)
+def _kernel(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(kernel name [x out] body…)`: a compile-time function that `launch` runs on every thread."""
+    name = form.items[1]
+    if not isinstance(name, Symbol):
+        evaluator.fail("`kernel` wants a name: (kernel name [x out] body)", name)
+    taken = parameters.parse_parameters(evaluator, form.items[2], "kernel")
+    environment.define(name, Closure(name.name, taken, form.items[3:], environment, form))
+    return None
+
+
+@special("launch", 3, None)
+def _launch(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(launch k [gx gy gz] [bx by bz] a…)`: a kernel on a grid of blocks of threads; y and z default to 1.
+
+    Emits gpu.launch with the kernel inlined, so that it is made anew for the types that it is launched with.
+    """
+    kernel = evaluator.single(form.items[1], environment)
+    if not isinstance(kernel, Closure):
+        evaluator.fail(f"`launch` wants a kernel, and got {describe(kernel)}", form.items[1])
+    sizes = [size for item in form.items[2:4] for size in _three(evaluator, item, environment)]
+    arguments = [evaluator.ssa(evaluator.evaluate(item, environment), item) for item in form.items[4:]]
+    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0])}
+    operation = evaluator.emitter.emit("gpu.launch", sizes, [], segments, form, 1)
+    place = evaluator.location(form)
+    block = ir.Block.create_at_start(operation.regions[0], [evaluator.index] * 12, [place] * 12)
+    outside, evaluator.launch = evaluator.launch, operation
+    outer, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
+    try:
+        evaluator.call(kernel, arguments, form)
+        if not regions.ends(block):
+            evaluator.emitter.emit("gpu.terminator", [], [], {}, form)
+    finally:
+        evaluator.launch, evaluator.insertion = outside, outer
+    return OpResults("launch", ())
+
+
+def _three(evaluator: Evaluator, form: Form, environment: Environment) -> list[ir.Value]:
+    sizes = items_of(evaluator.evaluate(form, environment)) if isinstance(form, Vector) else None
+    if sizes is None or not 1 <= len(sizes) <= 3:
+        evaluator.fail(f"`{show(form)}` stands where sizes are wanted, like [x y z]", form)
+    return [as_index(evaluator, size, form) for size in (*sizes, *[1] * (3 - len(sizes)))]
+
+
+def _define_id(name: str, first: int) -> None:
+    @special(name, 1, 1)
+    def run(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+        axis = form.items[1]
+        position = "xyz".find(axis.name) if isinstance(axis, Symbol) and len(axis.name) == 1 else -1
+        if position < 0:
+            evaluator.fail(f"`{name}` wants x, y or z, and got `{show(axis)}`", axis)
+        return _launched(evaluator, form).regions[0].blocks[0].arguments[first + position]
+
+
+for _position, _name in enumerate(_IDS):
+    _define_id(_name, 3 * _position)
+
+
+def _launched(evaluator: Evaluator, form: Form) -> Any:
+    if evaluator.launch is None:
+        evaluator.fail(f"`{show(form)}` has a meaning inside a kernel only", form)
+    return evaluator.launch
+
+
+@builtin("shared", 2, 2)
+def _shared(evaluator: Evaluator, form: Form, shape: Any, dtype: Any) -> Any:
+    """`(shared [n m] f32)`: memory that the threads of a block share."""
+    operation = _launched(evaluator, form)
+    sizes = items_of(shape)
+    if sizes is None or not all(isinstance(size, int) and size > 0 for size in sizes):
+        evaluator.fail(f"`shared` wants sizes known while compiling, like [32 32], and got {describe(shape)}", form)
+    if not isinstance(dtype, ir.Type):
+        evaluator.fail(f"`shared` wants a type second, and got {describe(dtype)}", form)
+    space = ir.Attribute.parse("#gpu.address_space<workgroup>")
+    kind = ir.MemRefType.get(list(sizes), dtype, memory_space=space)
+    count = len(operation.regions[0].blocks[0].arguments) - 12 + 1
+    operation.attributes["workgroup_attributions"] = ir.IntegerAttr.get(evaluator.i64, count)
+    return operation.regions[0].blocks[0].add_argument(kind, evaluator.location(form))
+
+
+@special("capability", 1, 1)
+def _capability(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(capability subgroup-size)`: a number that the target decides, known while compiling."""
+    name = form.items[1]
+    if not isinstance(name, Symbol) or name.name not in evaluator.capabilities:
+        known = ", ".join(evaluator.capabilities)
+        hint = did_you_mean(show(name), evaluator.capabilities, f"; there are {known}")
+        evaluator.fail(f"there is no capability `{show(name)}`{hint}", name)
+    return evaluator.capabilities[name.name]
