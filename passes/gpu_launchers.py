@@ -49,7 +49,7 @@ def launcher_text(kernel: Launcher) -> str:
     types = ", ".join(t for _, t in kernel.thread_arguments())
     marks = "" if kernel.prints else "parallel"
     return f"""
-func.func @{kernel.name}(%from: index, %to: index, {sizes}, %bytes: i32{arguments}) attributes {{{marks}}} {{
+func.func @"{kernel.name}"(%from: index, %to: index, {sizes}, %bytes: i32{arguments}) attributes {{{marks}}} {{
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %bxy = arith.muli %bx, %by : index
@@ -70,7 +70,7 @@ func.func @{kernel.name}(%from: index, %to: index, {sizes}, %bytes: i32{argument
   memref.dealloc %dynamic : memref<?xi8>
   return
 }}
-func.func private @{kernel.name}_thread({types}){" -> !llvm.ptr" if kernel.waits else ""}
+func.func private @"{kernel.name}_thread"({types}){" -> !llvm.ptr" if kernel.waits else ""}
 """
 
 
@@ -78,7 +78,7 @@ def _call(kernel: Launcher) -> str:
     names = ", ".join(f"%{n}" for n, _ in kernel.thread_arguments())
     types = ", ".join(t for _, t in kernel.thread_arguments())
     result = "!llvm.ptr" if kernel.waits else "()"
-    return f"func.call @{kernel.name}_thread({names}) : ({types}) -> {result}"
+    return f'func.call @"{kernel.name}_thread"({names}) : ({types}) -> {result}'
 
 
 def _straight(kernel: Launcher) -> str:

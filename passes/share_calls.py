@@ -64,13 +64,13 @@ def _part(name: str, function: ir.Operation) -> str:
     struct = _struct(types[2:])
     loads = "\n".join(f"%{i} = llvm.extractvalue %s[{i}] : {struct}" for i in range(len(types) - 2))
     values = ", ".join(["%from", "%to", *(f"%{i}" for i in range(len(types) - 2))])
-    return f"""llvm.func internal @{name}_part(%from: i64, %to: i64, %all: !llvm.ptr) {{
+    return f"""llvm.func internal @"{name}_part"(%from: i64, %to: i64, %all: !llvm.ptr) {{
       %s = llvm.load %all : !llvm.ptr -> {struct}
       {loads}
-      llvm.call @{name}({values}) : ({", ".join(types)}) -> ()
+      llvm.call @"{name}"({values}) : ({", ".join(types)}) -> ()
       llvm.return
     }}
-    llvm.func @{name}({", ".join(types)})"""
+    llvm.func @"{name}"({", ".join(types)})"""
 
 
 def _struct(types: list[str]) -> str:

@@ -60,7 +60,8 @@ def _fit(call: PassCall, target: Target) -> list[PassCall]:
     if call.name in CONVERT.values():
         options = _options_of(call, CONVERT, kind) | ({"chipset": target.chip} if kind == "rocm" else {})
         # exp and tanh would call a vendor's library.
-        return [PassCall("expand-math"), replace(call, name=CONVERT[kind], options=tuple(options.items()))]
+        before = [PassCall("plain-kernel-names"), PassCall("expand-math")]
+        return [*before, replace(call, name=CONVERT[kind], options=tuple(options.items()))]
     if call.name == TO_BINARY:
         options = {k: v for k, v in call.options if k not in ("toolkit", "format")}
         options |= {"toolkit": str(linker_toolkit()), "format": "bin"} if kind == "rocm" else {"format": "isa"}
