@@ -14,7 +14,7 @@ from typing import Any
 
 from lispgpt.errors import InternalError
 from lispgpt.mlir import create_op, ir
-from lispgpt.passes.emit import Emitter, Index
+from lispgpt.passes.emit import Emitter, Index, largest_power_of_two
 from lispgpt.passes.structure import (
     defining_op,
     dim_positions,
@@ -103,8 +103,22 @@ class KernelBody:
         if op.name == "tensor.extract_slice":
             return self.read(op.operands[0], self._slice_indices(op, indices), lanes)
         if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+            if shape_of(op.operands[0])[-1] % lanes:
+                places = [[*indices[:-1], self.emitter.add(indices[-1], lane)] for lane in range(lanes)]
+                return self._gather(places, tensor)
             return self.read(op.operands[0], self._reshape_indices(op, indices), lanes)
         raise InternalError(f"a schedule reads the result of {op.name}, which it has not computed")
+
+    def contiguous_lanes(self, tensor: ir.Value, lanes: int) -> int:
+        """The most lanes, a power of two, that reads of a tensor can take along rows of what it is made from."""
+        lanes = largest_power_of_two(lanes, shape_of(tensor)[-1])
+        op = defining_op(tensor)
+        if op is None or self.buffer_of(tensor) is not None:
+            return lanes
+        sources = [v for v in op.operands if shape_of(v) == shape_of(tensor)] if is_elementwise(op) else []
+        if op.name in ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape"):
+            sources = [op.operands[0]]
+        return min([lanes, *(self.contiguous_lanes(v, lanes) for v in sources)])
 
     def buffer_of(self, tensor: ir.Value) -> ir.Value | None:
         """The memref that holds a tensor, through reshapes of whole buffers; None where it is computed."""

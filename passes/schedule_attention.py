@@ -70,14 +70,15 @@ class _Schedule:
         self.along_context = largest_power_of_two(lanes, context)
         self.along_depth = largest_power_of_two(lanes, self.depth)
         self.along_width = largest_power_of_two(lanes, self.head_width)
-        self.rows_dim = attention.query_dims[0] if attention.query_dims else None
-        rows = extents[self.rows_dim] if self.rows_dim is not None else 1
+        self.query_extents = [extents[d] for d in attention.query_dims]
+        rows = math.prod(self.query_extents)
         self.queries = _divisor(rows, options.queries)
         self.query_tile = _divisor(self.queries, options.query_tile)
         self.key_tile = _divisor(self.along_context, options.key_tile)
         self.rows = rows
         self.bound = attention.position_bound()
         self.scores = self.emitter.scratch([self.queries, context], self.emitter.f32)
+        self.staged = self.emitter.scratch([self.queries, self.depth], self.emitter.f32)
 
     def emit(self) -> None:
         emitter, body, attention = self.emitter, self.body, self.attention
@@ -90,27 +91,22 @@ class _Schedule:
                 at[d] = coordinate
             for write in attention.writes:
                 self._write_cache(write, at)
-            self._query_loops(at, [d for d in attention.query_dims if d != self.rows_dim])
+            with emitter.loop(0, self.rows, self.queries) as loop, body.scope():
+                stop = self._context_bound(at, loop.index)
+                self._stage_queries(at, loop.index)
+                self._dot_products(at, loop.index, stop)
+                sums = self._softmax(at, loop.index, stop)
+                self._weighted_sums(at, loop.index, stop, sums)
         body.finish([blocks, 1, 1])
 
-    def _query_loops(self, at: list[Index], others: list[int]) -> None:
-        if others:
-            with self.emitter.loop(0, self.attention.extents[others[0]]) as loop:
-                inner = list(at)
-                inner[others[0]] = loop.index
-                self._query_loops(inner, others[1:])
-            return
-        with self.emitter.loop(0, self.rows, self.queries) as loop, self.body.scope():
-            stop = self._context_bound(at, loop.index)
-            self._dot_products(at, loop.index, stop)
-            sums = self._softmax(at, loop.index, stop)
-            self._weighted_sums(at, loop.index, stop, sums)
-
     def _at(self, at: list[Index], row: Index) -> list[Index]:
-        """The query coordinates `at` with the row filled in."""
+        """The query coordinates `at` with those filled in that only queries have: rows of a sequence, then the heads
+        that share keys and values, so that one pass over those serves them all."""
         inner = list(at)
-        if self.rows_dim is not None:
-            inner[self.rows_dim] = row
+        for d, coordinate in zip(
+            self.attention.query_dims, self.emitter.delinearize(row, self.query_extents), strict=True
+        ):
+            inner[d] = coordinate
         return inner
 
     def _write_cache(self, loop_op: ir.Operation, at: list[Index]) -> None:
@@ -134,7 +130,7 @@ class _Schedule:
                 body.scalar(next(dynamic)) if o == DYNAMIC else o for o in integers(insert.attributes["static_offsets"])
             ]
             kept = kept_dimensions(integers(insert.attributes["static_sizes"]), shape_of(insert.operands[0]))
-            lanes = largest_power_of_two(self.along_width, width)
+            lanes = body.contiguous_lanes(insert.operands[0], self.along_width)
             with emitter.loop(0, width, lanes) as d, body.scope():
                 source = [head, d.index]
                 value = body.read(insert.operands[0], source, lanes)
@@ -158,13 +154,22 @@ class _Schedule:
         stop = emitter.mul(emitter.div(emitter.add(loop.results[0], step - 1), step), step)
         return emitter.min(stop, self.attention.context)
 
+    def _stage_queries(self, at: list[Index], row: Index) -> None:
+        """Compute each query once, together with what leads to it, and keep it for all keys."""
+        emitter, body = self.emitter, self.body
+        lanes = body.contiguous_lanes(self.attention.scores.operands[0], self.along_depth)
+        with emitter.loop(0, self.queries) as q, emitter.loop(0, self.depth, lanes) as e, body.scope():
+            place = self._at(at, emitter.add(row, q.index))
+            query = self._read(self.attention.query(place, e.index), lanes)
+            emitter.store(query, self.staged, [q.index, e.index])
+
     def _dot_products(self, at: list[Index], row: Index, stop: Index) -> None:
         emitter, body = self.emitter, self.body
         lanes = self.along_depth
         zero = emitter.constant(0.0, emitter.lanes_type(emitter.f32, lanes))
         count = self.query_tile * self.key_tile
         with emitter.loop(0, stop, self.key_tile) as t, emitter.loop(0, self.queries, self.query_tile) as q:
-            places = [self._at(at, emitter.add(row, emitter.add(q.index, i))) for i in range(self.query_tile)]
+            queries = [emitter.add(q.index, i) for i in range(self.query_tile)]
             with emitter.loop(0, self.depth, lanes, [zero] * count) as e, body.scope():
                 keys = [
                     self._read(self.attention.key(at, emitter.add(t.index, j), e.index), lanes)
@@ -172,12 +177,12 @@ class _Schedule:
                 ]
                 sums = iter(e.carried)
                 e.yielded = []
-                for place in places:
-                    query = self._read(self.attention.query(place, e.index), lanes)
-                    e.yielded += [emitter.fma(query, key, next(sums)) for key in keys]
+                for query in queries:
+                    elements = emitter.load(self.staged, [query, e.index], lanes)
+                    e.yielded += [emitter.fma(elements, key, next(sums)) for key in keys]
             for number, total in enumerate(e.results):
                 i, j = divmod(number, self.key_tile)
-                place = [emitter.add(q.index, i), emitter.add(t.index, j)]
+                place = [queries[i], emitter.add(t.index, j)]
                 emitter.store(emitter.reduce_lanes("add", total), self.scores, place)
 
     def _read(self, place: tuple[ir.Value, list], lanes: int) -> ir.Value:

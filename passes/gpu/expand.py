@@ -6,6 +6,7 @@ import math
 
 from lispgpt.errors import InternalError
 from lispgpt.mlir import ir
+from lispgpt.passes.expand_math import Arithmetic, cosine, sine
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.targets import Gpu
 
@@ -31,9 +32,21 @@ def expand(name: str, operands: list[ir.Value], target: Gpu) -> ir.Value:
         return _tanh(x, target)
     if name == "math.fma":
         return b.fma(*operands)
+    if name in ("math.sin", "math.cos"):
+        turn = sine if name == "math.sin" else cosine
+        return turn(_GpuArithmetic(x.type, True), x)
     if name == "math.absf":
         return b.binary("arith.maximumf", x, _negated(x))
     raise InternalError(f"no expansion of {name} for a GPU")
+
+
+class _GpuArithmetic(Arithmetic):
+    """With the multiply-add that GPUs have."""
+
+    def __call__(self, name: str, *operands: ir.Value | float | int, result: ir.Type | None = None) -> ir.Value:
+        if name != "math.fma":
+            return super().__call__(name, *operands, result=result)
+        return b.fma(*(o if isinstance(o, ir.Value) else self.constant(o, self.type) for o in operands))
 
 
 def _negated(x: ir.Value) -> ir.Value:

@@ -105,6 +105,8 @@ class Reader:
             return b.load(op.operands[0], index, width)
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
+        if op.name == "tensor.collapse_shape" and shape_of(op.operands[0])[-1] % width:
+            return b.vector_of([self.read(tensor, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
         if op.name in VIEWS:
             return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
         if is_elementwise(op):

@@ -13,7 +13,7 @@ A format's module is found by its name in this folder.  It must offer
 and may offer
 
     write(path: Path, source: Checkpoint, dtype: str) -> None
-        Write `source`'s GPT-2 tensors in this format as "f32" or "bf16", holding one tensor of one layer in memory at a
+        Write `source`'s tensors in this format as "f32" or "bf16", holding one tensor of one layer in memory at a
         time.
 
 You get paths from users and bytes from strangers: nothing in a file may be believed before it is checked.  You may not
@@ -153,19 +153,22 @@ class MappedFile:
 class StoredTensor:
     """Where a tensor lies in mapped files.
 
-    pieces: the file's arrays, one a layer or one for the whole tensor, as stored.  transposed: matrices are stored
-    (in, out).  A piece may have fewer rows than the tensor (the padded vocabulary): the rest reads as zeros.
+    pieces: the file's arrays as stored: one for the whole tensor, or one or more a layer, whose rows follow each other.
+    transposed: matrices are stored (in, out).  Rows that the pieces lack (the padded vocabulary's) read as zeros.
     """
 
     info: TensorInfo
     pieces: tuple[np.ndarray, ...]
     transposed: bool = False
 
-    def layer(self, index: int) -> np.ndarray:
-        """One layer as stored, a view."""
+    def layer(self, index: int) -> tuple[np.ndarray, ...]:
+        """The pieces of one layer as stored, views."""
         if not self.info.stacked:
-            return self.pieces[0]
-        return self.pieces[index] if self.pieces[0].ndim < len(self.info.shape) else self.pieces[0][index]
+            return self.pieces
+        if self.pieces[0].ndim == len(self.info.shape):
+            return (self.pieces[0][index],)
+        each = len(self.pieces) // self.info.shape[0]
+        return self.pieces[index * each : (index + 1) * each]
 
     def view(self) -> np.ndarray | None:
         piece = self.pieces[0]
@@ -199,13 +202,14 @@ class MappedCheckpoint(Checkpoint):
 
     def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
         stored = self._stored(name)
-        piece = stored.layer(layer)
-        self._require_finite(name, piece)
-        source = (piece.T if stored.transposed else piece).reshape(-1, destination.shape[-1])
-        rows = destination.reshape(-1, destination.shape[-1])
-        copy_converted(source, stored.info.dtype, rows[: len(source)], dtype)
-        rows[len(source) :] = 0
-        self._release(piece)
+        rows, start = destination.reshape(-1, destination.shape[-1]), 0
+        for piece in stored.layer(layer):
+            self._require_finite(name, piece)
+            source = (piece.T if stored.transposed else piece).reshape(-1, rows.shape[1])
+            copy_converted(source, stored.info.dtype, rows[start : start + len(source)], dtype)
+            start += len(source)
+            self._release(piece)
+        rows[start:] = 0
 
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         blocks = []

@@ -1,43 +1,29 @@
-"""Hugging Face's GPT-2 folders: config.json beside model.safetensors, whole or in shards.
+"""Hugging Face's folders: config.json beside model.safetensors, whole or in shards.
 
-Tensors are named per layer, with or without `transformer.` in front, and the four matrices of a layer are Conv1D,
-stored (in, out).  The vocabulary is padded here, as llm.c pads it, so that one compiled model serves both formats.
+Tensors are named per layer, with or without a prefix; as they are read, layers are stacked and matrices turned to
+(out, in).  What the tensors are is the architecture's (see `architecture`), which config.json's model_type names.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.runtime.checkpoints.architecture import Part, Shape
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
-from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
-from lispgpt.runtime.checkpoints.numbers import CHUNK
+from lispgpt.runtime.checkpoints.numbers import CHUNK, STORAGE
 from lispgpt.runtime.checkpoints.safetensors_file import Stored, read_safetensors, write_safetensors
 from lispgpt.runtime.files import read_json, replacing
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-
-_WHOLE = {"wte": "wte.weight", "wpe": "wpe.weight", "lnf-w": "ln_f.weight", "lnf-b": "ln_f.bias"}
-_PER_LAYER = {"ln1": "ln_1", "qkv": "attn.c_attn", "proj": "attn.c_proj", "ln2": "ln_2", "fc": "mlp.c_fc"}
-_PER_LAYER |= {"out": "mlp.c_proj"}
-_BUFFERS = (".attn.bias", ".attn.masked_bias")
-_HEAD = "lm_head.weight"
-_MATRICES = {"qkv-w", "proj-w", "fc-w", "out-w"}
-
-_REQUIRED = {
-    "model_type": ("gpt2",),
-    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
-    "scale_attn_weights": (True,),
-    "scale_attn_by_inverse_layer_idx": (False,),
-    "add_cross_attention": (False,),
-    "tie_word_embeddings": (True,),
-}
-"""Settings that must have one of these values where config.json gives them."""
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -49,85 +35,81 @@ def recognises(path: Path, head: bytes) -> bool:
 def open_checkpoint(path: Path) -> Checkpoint:
     """Map a folder's weights after checking names, shapes and offsets against config.json."""
     folder = path if path.is_dir() else path.parent
-    shape, epsilon = _read_config(folder / CONFIG)
-    stored = _read_weights(folder, None if path.is_dir() else path)
-    tensors = _assemble(folder, shape, stored)
-    dtype = tensors["wte"].info.dtype
-    config = shape.config("bf16" if dtype == "bf16" else "f32") | {"epsilon": epsilon}
+    data = read_json(folder / CONFIG)
+    architecture = _architecture(folder / CONFIG, data)
+    try:
+        shape, more = architecture.read_config(folder / CONFIG, data)
+    except UserError as error:
+        known = error.message.startswith(str(folder))
+        raise error if known else UserError(f"{folder / CONFIG}: {error.message}") from error
+    stored = _read_weights(folder, None if path.is_dir() else path, architecture.PREFIX)
+    tensors = _assemble(folder, architecture, shape, stored)
+    weight_type = "bf16" if tensors["wte"].info.dtype == "bf16" else "f32"
     files = {id(entry.file): entry.file for entry in stored.values()}
-    checkpoint = MappedCheckpoint("huggingface", folder, config, files.values(), tensors)
-    _check_tied(folder, stored)
+    checkpoint = MappedCheckpoint("huggingface", folder, shape.config(weight_type) | more, files.values(), tensors)
+    if architecture.HEAD[0] not in {part.stored_name for part in architecture.parts(shape)}:
+        _check_tied(folder, stored, *architecture.HEAD)
     return checkpoint
 
 
 def write(path: Path, source: Checkpoint, dtype: str) -> None:
-    """Write a GPT-2 checkpoint, without the vocabulary's padding, as config.json and model.safetensors."""
+    """Write a checkpoint, without the vocabulary's padding, as config.json and model.safetensors."""
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; a Hugging Face checkpoint is a folder")
-    shape = Gpt2Shape.from_config(source.config)
-    parts = list(_parts(shape))
-    header = [(hf_name, extents[::-1] if name in _MATRICES else extents) for name, _, hf_name, extents in parts]
+    architecture, shape = _architecture_of(source)
+    parts = list(architecture.parts(shape))
+    header = [(part.stored_name, part.stored_shape) for part in parts]
     shapes = {name: extents[1:] if stacked else extents for name, extents, stacked in shape.tensors()}
 
     def contents() -> Iterator[np.ndarray]:
-        for name, layer, _, extents in parts:
-            array = np.empty(shapes[name], np.uint16 if dtype == "bf16" else np.float32)
+        for (name, layer), group in groupby(parts, key=lambda part: (part.name, part.layer)):
+            array = np.empty(shapes[name], STORAGE[dtype])
             source.read_layer_into(name, layer, array, dtype)
-            yield np.ascontiguousarray(array.T) if name in _MATRICES else array[: extents[0]]
+            start = 0
+            for part in group:
+                rows = array[start : start + part.shape[0]]
+                start += part.shape[0]
+                yield np.ascontiguousarray(rows.T) if part.transposed else rows
 
     write_safetensors(path / WEIGHTS, header, dtype, contents())
     (path / INDEX).unlink(missing_ok=True)
+    stored_type = {"bf16": "bfloat16", "f32": "float32"}[dtype]
+    text = json.dumps(architecture.config_json(shape, source.config, stored_type), indent=2)
     with replacing(path / CONFIG) as file:
-        file.write(
-            json.dumps(_config_json(shape, dtype, source.config.get("epsilon", 1e-5)), indent=2).encode() + b"\n"
-        )
+        file.write(text.encode() + b"\n")
 
 
-def _parts(shape: Gpt2Shape) -> Iterator[tuple[str, int, str, tuple[int, ...]]]:
-    """(our name, layer, Hugging Face's name, shape as (out, in)) of each stored tensor."""
-    for name, extents, stacked in shape.tensors():
-        if not stacked:
-            yield name, 0, _WHOLE[name], (shape.vocab, shape.width) if name == "wte" else extents
+def _architectures() -> list[Any]:
+    """The modules of this folder that describe an architecture."""
+    package = __name__.rpartition(".")[0]
+    names = [entry.name for entry in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    return [importlib.import_module(f"{package}.{name}") for name in names if name.startswith("huggingface_")]
+
+
+def _architecture(path: Path, data: dict[str, Any]) -> Any:
+    """The architecture that config.json names; a folder that does not say is GPT-2's, as its first ones did not."""
+    kind = data.get("model_type", "gpt2")
+    found = next((module for module in _architectures() if kind in module.MODEL_TYPES), None)
+    if found is None:
+        known = ", ".join(name for module in _architectures() for name in module.MODEL_TYPES)
+        raise UserError(f"{path}: model_type is {kind!r}, and those known here are {known}")
+    return found
+
+
+def _architecture_of(source: Checkpoint) -> tuple[Any, Any]:
+    """The architecture whose sizes a checkpoint's config holds, and those sizes."""
+    for module in _architectures():
+        try:
+            shape = module.shape_from(source.config)
+        except KeyError:
             continue
-        module, kind = name.split("-")
-        for layer in range(shape.layers):
-            suffix = "weight" if kind == "w" else "bias"
-            yield name, layer, f"h.{layer}.{_PER_LAYER[module]}.{suffix}", extents[1:]
+        if {name for name, _, _ in shape.tensors()} <= set(source.names()):
+            return module, shape
+    raise UserError(f"{source.path} is of no architecture that Hugging Face's format is written for here")
 
 
-def _read_config(path: Path) -> tuple[Gpt2Shape, float]:
-    data = read_json(path)
-    for key, allowed in _REQUIRED.items():
-        if key in data and data[key] not in allowed:
-            raise UserError(
-                f"{path}: {key} is {data[key]!r}, and only {' or '.join(map(repr, allowed))} is GPT-2 as known here"
-            )
-    width = _integer(path, data, "n_embd")
-    if data.get("n_inner") not in (None, 4 * width):
-        raise UserError(f"{path}: n_inner is {data['n_inner']!r}, and only 4 times n_embd ({4 * width}) is known here")
-    context = _integer(path, data, "n_positions", "n_ctx")
-    vocab, layers, heads = (_integer(path, data, key) for key in ("vocab_size", "n_layer", "n_head"))
-    epsilon = data.get("layer_norm_epsilon", 1e-5)
-    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, float)) or not 0 < epsilon < 1:
-        raise UserError(f"{path}: layer_norm_epsilon is {epsilon!r}, not a small positive number")
-    try:
-        return Gpt2Shape.unpadded(vocab, context, layers, heads, width), float(epsilon)
-    except UserError as error:
-        raise UserError(f"{path}: {error.message}") from error
-
-
-def _integer(path: Path, data: dict[str, Any], *keys: str) -> int:
-    for key in keys:
-        value = data.get(key)
-        if value is not None:
-            if type(value) is not int or not 0 < value < 1 << 31:
-                raise UserError(f"{path}: {key} is {value!r}, which must be a positive integer")
-            return value
-    raise UserError(f"{path} lacks {' or '.join(keys)}; is it the config.json of a GPT-2?")
-
-
-def _read_weights(folder: Path, file: Path | None) -> dict[str, Stored]:
-    """All tensors of the folder by their names without `transformer.`."""
+def _read_weights(folder: Path, file: Path | None, prefix: str) -> dict[str, Stored]:
+    """All tensors of the folder by their names without the prefix."""
     if file is None and not (folder / WEIGHTS).exists() and (folder / INDEX).exists():
         index = read_json(folder / INDEX)
         places = index.get("weight_map")
@@ -139,43 +121,50 @@ def _read_weights(folder: Path, file: Path | None) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
     for path in files:
         for full_name, tensor in read_safetensors(path).items():
-            name = full_name.removeprefix("transformer.")
+            name = full_name.removeprefix(prefix)
             if name in found:
                 raise UserError(f"{path}: tensor {name!r} is there twice")
             found[name] = tensor
     return found
 
 
-def _assemble(folder: Path, shape: Gpt2Shape, stored: dict[str, Stored]) -> dict[str, StoredTensor]:
+def _assemble(folder: Path, architecture: Any, shape: Shape, stored: dict[str, Stored]) -> dict[str, StoredTensor]:
     pieces: dict[str, list[Stored]] = {}
-    expected = {_HEAD}
-    for name, _, hf_name, extents in _parts(shape):
-        wanted = extents[::-1] if name in _MATRICES else extents
-        if hf_name not in stored:
-            raise UserError(f"{folder}: tensor {hf_name!r} is missing; config.json asks for {shape.layers} layers")
-        if stored[hf_name].array.shape != wanted:
-            has = stored[hf_name].array.shape
-            raise UserError(f"{folder}: tensor {hf_name!r} has shape {has}, where config.json's sizes need {wanted}")
-        pieces.setdefault(name, []).append(stored[hf_name])
-        expected.add(hf_name)
-    for hf_name in stored:
-        if hf_name not in expected and not hf_name.endswith(_BUFFERS):
-            raise UserError(f"{folder}: tensor {hf_name!r} is no part of the GPT-2 that config.json describes")
+    transposed: dict[str, bool] = {}
+    expected = {architecture.HEAD[0]}
+    for part in architecture.parts(shape):
+        pieces.setdefault(part.name, []).append(_piece(folder, part, shape, stored))
+        transposed[part.name] = part.transposed
+        expected.add(part.stored_name)
+    for name in stored:
+        if name not in expected and not name.endswith(architecture.IGNORED):
+            what = f"no part of the {architecture.NAME} that config.json describes"
+            raise UserError(f"{folder}: tensor {name!r} is {what}")
     tensors = {}
     for name, extents, stacked in shape.tensors():
         dtypes = {piece.dtype for piece in pieces[name]}
         if len(dtypes) > 1:
             raise UserError(f"{folder}: the layers' {name!r} have different types: {', '.join(sorted(dtypes))}")
         info = TensorInfo(extents, dtypes.pop(), stacked)
-        tensors[name] = StoredTensor(info, tuple(piece.array for piece in pieces[name]), name in _MATRICES)
+        tensors[name] = StoredTensor(info, tuple(piece.array for piece in pieces[name]), transposed[name])
     return tensors
 
 
-def _check_tied(folder: Path, stored: dict[str, Stored]) -> None:
+def _piece(folder: Path, part: Part, shape: Shape, stored: dict[str, Stored]) -> Stored:
+    if part.stored_name not in stored:
+        raise UserError(f"{folder}: tensor {part.stored_name!r} is missing; config.json asks for {shape.layers} layers")
+    found, wanted = stored[part.stored_name], part.stored_shape
+    if found.array.shape != wanted:
+        has = f"tensor {part.stored_name!r} has shape {found.array.shape}"
+        raise UserError(f"{folder}: {has}, where config.json's sizes need {wanted}")
+    return found
+
+
+def _check_tied(folder: Path, stored: dict[str, Stored], head_name: str, embedding_name: str) -> None:
     """A head of its own would be silently lost, so it must equal the embedding."""
-    if _HEAD not in stored:
+    if head_name not in stored:
         return
-    head, embedding = stored[_HEAD], stored["wte.weight"]
+    head, embedding = stored[head_name], stored[embedding_name]
     same = head.dtype == embedding.dtype and head.array.shape == embedding.array.shape
     if same:
         ours, theirs = (tensor.array.reshape(-1) for tensor in (embedding, head))
@@ -184,22 +173,6 @@ def _check_tied(folder: Path, stored: dict[str, Stored]) -> None:
         embedding.file.release(embedding.array)
         head.file.release(head.array)
     if not same:
-        raise UserError(f"{folder}: {_HEAD!r} differs from 'wte.weight', and GPT-2's head is tied to its embedding")
-
-
-def _config_json(shape: Gpt2Shape, dtype: str, epsilon: float) -> dict[str, Any]:
-    return {
-        "architectures": ["GPT2LMHeadModel"],
-        "model_type": "gpt2",
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": epsilon,
-        "n_positions": shape.context,
-        "n_ctx": shape.context,
-        "n_embd": shape.width,
-        "n_head": shape.heads,
-        "n_layer": shape.layers,
-        "vocab_size": shape.vocab,
-        "bos_token_id": shape.vocab - 1,
-        "eos_token_id": shape.vocab - 1,
-        "dtype": "bfloat16" if dtype == "bf16" else "float32",
-    }
+        raise UserError(
+            f"{folder}: {head_name!r} differs from {embedding_name!r}, and the head is tied to the embedding"
+        )

@@ -60,6 +60,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 def write(path: Path, source: Checkpoint, dtype: str) -> None:
     """Write a GPT-2 checkpoint as version 3 (f32) or 5 (bf16)."""
+    if "padded-vocab" not in source.config:
+        raise UserError(f"llm.c's format holds GPT-2s only, and {source.path} is none; write it as huggingface")
     shape = Gpt2Shape.from_config(source.config)
     epsilon = source.config.get("epsilon", 1e-5)
     if epsilon != 1e-5:

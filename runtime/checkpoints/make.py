@@ -1,4 +1,4 @@
-"""Making checkpoints: seeded random ones of any GPT-2 shape, and conversions between formats and precisions."""
+"""Making checkpoints: seeded random ones of any shape, and conversions between formats and precisions."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from pathlib import Path
 from lispgpt.errors import UserError
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import format_named, open
-from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.architecture import Shape
 from lispgpt.runtime.checkpoints.seeded import RandomCheckpoint
 from lispgpt.runtime.tokenizers.synthetic import synthetic_pieces
 
 
-def make(path: str | Path, shape: Gpt2Shape, format: str = "llmc", dtype: str = "bf16", seed: int = 0) -> Path | None:
+def make(path: str | Path, shape: Shape, format: str = "llmc", dtype: str = "bf16", seed: int = 0) -> Path | None:
     """Write a random checkpoint ("f32" or "bf16") and a tokenizer that fits it; returns the tokenizer's path.
 
     A vocabulary of fewer than 257 tokens cannot spell every byte and gets no tokenizer (None).
     """
     path = Path(path)
     writer = format_named(format)
-    writer.write(path, RandomCheckpoint(shape, seed), _checked(dtype))
-    pieces = synthetic_pieces(shape.vocab)
-    return None if pieces is None else tokenizers.write_beside(path, format, pieces, end_of_text=shape.vocab - 1)
+    source = RandomCheckpoint(shape, seed)
+    writer.write(path, source, _checked(dtype))
+    vocab = source.config["vocab"]
+    pieces = synthetic_pieces(vocab)
+    return None if pieces is None else tokenizers.write_beside(path, format, pieces, end_of_text=vocab - 1)
 
 
 def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: str | None = None) -> Path | None:
@@ -31,7 +33,9 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
     """
     checkpoint = open(source)
     if "wte" not in checkpoint.names():
-        raise UserError(f"{source} is not a GPT-2 ({checkpoint.format}), and only those can be converted")
+        raise UserError(
+            f"{source} is not a GPT-2 or a Llama ({checkpoint.format}), and only those can be converted"
+        )
     path = Path(path)
     format_named(format).write(path, checkpoint, _checked(dtype or checkpoint.config["weight-type"]))
     tokenizer = tokenizers.find(source, None)

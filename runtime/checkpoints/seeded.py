@@ -1,4 +1,4 @@
-"""A GPT-2 with seeded random weights: a checkpoint like any other, whose tensors are made as they are read.
+"""A model with seeded random weights: a checkpoint like any other, whose tensors are made as they are read.
 
 The numbers depend on the seed alone, on any machine and with any numpy: each tensor of each layer has its own Philox
 stream, whose raw bits are read as 16-bit integers and scaled, without numpy's (versioned) distributions.
@@ -17,16 +17,20 @@ from pathlib import Path
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.runtime.checkpoints.architecture import Shape
 from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.numbers import CHUNK, f32_to_bf16
 
-PRESETS = {
+PRESETS: dict[str, Gpt2Shape | LlamaShape] = {
     "tiny": Gpt2Shape.unpadded(512, 128, 2, 4, 64),
     "gpt2-124m": Gpt2Shape.unpadded(50257, 1024, 12, 12, 768),
     "gpt2-medium": Gpt2Shape.unpadded(50257, 1024, 24, 16, 1024),
     "gpt2-large": Gpt2Shape.unpadded(50257, 1024, 36, 20, 1280),
     "gpt2-xl": Gpt2Shape.unpadded(50257, 1024, 48, 25, 1600),
+    "llama-tiny": LlamaShape(512, 128, 2, 4, 2, 64, 172, 16),
+    "llama-110m": LlamaShape(32000, 1024, 12, 12, 4, 768, 2048, 64),
 }
 
 LOGIT_DEVIATION = 3.0
@@ -36,17 +40,22 @@ PADDING_GAIN = 4.0
 """How much larger the vocabulary's padding rows are than the others."""
 
 
+_GAINS = {"wte": LOGIT_DEVIATION, "wpe": LOGIT_DEVIATION, "head-w": LOGIT_DEVIATION, "qkv-w": 1.0, "proj-w": 1.5}
+_GAINS |= {"fc-w": 1.0, "out-w": 3.0, "gate-w": 1.5, "up-w": 1.5, "down-w": 3.0}
+"""Standard deviation of a matrix's products with rows of unit deviation."""
+
+
 class RandomCheckpoint(Checkpoint):
     """Seeded weights of a given shape, in f32."""
 
     format = "random"
 
-    def __init__(self, shape: Gpt2Shape, seed: int) -> None:
+    def __init__(self, shape: Shape, seed: int) -> None:
         if not 0 <= seed < 1 << 64:
             raise UserError(f"the seed is {seed}, which must be between 0 and 2**64 - 1")
         self.path = Path(f"(random weights, seed {seed})")
         self.config = shape.config("f32")
-        self._shape, self._seed = shape, seed
+        self._seed = seed
         self._tensors = {name: TensorInfo(extents, "f32", stacked) for name, extents, stacked in shape.tensors()}
 
     def names(self) -> tuple[str, ...]:
@@ -70,7 +79,7 @@ class RandomCheckpoint(Checkpoint):
         center, deviation = self._distribution(name)
         scale = np.float32(deviation * 12**0.5 / 65536)
         flat = destination.reshape(-1)
-        real = self._shape.vocab * self._shape.width if name == "wte" else flat.size
+        real = self.config["vocab"] * self.config["width"] if name == "wte" else flat.size
         for start in range(0, flat.size, CHUNK):
             part = flat[start : start + CHUNK]
             bits = stream.random_raw(-(-part.size // 4)).astype("<u8", copy=False).view("<u2")[: part.size]
@@ -80,12 +89,9 @@ class RandomCheckpoint(Checkpoint):
 
     def _distribution(self, name: str) -> tuple[float, float]:
         """Mean and standard deviation of a tensor's values."""
-        width = self._shape.width
-        if name in ("wte", "wpe"):
-            return 0.0, LOGIT_DEVIATION / width**0.5
-        if name.startswith("ln"):
+        scale = 1 / self._tensors[name].shape[-1] ** 0.5
+        if name in _GAINS:
+            return 0.0, _GAINS[name] * scale
+        if name.startswith(("ln", "norm")):
             return (1.0, 0.2) if name.endswith("w") else (0.0, 0.1)
-        if name.endswith("b"):
-            return 0.0, 0.1
-        gain = {"qkv-w": 1.0, "proj-w": 1.5, "fc-w": 1.0, "out-w": 3.0}[name]
-        return 0.0, gain / self._tensors[name].shape[-1] ** 0.5
+        return 0.0, 0.1

@@ -179,7 +179,7 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "too few layers": (edit_config(n_layer=1), "tensor 'h.1."),
     "width": (edit_config(n_embd=6), "tensor 'wte.weight' has shape (50, 4), where config.json's sizes need (50, 6)"),
     "activation": (edit_config(activation_function="relu"), "activation_function is 'relu'"),
-    "another model": (edit_config(model_type="llama"), "model_type is 'llama'"),
+    "another model": (edit_config(model_type="bert"), "model_type is 'bert'"),
     "inner": (edit_config(n_inner=17), "n_inner is 17"),
     "epsilon": (edit_config(layer_norm_epsilon=-1.0), "layer_norm_epsilon"),
     "config no JSON": (file_with("config.json", b"{"), "config.json is damaged"),

@@ -1,0 +1,92 @@
+"""What an architecture in Hugging Face's folders is: which tensors config.json promises, and what they are called here.
+
+A new one is one file `huggingface_NAME.py` in this folder; copy `huggingface_llama.py`.  It must offer
+
+    NAME: str
+        What people call it.
+    MODEL_TYPES: tuple[str, ...]
+        What config.json's model_type may say.
+    PREFIX: str
+        What tensors' names in files may begin with.
+    IGNORED: tuple[str, ...]
+        Endings of tensors' names that are no weights (masks and tables).
+    HEAD: tuple[str, str]
+        The head's name, and the name of the embedding that it must equal where `parts` does not list it.
+    read_config(path: Path, data: dict) -> tuple[Shape, dict]
+        The sizes in config.json, and what else goes into the checkpoint's config; UserError for settings that make it
+        another architecture.
+    shape_from(config: dict) -> Shape
+        The sizes in a checkpoint's config dictionary; KeyError where it is another architecture's.
+    config_json(shape: Shape, config: dict, dtype: str) -> dict
+        What to write as config.json.
+    parts(shape: Shape) -> Iterator[Part]
+        Every stored tensor, in the order of the shape's tensors, layers and rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from lispgpt.errors import UserError
+
+
+class Shape(Protocol):
+    """A model's sizes."""
+
+    @property
+    def layers(self) -> int: ...
+
+    def config(self, weight_type: str) -> dict[str, Any]:
+        """A checkpoint's config dictionary."""
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+        """(name, shape, stacked over layers) of each tensor; matrices are (out, in)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stored tensor: rows of one layer of the tensor `name` (or of the whole of it).
+
+    shape: as (out, in).  transposed: the file holds (in, out).
+    """
+
+    name: str
+    layer: int
+    stored_name: str
+    shape: tuple[int, ...]
+    transposed: bool = False
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        return self.shape[::-1] if self.transposed else self.shape
+
+
+def require(path: Path, data: dict[str, Any], settings: dict[str, tuple[Any, ...]], what: str) -> None:
+    """UserError where config.json gives a setting a value that is not among those listed for it."""
+    for key, allowed in settings.items():
+        if key in data and data[key] not in allowed:
+            raise UserError(
+                f"{path}: {key} is {data[key]!r}, and only {' or '.join(map(repr, allowed))} is {what} as known here"
+            )
+
+
+def integer(path: Path, data: dict[str, Any], what: str, *keys: str) -> int:
+    """The first of the keys that config.json has; UserError where it has none or no positive integer."""
+    for key in keys:
+        value = data.get(key)
+        if value is not None:
+            if type(value) is not int or not 0 < value < 1 << 31:
+                raise UserError(f"{path}: {key} is {value!r}, which must be a positive integer")
+            return value
+    raise UserError(f"{path} lacks {' or '.join(keys)}; is it the config.json of a {what}?")
+
+
+def number(path: Path, data: dict[str, Any], key: str, default: float, below: float) -> float:
+    """A positive number of config.json; UserError where it is none or too large."""
+    value = data.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < below:
+        raise UserError(f"{path}: {key} is {value!r}, not a positive number below {below:g}")
+    return float(value)
