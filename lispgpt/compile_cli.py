@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lispgpt.compile_options import PATH, compile_options, parse_settings
+from lispgpt.compile_options import PATH, compile_options, contained, parse_settings
 from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program
 from lispgpt.errors import UserError
 from lispgpt.mlir import new_context
@@ -23,6 +23,7 @@ from lispgpt.runtime import checkpoints
 @click.option(
     "--emit", "stage", default="artifact", show_default=True, help="forms, mlir, a stage of the pipeline, asm."
 )
+@contained
 def compile_(
     program: Path,
     checkpoint: Path | None,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
+
+from lispgpt.child import Reporter, compile_in_child
 
 PATH = click.Path(path_type=Path)
 
@@ -31,6 +34,24 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def contained(command: Callable[..., None]) -> Callable[..., int]:
+    """Run a command's function in a child process, which a failed check inside MLIR can end without a word."""
+
+    @functools.wraps(command)
+    def in_child(**options: Any) -> int:
+        def work(_: Reporter) -> int:
+            try:
+                command(**options)
+            except click.ClickException as error:
+                error.show()
+                return 2
+            return 0
+
+        return compile_in_child(work).code
+
+    return in_child
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lispgpt.compile_options import PATH
+from lispgpt.compile_options import PATH, contained
 from lispgpt.driver import read_source
 from lispgpt.errors import UserError
 from lispgpt.mlir import ir, new_context
@@ -28,6 +28,7 @@ from lispgpt.pipeline_file import pipeline_path, read_pipeline
 @click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder.")
 @click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass.")
 @click.option("-o", "output", type=PATH, help="Where the result goes (default: standard output).")
+@contained
 def opt(
     file: Path,
     pipeline_text: str | None,

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from lispgpt.cache import Cache, cache_key
+from lispgpt.child import Reporter, compile_in_child
 from lispgpt.compile_options import PATH, compile_options, parse_settings
 from lispgpt.errors import UserError
 from lispgpt.host import cpu_signature
@@ -122,23 +123,31 @@ class _Run:
     def _compile(
         self, target: str, settings: dict[str, Any], header: dict[str, Any], cache: Cache, key: str
     ) -> Artifact | int:
-        from lispgpt.driver import Observer, Request, compile_program, evaluate_request
-        from lispgpt.mlir import new_context
+        """Compile in a child process, whose memory goes with it; it gives the artifact back."""
 
-        request = Request(self.program, target, settings, header, self.options["pipeline"], self.options["batch"])
-        observer = Observer(
-            self.options["dump_dir"], self.options["print_after"], lambda text: click.echo(text, err=True)
-        )
-        with new_context():
-            program = evaluate_request(request)
-            if program.has_main and not program.entries:
-                from lispgpt.programs.launch import job_of, run
+        def work(reporter: Reporter) -> int:
+            from lispgpt.driver import Observer, Request, compile_program, evaluate_request
+            from lispgpt.mlir import new_context
 
-                return run(job_of(program, request, observer), self.options["arguments"])
-            artifact = compile_program(program, request, observer)
-        inputs = [self.program, *program.sources, *([request.pipeline] if request.pipeline else [])]
-        cache.keep(key, artifact, inputs)
-        return artifact
+            request = Request(self.program, target, settings, header, self.options["pipeline"], self.options["batch"])
+            observer = Observer(
+                self.options["dump_dir"], self.options["print_after"], lambda text: click.echo(text, err=True)
+            )
+            with new_context():
+                program = evaluate_request(request)
+                if program.has_main and not program.entries:
+                    from lispgpt.programs.launch import job_of, run
+
+                    return run(job_of(program, request, observer), self.options["arguments"])
+                artifact = compile_program(program, request, observer)
+            cache.keep(
+                key, artifact, [self.program, *program.sources, *([request.pipeline] if request.pipeline else [])]
+            )
+            reporter.give(artifact)
+            return 0
+
+        outcome = compile_in_child(work)
+        return outcome.code if outcome.value is None else outcome.value
 
     def _target(self) -> str:
         target: str = self.options["target"]

@@ -14,7 +14,7 @@ import numpy as np
 from lispgpt.errors import UserError
 from lispgpt.mlir import execution_engine, ir
 from lispgpt.passes.targets import Target
-from lispgpt.programs.child import Reporter
+from lispgpt.child import Reporter
 from lispgpt.programs.externals import Externals, flush_output, write_output
 from lispgpt.programs.mgpu import GpuRuntime
 

@@ -16,7 +16,7 @@ from lispgpt.passes.targets import Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
 from lispgpt.pipeline_file import read_pipeline
 from lispgpt.programs.adaptation import choose_pipeline
-from lispgpt.programs.child import Outcome, Reporter, run_in_child
+from lispgpt.child import Outcome, Reporter, run_in_child
 from lispgpt.programs.execution import describe_main, run_lowered
 from lispgpt.programs.externals import Externals
 

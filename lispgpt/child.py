@@ -1,7 +1,7 @@
-"""A child process in which a program is compiled and run, so that whatever happens to it the parent lives to tell.
+"""A child process in which programs are compiled and run, so that whatever happens to it the parent lives to tell.
 
-The child is a fork of the compiler: it has the module and MLIR already, and the parent's standard output.  It sends the
-parent one message when it starts each step and one when it fails.
+The child is a fork: it has what the parent has loaded, and the parent's standard output.  It sends the parent one
+message when it starts each step and one when it fails.
 """
 
 from __future__ import annotations
@@ -138,3 +138,11 @@ def _wait(child: int) -> int:
             return os.waitpid(child, 0)[1]
         except KeyboardInterrupt:  # the terminal sends it to the child as well, which ends by it
             continue
+
+
+def compile_in_child(work: Callable[[Reporter], int]) -> Outcome:
+    """run_in_child for the compiler itself: InternalError where MLIR or LLVM ends the process."""
+    outcome = run_in_child(work)
+    if outcome.signal_number:
+        raise InternalError(f"the compiler was ended by {outcome.reason}")
+    return outcome
