@@ -83,7 +83,7 @@ class Attention:
 
 def match_attention(ops: list[ir.Operation]) -> Attention | None:
     """Recognise the ops of one kernel; None where they are anything else."""
-    softmaxes = [op for op in ops if op.name == "linalg.softmax"]
+    softmaxes = [op for op in ops if op.name == "linalg.softmax" and _along_last(op)]
     contractions = [op for op in ops if op.name == "linalg.contract"]
     if len(softmaxes) != 1 or len(contractions) != 2:
         return None
@@ -123,3 +123,7 @@ def _is_index_of(value: ir.Value, dim: int) -> bool:
     while op is not None and op.name == "arith.index_cast":
         op = defining_op(op.operands[0])
     return op is not None and op.name == "linalg.index" and ir.IntegerAttr(op.attributes["dim"]).value == dim
+
+
+def _along_last(softmax: ir.Operation) -> bool:
+    return bool(ir.IntegerAttr(softmax.attributes["dimension"]).value == len(shape_of(softmax.operands[0])) - 1)

@@ -13,7 +13,8 @@ Before:                                               After:
 Requires: what outline-kernels ensures.
 Ensures: an entry's arguments are byte buffers, `types` gives the tensor type each one holds, `arguments` is extended by
 "result:NAME" for each result; intermediates are memref.alloc; kernels return nothing, and a tied result is written in
-its argument.  States change in place.
+its argument.  States change in place: a new value that was made elsewhere is copied in by a kernel of its own, behind
+the last kernel that reads the old one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.errors import InternalError
+from lispgpt.errors import InternalError, UserError
 from lispgpt.mlir import create_op, ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.structure import defining_op, entry_functions, integers, kernel_functions, operations, strings
@@ -38,7 +39,7 @@ class DestinationPassing(Pass):
         for kernel in kernel_functions(module):
             _rewrite_kernel(kernel)
         for entry in entry_functions(module):
-            _Entry(entry).rewrite(tied)
+            _Entry(entry, module).rewrite(tied)
 
 
 def byte_size(type_: ir.Type) -> int:
@@ -94,13 +95,31 @@ class _Place:
     offset: int
 
 
+@dataclass(frozen=True)
+class _Update:
+    """A part of a state that is still to be copied in.  old, new: the whole state before and after."""
+
+    source: ir.Value
+    place: _Place
+    old: ir.Value
+    new: ir.Value
+
+    def meets(self, place: _Place, nbytes: int) -> bool:
+        start, end = place.offset, place.offset + nbytes
+        same = place.buffer == self.place.buffer
+        return same and start < self.place.offset + byte_size(self.source.type) and self.place.offset < end
+
+
 class _Entry:
     """Rewrites one entry from tensors to buffers, op by op."""
 
-    def __init__(self, entry: ir.Operation) -> None:
-        self.entry = entry
+    def __init__(self, entry: ir.Operation, module: ir.Module) -> None:
+        self.entry, self.module = entry, module
         self.places: dict[ir.Value, _Place] = {}
         self.destinations: dict[ir.Value, _Place] = {}
+        self.wholes: dict[ir.Value, ir.Value] = {}
+        self.waiting: list[_Update] = []
+        self.done: list[_Update] = []
 
     def rewrite(self, tied: dict[str, list[int]]) -> None:
         entry = self.entry
@@ -120,10 +139,10 @@ class _Entry:
             for op in ops[:-1]:
                 with op.location:
                     self._rewrite_op(op, tied)
+            self._update(len(self.waiting))
+            for name, value in zip(results, terminator.operands, strict=True):
+                self._copy(value, _Place(new[names.index(name)], 0))
             create_op("func.return")
-        for name, value in zip(results, terminator.operands, strict=True):
-            if self.places[value] != _Place(new[names.index(name)], 0):
-                raise InternalError(f"destination-passing: {name!r} of the entry is not made in its own buffer")
         for op in reversed(ops):
             op.erase()
         for _ in old:
@@ -138,18 +157,24 @@ class _Entry:
         elif op.name == "tensor.extract_slice":
             source = self.places[op.operands[0]]
             self.places[op.results[0]] = _Place(source.buffer, source.offset + _slice_offset(op, op.operands[0].type))
+            self.wholes[op.results[0]] = self.wholes.get(op.operands[0], op.operands[0])
         elif op.name == "tensor.insert_slice":
-            source, target = (self.places[v] for v in op.operands[:2])
-            if source != _Place(target.buffer, target.offset + _slice_offset(op, op.operands[1].type)):
-                raise InternalError("destination-passing: a state is updated by a value that is not made in its place")
+            source, whole = op.operands
+            target = self.places[whole]
+            place = _Place(target.buffer, target.offset + _slice_offset(op, whole.type))
             self.places[op.results[0]] = target
+            if self.places[source] != place:
+                self.waiting.append(_Update(source, place, whole, op.results[0]))
         elif op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
             self.places[op.results[0]] = self.places[op.operands[0]]
+            self.wholes[op.results[0]] = self.wholes.get(op.operands[0], op.operands[0])
         elif op.name != "arith.constant":
             raise InternalError(f"destination-passing: {op.name} stands outside every kernel")
 
     def _rewrite_call(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
         callee = ir.FlatSymbolRefAttr(op.attributes["callee"])
+        for operand in op.operands:
+            self._before_reading(operand)
         arguments = [self._view(self.places[v], v.type) for v in op.operands]
         for result, argument in zip(op.results, tied[callee.value], strict=True):
             if argument >= 0:
@@ -164,6 +189,28 @@ class _Entry:
             arguments.append(self._view(place, result.type))
         create_op("func.call", arguments, [], {"callee": callee})
 
+    def _before_reading(self, value: ir.Value) -> None:
+        """Bring a state up to date where a kernel is about to read what an update made."""
+        whole, place, nbytes = self.wholes.get(value, value), self.places[value], byte_size(value.type)
+        newest = [i for i, update in enumerate(self.waiting) if update.new == whole]
+        self._update(newest[-1] + 1 if newest else 0)
+        if any(update.old == whole and update.meets(place, nbytes) for update in self.done):
+            raise UserError("a state's old value is read after its new one: read what you need before writing it")
+
+    def _update(self, count: int) -> None:
+        for update in self.waiting[:count]:
+            self._copy(update.source, update.place)
+        self.done += self.waiting[:count]
+        del self.waiting[:count]
+
+    def _copy(self, value: ir.Value, place: _Place) -> None:
+        """Call a kernel that copies a value to a place, unless it is there."""
+        if self.places[value] == place:
+            return
+        callee = {"callee": ir.FlatSymbolRefAttr.get(_copy_kernel(self.module, value.type))}
+        views = [self._view(self.places[value], value.type), self._view(place, value.type)]
+        create_op("func.call", views, [], callee)
+
     def _view(self, place: _Place, type_: ir.Type) -> ir.Value:
         if defining_op(place.buffer) is not None and place.buffer.type == _memref(type_):
             return place.buffer
@@ -171,6 +218,31 @@ class _Entry:
             "arith.constant", [], [ir.IndexType.get()], {"value": ir.IntegerAttr.get(ir.IndexType.get(), place.offset)}
         )
         return create_op("memref.view", [place.buffer, offset.results[0]], [_memref(type_)]).results[0]
+
+
+def _copy_kernel(module: ir.Module, type_: ir.Type) -> str:
+    """The name of the kernel that copies a tensor of that type, made where the module has none."""
+    name = "_".join(["copy", str(type_.element_type), "x".join(map(str, type_.shape))])
+    if all(f.attributes["sym_name"].value != name for f in kernel_functions(module)):
+        memref = _memref(type_)
+        identity = str(ir.AffineMap.get_identity(len(type_.shape)))
+        iterators = ", ".join(['"parallel"'] * len(type_.shape))
+        kernel = ir.Operation.parse(
+            f"""func.func private @{name}(%from: {memref}, %to: {memref}) attributes {{kernel = "rows", tied = [-1]}} {{
+              %x = bufferization.to_tensor %from restrict : {memref} to {type_}
+              %empty = tensor.empty() : {type_}
+              %y = linalg.generic {{indexing_maps = [affine_map<{identity}>, affine_map<{identity}>],
+                                    iterator_types = [{iterators}]}}
+                   ins(%x : {type_}) outs(%empty : {type_}) {{
+              ^bb0(%in: {type_.element_type}, %out: {type_.element_type}):
+                linalg.yield %in : {type_.element_type}
+              }} -> {type_}
+              bufferization.materialize_in_destination %y in restrict writable %to : ({type_}, {memref}) -> ()
+              return
+            }}"""
+        )
+        ir.InsertionPoint.at_block_begin(module.body).insert(kernel)
+    return name
 
 
 def _slice_offset(op: ir.Operation, whole: ir.Type) -> int:

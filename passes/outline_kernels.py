@@ -32,6 +32,7 @@ from lispgpt.passes.structure import (
     operations,
     replace_captured,
     shape_of,
+    strings,
 )
 
 
@@ -47,6 +48,7 @@ class OutlineKernels(Pass):
         kernels = _Kernels(module)
         for entry in entry_functions(module):
             _share_constants(entry)
+            _compute_views(entry)
             groups = group_ops(operations(entry.regions[0].blocks[0]))
             if self.prologue_rows:
                 groups = absorb_prologues(groups, self.prologue_rows)
@@ -66,6 +68,41 @@ def _share_constants(entry: ir.Operation) -> None:
                 known[key] = op.clone().results[0]
         op.results[0].replace_all_uses_with(known[key])
         op.erase()
+
+
+def _compute_views(entry: ir.Operation) -> None:
+    """Give a kernel something to run where a result, or what goes into a state, is only a view or a constant."""
+    ops = operations(entry.regions[0].blocks[0])
+    names, results = strings(entry.attributes["arguments"]), strings(entry.attributes["results"])
+    arguments = list(entry.regions[0].blocks[0].arguments)
+    for op in ops:
+        if op.name == "tensor.insert_slice":
+            taken = defining_op(op.operands[0])
+            unchanged = taken is not None and _same_slice(taken, op) and taken.operands[0] == op.operands[1]
+            if not unchanged and (taken is None or taken.name in INLINE):
+                op.operands[0] = _identity(op.operands[0], op)
+    for i, (name, value) in enumerate(zip(results, ops[-1].operands, strict=True)):
+        op = defining_op(value)
+        own = op is None and names[arguments.index(value)] == name
+        if not own and (op is None or op.name in INLINE):
+            ops[-1].operands[i] = _identity(value, ops[-1])
+
+
+def _identity(value: ir.Value, before: ir.Operation) -> ir.Value:
+    """An elementwise op that copies a tensor."""
+    identity = ir.AffineMap.get_identity(len(shape_of(value)))
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(identity)] * 2),
+        "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * identity.n_dims),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+    }
+    with ir.InsertionPoint(before), before.location:
+        empty = create_op("tensor.empty", [], [value.type]).results[0]
+        copy = create_op("linalg.generic", [value, empty], [value.type], attributes, regions=1)
+        block = ir.Block.create_at_start(copy.regions[0], [value.type.element_type] * 2)
+        with ir.InsertionPoint(block):
+            create_op("linalg.yield", [block.arguments[0]])
+    return copy.results[0]
 
 
 class _Kernels:
@@ -184,7 +221,7 @@ def _build_kernel(
         create_op("func.return", results)
     types = ir.FunctionType.get([a.type for a in body.arguments], [r.type for r in results])
     region_owner.attributes["function_type"] = ir.TypeAttr.get(types)
-    tied = [_tied_argument(r) for r in results]
+    tied = [_tied_argument(r, o, arguments) for r, o in zip(results, outputs, strict=True)]
     region_owner.attributes["tied"] = ir.ArrayAttr.get(
         [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), t) for t in tied]
     )
@@ -201,17 +238,33 @@ def _is_entry_view(op: ir.Operation) -> bool:
     if source is not None and source.name != "tensor.insert_slice":
         return False
     sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+    if set(ir.DenseI64ArrayAttr(op.attributes["static_strides"])) - {1}:
+        return False
     whole = shape_of(op.operands[0])
     partial = [i for i, (size, extent) in enumerate(zip(sizes, whole, strict=True)) if size != extent]
     return not partial or all(size == 1 for size in sizes[: partial[-1]])
 
 
-def _tied_argument(value: ir.Value) -> int:
-    """The index of the kernel's argument that a loop updates in place to make this value, or -1."""
+def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) -> int:
+    """The index of the kernel's argument that a loop updates in place to make this value, or -1.
+
+    outer: the value in the entry, which has to go back to where the argument (one of `arguments`) was taken from.
+    """
     op = defining_op(value)
     if op is None or op.name != "scf.for":
         return -1
     while op is not None and op.name == "scf.for":
         value = op.operands[3]
         op = defining_op(value)
-    return ir.BlockArgument(value).arg_number if op is None else -1
+    if op is not None:
+        return -1
+    number = ir.BlockArgument(value).arg_number
+    start = defining_op(arguments[number])
+    homes = [use.owner.operation for use in outer.uses if use.owner.operation.name == "tensor.insert_slice"]
+    return number if start is not None and any(_same_slice(start, home) for home in homes) else -1
+
+
+def _same_slice(taken: ir.Operation, put: ir.Operation) -> bool:
+    """Whether a tensor.insert_slice puts back what a tensor.extract_slice took."""
+    names = ("static_offsets", "static_sizes", "static_strides")
+    return taken.name == "tensor.extract_slice" and all(taken.attributes[n] == put.attributes[n] for n in names)

@@ -63,6 +63,8 @@ def combiner(op: ir.Operation) -> str | None:
 
 
 def _supported(op: ir.Operation) -> bool:
+    if op.name == "linalg.softmax":
+        return bool(ir.IntegerAttr(op.attributes["dimension"]).value == len(shape_of(op.operands[0])) - 1)
     if op.name != "linalg.reduce":
         return True
     dims = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))

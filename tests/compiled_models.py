@@ -1,0 +1,79 @@
+"""Compiles model programs for the CPU and runs them on weights made here; all that a step should write is poisoned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.checkpoints.base import TensorInfo
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.session import Session
+
+
+def rounded_to_bf16(values: np.ndarray) -> np.ndarray:
+    """float32 values with a BF16's bits, rounded toward zero: any BF16 value serves as a weight."""
+    return (values.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+@dataclass
+class Weights:
+    """What a session asks of a checkpoint.  values: float32 arrays by name; bf16: the names stored as BF16."""
+
+    values: dict[str, np.ndarray]
+    bf16: frozenset[str] = frozenset()
+
+    def names(self) -> list[str]:
+        return list(self.values)
+
+    def info(self, name: str) -> TensorInfo:
+        return TensorInfo(self.values[name].shape, "bf16" if name in self.bf16 else "f32", False)
+
+    def view(self, name: str) -> np.ndarray:
+        values = np.ascontiguousarray(self.values[name], np.float32)
+        return (values.view(np.uint32) >> 16).astype(np.uint16) if name in self.bf16 else values
+
+    def check_finite(self, names: object = None) -> None:
+        """Weights made here are finite."""
+
+    def exact(self) -> dict[str, np.ndarray]:
+        return {name: values.astype(np.float64) for name, values in self.values.items()}
+
+
+def random_weights(artifact: Artifact, scale: float = 0.4) -> Weights:
+    """Fresh normal weights in the shapes and types that a model declares."""
+    rng = np.random.default_rng()
+    bf16 = frozenset(name for name, facts in artifact.weights.items() if facts["dtype"] == "bf16")
+    values = {n: rng.normal(0, scale, facts["shape"]).astype(np.float32) for n, facts in artifact.weights.items()}
+    return Weights({n: rounded_to_bf16(v) if n in bf16 else v for n, v in values.items()}, bf16)
+
+
+def compile_model(program: Path, batch: int = 1, pipeline: Path | None = None, **settings: Any) -> Artifact:
+    """A model program, with config values given by name (underscores for dashes), for the CPU."""
+    given = {name.replace("_", "-"): value for name, value in settings.items()}
+    return compile_request(Request(program, overrides=given, batch=batch, pipeline=pipeline), Observer())[0]
+
+
+def open_poisoned(artifact: Artifact, weights: Weights, threads: int = 2) -> Session:
+    """A session on the CPU whose arena and results are NaN (and -1 as integers) before the first step."""
+    session = Session(artifact, CpuDevice(threads), weights)  # type: ignore[arg-type]
+    poison(session)
+    return session
+
+
+def poison(session: Session) -> None:
+    """Fill the arena and the results with bytes that read as NaN."""
+    for buffer in session.artifact.plan.buffers:
+        if buffer.kind in ("arena", "result"):
+            session._buffers[buffer.name][:] = 0xFF
+
+
+def step(session: Session, tokens: Any, positions: Any, entry: str = "logits") -> dict[str, np.ndarray]:
+    """Run an entry on [batch, positions] (or, for one sequence, flat) tokens over poisoned memory."""
+    poison(session)
+    tokens, positions = (np.array(a, np.int32, ndmin=2) for a in (tokens, positions))
+    return session.run(entry, tokens, positions)

@@ -1,0 +1,112 @@
+"""States other than key-value caches: destination-passing and outline-kernels keep them in place, in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled_models import compile_model, open_poisoned, random_weights, step
+
+from lispgpt.errors import UserError
+
+RECURRENT = """
+(require nn)
+(config vocab 13 context 9 width 5 layers 3)
+(weights (table [vocab width] f32) (per layers (u [width width] f32) (v [width width] f32)))
+(state (hidden [layers width] f32))
+(defn cell [x l]
+  (let [old (read-state (hidden l))
+        new (elementwise (fn [a] (tanh a)) (+ (linear x (u l)) (linear old (v l))))]
+    (write-state (hidden l) new)
+    new))
+(entry logits [tokens positions]
+  (matmul-transposed (fold cell (last (rows table tokens)) (range layers)) table))
+"""
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_recurrent_model_keeps_its_state(batch: int, tmp_path: Path) -> None:
+    (tmp_path / "rnn.lisp").write_text(RECURRENT)
+    artifact = compile_model(tmp_path / "rnn.lisp", batch=batch, width=7, layers=2, vocab=11, context=5)
+    weights = random_weights(artifact)
+    w = weights.exact()
+    hidden = np.zeros((2, batch, 7))
+    with open_poisoned(artifact, weights) as session:
+        for position in range(4):
+            tokens = np.random.default_rng().integers(0, 11, (batch, 1))
+            x = w["table"][tokens[:, 0]]
+            for layer in range(2):
+                x = hidden[layer] = np.tanh(x @ w["u"][layer].T + hidden[layer] @ w["v"][layer].T)
+            found = step(session, tokens, np.full_like(tokens, position))["logits"]
+            np.testing.assert_allclose(found, x @ w["table"].T, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_states_are_swapped_and_shifted_whole(dtype: str, tmp_path: Path) -> None:
+    text = f"""
+    (require nn)
+    (config vocab 13 context 1 width 5)
+    (weights (table [vocab width] f32))
+    (state (a [width] {dtype}) (b [width] {dtype}))
+    (entry logits [tokens positions]
+      (let [old-a (cast (read-state a) f32) old-b (cast (read-state b) f32)]
+        (write-state a (cast (last (rows table tokens)) {dtype}))
+        (write-state b (cast old-a {dtype}))
+        old-b))
+    """
+    (tmp_path / "shift.lisp").write_text(text)
+    artifact = compile_model(tmp_path / "shift.lisp")
+    weights = random_weights(artifact)
+    tokens = np.random.default_rng().integers(0, 13, 6)
+    with open_poisoned(artifact, weights) as session:
+        found = [step(session, [[t]], [[0]])["logits"][0] for t in tokens]
+    wanted = [np.zeros(5), np.zeros(5), *weights.exact()["table"][tokens[:-2]]]
+    np.testing.assert_allclose(found, wanted, atol=0.02 if dtype == "bf16" else 0)
+
+
+def test_a_part_is_replaced_before_the_next_part_is_read(tmp_path: Path) -> None:
+    text = """
+    (require nn)
+    (config vocab 13 context 1 width 5)
+    (weights (table [vocab width] f32))
+    (state (a [2 width] f32))
+    (entry logits [tokens positions]
+      (do
+        (write-state (a 0) (last (rows table tokens)))
+        (write-state (a 1) (+ (read-state (a 0)) (read-state (a 1))))
+        (+ (read-state (a 1)) 0.0)))
+    """
+    (tmp_path / "sum.lisp").write_text(text)
+    artifact = compile_model(tmp_path / "sum.lisp")
+    weights = random_weights(artifact)
+    tokens = np.random.default_rng().integers(0, 13, 5)
+    with open_poisoned(artifact, weights) as session:
+        found = [step(session, [[t]], [[0]])["logits"][0] for t in tokens]
+        np.testing.assert_allclose(session.read("a")[0, 0], weights.values["table"][tokens[-1]])
+    np.testing.assert_allclose(found, np.cumsum(weights.exact()["table"][tokens], 0), atol=1e-5)
+
+
+def test_an_old_value_read_too_late_is_refused_rather_than_wrong(tmp_path: Path) -> None:
+    text = """
+    (require nn)
+    (config vocab 13 context 1 width 5)
+    (weights (table [vocab width] f32) (w [width width] f32))
+    (state (a [2 width] f32))
+    (entry logits [tokens positions]
+      (let [old (read-state (a 0))]
+        (write-state (a 0) (last (rows table tokens)))
+        (linear old (linear (linear (read-state (a 0)) w) w))))
+    """
+    (tmp_path / "late.lisp").write_text(text)
+    try:
+        artifact = compile_model(tmp_path / "late.lisp")
+    except UserError as error:
+        assert "old value" in error.message
+        return
+    weights = random_weights(artifact)
+    w = weights.exact()
+    with open_poisoned(artifact, weights) as session:
+        step(session, [[3]], [[0]])
+        found = step(session, [[5]], [[0]])["logits"]
+    np.testing.assert_allclose(found, w["table"][[3]] @ (w["table"][[5]] @ w["w"].T @ w["w"].T).T, atol=1e-5)
