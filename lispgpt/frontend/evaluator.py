@@ -32,7 +32,7 @@ from lispgpt.mlir import ir
 from lispgpt.source import Source, Span
 
 DEEPEST_CALLS = 150
-MOST_STEPS = 20_000_000
+MOST_STEPS = 5_000_000
 
 
 @dataclass(eq=False)
@@ -148,7 +148,7 @@ class Evaluator:
     def _list(self, form: List, environment: Environment) -> Any:
         self.steps += 1
         if self.steps > MOST_STEPS:
-            self.fail("this program is still computing after 20 million steps; does a loop never end?", form)
+            self.fail("this program is still computing after 5 million steps; does a loop never end?", form)
         if not form.items:
             return ()
         head = form.items[0]

@@ -11,7 +11,7 @@ from lispgpt.frontend.values import describe, items_of
 if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
-LONGEST_RANGE = 1_000_000
+LONGEST = 1_000_000
 
 
 def _items(evaluator: Evaluator, value: Any, form: Form) -> tuple[Any, ...]:
@@ -57,7 +57,10 @@ def _cons(evaluator: Evaluator, form: Form, member: Any, value: Any) -> Any:
 
 @builtin("concat", 0, None)
 def _concat(evaluator: Evaluator, form: Form, *values: Any) -> Any:
-    return tuple(member for value in values for member in _items(evaluator, value, form))
+    lists = [_items(evaluator, value, form) for value in values]
+    if sum(map(len, lists)) > LONGEST:
+        evaluator.fail(f"`{show(form)}` is longer than {LONGEST}", form)
+    return tuple(member for items in lists for member in items)
 
 
 @builtin("map", 2, None)
@@ -83,14 +86,17 @@ def _range(evaluator: Evaluator, form: Form, *bounds: Any) -> Any:
     if len(bounds) == 3 and bounds[2] == 0:
         evaluator.fail("`range` with a step of 0 never ends", form)
     numbers = range(*bounds)
-    if numbers and abs((numbers[-1] - numbers[0]) // numbers.step) >= LONGEST_RANGE:
-        evaluator.fail(f"`{show(form)}` is longer than {LONGEST_RANGE}; unroll less, or emit scf.for", form)
+    if numbers and abs((numbers[-1] - numbers[0]) // numbers.step) >= LONGEST:
+        evaluator.fail(f"`{show(form)}` is longer than {LONGEST}; unroll less, or emit scf.for", form)
     return tuple(numbers)
 
 
 @builtin("str", 0, None)
 def _str(evaluator: Evaluator, form: Form, *parts: Any) -> Any:
-    return "".join(_text(part) for part in parts)
+    text = "".join(_text(part) for part in parts)
+    if len(text) > LONGEST:
+        evaluator.fail(f"`{show(form)}` is longer than {LONGEST} characters", form)
+    return text
 
 
 @builtin("symbol", 1, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from lispgpt.frontend import functions, signatures
+from lispgpt.frontend import attributes, functions, signatures
 from lispgpt.frontend.forms import Form, Vector, head_name
 from lispgpt.mlir import ir
 
@@ -34,6 +34,8 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
     attrs = arguments.attributes
     if name == "llvm.call":
         _complete_call(evaluator, attrs)
+    if name == "llvm.mlir.global":
+        _type_value(evaluator, attrs, form)
     if name in ("affine.load", "affine.store") and operands and "map" not in attrs:
         rank = len(operands) - (1 if name == "affine.load" else 2)
         attrs["map"] = ir.AffineMapAttr.get(ir.AffineMap.get_identity(max(rank, 0)))
@@ -69,6 +71,14 @@ def _complete_call(evaluator: Evaluator, attrs: dict[str, ir.Attribute]) -> None
     known = functions.function(evaluator, ir.FlatSymbolRefAttr(callee).value) if _is_reference(callee) else None
     if known is not None and known.foreign and signatures.parts_of(known.type)[2]:
         attrs.setdefault("var_callee_type", ir.TypeAttr.get(known.type))
+
+
+def _type_value(evaluator: Evaluator, attrs: dict[str, ir.Attribute], form: Form) -> None:
+    """A global's plain number takes the global's type."""
+    value, kind = attrs.get("value"), attrs.get("global_type")
+    number = isinstance(value, (ir.IntegerAttr, ir.FloatAttr)) and isinstance(kind, ir.TypeAttr)
+    if number and isinstance(kind.value, (ir.IntegerType, ir.FloatType)):
+        attrs["value"] = attributes.number_attribute(evaluator, value.value, kind.value, form)
 
 
 def _is_reference(value: ir.Attribute | None) -> bool:
