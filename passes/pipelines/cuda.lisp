@@ -9,6 +9,7 @@
     (pass plan-arena))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-gpu-rows)
+    (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-attention))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
@@ -23,4 +24,5 @@
     (pass lower-gpu-kernels)
     (pass convert-vector-to-llvm)
     (pass convert-arith-to-llvm)
+    (pass convert-ub-to-llvm)
     (pass reconcile-unrealized-casts)))

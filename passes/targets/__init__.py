@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lispgpt.errors import UserError
 from lispgpt.passes.targets import cuda, rocm
-from lispgpt.passes.targets.base import Gpu, MatrixShape, Target
+from lispgpt.passes.targets.base import Gpu, Target
 from lispgpt.passes.targets.cpu import Cpu, make_cpu
 
-__all__ = ["DEFAULT_CHIPS", "GPU_CHIPS", "Cpu", "Gpu", "MatrixShape", "Target", "find_target"]
+__all__ = ["DEFAULT_CHIPS", "GPU_CHIPS", "Cpu", "Gpu", "Target", "find_target"]
 
 GPU_CHIPS: dict[str, dict[str, Gpu]] = {"rocm": dict(rocm.CHIPS), "cuda": dict(cuda.CHIPS)}
 DEFAULT_CHIPS = {"rocm": "gfx1151", "cuda": "sm_90"}
@@ -22,7 +22,9 @@ def find_target(text: str) -> Target:
     if kind == "cpu":
         return make_cpu(chip)
     if kind not in GPU_CHIPS:
-        raise UserError(f"no target {text!r} (there are cpu, {', '.join(GPU_CHIPS)}; a chip follows a colon: rocm:gfx1151)")
+        raise UserError(
+            f"no target {text!r} (there are cpu, {', '.join(GPU_CHIPS)}; a chip follows a colon: rocm:gfx1151)"
+        )
     chips = GPU_CHIPS[kind]
     chip = chip or DEFAULT_CHIPS[kind]
     if chip not in chips:

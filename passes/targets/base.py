@@ -10,17 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.mlir import ir
-
-
-@dataclass(frozen=True)
-class MatrixShape:
-    """One matrix instruction: D[m, n] += A[m, k] * B[k, n] by one subgroup; inputs and accumulator dtypes."""
-
-    m: int
-    n: int
-    k: int
-    inputs: str
-    accumulator: str
+from lispgpt.passes.targets.matrix import MatrixUnit
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class Gpu(Target):
 
     subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more.
     cores: compute units or multiprocessors, which grids are sized for (code runs on any number).
-    grid_barrier: whether blocks of one launch may wait for each other.  early_launch: whether a kernel may start, and
+    matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.  early_launch: whether a kernel may start, and
     load what no launch writes, before the launch ahead of it has finished.  cluster: blocks that can read each other's
     shared memory.
     """
@@ -72,7 +62,7 @@ class Gpu(Target):
     shared_bytes: int = 48 * 1024
     max_threads: int = 1024
     cores: int = 64
-    matrix: tuple[MatrixShape, ...] = ()
+    matrix: MatrixUnit | None = None
     grid_barrier: bool = True
     early_launch: bool = False
     cluster: int = 1
@@ -106,5 +96,5 @@ class Gpu(Target):
 
     def describe(self) -> str:
         """Capabilities in one line, for listings."""
-        shapes = ", ".join(f"{s.m}x{s.n}x{s.k} {s.inputs}" for s in self.matrix)
-        return f"subgroups of {self.subgroup}, {self.shared_bytes // 1024} KiB shared, matrix {shapes or 'none'}"
+        tile = f"matrix tiles of {self.matrix.rows}x{self.matrix.columns}" if self.matrix else "no matrix instructions"
+        return f"subgroups of {self.subgroup}, {self.shared_bytes // 1024} KiB of shared memory, {tile}"

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.mlir import create_op, ir
-from lispgpt.passes.targets.base import Gpu, MatrixShape
+from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import serialized_objects
+from lispgpt.passes.targets.matrix import MMA_SYNC
 
 INTRINSICS = {"exp2": "llvm.exp2.f32", "rsqrt": "llvm.nvvm.rsqrt.approx.f", "sqrt": "llvm.sqrt.f32"}
-MMA = (MatrixShape(16, 8, 16, "bf16", "f32"), MatrixShape(16, 8, 8, "tf32", "f32"))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Cuda(Gpu):
 
     def lowering(self) -> str:
         return (
-            "builtin.module(gpu.module(convert-gpu-to-nvvm{use-bare-ptr-memref-call-conv=true}),"
+            "builtin.module(gpu.module(convert-nvgpu-to-nvvm,convert-gpu-to-nvvm{use-bare-ptr-memref-call-conv=true}),"
             f"nvvm-attach-target{{chip={self.chip} features={self.ptx} O=3}})"
         )
 
@@ -72,6 +72,6 @@ def _index_attribute(value: int) -> ir.Attribute:
 
 
 CHIPS = {
-    "sm_80": Cuda("sm_80", cores=108, matrix=MMA),
-    "sm_90": Cuda("sm_90", cores=132, matrix=MMA, early_launch=True, cluster=8),
+    "sm_80": Cuda("sm_80", cores=108, matrix=MMA_SYNC),
+    "sm_90": Cuda("sm_90", cores=132, matrix=MMA_SYNC, early_launch=True, cluster=8),
 }

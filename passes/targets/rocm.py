@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from lispgpt.mlir import ir
-from lispgpt.passes.targets.base import Gpu, MatrixShape
+from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
+from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
 
 INTRINSICS = {"exp2": "llvm.amdgcn.exp2.f32", "rsqrt": "llvm.amdgcn.rsq.f32", "sqrt": "llvm.sqrt.f32"}
-WMMA = (MatrixShape(16, 16, 16, "bf16", "f32"),)
-MFMA = (MatrixShape(16, 16, 16, "bf16", "f32"), MatrixShape(32, 32, 8, "bf16", "f32"))
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Rocm(Gpu):
     def lowering(self) -> str:
         waves = "wave64=true" if self.subgroup == 64 else "wave64=false features=+wavefrontsize32"
         return (
-            f"builtin.module(gpu.module(convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true "
+            f"builtin.module(gpu.module(convert-amdgpu-to-rocdl{{chipset={self.chip}}},convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true "
             f"runtime=HIP}}),rocdl-attach-target{{chip={self.chip} {waves} O=3}})"
         )
 
@@ -40,7 +39,7 @@ class Rocm(Gpu):
 CHIPS = {
     "gfx942": Rocm("gfx942", subgroup=64, cores=304, matrix=MFMA),
     "gfx950": Rocm("gfx950", subgroup=64, cores=256, matrix=MFMA, shared_bytes=160 * 1024),
-    "gfx1100": Rocm("gfx1100", cores=96, matrix=WMMA),
-    "gfx1151": Rocm("gfx1151", cores=40, matrix=WMMA),
-    "gfx1201": Rocm("gfx1201", cores=64, matrix=WMMA),
+    "gfx1100": Rocm("gfx1100", cores=96, matrix=WMMA_RDNA3),
+    "gfx1151": Rocm("gfx1151", cores=40, matrix=WMMA_RDNA3),
+    "gfx1201": Rocm("gfx1201", cores=64, matrix=WMMA_RDNA4),
 }

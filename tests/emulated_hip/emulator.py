@@ -16,12 +16,14 @@ ELF_HEADER_BYTES = 64
 
 def install(chip: str) -> ctypes.CDLL:
     """Register the emulator for a chip; the library, which counts broken guards."""
+    import bounded_shared
     import emulate_amdgpu
     import swizzled
     from hip import hip
 
     emu = emulate_amdgpu._load_emulator()
     swizzled.extend(emu)
+    bounded_shared.extend(emu)
 
     class CodeObject(emulate_amdgpu.CodeObject):
         """The emulator's code object, with the instructions that are done here."""
@@ -41,10 +43,10 @@ def install(chip: str) -> ctypes.CDLL:
         modules.append(CodeObject(ctypes.string_at(image, _elf_size(image)), chip))
         return len(modules) - 1
 
-    def launch(module: int, kernel: bytes, shape: Any, shared: int, arguments: int, size: int) -> int:
+    def launch(module: int, kernel: bytes, shape: Any, _shared: int, arguments: int, size: int) -> int:
         values = list(struct.unpack(f"<{size // 8}Q", ctypes.string_at(arguments, size)))
         try:
-            modules[module].launch(kernel.decode(), tuple(shape[0:3]), tuple(shape[3:6]), values, shared)
+            modules[module].launch(kernel.decode(), tuple(shape[0:3]), tuple(shape[3:6]), values, bounded_shared.BYTES)
         except Exception:  # a callback cannot raise into C; the status makes the launch fail
             traceback.print_exc()
             return 1

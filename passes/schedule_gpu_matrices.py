@@ -1,0 +1,291 @@
+"""schedule-gpu-matrices: products of many rows with a BF16 weight matrix, on the target's matrix instructions.
+
+Before: linalg.contract x[n, k] * w[o, k], x in f32 and w in bf16, with elementwise ops around it.
+After:  a block computes a tile of rows × outputs.  Step by step along k it puts x and w in shared memory while the next
+        step's loads are under way; its subgroups multiply tiles from there and sum in f32.  x is split into `parts` bf16
+        numbers that add up to it (two keep about 16 bits), because the instructions take only bf16.
+
+Requires: what plan-arena ensures.
+Ensures: kernels of kind "contraction" with at least `rows` rows have only scalar, vector and matrix ops, grid and block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from lispgpt.mlir import create_op, ir
+from lispgpt.passes.base import Pass
+from lispgpt.passes.gpu import build as b
+from lispgpt.passes.gpu.build import Index
+from lispgpt.passes.gpu.kernel import constant_arguments, reschedule
+from lispgpt.passes.gpu.read import Reader, outputs_of
+from lispgpt.passes.gpu.team import tree
+from lispgpt.passes.schedule_gpu_contractions import find_product
+from lispgpt.passes.structure import defining_op, kernel_functions, shape_of
+from lispgpt.passes.targets import Gpu
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A block's tile and how its subgroups share it: `row_parts` × `output_parts` × `inner_parts` of them."""
+
+    rows: int
+    outputs: int
+    inner: int
+    row_parts: int
+    output_parts: int
+    inner_parts: int
+
+    @property
+    def subgroups(self) -> int:
+        return self.row_parts * self.output_parts * self.inner_parts
+
+
+TILINGS = (Tiling(128, 128, 32, 2, 4, 1), Tiling(64, 64, 64, 2, 4, 1), Tiling(16, 32, 256, 1, 1, 8))
+"""From the one that reuses most to the one that makes most blocks."""
+
+
+@dataclass(frozen=True)
+class ScheduleGpuMatrices(Pass):
+    """rows: the fewest rows of x to treat this way.  parts: bf16 numbers that each element of x is split into."""
+
+    name: ClassVar[str] = "schedule-gpu-matrices"
+    rows: int = 8
+    parts: int = 2
+
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        if target.matrix is None:
+            return
+        for kernel in kernel_functions(module, "contraction"):
+            product = find_product(kernel)
+            if product is not None and _fits(product, self.rows):
+                _Schedule(kernel, product, constant_arguments(module, kernel), target, self.parts).emit()
+
+
+def _fits(product: ir.Operation, rows: int) -> bool:
+    x, w = product.operands[0], product.operands[1]
+    types = (str(x.type.element_type), str(w.type.element_type))
+    return shape_of(x)[0] >= rows and types == ("f32", "bf16") and shape_of(x)[1] % 8 == 0 and not _reduces(x)
+
+
+def _reduces(tensor: ir.Value) -> bool:
+    op = defining_op(tensor)
+    if op is None or op.name == "bufferization.to_tensor":
+        return False
+    return op.name in ("linalg.reduce", "linalg.softmax") or any(_reduces(o) for o in op.operands)
+
+
+def choose_tiling(rows: int, outputs: int, cores: int) -> Tiling:
+    """The largest tile that still gives every core a block."""
+    for tiling in TILINGS:
+        if tiling.rows <= rows and -(-rows // tiling.rows) * -(-outputs // tiling.outputs) >= cores:
+            return tiling
+    return TILINGS[-1]
+
+
+class _Schedule:
+    def __init__(
+        self, kernel: ir.Operation, product: ir.Operation, constants: set[ir.Value], target: Gpu, parts: int
+    ) -> None:
+        assert target.matrix is not None
+        self.kernel, self.target, self.unit, self.parts = kernel, target, target.matrix, parts
+        self.x, self.w, self.result = product.operands[0], product.operands[1], product.results[0]
+        self.rows, self.inner = shape_of(self.x)
+        self.outputs = shape_of(self.w)[0]
+        self.tiling = choose_tiling(self.rows, self.outputs, target.cores)
+        self.threads = self.tiling.subgroups * target.subgroup
+        self.results = outputs_of(kernel)
+        w_buffer = defining_op(self.w)
+        self.weights_first = w_buffer is not None and w_buffer.operands[0] in constants
+        self.tile_rows = self.tiling.rows // self.tiling.row_parts // self.unit.rows
+        self.tile_columns = self.tiling.outputs // self.tiling.output_parts // self.unit.columns
+
+    def emit(self) -> None:
+        grid = [-(-self.rows // self.tiling.rows), -(-self.outputs // self.tiling.outputs)]
+        reschedule(self.kernel, grid, [self.threads], self.target, self._body)
+
+    def _body(self) -> None:
+        t, unit = self.tiling, self.unit
+        self.thread = b.thread_id()
+        self.lane, self.subgroup = b.mod(self.thread, self.target.subgroup), b.div(self.thread, self.target.subgroup)
+        self.row_part = b.mod(self.subgroup, t.row_parts)
+        self.output_part = b.mod(b.div(self.subgroup, t.row_parts), t.output_parts)
+        self.inner_part = b.div(self.subgroup, t.row_parts * t.output_parts)
+        self.first_row, self.first_output = b.mul(b.block_id("x"), t.rows), b.mul(b.block_id("y"), t.outputs)
+        self.reader = Reader(self.target)
+        bf16 = ir.BF16Type.get()
+        self.x_memory = b.shared([self.parts, t.rows, t.inner + unit.padding], bf16)
+        self.w_memory = b.shared([t.outputs, t.inner + unit.padding], bf16)
+        self.target.dependency_release()
+        weights = self._load_w(0) if self.weights_first else []
+        self.target.dependency_wait()
+        weights = weights or self._load_w(0)
+        staged = [*weights, *self._load_x(0)]
+        zero = b.constant(0.0, unit.accumulator_type())
+        totals = [zero] * (self.tile_rows * self.tile_columns)
+        steps = -(-self.inner // t.inner)
+
+        def step(number: Index, *carried: ir.Value) -> list[ir.Value]:
+            values, sums = list(carried[: len(staged)]), list(carried[len(staged) :])
+            b.barrier()
+            self._store(values, len(weights))
+            b.barrier()
+            with self.reader.scope():
+                start = b.mul(b.add(number, 1), t.inner)
+                following = [*self._load_w(start), *self._load_x(start)]
+                sums = self._multiply(sums)
+            return [*following, *sums]
+
+        results = b.loop(0, steps, 1, [*staged, *totals], step)
+        self._finish(results[len(staged) :])
+
+    def _place(self, number: int, width: int) -> tuple[Index, Index]:
+        """(row, k) in the tile of this thread's number-th vector; whole rows go to neighbouring threads."""
+        vector = b.add(self.thread, number * self.threads)
+        per_row = self.tiling.inner // width
+        return b.div(vector, per_row), b.mul(b.mod(vector, per_row), width)
+
+    def _load_w(self, start: Index) -> list[ir.Value]:
+        return self._load(self.w, self.tiling.outputs, self.first_output, self.outputs, start, 8)
+
+    def _load_x(self, start: Index) -> list[ir.Value]:
+        values = self._load(self.x, self.tiling.rows, self.first_row, self.rows, start, 4)
+        if self.inner % self.tiling.inner == 0:
+            return values
+        inside = [b.less(b.add(start, self._place(i, 4)[1]), self.inner) for i in range(len(values))]
+        return [b.select(i, v, b.constant(0.0, v.type)) for i, v in zip(inside, values, strict=True)]
+
+    def _load(self, tensor: ir.Value, rows: int, first: Index, extent: int, start: Index, width: int) -> list[ir.Value]:
+        """This thread's vectors of a tile; rows past the end are the last one's, k past the end is the first's."""
+        values = []
+        for number in range(-(-rows * self.tiling.inner // width // self.threads)):
+            row, k = self._place(number, width)
+            at = self._within(b.add(first, row), extent, rows)
+            values.append(self.reader.read(tensor, [at, self._inner_within(b.add(start, k))], width))
+        return values
+
+    def _within(self, index: Index, extent: int, tile: int) -> Index:
+        if extent % tile == 0:
+            return index
+        return b.emit("arith.minui", [b.as_value(index), b.as_value(extent - 1)], [ir.IndexType.get()])
+
+    def _inner_within(self, k: Index) -> Index:
+        return b.select(b.less(k, self.inner), b.as_value(k), b.as_value(0))
+
+    def _store(self, values: list[ir.Value], weights: int) -> None:
+        """Put the staged vectors in shared memory, x as the sum of its bf16 parts."""
+        for number, value in enumerate(values[:weights]):
+            row, k = self._place(number, 8)
+            b.store(value, self.w_memory, [row, k])
+        for number, value in enumerate(values[weights:]):
+            row, k = self._place(number, 4)
+            for part in range(self.parts):
+                rounded = b.emit("arith.truncf", [value], [ir.VectorType.get([4], ir.BF16Type.get())])
+                b.store(rounded, self.x_memory, [part, row, k])
+                value = b.binary("arith.subf", value, b.extend(rounded))
+
+    def _multiply(self, sums: list[ir.Value]) -> list[ir.Value]:
+        """One step of every tile of this subgroup, over its part of the k in shared memory."""
+        t, unit = self.tiling, self.unit
+        row = self._lane(unit.lane_row())
+        group = self._lane(unit.lane_group())
+        share = t.inner // t.inner_parts
+        output = b.add(b.mul(self.output_part, t.outputs // t.output_parts), row)
+        left = b.add(b.mul(self.row_part, t.rows // t.row_parts), row)
+        for block in range(share // unit.block):
+            k = b.add(b.add(b.mul(self.inner_part, share), block * unit.block), b.mul(group, unit.run))
+            columns = [self._run(self.w_memory, [b.add(output, n * unit.columns), k]) for n in range(self.tile_columns)]
+            for part in range(self.parts):
+                for m in range(self.tile_rows):
+                    rows = [self._run(self.x_memory, [part, b.add(left, m * unit.rows + r), k]) for r in unit.left_rows]
+                    for n, column in enumerate(columns):
+                        at = m * self.tile_columns + n
+                        sums[at] = unit.multiply(rows, column, sums[at])
+        return sums
+
+    def _run(self, memory: ir.Value, index: list[Index]) -> ir.Value:
+        """A lane's run of k, in loads of eight."""
+        *outer, k = index
+        parts = [b.load(memory, [*outer, b.add(k, i)], 8) for i in range(0, self.unit.run, 8)]
+        if len(parts) == 1:
+            return parts[0]
+        mask = ir.DenseI64ArrayAttr.get(list(range(16)))
+        return create_op("vector.shuffle", parts, [ir.VectorType.get([16], ir.BF16Type.get())], {"mask": mask}).results[
+            0
+        ]
+
+    def _lane(self, rule: tuple[int, ...]) -> Index:
+        divisor, modulus, *factor = rule
+        return b.mul(b.mod(b.div(self.lane, divisor), modulus), factor[0] if factor else 1)
+
+    def _finish(self, sums: list[ir.Value]) -> None:
+        if self.tiling.inner_parts > 1:
+            self._finish_parts(sums)
+            return
+        for row, column, values in self._pieces(sums):
+            self._write(b.add(self.first_row, row), b.add(self.first_output, column), b.vector_of(values))
+
+    def _pieces(self, sums: list[ir.Value]) -> list[tuple[Index, Index, list[ir.Value]]]:
+        """(row, first column, values) in the block's tile of all that this lane has summed."""
+        t, unit = self.tiling, self.unit
+        row_rule, column_rule = unit.result_lane()
+        row = b.add(b.mul(self.row_part, t.rows // t.row_parts), self._lane(row_rule))
+        column = b.add(b.mul(self.output_part, t.outputs // t.output_parts), self._lane(column_rule))
+        found = []
+        for at, total in enumerate(sums):
+            m, n = divmod(at, self.tile_columns)
+            flat_type = ir.VectorType.get([prod(unit.accumulator)], b.f32())
+            flat = total if total.type == flat_type else create_op("vector.shape_cast", [total], [flat_type]).results[0]
+            for piece in unit.pieces():
+                values = [b.lane_of(flat, e) for e in piece.elements]
+                found.append((b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), values))
+        return found
+
+    def _finish_parts(self, sums: list[ir.Value]) -> None:
+        """Add what the subgroups summed over their parts of k; each thread finishes some results."""
+        t = self.tiling
+        partial = b.shared([t.inner_parts, t.rows, t.outputs], b.f32())
+        for row, column, values in self._pieces(sums):
+            b.store(b.vector_of(values), partial, [self.inner_part, row, column])
+        b.barrier()
+        width = 2
+        for number in range(-(-t.rows * t.outputs // width // self.threads)):
+            vector = b.add(self.thread, number * self.threads)
+            row, column = b.div(vector, t.outputs // width), b.mul(b.mod(vector, t.outputs // width), width)
+
+            def finish(row: Index = row, column: Index = column) -> None:
+                shares = [b.load(partial, [part, row, column], width) for part in range(t.inner_parts)]
+                total = tree("arith.addf", shares)
+                self._write(b.add(self.first_row, row), b.add(self.first_output, column), total)
+
+            if (number + 1) * self.threads * width <= t.rows * t.outputs:
+                finish()
+            else:
+                b.if_then(b.less(row, t.rows), finish)
+
+    def _write(self, n: Index, output: Index, value: ir.Value) -> None:
+        """Apply what follows the product to some neighbouring outputs of a row, and store them."""
+        width = b.width_of(value)
+        if self.outputs % width:
+            for i in range(width):
+                self._write(n, b.add(output, i), b.lane_of(value, i))
+            return
+        conditions = []
+        if self.rows % self.tiling.rows:
+            conditions.append(b.less(n, self.rows))
+        if self.outputs % self.tiling.outputs:
+            conditions.append(b.less(output, self.outputs))
+
+        def write() -> None:
+            with self.reader.scope():
+                self.reader.bind(self.result, lambda index, width: value)
+                for tensor, buffer in self.results:
+                    b.store(self.reader.read(tensor, [n, output], width), buffer, [n, output])
+
+        if not conditions:
+            write()
+        else:
+            both = conditions[0] if len(conditions) == 1 else b.binary("arith.andi", *conditions)
+            b.if_then(both, write)
