@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lispgpt.errors import UserError
-from lispgpt.frontend import attributes, kinds, regions, segments
+from lispgpt.frontend import attributes, kinds, segments
 from lispgpt.frontend.forms import Form, show
 from lispgpt.frontend.values import describe
 from lispgpt.mlir import create_op, ir
@@ -44,6 +44,7 @@ class OpCreator:
         self.evaluator = evaluator
         self._resultless: dict[tuple[str, int, int], bool] = {}
         self._kinds: dict[tuple[str, str, type], int] = {}
+        self._taken: set[tuple[Any, ...]] = set()
 
     def constant(self, number: Any, kind: ir.Type, form: Form) -> ir.Value:
         """An arith.constant."""
@@ -89,10 +90,6 @@ class OpCreator:
     def create(self, draft: Draft) -> Any:
         """An op as the user wrote it; what MLIR would abort on is found here first."""
         evaluator, name, form = self.evaluator, draft.name, draft.form
-        block = evaluator.insertion.block
-        if regions.ends(block):
-            last = block.operations[len(block.operations) - 1].operation.name
-            evaluator.fail(f"`{name}` comes after `{last}`, which ends its block", form)
         if draft.successors:
             alone = self._build(Draft(name, form, results=[]), insert=False)
             if not alone.has_trait(ir.IsTerminatorTrait):
@@ -122,7 +119,11 @@ class OpCreator:
             )
         except ir.MLIRError as error:
             raise evaluator.diagnosed(error, form) from None
-        except (ValueError, TypeError, IndexError) as error:
+        except IndexError:
+            block = evaluator.insertion.block
+            last = block.operations[len(block.operations) - 1].operation.name
+            evaluator.fail(f"`{draft.name}` comes after `{last}`, which ends its block", form)
+        except (ValueError, TypeError) as error:
             evaluator.fail(f"`{draft.name}` cannot be built: {error}", form)
 
     def _fitting(self, draft: Draft) -> dict[str, ir.Attribute]:
@@ -151,15 +152,17 @@ class OpCreator:
         """Whether MLIR does not take the op with this attribute of this kind."""
         tried = others | ({key: value} if value is not None else {})
         try:
-            operation = self._build(replace(draft, attributes=tried), insert=False)
+            operation = self._build(replace(draft, attributes=tried))
         except UserError as error:
             return key in error.message
-        if value is not None and (key not in operation.attributes or operation.attributes[key] != value):
-            return True
         try:
+            if value is not None and (key not in operation.attributes or operation.attributes[key] != value):
+                return True
             operation.verify()
         except ir.MLIRError as error:
             return f"attribute '{key}'" in str(error)
+        finally:
+            operation.erase()
         return False
 
     def _results(self, draft: Draft) -> list[ir.Type]:
@@ -182,14 +185,21 @@ class OpCreator:
             self._resultless[shape] = not wants
         if self._resultless[shape]:
             return []
-        stand_in = operands[0].type if operands else evaluator.i64
+        taken = (shape, *(operand.type for operand in operands), *draft.attributes)
+        if taken not in self._taken:
+            self._check_operands(draft)
+            self._taken.add(taken)
+        return self._inferred(draft)
+
+    def _check_operands(self, draft: Draft) -> None:
+        """Fail where the verifier has something to say against the operands, whatever the results are."""
+        stand_in = draft.operands[0].type if draft.operands else self.evaluator.i64
         problem = self._try(replace(draft, results=[stand_in]))
         if re.search(r"operand|requires attribute|attribute '|region|successor", problem):
-            types_given = ", ".join(str(operand.type) for operand in operands)
-            about_types = "operand" in problem and types_given and "found" not in problem
-            given = f"; its operands are {types_given}" if about_types else ""
-            evaluator.fail(f"`{name}`: {_in_words(problem)}{given}", draft.form)
-        return self._inferred(draft)
+            types = ", ".join(str(operand.type) for operand in draft.operands)
+            about_types = "operand" in problem and types and "found" not in problem
+            given = f"; its operands are {types}" if about_types else ""
+            self.evaluator.fail(f"`{draft.name}`: {_in_words(problem)}{given}", draft.form)
 
     def _inferred(self, draft: Draft) -> list[ir.Type]:
         try:

@@ -76,8 +76,9 @@ def _complete_call(evaluator: Evaluator, attrs: dict[str, ir.Attribute]) -> None
 def _type_value(evaluator: Evaluator, attrs: dict[str, ir.Attribute], form: Form) -> None:
     """A global's plain number takes the global's type."""
     value, kind = attrs.get("value"), attrs.get("global_type")
-    number = isinstance(value, (ir.IntegerAttr, ir.FloatAttr)) and isinstance(kind, ir.TypeAttr)
-    if number and isinstance(kind.value, (ir.IntegerType, ir.FloatType)):
+    if kind is None or not isinstance(value, (ir.IntegerAttr, ir.FloatAttr)):
+        return
+    if isinstance(kind, ir.TypeAttr) and isinstance(kind.value, (ir.IntegerType, ir.FloatType)):
         attrs["value"] = attributes.number_attribute(evaluator, value.value, kind.value, form)
 
 
