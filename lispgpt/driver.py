@@ -21,9 +21,6 @@ from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.plan import Plan
 from lispgpt.source import Source
 
-PREFILL_CHUNKS = (1, 16, 128)
-"""Positions that a generating program's entry is compiled for, as far as its context reaches."""
-
 
 @dataclass(frozen=True)
 class Request:
@@ -43,8 +40,9 @@ class Request:
     def shapes(self) -> list[tuple[int, int]]:
         """(sequences, positions of each) that every entry is compiled for."""
         context = {**self.checkpoint_config, **self.overrides}.get("context")
-        limit = context if isinstance(context, int) else max(PREFILL_CHUNKS)
-        shapes = [(1, size) for size in PREFILL_CHUNKS if size <= max(1, limit)]
+        chunks = find_target(self.target).prefill_chunks
+        limit = context if isinstance(context, int) else max(chunks)
+        shapes = [(1, size) for size in chunks if size <= max(1, limit)]
         return shapes if self.batch == 1 else [*shapes, (self.batch, 1)]
 
 

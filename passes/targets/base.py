@@ -24,6 +24,9 @@ class Target:
     code_name: ClassVar[str] = "kernels.bin"
     """The file in an artifact that holds the machine code."""
 
+    prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128)
+    """Positions that a generating program's entry is compiled for, as far as its context reaches."""
+
     chip: str
     vector_bytes: int = 16
 
@@ -57,6 +60,8 @@ class Gpu(Target):
     load what no launch writes, before the launch ahead of it has finished.  cluster: blocks that can read each other's
     shared memory.
     """
+
+    prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
 
     subgroup: int = 32
     shared_bytes: int = 48 * 1024
