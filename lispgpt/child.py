@@ -6,6 +6,7 @@ message when it starts each step and one when it fails.
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import signal
@@ -68,6 +69,8 @@ class Reporter:
     def fail(self, error: BaseException) -> None:
         if isinstance(error, UserError):
             self._send(("user error", (error.message, error.span, error.expanded_from)))
+        elif isinstance(error, OSError) and error.errno is not None:
+            self._send(("system error", (error.errno, error.strerror, "".join(traceback.format_exception(error)))))
         else:
             self._send(("bug", "".join(traceback.format_exception(error))))
 
@@ -101,11 +104,21 @@ def run_in_child(work: Callable[[Reporter], int]) -> Outcome:
                 failure = (kind, content)
     status = _wait(child)
     if failure is not None:
-        kind, content = failure
-        raise UserError(*content) if kind == "user error" else InternalError(content)
+        raise _error_of(*failure)
     if os.WIFSIGNALED(status):
         return Outcome(0, os.WTERMSIG(status), step, value)
     return Outcome(os.WEXITSTATUS(status), 0, step, value)
+
+
+def _error_of(kind: str, content: Any) -> Exception:
+    """What Reporter.fail sent, as an exception."""
+    if kind == "user error":
+        return UserError(*content)
+    if kind == "system error":
+        number, message, told = content
+        told_apart = (errno.ENOSPC, errno.EDQUOT, errno.EPIPE)  # the command line has words for these
+        return OSError(number, message) if number in told_apart else InternalError(told)
+    return InternalError(content)
 
 
 def _be_the_child(work: Callable[[Reporter], int], write_end: int) -> None:
@@ -117,9 +130,9 @@ def _be_the_child(work: Callable[[Reporter], int], write_end: int) -> None:
             reporter = Reporter(stream)
             try:
                 code = work(reporter)
+                sys.stdout.flush()
             except BaseException as error:
                 reporter.fail(error)
-        sys.stdout.flush()
     finally:
         os._exit(code)
 

@@ -7,7 +7,9 @@ import time
 
 STARTED = time.time()
 
+import errno  # noqa: E402
 import os  # noqa: E402
+import tempfile  # noqa: E402
 import traceback  # noqa: E402
 from importlib import import_module  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -27,6 +29,10 @@ COMMANDS = {
     "repl": ("lispgpt.repl", "repl", "Evaluate forms one by one."),
     "fmt": ("lispgpt.fmt", "fmt", "Lay out programs."),
 }
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where there is no room to write."""
 
 
 class _Commands(click.Group):
@@ -64,12 +70,16 @@ def cache_folder(environment: dict[str, str]) -> Path:
     """Where compiled artifacts are kept: LISPGPT_CACHE, else the user's cache folder."""
     if environment.get("LISPGPT_CACHE"):
         return Path(environment["LISPGPT_CACHE"])
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "lispgpt"
+    try:
+        base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user without a home, as in containers
+        return Path(tempfile.gettempdir()) / f"lispgpt-cache-{os.getuid()}"
+    return base / "lispgpt"
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script: run a command, and turn every error into one message and an exit code."""
+    _reopen_closed_streams()
     try:
         code = main_group.main(arguments, standalone_mode=False)
     except UserError as error:
@@ -84,19 +94,33 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except OSError as error:
+        code = _complain(f"error: {error}", 1) if error.errno in FULL else _report_bug(error)
     except Exception as error:  # the last line of defence: anything else is our bug
         code = _report_bug(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _reopen_closed_streams() -> None:
+    """Give a process that was started without standard streams the null device: files would take their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        continue
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def _complain(message: str, code: int) -> int:
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError:  # what it holds cannot be written, now or when the interpreter ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(message, file=sys.stderr)
     return code
 
 
 def _report_bug(error: Exception) -> int:
-    lines = traceback.format_exception(error) if not isinstance(error, InternalError) else [str(error)]
+    told = str(error) if isinstance(error, InternalError) else traceback.format_exception_only(error)[-1]
     where: Any = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
     place = f" (at {Path(where.filename).name}:{where.lineno})" if where else ""
     log = Path("lispgpt-bug.txt")
@@ -105,5 +129,6 @@ def _report_bug(error: Exception) -> int:
         kept = f"; please report it with {log}"
     except OSError:
         kept = ""
-    summary = lines[-1].strip() if lines else repr(error)
+    lines = told.strip().splitlines() or [repr(error)]
+    summary = lines[-1] if lines[0].startswith("Traceback") else "\n".join(lines)
     return _complain(f"this is a bug in lispgpt{place}: {summary}{kept}", 3)

@@ -14,6 +14,7 @@ from lispgpt.errors import UserError
 from lispgpt.mlir import new_context
 from lispgpt.programs import launch
 from lispgpt.runtime import checkpoints
+from lispgpt.runtime.files import write_text
 
 
 @click.command("compile")
@@ -45,7 +46,7 @@ def compile_(
         if output is None:
             click.echo(text)
         else:
-            output.write_text(text)
+            write_text(output, text)
         return
     started = time.time()
     with new_context():

@@ -14,6 +14,7 @@ from lispgpt.passes.diagnostics import Diagnostics
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
 from lispgpt.passes.targets import find_target
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.runtime.files import write_text
 
 
 @click.command("opt")
@@ -55,7 +56,7 @@ def opt(
     if output is None:
         click.echo(text)
     else:
-        output.write_text(text)
+        write_text(output, text)
 
 
 def parse_module(context: ir.Context, file: Path) -> ir.Module:

@@ -94,6 +94,10 @@ class Runner:
 
     def run(self, module: ir.Module, pipeline: Pipeline) -> None:
         """Run every pass, verifying after each; UserError for diagnostics about the program."""
+        names = dict.fromkeys(call.name for call in pipeline.calls)
+        for name in self.print_after:
+            if name != "all" and name not in names:
+                raise UserError(f"no pass {name!r} runs, so nothing comes after it (these do: {', '.join(names)})")
         if self.dump_dir is not None:
             _make_folder(self.dump_dir)
             self._dump(module, 0, "input")

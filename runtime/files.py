@@ -35,6 +35,18 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all (to a device such as /dev/null: as it is); UserError where that is refused."""
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            path.write_text(text, encoding="utf-8")
+            return
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file's object; UserError for what is missing, damaged, or has a key twice."""
     try:
