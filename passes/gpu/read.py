@@ -241,7 +241,7 @@ class Reader:
         if is_elementwise(op):
             for operand, map_ in zip(op.operands[:-1], indexing_maps(op), strict=False):
                 where = _mapped(map_, index)
-                if None in where:
+                if any(i is None for i in where):
                     self._prepare(operand, where)
                 elif isinstance(operand.type, ir.RankedTensorType):
                     self.read(operand, where)
