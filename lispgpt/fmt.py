@@ -21,7 +21,7 @@ from lispgpt.runtime.files import replacing
 from lispgpt.source import Source
 
 WITH_BODY = {
-    *("let", "if", "fn", "do", "region", "block", "module", "when", "while", "for", "loop", "entry", "kernel"),
+    *("let", "if", "fn", "region", "block", "module", "when", "while", "for", "loop", "entry", "kernel"),
     *("weights", "state", "per", "generate", "require", "compilation", "compilation-gpu", "compilation-cpu", "target"),
     *("passes", "func-passes", "gpu-passes", "stage", "pipeline", "extern-fn"),
 }
@@ -44,7 +44,8 @@ class _Open:
     def indent(self) -> int:
         if self.bracket != "(" or not self.head:
             return self.column + 1
-        if self.binds or self.head in WITH_BODY or self.head.startswith("def") or "." in self.head.strip("."):
+        op = "." in self.head.strip(".") and not self.head.endswith((".yield", ".return"))
+        if self.binds or op or self.head in WITH_BODY or self.head.startswith("def"):
             return self.column + 2
         return self.first_argument if self.first_argument is not None else self.column + 2
 

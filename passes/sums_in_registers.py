@@ -1,0 +1,87 @@
+"""sums-in-registers: a loop that adds to one place in memory keeps the sum in a register until it ends.
+
+Before:  scf.for %k = … {                          After:   %start = memref.load %c[%i, %j]
+           …                                                %sum = scf.for %k = … iter_args(%s = %start) {
+           %s = memref.load %c[%i, %j]                        …
+           %t = arith.addf %s, %p                             %t = arith.addf %s, %p
+           memref.store %t, %c[%i, %j] }                      scf.yield %t }
+                                                            memref.store %sum, %c[%i, %j]
+
+Requires: loops that came from linalg ops, whose outputs no input overlaps.  Only innermost loops are rewritten, where
+the last op stores to a place that the loop does not change, the same place is loaded once, nothing else is stored, and
+no other load reads the same memref.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lispgpt.mlir import create_op, ir
+from lispgpt.passes.base import Pass
+from lispgpt.passes.structure import operations
+
+if TYPE_CHECKING:
+    from lispgpt.passes.targets import Target
+
+
+@dataclass(frozen=True)
+class SumsInRegisters(Pass):
+    name: ClassVar[str] = "sums-in-registers"
+
+    def run(self, module: ir.Module, target: Target) -> None:
+        loops: list[ir.Operation] = []
+
+        def look(op: Any) -> Any:
+            if op.operation.name == "scf.for" and not len(op.operation.results):
+                loops.append(op.operation)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(look)
+        for loop in loops:
+            found = _sum(loop)
+            if found is not None:
+                _carry(loop, *found)
+
+
+def _sum(loop: ir.Operation) -> tuple[ir.Operation, ir.Operation] | None:
+    """The load and the store of a loop that is nothing but a sum."""
+    block = loop.regions[0].blocks[0]
+    body = operations(block)
+    if len(body) < 3 or body[-2].name != "memref.store" or any(len(op.regions) for op in body):
+        return None
+    store = body[-2]
+    _, memref, *place = store.operands
+    if any(_inside(v, block) for v in (memref, *place)):
+        return None
+    loads = [op for op in body if op.name == "memref.load" and op.operands[0] == memref]
+    others = [op for op in body if op.name not in ("memref.load", "scf.yield") and not op.name.startswith("arith.")]
+    if len(loads) != 1 or list(loads[0].operands)[1:] != place or others != [store]:
+        return None
+    return loads[0], store
+
+
+def _inside(value: ir.Value, block: ir.Block) -> bool:
+    owner = value.owner
+    return owner == block if isinstance(owner, ir.Block) else owner.operation.block == block
+
+
+def _carry(loop: ir.Operation, load: ir.Operation, store: ir.Operation) -> None:
+    value, memref, *place = store.operands
+    with loop.location, ir.InsertionPoint(loop):
+        start = create_op("memref.load", [memref, *place], [value.type]).results[0]
+        carrying = create_op("scf.for", [*loop.operands, start], [value.type], regions=1)
+    old = loop.regions[0].blocks[0]
+    old.append_to(carrying.regions[0])
+    carried = old.add_argument(value.type, loop.location)
+    load.results[0].replace_all_uses_with(carried)
+    load.erase()
+    store.erase()
+    terminator = operations(old)[-1]
+    with loop.location, ir.InsertionPoint(old):
+        create_op("scf.yield", [value if value.owner != load else carried])
+    terminator.erase()
+    with loop.location:
+        after = create_op("memref.store", [carrying.results[0], memref, *place], ip=ir.InsertionPoint(loop))
+        after.move_after(carrying)
+    loop.erase()
