@@ -9,7 +9,6 @@ STARTED = time.time()
 
 import errno  # noqa: E402
 import os  # noqa: E402
-import tempfile  # noqa: E402
 import traceback  # noqa: E402
 from importlib import import_module  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -70,16 +69,14 @@ def cache_folder(environment: dict[str, str]) -> Path:
     """Where compiled artifacts are kept: LISPGPT_CACHE, else the user's cache folder."""
     if environment.get("LISPGPT_CACHE"):
         return Path(environment["LISPGPT_CACHE"])
-    try:
-        base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # a user without a home, as in containers
-        return Path(tempfile.gettempdir()) / f"lispgpt-cache-{os.getuid()}"
-    return base / "lispgpt"
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "lispgpt"
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The console script: run a command, and turn every error into one message and an exit code."""
     _reopen_closed_streams()
+    _name_a_home()
     try:
         code = main_group.main(arguments, standalone_mode=False)
     except UserError as error:
@@ -108,6 +105,14 @@ def _reopen_closed_streams() -> None:
     os.close(number)
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _name_a_home() -> None:
+    """Give a user without a home (as in containers) one where nothing is kept: libraries ask for it as they load."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/nonexistent"
 
 
 def _complain(message: str, code: int) -> int:
