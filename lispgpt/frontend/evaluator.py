@@ -67,6 +67,7 @@ class Evaluator:
         self.strings: dict[str, str] = {}
         self.capabilities: dict[str, int] = {}
         self.launch: Any = None
+        self.launches: dict[Any, str] = {}
         self.prelude = Environment()
         self.loaded: dict[Path, Environment] = {}
         self.loading: list[Path] = []

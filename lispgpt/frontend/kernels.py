@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lispgpt.frontend import parameters, regions
+from lispgpt.frontend import launches, parameters, regions
 from lispgpt.frontend.environment import Environment, did_you_mean
 from lispgpt.frontend.forms import Form, List, Symbol, Vector, show
 from lispgpt.frontend.registry import builtin, special
-from lispgpt.frontend.shapes import as_index
+from lispgpt.frontend.shapes import as_index, is_tensor
 from lispgpt.frontend.values import Closure, OpResults, describe, items_of
 from lispgpt.mlir import ir
 
@@ -36,15 +36,25 @@ def _kernel(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def _launch(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(launch k [gx gy gz] [bx by bz] a…)`: a kernel on a grid of blocks of threads; y and z default to 1.
 
-    Emits gpu.launch with the kernel inlined, so that it is made anew for the types that it is launched with.
+    On memrefs it emits gpu.launch with the kernel inlined, so that it is made anew for the types that it is launched
+    with.  In an entry it takes tensors, and `(output T)` for each result: see `launches`.
     """
     kernel = evaluator.single(form.items[1], environment)
     if not isinstance(kernel, Closure):
         evaluator.fail(f"`launch` wants a kernel, and got {describe(kernel)}", form.items[1])
     sizes = [size for item in form.items[2:4] for size in _three(evaluator, item, environment)]
     arguments = [evaluator.ssa(evaluator.evaluate(item, environment), item) for item in form.items[4:]]
+    if any(isinstance(argument, launches.Output) or is_tensor(argument) for argument in arguments):
+        return launches.on_tensors(evaluator, kernel, sizes, arguments, form, _emit)
+    _emit(evaluator, kernel, sizes, arguments, form)
+    return OpResults("launch", ())
+
+
+def _emit(evaluator: Evaluator, kernel: Closure, sizes: list[Any], arguments: list[Any], form: Form) -> None:
+    """A gpu.launch of the kernel on memrefs and numbers."""
+    operands = [as_index(evaluator, size, form) for size in sizes]
     segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0])}
-    operation = evaluator.emitter.emit("gpu.launch", sizes, [], segments, form, 1)
+    operation = evaluator.emitter.emit("gpu.launch", operands, [], segments, form, 1)
     place = evaluator.location(form)
     block = ir.Block.create_at_start(operation.regions[0], [evaluator.index] * 12, [place] * 12)
     outside, evaluator.launch = evaluator.launch, operation
@@ -55,14 +65,30 @@ def _launch(evaluator: Evaluator, form: List, environment: Environment) -> Any:
             evaluator.emitter.emit("gpu.terminator", [], [], {}, form)
     finally:
         evaluator.launch, evaluator.insertion = outside, outer
-    return OpResults("launch", ())
 
 
-def _three(evaluator: Evaluator, form: Form, environment: Environment) -> list[ir.Value]:
+@builtin("output", 1, 1)
+def _output(evaluator: Evaluator, form: Form, kind: Any) -> Any:
+    """`(output (type x))`: where a launch on tensors writes a result of that type."""
+    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        evaluator.fail(f"`output` wants a tensor type of sizes known while compiling, and got {describe(kind)}", form)
+    return launches.Output(kind)
+
+
+@builtin("tensor-type", 2, 2)
+def _tensor_type(evaluator: Evaluator, form: Form, sizes: Any, dtype: Any) -> Any:
+    """`(tensor-type [n m] f32)`"""
+    extents = items_of(sizes)
+    if extents is None or not all(isinstance(n, int) and n > 0 for n in extents) or not isinstance(dtype, ir.Type):
+        evaluator.fail("`tensor-type` wants sizes known while compiling and a type: (tensor-type [n m] f32)", form)
+    return ir.RankedTensorType.get(list(extents), dtype, loc=evaluator.unknown)
+
+
+def _three(evaluator: Evaluator, form: Form, environment: Environment) -> list[Any]:
     sizes = items_of(evaluator.evaluate(form, environment)) if isinstance(form, Vector) else None
     if sizes is None or not 1 <= len(sizes) <= 3:
         evaluator.fail(f"`{show(form)}` stands where sizes are wanted, like [x y z]", form)
-    return [as_index(evaluator, size, form) for size in (*sizes, *[1] * (3 - len(sizes)))]
+    return [*sizes, *[1] * (3 - len(sizes))]
 
 
 def _define_id(name: str, first: int) -> None:

@@ -37,6 +37,7 @@ _ENUMERATIONS = {
     "op": ("#gpu<all_reduce_op {}>",),
     "kind": ("#vector.kind<{}>", "#linalg.elementwise_kind<{}>"),
     "linkage": ("#llvm.linkage<{}>",),
+    "pred": ("#index<cmp_predicate {}>",),
     "fastmath": ("#arith.fastmath<{}>", "#llvm.fastmath<{}>"),
     "fastmathFlags": ("#llvm.fastmath<{}>",),
     "overflowFlags": ("#arith.overflow<{}>", "#llvm.overflow<{}>"),

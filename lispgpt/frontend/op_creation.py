@@ -21,6 +21,7 @@ _KINDS_OF_TYPES = (
     ("signless-integer-like", "an integer (i32, i64, index, …)"),
     ("floating-point-like", "a float (f32, f64, …)"),
 )
+_WANTS_RESULTS = re.compile(r"requires (one|\d+) result|expected \d+ (or more )?results")
 _PLAIN_LINALG = ("linalg.yield", "linalg.index")
 
 
@@ -44,6 +45,7 @@ class OpCreator:
         self.evaluator = evaluator
         self._resultless: dict[tuple[str, int, int], bool] = {}
         self._kinds: dict[tuple[str, str, type], int] = {}
+        self._groups: dict[str, int] = {}
         self._taken: set[tuple[Any, ...]] = set()
 
     def constant(self, number: Any, kind: ir.Type, form: Form) -> ir.Value:
@@ -94,7 +96,7 @@ class OpCreator:
             alone = self._build(Draft(name, form, results=[]), insert=False)
             if not alone.has_trait(ir.IsTerminatorTrait):
                 evaluator.fail(f"`{name}` does not go on to another block, and ^labels are given", form)
-        draft = replace(draft, attributes=self._fitting(draft))
+        draft = replace(draft, attributes=self._fitting(draft) | self._sizes(draft))
         if draft.results is None:
             draft = replace(draft, results=self._results(draft))
         operation = self._build(draft)
@@ -126,6 +128,23 @@ class OpCreator:
         except (ValueError, TypeError) as error:
             evaluator.fail(f"`{draft.name}` cannot be built: {error}", form)
 
+    def _sizes(self, draft: Draft) -> dict[str, ir.Attribute]:
+        """operandSegmentSizes of ops that nothing more is known of than how many groups they have: one operand to each
+        from the left, and the rest to the last."""
+        if "operandSegmentSizes" in draft.attributes or not draft.operands:
+            return {}
+        if draft.name not in self._groups:
+            alone = self._build(Draft(draft.name, draft.form, results=[]), insert=False)
+            named = "operandSegmentSizes" in alone.attributes
+            sizes = alone.attributes["operandSegmentSizes"] if named else None
+            self._groups[draft.name] = len(sizes) if isinstance(sizes, ir.DenseI32ArrayAttr) else 0
+        groups, count = self._groups[draft.name], len(draft.operands)
+        if not groups:
+            return {}
+        filled = [1 if i < count else 0 for i in range(groups)]
+        filled[-1] += max(count - groups, 0)
+        return {"operandSegmentSizes": ir.DenseI32ArrayAttr.get(filled)}
+
     def _fitting(self, draft: Draft) -> dict[str, ir.Attribute]:
         """The attributes, those that the op wants in another kind than they were written in that kind."""
         attrs = dict(draft.attributes)
@@ -150,20 +169,20 @@ class OpCreator:
 
     def _complains(self, draft: Draft, others: dict[str, Any], key: str, value: ir.Attribute | None) -> bool:
         """Whether MLIR does not take the op with this attribute of this kind."""
-        tried = others | ({key: value} if value is not None else {})
+        tried = replace(draft, attributes=others | ({key: value} if value is not None else {}))
         try:
-            operation = self._build(replace(draft, attributes=tried))
+            operation = self._build(tried)
         except UserError as error:
             return key in error.message
-        try:
-            if value is not None and (key not in operation.attributes or operation.attributes[key] != value):
-                return True
-            operation.verify()
-        except ir.MLIRError as error:
-            return f"attribute '{key}'" in str(error)
-        finally:
-            operation.erase()
-        return False
+        dropped = value is not None and (key not in operation.attributes or operation.attributes[key] != value)
+        operation.erase()
+        if dropped:
+            return True
+        problem = self._try(tried)
+        if _WANTS_RESULTS.search(problem):
+            stand_in = draft.operands[0].type if draft.operands else self.evaluator.index
+            problem = self._try(replace(tried, results=[stand_in]))
+        return f"attribute '{key}'" in problem
 
     def _results(self, draft: Draft) -> list[ir.Type]:
         """The result types where the form gives none: none at all where MLIR takes the op so, else inferred, and only
@@ -181,8 +200,7 @@ class OpCreator:
         shape = (name, len(operands), draft.region_count)
         if shape not in self._resultless:
             problem = self._try(replace(draft, results=[]))
-            wants = re.search(r"requires (one|\d+) result|expected \d+ (or more )?results", problem)
-            self._resultless[shape] = not wants
+            self._resultless[shape] = not _WANTS_RESULTS.search(problem)
         if self._resultless[shape]:
             return []
         taken = (shape, *(operand.type for operand in operands), *draft.attributes)

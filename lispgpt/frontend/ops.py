@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend import attributes, functions, kinds, linalg, regions, segments
@@ -146,6 +147,8 @@ class Emitter(OpCreator):
                 many = value if isinstance(value, tuple) else (value,)
                 found.results = [attributes.type_of(evaluator, v, value_form) for v in many]
         for key_name, value_form in pairs.items():
+            if key_name not in ("result", "resultType") and get_close_matches(key_name, ["result"], cutoff=0.8):
+                evaluator.fail(f"`:{key_name}`: did you mean `:result`?", value_form)
             if key_name in ("ins", "outs") and name.startswith("linalg."):
                 found.hints[key_name] = self._count(value_form, environment)
             else:

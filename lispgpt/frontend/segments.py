@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
     from lispgpt.frontend.ops import Arguments
 
+# Attributes that MLIR once called otherwise, or calls otherwise in a sister dialect.
+_OTHER_NAMES = (
+    ("vector.extract", "position", "static_position"),
+    ("vector.insert", "position", "static_position"),
+    ("index.cmp", "predicate", "pred"),
+)
 _DYNAMIC = -(1 << 63)
 _REGIONS = {
     "func.func": 1, "llvm.func": 1, "llvm.mlir.global": 1, "scf.if": 2, "gpu.func": 1, "gpu.module": 1, "affine.if": 2,
@@ -36,6 +42,9 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
         _complete_call(evaluator, attrs)
     if name == "llvm.mlir.global":
         _type_value(evaluator, attrs, form)
+    for op, written, meant in _OTHER_NAMES:
+        if name == op and written in attrs:
+            attrs.setdefault(meant, attrs.pop(written))
     if name in ("affine.load", "affine.store") and operands and "map" not in attrs:
         rank = len(operands) - (1 if name == "affine.load" else 2)
         attrs["map"] = ir.AffineMapAttr.get(ir.AffineMap.get_identity(max(rank, 0)))
