@@ -54,6 +54,7 @@ class VectorizeProducts(Pass):
 class Product:
     """out[batch…, m, n] += a[…, m, k] * b[…, k, n], by loop numbers; rows is None where there is no m.
 
+    A loop over the batch may leave a where it is.
     along_columns: whether b's columns lie side by side (else the summed dimension does, in a and b).
     """
 
@@ -102,7 +103,7 @@ def _recognise(op: ir.Operation) -> Product | None:
         return None
     others = [d for d in range(len(kinds)) if d not in (summed, column)]
     only_rows = [d for d in others if d in maps[0] and d not in maps[1]]
-    if len(only_rows) > 1 or any(d not in maps[2] or d not in maps[0] for d in others):
+    if len(only_rows) > 1 or any(d not in maps[2] for d in others):
         return None
     extents = _extents(maps, (a, b, out), len(kinds))
     return _with_layout((a, b, out), maps, extents, others, only_rows[0] if only_rows else None, column, summed)

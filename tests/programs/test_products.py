@@ -18,6 +18,7 @@ CASES = {
     "operands in the other order": ("kn,mk->mn", {"m": 9, "k": 16, "n": 40}, "f32"),
     "vector times matrix": ("k,kn->n", {"k": 70, "n": 100}, "f32"),
     "matrix times vector": ("nk,k->n", {"k": 48, "n": 101}, "bf16"),
+    "matrix times vector, in blocks of rows": ("unk,k->un", {"u": 5, "n": 9, "k": 120}, "bf16"),
     "a batch": ("bmk,bkn->bmn", {"b": 3, "m": 5, "k": 16, "n": 36}, "f32"),
     "attention scores": ("thd,shd->hts", {"h": 2, "t": 6, "s": 9, "d": 48}, "f32"),
     "attention sums": ("hts,shd->htd", {"h": 2, "t": 5, "s": 11, "d": 64}, "f32"),
