@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
 from lispgpt.passes.targets import find_target
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.runtime.files import write_text
+from lispgpt.source import Span
 
 
 @click.command("opt")
@@ -68,4 +70,9 @@ def parse_module(context: ir.Context, file: Path) -> ir.Module:
         except ir.MLIRError as error:
             said = error.error_diagnostics[0] if error.error_diagnostics else None
             message = diagnostics.text() or (said.message if said else str(error))
-            raise UserError(f"{file} is not valid MLIR: {message}", diagnostics.span()) from error
+            place = re.search(r'"-":(\d+):(\d+)', str(said.location) if said else str(error))
+            span = diagnostics.span()
+            if span is None and place is not None and int(place[1]) <= source.text.count("\n") + 1:
+                start = source.offset(int(place[1]), int(place[2]))
+                span = Span(source, start, start + 1)
+            raise UserError(f"{file} is not valid MLIR: {message}", span) from error

@@ -1,0 +1,146 @@
+"""Which way imports point, who names MLIR, who reads the environment, and how long files may get."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = {"lispgpt": ROOT / "lispgpt", "lispgpt.passes": ROOT / "passes", "lispgpt.runtime": ROOT / "runtime"}
+MLIR = {"mlir", "flydsl"}
+LONGEST = 340
+"""Lines of a source file: about 300, and what the last edit may add before someone splits it."""
+LONGER = {"lispgpt.passes.gpu.read": 400}
+"""Files that splitting would hurt."""
+
+# What a part may import of this package; a part is a folder, or a module right under `lispgpt`.
+BASE = {"errors", "host", "source"}
+ARROWS = {
+    "errors": {"source"},
+    "host": set(),
+    "source": set(),
+    "mlir": BASE,
+    "frontend": BASE | {"mlir"},
+    "passes": BASE | {"mlir"},
+    "programs": BASE | {"mlir", "passes", "child", "driver", "pipeline_file", "frontend", "runtime"},
+    "runtime": BASE,
+    "pipeline_file": BASE | {"frontend", "passes"},
+    "driver": BASE | {"mlir", "frontend", "passes", "programs", "pipeline_file", "runtime"},
+    "cache": BASE | {"runtime"},
+    "child": BASE,
+}
+
+
+@cache
+def sources() -> dict[str, Path]:
+    """Every module of the package by its dotted name."""
+    found: dict[str, Path] = {}
+    for package, folder in FOLDERS.items():
+        for path in sorted(folder.rglob("*.py")):
+            if package == "lispgpt" and path.relative_to(folder).parts[0] in ("passes", "runtime"):
+                continue
+            parts = path.relative_to(folder).with_suffix("").parts
+            found[".".join([package, *(p for p in parts if p != "__init__")])] = path
+    return found
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The dotted names that a file imports at run time, wherever in it, modules and what is taken from them."""
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            skipped.update(nested for child in node.body for nested in ast.walk(child))
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("part", ARROWS)
+def test_imports_point_one_way(part: str) -> None:
+    bad = []
+    for module, path in sources().items():
+        if part_of(module) != part:
+            continue
+        for imported in imports(path):
+            there = part_of(imported) if imported.startswith("lispgpt.") else part
+            if there != part and there not in ARROWS[part] and not imported.startswith("lispgpt.__"):
+                bad.append(f"{module} imports {imported}")
+    assert not bad
+
+
+def test_every_part_is_covered_or_a_command() -> None:
+    parts = {part_of(module) for module in sources()} - {"", "__main__", "cli", "lib"}
+    commands = {p for p in parts if p.endswith("_cli") or p in ("compile_options", "repl", "fmt")}
+    assert parts - commands == set(ARROWS)
+
+
+def test_only_one_module_names_an_mlir_distribution_and_none_of_the_runtime_lark() -> None:
+    for module, path in sources().items():
+        roots = {name.split(".")[0] for name in imports(path)}
+        assert module == "lispgpt.mlir" or not roots & MLIR, module
+        assert not (module.startswith("lispgpt.runtime") and "lark" in roots), module
+
+
+def test_the_runtime_imports_with_the_compiler_blocked() -> None:
+    optional = ("hip", "cuda", "graphs")  # devices whose drivers' bindings may be missing
+    names = [n for n in sources() if n.startswith("lispgpt.runtime") and n.split(".")[-1] not in optional]
+    code = (
+        "import sys\n"
+        "for name in ('lark', 'mlir', 'flydsl', 'lispgpt.mlir', 'lispgpt.frontend', 'lispgpt.passes'):\n"
+        "    sys.modules[name] = None\n"
+        f"import importlib\nfor name in {names!r}: importlib.import_module(name)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_only_the_command_line_reads_the_environment() -> None:
+    bad = []
+    for module, path in sources().items():
+        for node in ast.walk(tree(path)):
+            text = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
+            if text in ("os.environ", "os.getenv", "environ", "getenv") and module != "lispgpt.cli":
+                bad.append(f"{module}:{node.lineno}")
+    assert not bad
+
+
+def test_files_are_read_in_one_sitting() -> None:
+    long = {
+        m: n
+        for m, p in sources().items()
+        if (n := len(p.read_text(encoding="utf-8").splitlines())) > LONGER.get(m, LONGEST)
+    }
+    assert not long
+
+
+def test_every_folder_with_code_is_a_package_that_the_wheel_takes() -> None:
+    suffixes = (".py", ".lisp", ".lark", ".mlir")
+    for folder in FOLDERS.values():
+        for path in folder.rglob("*"):
+            if path.suffix in suffixes and "__pycache__" not in path.parts:
+                assert (path.parent / "__init__.py").is_file(), path.parent
+
+
+def test_links_are_relative() -> None:
+    for name in ("passes", "runtime"):
+        link = ROOT / "lispgpt" / name
+        assert link.is_symlink()
+        assert str(link.readlink()) == f"../{name}"

@@ -1,0 +1,254 @@
+"""The command line's promises: exit codes, one clear error and no traceback, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lispgpt.cli import main
+from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.make import make
+
+PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+LISPGPT = [sys.executable, "-m", "lispgpt"]
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small checkpoint, its tokenizer, and another checkpoint of another size without one."""
+    folder = tmp_path_factory.mktemp("cli")
+    make(
+        folder / "small.bin", Gpt2Shape.unpadded(vocab=300, context=20, layers=1, heads=3, width=12), "llmc", "bf16", 1
+    )
+    make(folder / "other.bin", Gpt2Shape.unpadded(vocab=17, context=20, layers=1, heads=1, width=8), "llmc", "bf16", 1)
+    os.environ["LISPGPT_CACHE"] = str(folder / "cache")
+    return folder
+
+
+@pytest.fixture
+def call(made: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
+    """`call("run", …)` in the folder of checkpoints."""
+    monkeypatch.chdir(made)
+    monkeypatch.setenv("LISPGPT_CACHE", str(made / "cache"))
+
+    def run(*arguments: object) -> Done:
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in arguments])
+        captured = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, captured.out, captured.err)
+
+    return run
+
+
+def assert_one_error(done: Done, code: int, *words: str) -> None:
+    assert done.code == code, done
+    assert "Traceback" not in done.out + done.err
+    assert "bug" not in done.err
+    assert done.err.lower().count("error: ") == 1, done.err
+    for word in words:
+        assert word in done.err, done.err
+
+
+def generate(call: Call, *options: object, program: object = PROGRAM, checkpoint: str = "small.bin") -> Done:
+    return call("run", program, "--checkpoint", checkpoint, "--max-new-tokens", 3, *options)
+
+
+BAD_RUNS: dict[str, tuple[list[object], int, list[str]]] = {
+    "tokens beyond the vocabulary": (["--prompt-tokens", "1,300"], 1, ["300", "0 to 299"]),
+    "negative tokens": (["--prompt-tokens", "-1"], 1, ["-1", "vocabulary"]),
+    "no tokens": (["--prompt-tokens", ","], 1, ["empty"]),
+    "words for tokens": (["--prompt-tokens", "one"], 2, ["--prompt-tokens", "1,2,3"]),
+    "two prompts": (["--prompt", "a", "--prompt-tokens", "1"], 2, ["not both"]),
+    "greedy and warm": (["--prompt", "a", "--greedy", "--temperature", "1"], 2, ["--temperature"]),
+    "a negative top-k": (["--prompt", "a", "--top-k", "-3"], 1, ["top-k", "-3"]),
+    "a large top-p": (["--prompt", "a", "--top-p", "1.5"], 1, ["top-p", "1.5"]),
+    "no number for a temperature": (["--prompt", "a", "--temperature", "nan"], 1, ["temperature"]),
+    "no threads": (["--prompt", "a", "--threads", "0"], 2, ["--threads"]),
+    "a negative count": (["--prompt", "a", "--max-new-tokens", "-1"], 2, ["--max-new-tokens"]),
+    "an unknown setting": (["--prompt", "a", "--set", "depth=3"], 1, ["depth", "layers"]),
+    "a setting without a value": (["--prompt", "a", "--set", "depth"], 2, ["NAME=VALUE"]),
+    "a setting that contradicts the checkpoint": (["--prompt", "a", "--set", "layers=2"], 1, ["[2 12]", "[1 12]"]),
+    "an unknown target": (["--prompt", "a", "--target", "tpu"], 1, ["tpu", "rocm"]),
+    "an unknown chip": (["--prompt", "a", "--target", "cpu:z80"], 1, ["z80", "x86-64-v3"]),
+    "arguments of a model": (["surplus", "--prompt", "a"], 2, ["main"]),
+    "a missing pipeline": (["--prompt", "a", "--pipeline", "none.lisp"], 1, ["none.lisp"]),
+    "a missing tokenizer": (["--prompt", "a", "--tokenizer", "none.bin"], 1, ["none.bin"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RUNS)
+def test_a_bad_run_ends_with_one_error(name: str, call: Call) -> None:
+    options, code, words = BAD_RUNS[name]
+    assert_one_error(generate(call, *options), code, *words)
+
+
+def test_missing_files_and_prompts(call: Call) -> None:
+    assert_one_error(call("run", "none.lisp"), 1, "none.lisp")
+    assert_one_error(call("run", PROGRAM), 1, "--checkpoint")
+    assert_one_error(generate(call, "--prompt", "a", checkpoint="none.bin"), 1, "none.bin")
+    assert_one_error(generate(call, "--prompt", "a", checkpoint="other.bin"), 1, "tokenizer", "--prompt-tokens")
+    assert_one_error(call("compile", "none.lisp"), 1, "none.lisp")
+    assert_one_error(call("opt", "none.mlir"), 1, "none.mlir")
+    assert_one_error(call("nonsense"), 2, "nonsense")
+    assert_one_error(call("run"), 2, "PROGRAM")
+
+
+def test_damaged_checkpoints(call: Call, made: Path) -> None:
+    data = (made / "small.bin").read_bytes()
+    weights = np.frombuffer(data[1024:], np.uint16).copy()
+    weights[np.random.default_rng().integers(weights.size)] = 0x7FC0
+    cases = {
+        "cut": (data[: len(data) // 2], "cut short"),
+        "long": (data + b"x", ""),
+        "magic": (b"JUNK" + data[4:], "no checkpoint"),
+        "nan": (data[:1024] + weights.tobytes(), "NaN"),
+        "empty": (b"", ""),
+    }
+    for name, (damaged, word) in cases.items():
+        (made / f"{name}.bin").write_bytes(damaged)
+        done = generate(call, "--prompt-tokens", "1,2", checkpoint=f"{name}.bin")
+        assert_one_error(done, 1, f"{name}.bin", word)
+        assert done.out == ""
+
+
+BAD_PROGRAMS: dict[str, tuple[bytes, list[str]]] = {
+    "bad UTF-8": (b"(module \xff\xfe)", ["UTF-8", "byte 8"]),
+    "an open bracket": (b"(config a 1)\n(module (a b)", [":2:1: error", "never closed"]),
+    "a closing bracket": (b"(config a 1))", [":1:13: error"]),
+    "a million brackets": (b"(" * 1_000_000, [":1:201: error"]),
+    "a million pairs": (b"(" * 1_000_000 + b")" * 1_000_000, [":1:201: error"]),
+    "an unknown op": (b"(require-dialect arith)\n(defn main [] (-> [] [i64]) (arith.ad 1 2))", [":2:"]),
+    "nothing": (b"", ["entry"]),
+    "a missing require": (b'(require "none.lisp")', [":1:", "none.lisp"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROGRAMS)
+@pytest.mark.parametrize("command", ["compile", "run"])
+def test_a_bad_program_ends_with_one_error(name: str, command: str, call: Call, made: Path) -> None:
+    text, words = BAD_PROGRAMS[name]
+    (made / "bad.lisp").write_bytes(text)
+    assert_one_error(call(command, "bad.lisp"), 1, "bad.lisp", *words)
+    assert not (made / "bad.lgpt").exists()
+
+
+def test_unknown_stages_passes_and_options(call: Call, made: Path) -> None:
+    assert_one_error(call("compile", PROGRAM, "--emit", "nonsense"), 1, "nonsense", "kernels", "asm")
+    assert_one_error(call("compile", PROGRAM, "--print-ir-after", "nonsense"), 1, "nonsense", "plan-arena")
+    (made / "m.mlir").write_text("module {}")
+    assert_one_error(call("opt", "m.mlir", "--pipeline", "nonsense"), 1, "nonsense")
+    assert_one_error(call("opt", "m.mlir", "--pipeline", "schedule-rows{width=3}"), 1, "width", "rows-per-block")
+    assert_one_error(call("opt", "m.mlir", "--pipeline", "schedule-rows{rows-per-block=many}"), 1, "many", "int")
+    assert_one_error(call("opt", "m.mlir", "--pipeline", "cse{"), 1)
+    (made / "bad.mlir").write_text("module {\n  nonsense\n}")
+    assert_one_error(call("opt", "bad.mlir", "--pipeline", "cse"), 1, "bad.mlir:2")
+    (made / "p.lisp").write_text("(pipeline mine\n (stage one\n (pass nonsense)))")
+    assert_one_error(call("compile", PROGRAM, "--pipeline", "p.lisp"), 1, "p.lisp:3", "nonsense")
+
+
+def test_output_that_cannot_be_written_loses_nothing(call: Call, made: Path) -> None:
+    artifact = ("compile", PROGRAM, "--checkpoint", "small.bin")
+    (made / "folder").mkdir(exist_ok=True)
+    assert_one_error(call(*artifact, "-o", "folder"), 1, "folder")
+    assert_one_error(call(*artifact, "--emit", "mlir", "-o", "folder"), 1, "folder")
+    assert_one_error(call(*artifact, "-o", "small.bin/x.lgpt"), 1, "small.bin")
+    assert_one_error(call(*artifact, "--dump-dir", "small.bin"), 1, "small.bin")
+    kept = made / "kept.mlir"
+    kept.write_text("precious")
+    assert_one_error(call("compile", "none.lisp", "--emit", "mlir", "-o", kept), 1)
+    assert kept.read_text() == "precious"
+    assert not list(made.glob(".*unfinished"))
+
+
+def test_an_artifact_runs_and_one_for_another_size_does_not(call: Call) -> None:
+    assert call("compile", PROGRAM, "--checkpoint", "small.bin", "-o", "small.lgpt").code == 0
+    done = generate(call, "--prompt", "hello", "--greedy", "--format", "json", program="small.lgpt")
+    assert len(json.loads(done.out.splitlines()[-1])["tokens"]) == 3
+    done = generate(call, "--prompt-tokens", "1", program="small.lgpt", checkpoint="other.bin")
+    assert_one_error(done, 1, "300", "17")
+
+
+@pytest.mark.parametrize("options", [("--prompt", "héllo 🎉"), ("--prompt", ""), ("--prompt-tokens", "299")])
+def test_whatever_the_threads_and_the_prompt_greedy_tokens_are_the_same(options: tuple[str, str], call: Call) -> None:
+    found = []
+    for threads in (1, 2, 7, 64):
+        done = generate(call, *options, "--greedy", "--threads", threads, "--format", "json", "--stats")
+        assert done.code == 0, done
+        found.append(json.loads(done.out.splitlines()[-1])["tokens"])
+    assert len(found[0]) == 3
+    assert found == [found[0]] * 4
+
+
+def test_no_new_tokens_prints_the_prompt_alone(call: Call) -> None:
+    done = call("run", PROGRAM, "--checkpoint", "small.bin", "--prompt", "hello", "--max-new-tokens", 0)
+    assert (done.code, done.out) == (0, "hello\n")
+
+
+def test_a_seed_repeats_and_no_cache_makes_no_difference(call: Call) -> None:
+    texts = [generate(call, "--prompt", "hello", "--seed", 5, *more).out for more in ((), (), ("--no-cache",))]
+    assert texts == [texts[0]] * 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0 and not hasattr(os, "fork"), reason="needs a POSIX system")
+def test_closed_streams_full_devices_and_no_home(made: Path) -> None:
+    words = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "small.bin", "--prompt", "hello", "--max-new-tokens", "3"]
+    environment = {"LISPGPT_CACHE": str(made / "cache"), "PYTHONPATH": str(PROGRAM.parent.parent)}
+    command = " ".join(f"'{w}'" for w in words)
+
+    def shell(text: str) -> int:
+        return subprocess.run(["bash", "-c", text], cwd=made, env=environment, check=False, timeout=60).returncode
+
+    assert shell(f"{command} >&- 2>&- <&-") == 0
+    assert shell(f"{command} 2>/dev/null >/dev/full") == 1
+    assert shell(f"{command} --max-new-tokens 500 2>/dev/null | head -c 7 >/dev/null") == 0
+    assert not (made / "lispgpt-bug.txt").exists()
+
+
+def test_an_interrupt_ends_it_with_a_word(made: Path) -> None:
+    command = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "small.bin", "--prompt-tokens", "1", "--format", "text"]
+    process = subprocess.Popen(
+        [*command, "--max-new-tokens", "100000000", "--tokenizer", "none"],
+        cwd=made,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    process = subprocess.Popen(
+        [*command, "--checkpoint", "other.bin", "--max-new-tokens", "100000000"],
+        cwd=made,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(20)
+    process.send_signal(signal.SIGINT)
+    started = time.time()
+    _, err = process.communicate(timeout=30)
+    assert time.time() - started < 10
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in err
