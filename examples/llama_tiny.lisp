@@ -3,7 +3,7 @@
 (require nn)
 
 (config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048
-        head-width (/ width heads)  epsilon 1e-5  tied-head false  weight-type bf16
+        head-width 64  epsilon 1e-5  tied-head false  weight-type bf16
         rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0)
 
 (weights                                        ; bound by name to the checkpoint's tensors
@@ -25,8 +25,8 @@
 (defn frequency []                              ; of a head's i-th pair, slower for long contexts where the model wants it
   (let [plain (rotary-frequency rope-theta (/ head-width 2))]
     (if (= rope-factor 1.0)
-        plain
-        (slowed-frequency plain rope-factor rope-low rope-high rope-original))))
+      plain
+      (slowed-frequency plain rope-factor rope-low rope-high rope-original))))
 
 (defn attend-block [x l cosine sine]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))

@@ -58,7 +58,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry compiled for `batch` sequences of `positions` positions each."""
+    """An entry compiled for `batch` sequences of `positions` positions each.
+
+    advance: whether a run leaves its `next` tokens and the positions after them in its own first two inputs.
+    """
 
     name: str
     batch: int
@@ -66,6 +69,7 @@ class Entry:
     inputs: tuple[str, ...]
     results: tuple[str, ...]
     launches: tuple[Launch, ...]
+    advance: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,11 +92,11 @@ class Plan:
             raise UserError(f"the artifact's plan is damaged: {type(error).__name__} {error}") from error
         return Plan(buffers, entries)
 
-    def validate(self, kernels: set[str], alignment: int = 4) -> None:
+    def validate(self, kernels: set[str]) -> None:
         """Check names, kinds, bounds and alignment; UserError names the first launch that breaks them.
 
-        kernels: the names that the artifact's machine code has.  alignment: bytes that every argument's offset must be
-        a multiple of.
+        kernels: the names that the artifact's machine code has.  Arguments start at whole elements, those in untyped
+        memory at multiples of 4 bytes.
         """
         buffers: dict[str, Buffer] = {}
         for buffer in self.buffers:
@@ -106,7 +110,7 @@ class Plan:
                 if name not in buffers:
                     raise UserError(f"the artifact's plan is damaged: entry {entry.name!r} has no buffer {name!r}")
             for index, launch in enumerate(entry.launches):
-                problem = _launch_problem(launch, buffers, kernels, alignment)
+                problem = _launch_problem(launch, buffers, kernels)
                 if problem:
                     where = f"launch {index} of entry {entry.name!r} ({launch.kernel})"
                     raise UserError(f"the artifact's plan is damaged: {where}: {problem}")
@@ -124,7 +128,7 @@ def _entry_from_json(data: Mapping[str, Any]) -> Entry:
         for launch in data["launches"]
     )
     inputs, results = tuple(data["inputs"]), tuple(data["results"])
-    return Entry(data["name"], int(data["batch"]), int(data["positions"]), inputs, results, launches)
+    return Entry(data["name"], int(data["batch"]), int(data["positions"]), inputs, results, launches, bool(data.get("advance", False)))
 
 
 def _extents(values: Any) -> tuple[int, int, int]:
@@ -132,7 +136,7 @@ def _extents(values: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _launch_problem(launch: Launch, buffers: Mapping[str, Buffer], kernels: set[str], alignment: int) -> str | None:
+def _launch_problem(launch: Launch, buffers: Mapping[str, Buffer], kernels: set[str]) -> str | None:
     if launch.kernel not in kernels:
         return "no such kernel in the machine code"
     if min(*launch.grid, *launch.block) < 1 or launch.shared_bytes < 0:
@@ -143,6 +147,7 @@ def _launch_problem(launch: Launch, buffers: Mapping[str, Buffer], kernels: set[
             return f"no buffer {argument.buffer!r}"
         if argument.offset < 0 or argument.nbytes < 0 or argument.offset + argument.nbytes > buffer.nbytes:
             return f"bytes {argument.offset}…{argument.offset + argument.nbytes} of {buffer.name!r} ({buffer.nbytes})"
+        alignment = ITEM_BYTES[buffer.dtype] if buffer.dtype != "i8" else 4
         if argument.offset % alignment:
             return f"offset {argument.offset} of {buffer.name!r} is not a multiple of {alignment}"
     return None

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import gpt2_references
 import numpy as np
 import pytest
+import recorded
 import reference_gpt2
 
 from lispgpt.runtime import checkpoints
 
 
-@pytest.mark.parametrize("model", gpt2_references.models(), ids=lambda model: model.name)
-def test_the_reference_gives_transformers_logits_and_tokens(tmp_path: Path, model: gpt2_references.Model) -> None:
-    weights = reference_gpt2.float64_weights(checkpoints.open(model.make(tmp_path / "model")))
+@pytest.mark.parametrize("model", recorded.gpt2_models(), ids=lambda model: model.name)
+def test_the_reference_gives_transformers_logits_and_tokens(tmp_path: Path, model: recorded.Model) -> None:
+    weights = reference_gpt2.float64_weights(checkpoints.open(model.make(tmp_path / "model", "llmc")))
     shape = model.shape
     for case in model.cases:
         logits = reference_gpt2.logits(weights, shape.heads, case.prompt + case.tokens[:-1], shape.vocab)

@@ -33,9 +33,7 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
     """
     checkpoint = open(source)
     if "wte" not in checkpoint.names():
-        raise UserError(
-            f"{source} is not a GPT-2 or a Llama ({checkpoint.format}), and only those can be converted"
-        )
+        raise UserError(f"{source} is not a GPT-2 or a Llama ({checkpoint.format}), and only those can be converted")
     path = Path(path)
     format_named(format).write(path, checkpoint, _checked(dtype or checkpoint.config["weight-type"]))
     tokenizer = tokenizers.find(source, None)
