@@ -38,11 +38,8 @@ class Request:
     batch: int = 1
 
     def shapes(self) -> list[tuple[int, int]]:
-        """(sequences, positions of each) that every entry is compiled for."""
-        context = {**self.checkpoint_config, **self.overrides}.get("context")
-        chunks = find_target(self.target).prefill_chunks
-        limit = context if isinstance(context, int) else max(chunks)
-        shapes = [(1, size) for size in chunks if size <= max(1, limit)]
+        """(sequences, positions of each) that every entry is compiled for, as far as its context reaches."""
+        shapes = [(1, size) for size in find_target(self.target).prefill_chunks]
         return shapes if self.batch == 1 else [*shapes, (self.batch, 1)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def evaluate(
     *,
     overrides: dict[str, int | float | str | bool],
     checkpoint_config: dict[str, Any],
-    shapes: list[tuple[int, int]],
+    shapes: Iterable[tuple[int, int]],
     root: Path,
     capabilities: dict[str, int] | None = None,
 ) -> Program:
@@ -96,8 +97,9 @@ def evaluate(
 
     overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
     overrides has to be one of the program's config.  shapes: the (sequences, positions of each) that every entry is
-    built for.  root: where `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names
-    in kernels.CAPABILITIES.  Raises UserError for whatever is wrong with the program.
+    built for, as far as the config's `context` reaches.  root: where `(require "@path")` starts.  capabilities: what
+    kernels are told of the chip, by the names in kernels.CAPABILITIES.  Raises UserError for whatever is wrong with the
+    program.
     """
     with ir.Location.unknown():
         place = List(Span(source, 0, 0), ())
@@ -109,7 +111,7 @@ def evaluate(
         _check_overrides(evaluator, place)
         argmax = evaluator.prelude.lookup(Symbol(place.span, "argmax"))
         for entry in evaluator.model.entries.values():
-            for batch, positions in shapes:
+            for batch, positions in _within_context(shapes, evaluator.model.config):
                 entries.build(evaluator, entry, batch, positions, argmax)
         evaluator.verify(evaluator.module.operation, place)
         return _program(evaluator)
@@ -125,6 +127,12 @@ def begin(root: Path, place: List) -> tuple[Evaluator, Environment]:
     core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
     evaluator.prelude.names.update(core.names)
     return evaluator, Environment(evaluator.prelude, Dialects())
+
+
+def _within_context(shapes: Iterable[tuple[int, int]], config: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """The shapes whose positions fit in the config's `context`, where it has one; always those of one position."""
+    context = config.get("context")
+    return [s for s in shapes if s[1] == 1 or not isinstance(context, int) or s[1] <= context]
 
 
 def _check_overrides(evaluator: Evaluator, place: List) -> None:
