@@ -69,6 +69,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         "inputs": kinds["input"],
         "results": kinds["result"],
         "launches": launches,
+        "advance": "advance" in entry.attributes,
     }
 
 

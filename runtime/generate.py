@@ -62,12 +62,26 @@ class Generator:
             self.prefill(prompt)
             return
         token = self.prefill(prompt)
-        for count in range(1, max_new_tokens + 1):
-            self.tokens.append(token)
+        count = 1
+        self.tokens.append(token)
+        yield token
+        while token != end_of_text and count < max_new_tokens:
+            for token in self._next_tokens(max_new_tokens - count):
+                count += 1
+                self.tokens.append(token)
+                yield token
+                if token == end_of_text:
+                    break
+
+    def _next_tokens(self, wanted: int) -> Iterator[int]:
+        """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
+        room = min(wanted, self.context - self.position)
+        if self.sampler is not None or room < 2 or not self.session.advances(self.entry):
+            yield self.decode()
+            return
+        for token in self.session.steps(self.entry, self.tokens[-1], self.position, room):
+            self.position += 1
             yield token
-            if token == end_of_text or count == max_new_tokens:
-                return
-            token = self.decode()
 
     def _slide(self) -> int:
         keep = max(1, self.context * 3 // 4)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from lispgpt.errors import UserError
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints import Checkpoint
-from lispgpt.runtime.devices.base import Device
+from lispgpt.runtime.devices.base import READS_AHEAD, Device
 from lispgpt.runtime.plan import Buffer, Entry
 
 NUMPY_TYPES = {"f32": np.float32, "bf16": np.uint16, "i32": np.int32, "i8": np.uint8}
@@ -64,10 +65,35 @@ class Session:
             )
         for name, values in zip(compiled.inputs, (tokens, positions), strict=True):
             self.device.copy_in(self._buffers[name], np.ascontiguousarray(values, np.int32))
-        if key not in self._executables:
-            self._executables[key] = self.device.prepare(compiled, self._buffers)
-        self.device.launch(self._executables[key])
+        self.device.launch(self._prepared(key))
         return {name.rpartition("/")[2]: self.read(name) for name in compiled.results}
+
+    def advances(self, entry: str) -> bool:
+        """Whether the device can decode one sequence step after step by itself."""
+        compiled = self._entries.get((entry, 1, 1))
+        return compiled is not None and compiled.advance
+
+    def steps(self, entry: str, token: int, position: int, count: int) -> Iterator[int]:
+        """Decode greedily on the device: the token after `token`, the one after that, …, `count` of them.
+
+        Several steps are launched ahead of what has been read.  When the caller stops early, states hold rows past
+        what it read; later steps write over them.
+        """
+        compiled = self._entries[(entry, 1, 1)]
+        for name, value in zip(compiled.inputs, (token, position), strict=True):
+            self.device.copy_in(self._buffers[name], np.full((1, 1), value, np.int32))
+        executable = self._prepared((entry, 1, 1))
+        result = self._buffers[next(name for name in compiled.results if name.endswith("/next"))]
+        waiting: deque[Callable[[], np.ndarray]] = deque()
+        for number in range(count):
+            while len(waiting) < READS_AHEAD and number + len(waiting) < count:
+                waiting.append(self.device.launch_reading(executable, result, np.empty(1, np.int32)))
+            yield int(waiting.popleft()()[0])
+
+    def _prepared(self, key: tuple[str, int, int]) -> Any:
+        if key not in self._executables:
+            self._executables[key] = self.device.prepare(self._entries[key], self._buffers)
+        return self._executables[key]
 
     def read(self, name: str) -> np.ndarray:
         """A buffer's contents in its declared shape (BF16 as uint16)."""

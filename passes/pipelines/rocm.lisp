@@ -6,12 +6,14 @@
     (pass outline-kernels {:prologue-rows 4}))
   (stage plan                         ; every tensor that crosses kernels has its bytes
     (pass destination-passing)
+    (pass place-hand-kernels)
     (pass plan-arena))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-gpu-rows)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
-    (pass schedule-gpu-attention))
+    (pass schedule-gpu-attention)
+    (pass advance-on-device))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass collect-gpu-kernels)

@@ -9,12 +9,14 @@ raise `UserError` with the driver call's name, the kernel where there is one, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from lispgpt.runtime.plan import Entry
+
+READS_AHEAD = 16
 
 
 class Device(Protocol):
@@ -43,6 +45,13 @@ class Device(Protocol):
 
     def launch(self, executable: Any) -> None:
         """Run an executable; may return before it is done."""
+
+    def launch_reading(self, executable: Any, buffer: Any, array: np.ndarray) -> Callable[[], np.ndarray]:
+        """Run an executable, then read the array's bytes from the buffer's start; may return before either is done.
+
+        The returned function waits for the array and gives it.  At most `READS_AHEAD` reads may be unclaimed.  Only
+        devices whose plans have entries that advance need it.
+        """
 
     def sync(self) -> None:
         """Wait until everything launched is done."""

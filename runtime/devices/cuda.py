@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.devices.calls import Calls
 from lispgpt.runtime.plan import Entry, Launch
 
 NO_PACKAGE = "the Python package cuda-bindings is missing: pip install cuda-bindings"
 NO_DRIVER = "no NVIDIA driver is installed here: libcuda.so does not load"
-LOG_BYTES = 8192
+LOG_BYTES, SLOT_BYTES = 8192, 4096
 STATIC_SHARED_BYTES = 48 * 1024
 
 
@@ -70,6 +71,8 @@ class CudaDevice:
         (self._stream,) = call("cuStreamCreate", 1)
         self._buffers: list[int] = []
         self._graphs: list[tuple[Any, Any]] = []
+        self._slots: list[tuple[int, Any]] = []
+        self._reads = 0
         self._module: Any = None
         self._functions: dict[str, Any] = {}
         self._facts: Mapping[str, Mapping[str, Any]] = {}
@@ -167,6 +170,30 @@ class CudaDevice:
     def launch(self, executable: Any) -> None:
         self._call("cuGraphLaunch", executable, self._stream)
 
+    def launch_reading(self, executable: Any, buffer: int, array: np.ndarray) -> Callable[[], np.ndarray]:
+        if not self._slots:
+            self._make_slots()
+        host, event = self._slots[self._reads % len(self._slots)]
+        self._reads += 1
+        if array.nbytes > SLOT_BYTES:
+            raise UserError(f"a result of {array.nbytes:,} bytes is too large to be read while the next step runs")
+        self.launch(executable)
+        self._call("cuMemcpyDtoHAsync", host, buffer, array.nbytes, self._stream)
+        self._call("cuEventRecord", event, self._stream)
+
+        def wait() -> np.ndarray:
+            self._call("cuEventSynchronize", event, hint="a kernel launched before it may have failed")
+            ctypes.memmove(array.ctypes.data, host, array.nbytes)
+            return array
+
+        return wait
+
+    def _make_slots(self) -> None:
+        for _ in range(READS_AHEAD):
+            (host,) = self._call("cuMemAllocHost", SLOT_BYTES, about="pinned memory")
+            (event,) = self._call("cuEventCreate", 2)
+            self._slots.append((int(host), event))
+
     def sync(self) -> None:
         self._call("cuStreamSynchronize", self._stream, hint="a kernel launched before it may have failed")
 
@@ -174,10 +201,13 @@ class CudaDevice:
         for graph, executable in self._graphs:
             self._call("cuGraphExecDestroy", executable)
             self._call("cuGraphDestroy", graph)
+        for host, event in self._slots:
+            self._call("cuEventDestroy", event)
+            self._call("cuMemFreeHost", host)
         for address in self._buffers:
             self._call("cuMemFree", address)
         if self._module is not None:
             self._call("cuModuleUnload", self._module)
         self._call("cuStreamDestroy", self._stream)
         self._call("cuDevicePrimaryCtxRelease", self._device)
-        self._buffers, self._graphs, self._module = [], [], None
+        self._buffers, self._graphs, self._slots, self._module = [], [], [], None

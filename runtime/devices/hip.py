@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.devices.calls import Calls
 from lispgpt.runtime.plan import Entry, Launch
 
+SLOT_BYTES = 4096
 NO_PACKAGE = "the Python package hip-python is missing: pip install hip-python"
 NO_DRIVER = "no AMD GPU runtime is installed here: libamdhip64.so of ROCm does not load"
 
@@ -65,6 +67,8 @@ class HipDevice:
         (self._stream,) = self._call("hipStreamCreate")
         self._buffers: dict[int, Any] = {}
         self._graphs: list[tuple[Any, Any]] = []
+        self._slots: list[tuple[Any, Any]] = []
+        self._reads = 0
         self._module: Any = None
         self._functions: dict[str, Any] = {}
 
@@ -129,6 +133,31 @@ class HipDevice:
     def launch(self, executable: Any) -> None:
         self._call("hipGraphLaunch", executable, self._stream)
 
+    def launch_reading(self, executable: Any, buffer: int, array: np.ndarray) -> Callable[[], np.ndarray]:
+        if not self._slots:
+            self._make_slots()
+        host, event = self._slots[self._reads % len(self._slots)]
+        self._reads += 1
+        if array.nbytes > SLOT_BYTES:
+            raise UserError(f"a result of {array.nbytes:,} bytes is too large to be read while the next step runs")
+        self.launch(executable)
+        kind = self._call.api.hipMemcpyKind.hipMemcpyDeviceToHost
+        self._call("hipMemcpyAsync", int(host), buffer, array.nbytes, kind, self._stream)
+        self._call("hipEventRecord", event, self._stream)
+
+        def wait() -> np.ndarray:
+            self._call("hipEventSynchronize", event, hint="a kernel launched before it may have failed")
+            ctypes.memmove(array.ctypes.data, int(host), array.nbytes)
+            return array
+
+        return wait
+
+    def _make_slots(self) -> None:
+        for _ in range(READS_AHEAD):
+            (host,) = self._call("hipHostMalloc", SLOT_BYTES, 0, about="pinned memory")
+            (event,) = self._call("hipEventCreate")
+            self._slots.append((host, event))
+
     def sync(self) -> None:
         self._call("hipStreamSynchronize", self._stream, hint="a kernel launched before it may have failed")
 
@@ -136,9 +165,12 @@ class HipDevice:
         for graph, executable in self._graphs:
             self._call("hipGraphExecDestroy", executable)
             self._call("hipGraphDestroy", graph)
+        for host, event in self._slots:
+            self._call("hipEventDestroy", event)
+            self._call("hipHostFree", host)
         for pointer in self._buffers.values():
             self._call("hipFree", pointer)
         if self._module is not None:
             self._call("hipModuleUnload", self._module)
         self._call("hipStreamDestroy", self._stream)
-        self._buffers, self._graphs, self._module = {}, [], None
+        self._buffers, self._graphs, self._slots, self._module = {}, [], [], None
