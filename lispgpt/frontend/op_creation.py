@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lispgpt.errors import UserError
-from lispgpt.frontend import attributes, kinds, segments
+from lispgpt.frontend import attributes, kinds, places, segments
 from lispgpt.frontend.forms import Form, show
 from lispgpt.frontend.values import describe
 from lispgpt.mlir import create_op, ir
@@ -15,12 +15,6 @@ from lispgpt.mlir import create_op, ir
 if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
-# How MLIR calls kinds of types, and how a beginner would.
-_KINDS_OF_TYPES = (
-    ("signless-non-zero-bitwidth-integer-like", "an integer (i32, i64, index, …)"),
-    ("signless-integer-like", "an integer (i32, i64, index, …)"),
-    ("floating-point-like", "a float (f32, f64, …)"),
-)
 _WANTS_RESULTS = re.compile(r"requires (one|\d+) result|expected \d+ (or more )?results")
 _PLAIN_LINALG = ("linalg.yield", "linalg.index")
 
@@ -217,7 +211,7 @@ class OpCreator:
             types = ", ".join(str(operand.type) for operand in draft.operands)
             about_types = "operand" in problem and types and "found" not in problem
             given = f"; its operands are {types}" if about_types else ""
-            self.evaluator.fail(f"`{draft.name}`: {_in_words(problem)}{given}", draft.form)
+            self.evaluator.fail(f"`{draft.name}`: {places.in_words(problem)}{given}", draft.form)
 
     def _inferred(self, draft: Draft) -> list[ir.Type]:
         try:
@@ -241,11 +235,3 @@ class OpCreator:
         finally:
             operation.erase()
         return ""
-
-
-def _in_words(message: str) -> str:
-    """MLIR's message without the op's name, and with its names of kinds of types spelled out."""
-    message = re.sub(r"^'[\w.]+' op ", "", message)
-    for kind, words in _KINDS_OF_TYPES:
-        message = message.replace(kind, words)
-    return re.sub(r"operand #(\d+)", lambda m: f"operand {int(m[1]) + 1}", message)

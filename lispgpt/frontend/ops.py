@@ -18,12 +18,18 @@ if TYPE_CHECKING:
 
 # Where a plain number among the operands is an index whatever its neighbours are: the first such position.
 _INDEX_FROM = {
-    "memref.load": 1, "memref.store": 2, "memref.alloc": 0, "memref.alloca": 0, "memref.dim": 1, "memref.subview": 1,
-    "tensor.extract": 1, "tensor.insert": 2, "tensor.dim": 1, "tensor.empty": 0, "tensor.extract_slice": 1,
-    "tensor.insert_slice": 2, "vector.load": 1, "vector.store": 2, "vector.transfer_read": 1, "affine.load": 1,
-    "affine.store": 2, "vector.transfer_write": 2, "gpu.launch": 0, "scf.parallel": 0, "scf.forall": 0,
-    "memref.prefetch": 1, "memref.view": 1, "memref.reinterpret_cast": 1, "affine.apply": 0, "vector.create_mask": 0,
+    "memref.load": 1, "memref.store": 2, "memref.alloc": 0, "memref.alloca": 0, "memref.dim": 1,
+    "memref.subview": 1, "tensor.extract": 1, "tensor.insert": 2, "tensor.dim": 1, "tensor.empty": 0,
+    "tensor.extract_slice": 1, "tensor.insert_slice": 2, "vector.load": 1, "vector.store": 2,
+    "vector.transfer_read": 1, "affine.load": 1, "affine.store": 2, "vector.transfer_write": 2, "gpu.launch": 0,
+    "scf.parallel": 0, "scf.forall": 0, "memref.prefetch": 1, "memref.atomic_rmw": 2, "memref.view": 1,
+    "memref.reinterpret_cast": 1, "affine.apply": 0, "vector.create_mask": 0,
 }  # fmt: skip
+
+# Where another number is of the element type of the first shaped operand.
+_ELEMENT_OPS = (
+    "memref.store", "affine.store", "tensor.insert", "vector.store", "vector.insert", "vector.transfer_read",
+)  # fmt: skip
 
 
 @dataclass
@@ -181,9 +187,9 @@ class Emitter(OpCreator):
         self, name: str, position: int, index_from: int | None, typed: list[ir.Type], arguments: Arguments, number: Any
     ) -> ir.Type:
         evaluator = self.evaluator
-        if index_from is not None and position >= index_from:
+        if index_from is not None and position >= index_from and not isinstance(number, float):
             return evaluator.index
-        if name in ("memref.store", "affine.store", "tensor.insert", "vector.store", "vector.insert") and typed:
+        if name in _ELEMENT_OPS and typed:
             shaped = typed[0]
             return shaped.element_type if isinstance(shaped, ir.ShapedType) else shaped
         if name == "scf.for" and position < 3:

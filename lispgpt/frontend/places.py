@@ -11,6 +11,13 @@ from lispgpt.source import Source, Span
 
 LONGEST_CHAIN = 12
 
+# How MLIR calls kinds of types, and how a beginner would.
+_KINDS_OF_TYPES = (
+    ("signless-non-zero-bitwidth-integer-like", "an integer (i32, i64, index, …)"),
+    ("signless-integer-like", "an integer (i32, i64, index, …)"),
+    ("floating-point-like", "a float (f32, f64, …)"),
+)
+
 
 def spans_of(location: str, sources: dict[str, Source]) -> list[Span]:
     """The forms that an MLIR location as text stands for, innermost first."""
@@ -26,7 +33,17 @@ def spans_of(location: str, sources: dict[str, Source]) -> list[Span]:
 def whole_message(diagnostic: Any) -> str:
     """A diagnostic's message with those of its notes that say more."""
     notes = [note.message for note in diagnostic.notes if "see current operation" not in note.message]
-    return "; ".join([diagnostic.message, *notes])
+    name = re.match(r"'([\w.]+)' op ", diagnostic.message)
+    said = f"`{name[1]}`: {in_words(diagnostic.message)}" if name else diagnostic.message
+    return "; ".join([said, *notes])
+
+
+def in_words(message: str) -> str:
+    """MLIR's message without the op's name, and with its names of kinds of types spelled out."""
+    message = re.sub(r"^'[\w.]+' op ", "", message)
+    for kind, words in _KINDS_OF_TYPES:
+        message = message.replace(kind, words)
+    return re.sub(r"operand #(\d+)", lambda m: f"operand {int(m[1]) + 1}", message)
 
 
 def placed(message: str, span: Span, chain: list[tuple[str, Span]]) -> UserError:

@@ -186,12 +186,27 @@ def _first_then(*fixed: int) -> Callable[[Evaluator, Arguments, list[ir.Value]],
     return sizes
 
 
+def _transfer(arguments: Arguments, memory: ir.Value, vectors: list[ir.Type]) -> None:
+    """A transfer's map and bounds where they are not written: the last dimensions, and nothing promised."""
+    if vectors and isinstance(vectors[0], ir.VectorType) and isinstance(memory.type, ir.ShapedType):
+        rank, size = len(memory.type.shape), len(vectors[0].shape)
+        if size <= rank:
+            minor = ir.AffineMapAttr.get(ir.AffineMap.get_minor_identity(rank, size))
+            arguments.attributes.setdefault("permutation_map", minor)
+        promised = ir.ArrayAttr.get([ir.BoolAttr.get(False)] * size)
+        arguments.attributes.setdefault("in_bounds", promised)
+
+
 def _transfer_read(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    if operands:
+        _transfer(arguments, operands[0], arguments.results or [])
     rank = len(operands[0].type.shape) if operands and isinstance(operands[0].type, ir.ShapedType) else 0
     return [1, rank, 1, len(operands) - rank - 2]
 
 
 def _transfer_write(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    if len(operands) > 1:
+        _transfer(arguments, operands[1], [operands[0].type])
     rank = len(operands[1].type.shape) if len(operands) > 1 and isinstance(operands[1].type, ir.ShapedType) else 0
     return [1, 1, rank, len(operands) - rank - 2]
 

@@ -139,6 +139,47 @@ def test_attribute_kinds() -> None:
     assert "llvm.mlir.global internal constant @u(7 : i32)" in text
 
 
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        ("(index.constant {:value 42})", "index.constant 42"),
+        ('(index.cmp {:predicate "slt"} i 3)', "index.cmp slt(%arg3"),
+        ("(complex.create {:result complex<f32>} y 2.0)", "complex.create %arg1"),
+        ("(builtin.unrealized_conversion_cast {:result tuple<i32, f32>} x y)", "to tuple<i32, f32>"),
+        ('(arith.constant {:value "dense<[1, 2]> : tensor<2xi32>"})', "dense<[1, 2]> : tensor<2xi32>"),
+        ("(arith.constant {:value 7 :result i16})", "arith.constant 7 : i16"),
+        ('(arith.addf {:fastmath "fast"} y y)', "arith.addf %arg1, %arg1 fastmath<fast>"),
+        ('(arith.addi {:overflowFlags "nsw"} x x)', "arith.addi %arg0, %arg0 overflow<nsw>"),
+        ("(vector.extract {:result f32 :position [0]} v)", "vector.extract %arg4[0]"),
+        ("(vector.shuffle {:mask [1 0] :result vector<2xf32>} v v)", "vector.shuffle %arg4, %arg4 [1, 0]"),
+        ('(vector.reduction {:kind "add" :result f32} v)', "vector.reduction <add>, %arg4"),
+        ("(vector.transfer_read {:result vector<4xf32> :permutation_map affine_map<(d0)->(d0)>} m 0 0.0)", "_read"),
+        ('(memref.atomic_rmw {:kind "addf" :result f32} y m 0)', "memref.atomic_rmw addf %arg1"),
+        ("(memref.expand_shape {:result memref<2x4xf32> :reassociation [[0 1]] :static_output_shape [2 4]} m)", "[[0"),
+        ("(memref.subview {:result \"memref<?xf32, strided<[?], offset: ?>>\"} m i i i)", "[%arg3] [%arg3] [%arg3]"),
+        ("(memref.alloc {:result memref<?x4xf32>} i)", "memref.alloc(%arg3)"),
+        ("(affine.apply {:map affine_map<(d0)->(d0 + 1)>} i)", "affine.apply"),
+        ("(affine.for {:lower_bound 0 :upper_bound 8} (do (block [(: k index)] (affine.store 1.0 m k))))", "= 0 to 8"),
+        ('(gpu.thread_id {:dimension "x"})', "gpu.thread_id x"),
+        ('(gpu.shuffle {:mode "xor"} y (: 1 i32) (: 32 i32))', "gpu.shuffle xor %arg1"),
+        ("(scf.index_switch {:cases [2] :result i32} i (do (scf.yield x)) (do (scf.yield (: 1 i32))))", "case 2"),
+        ("(scf.forall {:bounds [8]} (do (block [(: k index)] (memref.store 1.0 m k))))", "scf.forall (%arg5)"),
+        ("(tensor.pad {:result tensor<6x4xf32> :static_low [1 0] :static_high [1 0]} t "
+         "(do (block [(: a index) (: b index)] (tensor.yield (: 0.0 f32)))))", "tensor.pad %"),
+        ("(tensor.from_elements {:result tensor<2xf32>} y y)", "tensor.from_elements %arg1, %arg1"),
+        ("(linalg.reduce {:dimensions [1]} t (tensor.empty {:result tensor<4xf32>}) "
+         "(do (block [(: a f32) (: b f32)] (linalg.yield (arith.addf a b)))))", "dimensions = [1]"),
+        ("(math.fma y y y)", "math.fma %arg1"),
+        ("(llvm.intr.fabs {:result f32} y)", "llvm.intr.fabs(%arg1)"),
+    ],
+)  # fmt: skip
+def test_ops_of_many_dialects(form: str, shown: str) -> None:
+    parameters = "[(: x i32) (: y f32) (: m memref<8xf32>) (: i index) (: v vector<4xf32>)]"
+    declared = "(require-dialect index complex)\n"
+    text = module(f"{declared}(defn f {parameters} -> i32 (def t (tensor.empty {{:result tensor<4x4xf32>}})) {form} x)")
+    assert shown in text
+
+
 def test_functions_call_each_other_before_they_are_defined() -> None:
     text = module("""(defn even [(: n i64)] -> i1 (if (=i n 0) (: 1 i1) (odd (-i n 1))))
                      (defn odd [(: n i64)] -> i1 (if (=i n 0) (: 0 i1) (call i1 even (-i n 1))))""")
