@@ -36,12 +36,13 @@ VIEWS = {"tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape",
 @dataclass(eq=False)
 class KernelGroup:
     """kind: "contraction", "rows", "attention" or "generic".  ops: in program order.  needs: every group, however far,
-    whose results this one reads."""
+    whose results this one reads.  copied: those of its ops that every reader of their results has too."""
 
     kind: str
     index: int
     ops: list = field(default_factory=list)
     needs: set = field(default_factory=set)
+    copied: set = field(default_factory=set)
 
     def depends_on(self, other: KernelGroup) -> bool:
         return other in self.needs
@@ -268,6 +269,7 @@ def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGr
             for reader in readers:
                 reader.ops[:0] = group.ops
                 reader.needs |= group.needs
+                reader.copied |= set(group.ops)
             for other in groups:
                 other.needs.discard(group)
         else:
@@ -280,7 +282,7 @@ def outputs_of(group: KernelGroup) -> list[ir.Value]:
     members = set(group.ops)
     outputs = []
     for op in group.ops:
-        for result in op.results:
+        for result in op.results if op not in group.copied else ():
             if any(user not in members for user in _users(result, op)):
                 outputs.append(result)
     return outputs
