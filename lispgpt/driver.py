@@ -70,6 +70,7 @@ def evaluate_request(request: Request) -> Program:
         checkpoint_config=dict(request.checkpoint_config),
         shapes=request.shapes(),
         root=project_root(request.program),
+        capabilities=find_target(request.target).capabilities(),
     )
 
 

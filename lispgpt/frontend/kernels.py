@@ -15,7 +15,7 @@ from lispgpt.mlir import ir
 if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
-CAPABILITIES = {"subgroup-size": 32, "vector-bytes": 16, "shared-bytes": 65536}
+CAPABILITIES = {"subgroup-size": 32, "vector-bytes": 16, "shared-bytes": 48 * 1024, "max-threads": 1024, "cores": 64}
 """What a kernel may ask of the chip, with what nearly every chip has."""
 
 _IDS = ("block-id", "thread-id", "grid-size", "block-size")

@@ -61,3 +61,48 @@
                   (gpu.barrier)
                   more)))]
     (memref.store sum out i j)))
+
+; out [n o] = x [n k] times the transpose of w [o k], in square tiles through shared memory, one thread an element.
+; Sizes need not divide by tile: what lies outside counts as 0, and nobody stores it.
+(kernel tiled-linear [x w out tile]
+  (let [[n k] (shape x)
+        o (dim w 0)
+        column (thread-id x) row (thread-id y)
+        i (+ (* (block-id y) tile) row)
+        j (+ (* (block-id x) tile) column)
+        j-loaded (+ (* (block-id x) tile) row)
+        part-x (shared [tile tile] f32)
+        part-w (shared [tile tile] f32)
+        element (fn [m at along]
+                  (select (< along k)
+                          (cast (memref.load m (min at (- (dim m 0) 1)) (min along (- k 1))) f32)
+                          (: 0.0 f32)))
+        sum (over [from 0 k tile] [sum (: 0.0 f32)]
+              (let []
+                (memref.store (element x i (+ from column)) part-x row column)
+                (memref.store (element w j-loaded (+ from column)) part-w row column)
+                (gpu.barrier)
+                (let [more (fold (fn [s t] (+ s (* (memref.load part-x row t) (memref.load part-w column t))))
+                                 sum (range tile))]
+                  (gpu.barrier)
+                  more)))]
+    (when (and (< i n) (< j o))
+      (memref.store sum out i j))))
+
+; ---- for models: the kernels on tensors, each beside its equivalent in nn
+
+(defn hand-softmax [x]
+  (launch row-softmax [(dim x 0)] [(capability subgroup-size)]
+    x (output (type x)) (dim x 1)))
+
+(defn hand-layer-norm [x weight bias]
+  (launch row-layer-norm [(dim x 0)] [(capability subgroup-size)]
+    x weight bias (output (type x)) (dim x 1)))
+
+(defn hand-linear [x w]
+  (let [tile 16
+        n (dim x 0)
+        o (dim w 0)
+        tiles (fn [size] (/ (- (+ size tile) 1 (mod (- size 1) tile)) tile))]
+    (launch tiled-linear [(tiles o) (tiles n)] [tile tile]
+      x w (output (tensor-type [n o] f32)) tile)))

@@ -6,12 +6,14 @@
     (pass outline-kernels))
   (stage plan                         ; every tensor that crosses kernels has its bytes
     (pass destination-passing)
+    (pass place-hand-kernels)
     (pass plan-arena))
   (stage schedule                     ; loops over blocks, rows and vectors
     (pass schedule-rows {:rows-per-block 4})
     (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 8 :outputs-tile 3 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-attention {:queries 32 :query-tile 4 :key-tile 4})
-    (pass schedule-generic))
+    (pass schedule-generic)
+    (pass hand-kernels-to-cpu))
   (stage loops                        ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass expand-math)

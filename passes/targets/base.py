@@ -41,6 +41,10 @@ class Target:
         """The text of that machine code."""
         raise NotImplementedError
 
+    def capabilities(self) -> dict[str, int]:
+        """What `(capability name)` gives while a program for this chip is evaluated, where it is not the usual."""
+        return {}
+
     def host(self) -> str:
         """What else than the target's name machine code depends on, for manifests and cache keys."""
         return ""
@@ -72,6 +76,15 @@ class Gpu(Target):
     early_launch: bool = False
     cluster: int = 1
     intrinsics: dict[str, str] = field(default_factory=dict)
+
+    def capabilities(self) -> dict[str, int]:
+        return {
+            "subgroup-size": self.subgroup,
+            "vector-bytes": self.vector_bytes,
+            "shared-bytes": self.shared_bytes,
+            "max-threads": self.max_threads,
+            "cores": self.cores,
+        }
 
     def dependency_wait(self) -> None:
         """Emit what must stand before the first access to memory that an earlier launch writes."""

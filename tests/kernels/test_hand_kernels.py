@@ -1,0 +1,117 @@
+"""Kernels written in Lisp, beside the library's layers: run on the CPU, and compiled for GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled_models import Weights, compile_model, open_poisoned, random_weights, step
+
+from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.errors import UserError
+from lispgpt.runtime.artifact import Artifact
+
+VOCAB, WIDTH, OUT = 50, 37, 21
+PROGRAM = f"""
+(require nn kernels)
+(config context 16)
+(weights (table [{VOCAB} {WIDTH}]) (scale [{WIDTH}]) (shift [{WIDTH}]) (w [{OUT} {WIDTH}] bf16))
+(entry softmax-by-hand [tokens positions] (hand-softmax (rows table tokens)))
+(entry softmax-by-library [tokens positions] (softmax (rows table tokens)))
+(entry norm-by-hand [tokens positions] (hand-layer-norm (rows table tokens) scale shift))
+(entry norm-by-library [tokens positions] (layer-norm (rows table tokens) scale shift))
+(entry linear-by-hand [tokens positions] (hand-linear (rows table tokens) w))
+(entry linear-by-library [tokens positions] (linear (rows table tokens) w))
+(entry chain [tokens positions]
+  (let [x (rows table tokens)
+        part (slice x [0 3] [(dim x 0) 30])
+        y (+ (hand-softmax part) part)]
+    (hand-softmax (* (hand-layer-norm y (slice scale [2] [30]) (slice shift [2] [30])) 2.0))))
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("kernels") / "layers.lisp"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.fixture(scope="module")
+def artifact(program: Path) -> Artifact:
+    return compile_model(program)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def layer_norm(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + shift
+
+
+def expected(weights: Weights, tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """Each entry's value in float64."""
+    w = weights.exact()
+    x = w["table"][tokens]
+    part = x[:, 3:33]
+    inner = layer_norm(softmax(part) + part, w["scale"][2:32], w["shift"][2:32])
+    return {
+        "softmax": softmax(x),
+        "norm": layer_norm(x, w["scale"], w["shift"]),
+        "linear": x @ w["w"].T,
+        "chain": softmax(inner * 2.0),
+    }
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_values_on_the_cpu(artifact: Artifact, rows: int) -> None:
+    weights = random_weights(artifact)
+    tokens = np.random.default_rng().integers(0, VOCAB, rows)
+    wanted = expected(weights, tokens)
+    names = [f"{name}-by-{how}" for name in ("softmax", "norm", "linear") for how in ("hand", "library")]
+    with open_poisoned(artifact, weights) as session:
+        for entry in [*names, "chain"]:
+            (found,) = (v for k, v in step(session, tokens, np.arange(rows), entry).items() if k.endswith(entry))
+            right = wanted[entry.partition("-by-")[0]]
+            np.testing.assert_allclose(found.reshape(right.shape), right, rtol=2e-5, atol=2e-5, err_msg=entry)
+
+
+def test_kernels_are_launches_of_their_own(artifact: Artifact) -> None:
+    entry = next(e for e in artifact.plan.entries if e.name == "norm-by-hand" and e.positions == 16)
+    assert [launch.kernel.startswith("row_layer_norm") for launch in entry.launches] == [False, True]
+    assert entry.launches[-1].grid[0] == 16
+
+
+@pytest.mark.parametrize("target", ["rocm:gfx1151", "rocm:gfx942", "cuda:sm_90"])
+def test_compiles_for_gpus(program: Path, target: str) -> None:
+    made, _ = compile_request(Request(program, target=target), Observer())
+    entry = next(e for e in made.plan.entries if e.name == "norm-by-hand" and e.positions == 16)
+    launch = entry.launches[-1]
+    assert (tuple(launch.grid), tuple(launch.block)) == ((16, 1, 1), (64 if target == "rocm:gfx942" else 32, 1, 1))
+    entry = next(e for e in made.plan.entries if e.name == "linear-by-hand" and e.positions == 16)
+    assert (tuple(entry.launches[-1].grid), tuple(entry.launches[-1].block)) == ((2, 1, 1), (16, 16, 1))
+    assert b"row_softmax" in made.code
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("(launch row-softmax [1] [32] x x 4)", "says what it makes"),
+        ("(launch row-softmax [1] [32] x (output 3) 4)", "`output` wants a tensor type"),
+        ("(launch row-softmax [1 1 1 1] [32] x (output (type x)) 4)", "where sizes are wanted"),
+        ("(launch x [1] [32] x)", "wants a kernel"),
+        ("(launch row-softmax [1] [(capability subgroup)] x (output (type x)) 4)", "did you mean `subgroup-size`"),
+        ("(let [m (shared [4] f32)] x)", "inside a kernel only"),
+    ],
+)
+def test_mistakes(tmp_path: Path, body: str, message: str) -> None:
+    path = tmp_path / "wrong.lisp"
+    path.write_text(
+        f"(require nn kernels) (weights (table [9 4])) (entry e [tokens] (let [x (rows table tokens)] {body}))"
+    )
+    with pytest.raises(UserError, match=message):
+        compile_model(path)
