@@ -1,7 +1,7 @@
 ; GPT-2: "Language Models are Unsupervised Multitask Learners", Radford et al. 2019.
 (require nn)
 
-(config vocab 50257  padded-vocab 50304  context 1024  layers 12  heads 12  width 768  weight-type bf16)
+(config vocab 50257  padded-vocab 50304  context 1024  layers 12  heads 12  width 768  epsilon 1e-5  weight-type bf16)
 
 (weights                                        ; bound by name to the checkpoint's tensors
   (wte [padded-vocab width] weight-type)
@@ -19,11 +19,11 @@
 (state (kv [layers 2 heads context (/ width heads)] f32))   ; the keys and values of every position so far
 
 (defn attend-block [x l]
-  (let [qkv (linear (layer-norm x (ln1-w l) (ln1-b l)) (qkv-w l) (qkv-b l))]
+  (let [qkv (linear (layer-norm x (ln1-w l) (ln1-b l) epsilon) (qkv-w l) (qkv-b l))]
     (linear (attention qkv (kv l) heads) (proj-w l) (proj-b l))))
 
 (defn feed-forward [x l]
-  (let [hidden (gelu (linear (layer-norm x (ln2-w l) (ln2-b l)) (fc-w l) (fc-b l)))]
+  (let [hidden (gelu (linear (layer-norm x (ln2-w l) (ln2-b l) epsilon) (fc-w l) (fc-b l)))]
     (linear hidden (out-w l) (out-b l))))
 
 (defn layer [x l]
@@ -33,4 +33,4 @@
 (entry logits [tokens positions]
   (let [x (+ (rows wte tokens) (rows wpe positions))
         x (fold layer x (range layers))]
-    (matmul-transposed (layer-norm (last x) lnf-w lnf-b) wte)))
+    (matmul-transposed (layer-norm (last x) lnf-w lnf-b epsilon) wte)))

@@ -23,11 +23,13 @@
 
 ; ---- norms: "Layer Normalization", Ba et al. 2016; "Root Mean Square Layer Normalization", Zhang and Sennrich 2019
 
-(defn layer-norm [x weight bias]
-  (let [[n width] (shape x)
+; epsilon is 1e-5 where it is not given
+(defn layer-norm [x weight bias & epsilon]
+  (let [epsilon (first (concat epsilon [1e-5]))
+        [n width] (shape x)
         mean (/ (sum x) width)
         centred (tensor [r n c width] (- (at x r c) (at mean r)))
-        scale (elementwise (fn [v] (rsqrt (+ (/ v width) 1e-5))) (sum (square centred)))]
+        scale (elementwise (fn [v] (rsqrt (+ (/ v width) epsilon))) (sum (square centred)))]
     (tensor [r n c width]
       (+ (* (at centred r c) (at scale r) (at weight c)) (at bias c)))))
 
