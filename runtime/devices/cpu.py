@@ -19,6 +19,7 @@ import numpy as np
 
 from lispgpt.errors import UserError
 from lispgpt.host import cpu_name
+from lispgpt.runtime.devices.host_memory import HostMemory
 from lispgpt.runtime.plan import Entry
 
 ALIGNMENT = 256
@@ -33,7 +34,7 @@ class _Executable:
     keep: tuple[Any, ...]
 
 
-class CpuDevice:
+class CpuDevice(HostMemory):
     """One pool of threads.  Buffers are numpy arrays of bytes; 256-byte aligned where this device allocates them."""
 
     def __init__(self, threads: int | None = None) -> None:
@@ -54,14 +55,6 @@ class CpuDevice:
             raise UserError(f"not enough memory for a buffer of {nbytes:,} bytes") from None
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]
-
-    def copy_in(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
-        data = array.reshape(-1).view(np.uint8)
-        buffer[offset : offset + data.size] = data
-
-    def copy_out(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
-        data = array.reshape(-1).view(np.uint8)
-        data[:] = buffer[offset : offset + data.size]
 
     def adopt(self, array: np.ndarray) -> np.ndarray:
         return array.reshape(-1).view(np.uint8)

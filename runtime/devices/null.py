@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.runtime.devices.host_memory import HostMemory
 from lispgpt.runtime.plan import Entry
 
 GUARD_BYTES, GUARD_VALUE = 4096, 0xA5
 
 
-class NullDevice:
+class NullDevice(HostMemory):
     """Runs nothing; `launched` counts launches by kernel."""
 
     def __init__(self) -> None:
@@ -32,14 +33,6 @@ class NullDevice:
         buffer = whole[GUARD_BYTES : GUARD_BYTES + nbytes]
         buffer[:] = 0
         return buffer
-
-    def copy_in(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
-        data = array.reshape(-1).view(np.uint8)
-        buffer[offset : offset + data.size] = data
-
-    def copy_out(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
-        data = array.reshape(-1).view(np.uint8)
-        data[:] = buffer[offset : offset + data.size]
 
     def adopt(self, array: np.ndarray) -> np.ndarray:
         buffer = self.alloc(array.nbytes)

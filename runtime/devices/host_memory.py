@@ -1,0 +1,17 @@
+"""Buffers that are arrays of bytes in this process's own memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class HostMemory:
+    """Copies between such buffers and arrays; the part of a device's contract that has nothing of a chip."""
+
+    def copy_in(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
+        data = array.reshape(-1).view(np.uint8)
+        buffer[offset : offset + data.size] = data
+
+    def copy_out(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
+        data = array.reshape(-1).view(np.uint8)
+        data[:] = buffer[offset : offset + data.size]
