@@ -5,16 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lispgpt.child import Reporter
 from lispgpt.errors import UserError
 from lispgpt.mlir import execution_engine, ir
 from lispgpt.passes.targets import Target
-from lispgpt.child import Reporter
 from lispgpt.programs.externals import Externals, flush_output, write_output
 from lispgpt.programs.mgpu import GpuRuntime
 
@@ -111,6 +113,21 @@ class Program:
         if main.gives:
             write_output(_show(main.gives, bytes(result)) + "\n")
         flush_output()
+
+
+def object_code(module: ir.Module) -> bytes:
+    """A lowered module's relocatable object, with what it calls left open.  The context is the active one."""
+    for op in module.body.operations:  # the engine wants to look every function up
+        if op.operation.name == "llvm.func":
+            op.operation.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+    engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
+    harmless = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
+    for name in _declared(module):  # the engine links the code before it gives it away
+        engine.raw_register_runtime(name, harmless)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.o"
+        engine.dump_to_object_file(str(path))
+        return path.read_bytes()
 
 
 def _show(type_: str, raw: bytes) -> str:

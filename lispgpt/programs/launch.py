@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lispgpt.child import Outcome, Reporter, run_in_child
 from lispgpt.errors import UserError
 from lispgpt.frontend.compilation import Compilation
-from lispgpt.mlir import execution_engine, ir
+from lispgpt.mlir import ir
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
 from lispgpt.pipeline_file import read_pipeline
 from lispgpt.programs.adaptation import choose_pipeline
-from lispgpt.child import Outcome, Reporter, run_in_child
-from lispgpt.programs.execution import describe_main, run_lowered
+from lispgpt.programs.execution import describe_main, object_code, run_lowered
 from lispgpt.programs.externals import Externals
 
 if TYPE_CHECKING:
     from lispgpt.driver import Observer, Request
     from lispgpt.frontend.program import Program
 
-SUFFIXES = {"cpu": ".o", "rocm": ".hsaco", "cuda": ".ptx"}
+SUFFIXES = {"rocm": ".hsaco", "cuda": ".ptx"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,9 @@ def build(job: Job) -> dict[str, bytes]:
             job.lower(target, pipeline, reporter)
             check_lowered(job.module)
             reporter.step("code generation")
-            objects = _host_object(job.module) if target.kind == "cpu" else _gpu_objects(job.module, target.kind)
+            objects = (
+                {"program.o": object_code(job.module)} if target.kind == "cpu" else _gpu_objects(job.module, target)
+            )
         reporter.give(objects)
         return 0
 
@@ -121,21 +122,12 @@ def emit(job: Job, stage: str) -> str:
     return text
 
 
-def _host_object(module: ir.Module) -> dict[str, bytes]:
-    """The relocatable object of the host's code."""
-    engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.o"
-        engine.dump_to_object_file(str(path))
-        return {"program.o": path.read_bytes()}
-
-
-def _gpu_objects(module: ir.Module, kind: str) -> dict[str, bytes]:
+def _gpu_objects(module: ir.Module, target: Target) -> dict[str, bytes]:
     objects = {}
     for op in module.body.operations:
         if op.operation.name == "gpu.binary":
             name = ir.StringAttr(op.operation.attributes["sym_name"]).value
-            objects[name + SUFFIXES[kind]] = object_bytes(str(op.operation.attributes["objects"][0]))
+            objects[name + SUFFIXES[target.kind]] = object_bytes(str(op.operation.attributes["objects"][0]))
     return objects
 
 

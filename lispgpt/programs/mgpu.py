@@ -11,13 +11,15 @@ import ctypes
 import ctypes.util
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from lispgpt.errors import UserError
-from lispgpt.passes.targets import Target
 from lispgpt.programs.externals import memref_view
+
+if TYPE_CHECKING:
+    from lispgpt.passes.targets import Target
 
 MANAGED_FROM = 4096
 """Bytes from which an allocation of a program for NVIDIA is managed memory."""
