@@ -174,6 +174,10 @@ class _Entry:
     def _rewrite_call(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
         callee = ir.FlatSymbolRefAttr(op.attributes["callee"])
         for operand in op.operands:
+            if not isinstance(operand.type, ir.RankedTensorType):
+                raise InternalError(
+                    f"destination-passing: {callee} gets a number from another kernel, which only tensors cross"
+                )
             self._before_reading(operand)
         arguments = [self._view(self.places[v], v.type) for v in op.operands]
         for result, argument in zip(op.results, tied[callee.value], strict=True):

@@ -7,6 +7,7 @@ A pipeline is named stages of pass calls; `pipelines/*.lisp` hold them in the la
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,7 +109,7 @@ class Runner:
                     _resolve(call).run(module, self.target)
                     diagnostics.check()
                     module.operation.verify()
-                except (ir.MLIRError, UserError, InternalError) as error:
+                except Exception as error:  # whatever it is, the user gets the IR and the command that repeats it
                     raise self._failure(module, number, call, error, diagnostics) from error
             self.ran.append(call.name)
             if self.dump_dir is not None:
@@ -125,16 +126,17 @@ class Runner:
         self, module: ir.Module, number: int, call: PassCall, error: Exception, diagnostics: Diagnostics
     ) -> Exception:
         """The error to raise: the program's place where MLIR gave one, and how to run the pass again."""
-        again = ""
+        again = "\n--dump-dir FOLDER keeps the IR before it and says how to run it again"
         if self.dump_dir is not None:
             previous = sorted(self.dump_dir.glob(f"{number - 1:02d}-*.mlir"))
             (self.dump_dir / f"{number:02d}-{call.name}.failed.mlir").write_text(_generic_text(module))
-            if previous:
-                again = f"\nto see it again: lispgpt opt {previous[0]} --target {self.target} --pipeline '{call}'"
-        if isinstance(error, InternalError):
-            return InternalError(f"{error}{again}")
+            command = ["lispgpt", "opt", str(previous[0]), "--target", str(self.target), "--pipeline", str(call)]
+            again = f"\nto see it again: {shlex.join(command)}"
+        if not isinstance(error, ir.MLIRError | UserError):
+            what = str(error) if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
+            return InternalError(f"pass {call.name}: {what}{again}")
         if isinstance(error, UserError) and error.span is not None:
-            return error
+            return UserError(f"{error.message}{again}", error.span, error.expanded_from)
         what = error.message if isinstance(error, UserError) else diagnostics.text() or str(error).splitlines()[0]
         return UserError(f"pass {call.name} failed: {what}{again}", diagnostics.span() or call.span)
 

@@ -1,0 +1,142 @@
+"""Every step can be looked at and run again: dumps, printing, stages, pipelines of one's own, failures."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from lispgpt.compile_options import parse_settings
+from lispgpt.driver import Observer, Request, compile_request, emit
+from lispgpt.errors import InternalError, UserError
+from lispgpt.mlir import ir, new_context
+from lispgpt.opt_cli import parse_module
+from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
+from lispgpt.passes.targets import find_target
+from lispgpt.pipeline_file import PIPELINES, read_pipeline
+
+SIZES = parse_settings(("layers=2", "heads=2", "width=8", "vocab=13", "padded-vocab=16", "context=16"))
+CPU = PIPELINES / "cpu.lisp"
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+
+
+@pytest.fixture(scope="module")
+def dumps(program: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("dumps")
+    (folder / "05-stale.mlir").write_text("an older run's")
+    compile_request(Request(program, overrides=SIZES), Observer(folder))
+    return sorted(folder.iterdir())
+
+
+def opt(file: Path, pipeline: Pipeline) -> str:
+    with new_context() as context, ir.Location.unknown():
+        module = parse_module(context, file)
+        Runner(find_target("cpu")).run(module, pipeline)
+        return str(module)
+
+
+def test_there_is_a_dump_after_every_pass(dumps: list[Path]) -> None:
+    names = ["input", *(call.name for call in read_pipeline(CPU).calls)]
+    assert [d.name for d in dumps] == [f"{i:02d}-{name}.mlir" for i, name in enumerate(names)]
+
+
+def test_every_dump_parses(dumps: list[Path]) -> None:
+    for dump in dumps:
+        with new_context() as context:
+            assert parse_module(context, dump).operation.verify()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])
+def test_the_rest_of_the_pipeline_on_a_dump_gives_the_last_one(share: float, dumps: list[Path]) -> None:
+    number = round(share * (len(dumps) - 1))
+    assert opt(dumps[number], read_pipeline(CPU).after(number)).strip() == dumps[-1].read_text().strip()
+
+
+def test_one_pass_on_a_dump_gives_the_next(dumps: list[Path]) -> None:
+    calls = read_pipeline(CPU).calls
+    number = next(i for i, call in enumerate(calls) if call.name == "schedule-rows")
+    one = Pipeline("one", (Stage("one", parse_calls(str(calls[number]))),))
+    assert opt(dumps[number], one).strip() == dumps[number + 1].read_text().strip()
+
+
+def test_printing_after_a_pass(program: Path, dumps: list[Path]) -> None:
+    shown: list[str] = []
+    compile_request(Request(program, overrides=SIZES), Observer(None, ("plan-arena",), shown.append))
+    assert len(shown) == 1
+    header, text = shown[0].split("\n", 1)
+    assert header == "// IR after plan-arena"
+    assert text.strip() == next(d for d in dumps if "plan-arena" in d.name).read_text().strip()
+
+
+def test_every_stage_can_be_emitted(program: Path, dumps: list[Path]) -> None:
+    request = Request(program, overrides=SIZES)
+    assert emit(request, "forms", Observer()).count("require") == 1
+    assert "linalg.softmax" in emit(request, "mlir", Observer())
+    stages = read_pipeline(CPU).stages
+    ran = 0
+    for stage in stages:
+        ran += len(stage.calls)
+        if stage is not stages[0] and stage is not stages[-1]:
+            continue
+        assert emit(request, stage.name, Observer()).strip() == dumps[ran].read_text().strip()
+
+
+def test_assembly_shows_the_kernels_or_says_what_is_missing(program: Path) -> None:
+    try:
+        text = emit(Request(program, overrides=SIZES), "asm", Observer())
+    except UserError as error:
+        assert "objdump" in error.message
+    else:
+        assert "contraction_" in text
+        assert "ret" in text
+
+
+def test_a_pipeline_of_ones_own(program: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.lisp"
+    text = CPU.read_text().replace("(pass cse)", "(pass cse) (pass symbol-dce)", 1)
+    mine.write_text(text.replace(":rows-per-block 4", ":rows-per-block 1"))
+    artifact, _ = compile_request(Request(program, overrides=SIZES, pipeline=mine), Observer(tmp_path / "dumps"))
+    assert (tmp_path / "dumps" / "02-symbol-dce.mlir").is_file()
+    usual, _ = compile_request(Request(program, overrides=SIZES), Observer())
+    blocks = [max(la.grid[0] for e in a.plan.entries for la in e.launches) for a in (artifact, usual)]
+    assert blocks[0] > blocks[1]
+
+
+def test_a_pipeline_file_of_passes_prints_and_parses_back() -> None:
+    for call in read_pipeline(CPU).calls:
+        (again,) = parse_calls(str(call))
+        assert str(again) == str(call)
+
+
+@pytest.mark.parametrize(
+    ("failing", "error_type"),
+    [("(pass emit-plan)", InternalError), ("(pass convert-linalg-to-loops {:no-such-option 3})", UserError)],
+)
+def test_a_failing_pass_leaves_its_input_and_the_command(
+    failing: str, error_type: type[Exception], program: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.lisp"
+    mine.write_text(f"(pipeline mine (stage kernels (pass cse) (pass outline-kernels)) (stage bad {failing}))")
+    folder = tmp_path / "a folder"
+    with pytest.raises(error_type) as caught:
+        compile_request(Request(program, overrides=SIZES, pipeline=mine), Observer(folder))
+    if error_type is UserError:
+        assert "no-such-option" in str(caught.value)
+        assert str(mine) in str(caught.value)
+        assert not folder.exists()  # refused before anything ran
+        return
+    found = re.search(r"to see it again: (lispgpt opt .*)", str(caught.value))
+    assert found is not None
+    _, _, file, _, target, _, calls = shlex.split(found[1])
+    assert Path(file).name == "02-outline-kernels.mlir"
+    assert (folder / "03-emit-plan.failed.mlir").is_file()
+    again = Pipeline("again", (Stage("again", parse_calls(calls)),))
+    with new_context() as context, ir.Location.unknown(), pytest.raises(error_type) as repeated:
+        Runner(find_target(target)).run(parse_module(context, Path(file)), again)
+    assert str(repeated.value).splitlines()[0] == str(caught.value).splitlines()[0]
