@@ -21,7 +21,7 @@ from lispgpt.runtime.files import replacing
 from lispgpt.source import Source
 
 WITH_BODY = {
-    *("let", "if", "fn", "region", "block", "module", "when", "while", "for", "loop", "entry", "kernel"),
+    *("let", "if", "fn", "region", "block", "module", "when", "while", "for", "loop", "entry", "kernel", "launch"),
     *("weights", "state", "per", "generate", "require", "compilation", "compilation-gpu", "compilation-cpu", "target"),
     *("passes", "func-passes", "gpu-passes", "stage", "pipeline", "extern-fn"),
 }

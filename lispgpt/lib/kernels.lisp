@@ -13,36 +13,47 @@
 (defn halvings [n]
   (if (= n 1) [] (cons (/ n 2) (halvings (/ n 2)))))
 
-; (over [i from to by step] [x start] next): a loop that carries x.
-(defmacro over [index state body]
-  `(let [start ~(nth state 1)]
-     (scf.for {:result (type start)} (: ~(nth index 1) index) (: ~(nth index 2) index) (: ~(nth index 3) index) start
-       (region (block [(: ~(first index) index) (: ~(first state) (type start))]
-         (scf.yield ~body))))))
+; (over [i from to step] [x start] next): a loop that carries x.
+(defmacro over [[i from to step] [x start] body]
+  `(let [start ~start]
+     (scf.for {:result (type start)} (: ~from index) (: ~to index) (: ~step index) start
+       (region
+         (block [(: ~i index) (: ~x (type start))]
+           (scf.yield ~body))))))
+
+; element of every column of a row, combined: each lane takes every so-manyth column, and all lanes get the result.
+(defn row-total [combine start element columns]
+  (across-lanes combine
+                (over [i (thread-id x) columns (capability subgroup-size)] [part (: start f32)]
+                  (combine part (element i)))))
+
+; (each-column [i columns] body…): the lanes share out the columns of a row.
+(defmacro each-column [[i columns] & body]
+  `(scf.for (thread-id x) (: ~columns index) (: (capability subgroup-size) index)
+     (region
+       (block [(: ~i index)] ~@body))))
 
 ; One row of x [rows columns] in a block of one subgroup: out = softmax of the row.
 (kernel row-softmax [x out columns]
-  (let [row (block-id x) lane (thread-id x) lanes (capability subgroup-size)
-        largest (across-lanes max
-                  (over [i lane columns lanes] [m (: -inf f32)] (max m (memref.load x row i))))
-        total (across-lanes +
-                (over [i lane columns lanes] [s (: 0.0 f32)] (+ s (exp (- (memref.load x row i) largest)))))]
-    (scf.for lane (: columns index) (: lanes index)
-      (region (block [(: i index)]
-        (memref.store (/ (exp (- (memref.load x row i) largest)) total) out row i))))))
+  (let [row (block-id x)
+        element (fn [i] (memref.load x row i))
+        largest (row-total max -inf element columns)
+        power (fn [i] (exp (- (element i) largest)))
+        total (row-total + 0.0 power columns)]
+    (each-column [i columns]
+      (memref.store (/ (power i) total) out row i))))
 
 ; out = (x - mean) / sqrt(variance + 1e-5) * weight + bias, one row in a block of one subgroup.
 (kernel row-layer-norm [x weight bias out columns]
-  (let [row (block-id x) lane (thread-id x) lanes (capability subgroup-size)
-        mean (/ (across-lanes + (over [i lane columns lanes] [s (: 0.0 f32)] (+ s (memref.load x row i)))) columns)
-        variance (/ (across-lanes +
-                      (over [i lane columns lanes] [s (: 0.0 f32)] (+ s (square (- (memref.load x row i) mean)))))
-                    columns)
+  (let [row (block-id x)
+        element (fn [i] (memref.load x row i))
+        mean (/ (row-total + 0.0 element columns) columns)
+        centred (fn [i] (- (element i) mean))
+        variance (/ (row-total + 0.0 (fn [i] (square (centred i))) columns) columns)
         scale (rsqrt (+ variance 1e-5))]
-    (scf.for lane (: columns index) (: lanes index)
-      (region (block [(: i index)]
-        (memref.store (+ (* (- (memref.load x row i) mean) scale (memref.load weight i)) (memref.load bias i))
-                      out row i))))))
+    (each-column [i columns]
+      (def normal (* (centred i) scale))
+      (memref.store (+ (* normal (memref.load weight i)) (memref.load bias i)) out row i))))
 
 ; out [m n] = a [m k] times b [k n] in square tiles through shared memory, one thread an element; sizes divide by tile.
 (kernel tiled-product [a b out k tile]
