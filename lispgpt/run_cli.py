@@ -203,10 +203,11 @@ class _Run:
                 raise UserError(
                     "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"
                 )
-            return tokenizer.encode(text)
-        if tokenizer is None or tokenizer.end_of_text is None:
+            return tokenizer.prompt(text)
+        prompt = tokenizer.prompt("") if tokenizer else []
+        if not prompt:
             raise UserError("without a tokenizer that has an end-of-text token, give --prompt-tokens")
-        return [tokenizer.end_of_text]
+        return prompt
 
     def _generate(
         self, generator: Generator, prompt: list[int], limit: int, tokenizer: Tokenizer | None

@@ -9,6 +9,7 @@ from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import format_named, open
 from lispgpt.runtime.checkpoints.architecture import Shape
 from lispgpt.runtime.checkpoints.seeded import RandomCheckpoint
+from lispgpt.runtime.files import replacing
 from lispgpt.runtime.tokenizers.synthetic import synthetic_pieces
 
 
@@ -36,6 +37,11 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
         raise UserError(f"{source} is not a GPT-2 or a Llama ({checkpoint.format}), and only those can be converted")
     path = Path(path)
     format_named(format).write(path, checkpoint, _checked(dtype or checkpoint.config["weight-type"]))
+    whole = Path(source) / "tokenizer.json"
+    if format == "huggingface" and whole.is_file():
+        with replacing(path / whole.name) as file:
+            file.write(whole.read_bytes())
+        return path / whole.name
     tokenizer = tokenizers.find(source, None)
     if tokenizer is None:
         return None

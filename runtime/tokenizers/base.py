@@ -31,11 +31,13 @@ UNKNOWN = "\ufffd".encode()
 class Tokenizer(ABC):
     """Text to token ids and back.
 
-    size: every id is below it.  end_of_text: the id that ends a text, where there is one.
+    size: every id is below it.  end_of_text: the id that ends a text, where there is one.  start: the ids that every
+    text begins with (none for GPT-2, one for Llama).
     """
 
     size: int
     end_of_text: int | None
+    start: tuple[int, ...] = ()
 
     @abstractmethod
     def encode_valid(self, text: str) -> list[int]:
@@ -52,6 +54,13 @@ class Tokenizer(ABC):
         except UnicodeEncodeError as error:
             raise UserError(f"the text is not valid UTF-8 at character {error.start}") from error
         return self.encode_valid(text)
+
+    def prompt(self, text: str) -> list[int]:
+        """The ids that a model continues a text from; for an empty one what every text begins with, or else what
+        ended the text before it, and none where there is neither."""
+        if text or self.start:
+            return [*self.start, *self.encode(text)]
+        return [] if self.end_of_text is None else [self.end_of_text]
 
     def decode(self, tokens: list[int]) -> str:
         """The text of whole tokens; invalid bytes become U+FFFD."""

@@ -1,7 +1,13 @@
-"""Hugging Face's byte-level BPE: tokenizer.json, or GPT-2's own vocab.json beside merges.txt."""
+"""Hugging Face's BPE: tokenizer.json, or GPT-2's own vocab.json beside merges.txt.
+
+Tokens are spelled in one of two ways: byte-level ones (GPT-2, Llama 3) have a character for each byte, and
+SentencePiece's (Llama 1 and 2) are text with ▁ for spaces, and `<0x0A>` for bytes that no token spells.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +15,14 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from lispgpt.errors import UserError
-from lispgpt.runtime.files import replacing
+from lispgpt.runtime.files import read_json, replacing
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
 from lispgpt.runtime.tokenizers.merging import merges_of, ranks_of
 
-JSON, VOCAB, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+JSON, VOCAB, MERGES, CONFIG = "tokenizer.json", "vocab.json", "merges.txt", "config.json"
+
+_ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>")
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -34,9 +43,12 @@ def open_tokenizer(path: Path) -> Tokenizer:
         library = _from_pair(*pair) if pair else Library.from_file(str(path))
     except Exception as error:  # the library raises nothing narrower for a damaged file
         raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
-    if not isinstance(library.decoder, decoders.ByteLevel):
-        raise UserError(f"{path} is no byte-level tokenizer such as GPT-2's")
-    tokenizer = HuggingFaceTokenizer(library)
+    byte_level = isinstance(library.decoder, decoders.ByteLevel)
+    if not byte_level and '"ByteFallback"' not in json.dumps(json.loads(library.to_str())["decoder"]):
+        raise UserError(
+            f"{path} is no byte-level tokenizer such as GPT-2's, nor one that falls back to bytes, as Llama 2's"
+        )
+    tokenizer = HuggingFaceTokenizer(library, byte_level, _end_in(path.with_name(CONFIG)))
     if tokenizer.size > 2 * library.get_vocab_size() + 1024:
         raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
     return tokenizer
@@ -59,16 +71,19 @@ def write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None:
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A byte-level tokenizer of the `tokenizers` library."""
+    """A tokenizer of the `tokenizers` library; byte_level: else tokens are spelled as SentencePiece does."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, byte_level: bool, end_of_text: int | None = None) -> None:
         library.no_truncation()
         library.no_padding()
         self._library = library
         self._added = {token: added.content.encode() for token, added in library.get_added_tokens_decoder().items()}
         self._bytes = {character: byte for byte, character in enumerate(byte_alphabet())}
         self.size = max(library.get_vocab().values(), default=-1) + 1
-        self.end_of_text = library.token_to_id(END_OF_TEXT)
+        self._byte_level = byte_level
+        named = [token for name in _ENDS if (token := library.token_to_id(name)) is not None]
+        self.end_of_text = end_of_text if end_of_text is not None else next(iter(named), None)
+        self.start = tuple(library.encode("", add_special_tokens=True).ids)
 
     def encode_valid(self, text: str) -> list[int]:
         tokens: list[int] = self._library.encode(text, add_special_tokens=False).ids
@@ -78,9 +93,19 @@ class HuggingFaceTokenizer(Tokenizer):
         if token in self._added:
             return self._added[token]
         spelled = self._library.id_to_token(token) if 0 <= token < self.size else None
+        if spelled is not None and not self._byte_level:
+            byte = _BYTE.fullmatch(spelled)
+            return bytes([int(byte[1], 16)]) if byte else spelled.replace("\u2581", " ").encode()
         if spelled is None or not all(character in self._bytes for character in spelled):
             return UNKNOWN
         return bytes(self._bytes[character] for character in spelled)
+
+
+def _end_in(config: Path) -> int | None:
+    """The end-of-text id that a model's config.json gives, the first where it gives several."""
+    given = read_json(config).get("eos_token_id") if config.is_file() else None
+    first = given[0] if isinstance(given, list) and given else given
+    return first if type(first) is int and first >= 0 else None
 
 
 def _from_pair(vocab: Path, merges: Path) -> Library:
