@@ -74,7 +74,7 @@ def call(evaluator: Evaluator, found: Function, arguments: list[Any], form: Form
     if len(arguments) < len(inputs) or (len(arguments) > len(inputs) and not variadic):
         wanted = ", ".join(map(str, inputs)) or "no arguments"
         more = " and more" if variadic else ""
-        evaluator.fail(f"{found.name} takes ({wanted}){more}, and got {len(arguments)} arguments", form)
+        evaluator.fail(f"{found.name} takes ({wanted}){more}, and got {len(arguments)}", form)
     places = form.items[-len(arguments) :] if isinstance(form, List) and len(arguments) < len(form.items) else ()
     operands = []
     for position, argument in enumerate(arguments):

@@ -13,7 +13,7 @@ from lispgpt.errors import UserError
 from lispgpt.frontend import attributes, calls, functions, model, op_names, ops, places, registry
 from lispgpt.frontend.compilation import Compilation
 from lispgpt.frontend.environment import MISSING, Environment, did_you_mean
-from lispgpt.frontend.forms import Form, List, Literal, Symbol, Value, Vector
+from lispgpt.frontend.forms import Form, List, Literal, Map, Symbol, Value, Vector
 from lispgpt.frontend.parameters import bind
 from lispgpt.frontend.values import (
     Alias,
@@ -87,6 +87,8 @@ class Evaluator:
             return self._list(form, environment)
         if isinstance(form, (Literal, Value)):
             return form.value
+        if isinstance(form, Map) and len(form.items) % 2:
+            self.fail("a map is {:key value …}, and the last key of this one has no value", form)
         if isinstance(form, Vector):
             return tuple(self.evaluate(item, environment) for item in form.items)
         return form
@@ -184,7 +186,9 @@ class Evaluator:
         value = attributes.parse_symbol(self, head)
         if value is not None:
             return value
-        self.fail(f"there is no form, function or macro `{name}`{did_you_mean(name, environment.visible())}", head)
+        here = op_names.IN_OTHER_LISPS.get(name)
+        hint = f"; {here}" if here else did_you_mean(name, environment.visible())
+        self.fail(f"there is no form, function or macro `{name}`{hint}", head)
 
     # ---- calls
 

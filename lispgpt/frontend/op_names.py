@@ -22,6 +22,24 @@ DIALECTS = (
 )  # fmt: skip
 
 
+IN_OTHER_LISPS = {
+    "lambda": "a function without a name is (fn [x] …)",
+    "defun": "a function is (defn name [x] …)",
+    "define": "a name is bound with (def name value)",
+    "let*": "`let` binds in turn already",
+    "begin": "`do` puts forms in a row",
+    "progn": "`do` puts forms in a row",
+    "set!": "a name is bound once; `loop` and scf.for carry values that change",
+    "setq": "a name is bound once; `loop` and scf.for carry values that change",
+    "while": "(loop [x start] :while condition :do next) repeats",
+    "recur": "(loop [x start] :while condition :do next) repeats",
+    "car": "the first of a list is (first x)",
+    "cdr": "the rest of a list is (rest x)",
+    "return": "a function's value is its last form, or (func.return x)",
+}
+"""What a form that other Lisps have is here."""
+
+
 def full_name(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> str | None:
     """The name of the op that a list's head stands for, aliases replaced; None where it is not a registered op of a
     dialect that the file declares."""

@@ -10,12 +10,18 @@ from lispgpt.frontend.forms import Form, show
 from lispgpt.source import Source, Span
 
 LONGEST_CHAIN = 12
+_SAYS_NOTHING = re.compile("see current operation|required by region isolation")
 
 # How MLIR calls kinds of types, and how a beginner would.
 _KINDS_OF_TYPES = (
     ("signless-non-zero-bitwidth-integer-like", "an integer (i32, i64, index, …)"),
     ("signless-integer-like", "an integer (i32, i64, index, …)"),
     ("floating-point-like", "a float (f32, f64, …)"),
+    (
+        "using value defined outside the region",
+        "a value made outside this function is used inside it; pass it as an argument, or bind a plain number",
+    ),
+    ("does not reference a valid function", "is not the name of a function here"),
 )
 
 
@@ -32,7 +38,7 @@ def spans_of(location: str, sources: dict[str, Source]) -> list[Span]:
 
 def whole_message(diagnostic: Any) -> str:
     """A diagnostic's message with those of its notes that say more."""
-    notes = [note.message for note in diagnostic.notes if "see current operation" not in note.message]
+    notes = [note.message for note in diagnostic.notes if not _SAYS_NOTHING.search(note.message)]
     name = re.match(r"'([\w.]+)' op ", diagnostic.message)
     said = f"`{name[1]}`: {in_words(diagnostic.message)}" if name else diagnostic.message
     return "; ".join([said, *notes])

@@ -33,7 +33,7 @@ _TERMINATORS = {
 
 def is_region(form: Form, environment: Environment) -> bool:
     """Whether an op's argument is a region."""
-    return head_name(form) in ("do", "region")
+    return head_name(form) in ("do", "region", "block")
 
 
 def label(evaluator: Evaluator, symbol: Symbol) -> ir.Block:
@@ -49,7 +49,7 @@ def fill(evaluator: Evaluator, operation: Any, position: int, form: List, enviro
     """Make the blocks of one of an op's regions, evaluate their bodies, and end them where that is for the op to do."""
     region = operation.regions[position]
     scope = Environment(environment)
-    items = form.items[1:]
+    items = (form,) if head_name(form) == "block" else form.items[1:]
     block_forms = [item for item in items if head_name(item) == "block"]
     loose = [item for item in items if head_name(item) != "block"]
     if not items:
