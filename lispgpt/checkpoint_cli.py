@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.table import Table
 from lispgpt.errors import UserError
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
 from lispgpt.runtime.checkpoints.make import make as make_checkpoint
 from lispgpt.runtime.checkpoints.numbers import STORAGE
@@ -62,9 +64,9 @@ def info(path: Path, as_json: bool, check: bool) -> None:
 @click.option("--dtype", type=DTYPES, default="bf16", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 def make(out: Path, preset: str | None, format_name: str, dtype: str, seed: int, **sizes: int | None) -> None:
-    """Write a GPT-2 with seeded random weights, and a tokenizer that fits it, to OUT.
+    """Write a GPT-2 or (by its preset) a Llama with seeded random weights, and a tokenizer that fits it, to OUT.
 
-    Give a preset, or all five sizes; sizes beside a preset replace the preset's.
+    Give a preset, or all five sizes of a GPT-2; sizes beside a preset replace the preset's.
     """
     shape = _shape(preset, sizes)
     tokenizer = make_checkpoint(out, shape, format_name, dtype, seed)
@@ -77,7 +79,7 @@ def make(out: Path, preset: str | None, format_name: str, dtype: str, seed: int,
 @click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
 @click.option("--dtype", type=DTYPES, help="Type of the weights; the source's by default.")
 def convert(source: Path, out: Path, format_name: str, dtype: str | None) -> None:
-    """Rewrite a GPT-2 checkpoint, and the tokenizer beside it, in another format or type."""
+    """Rewrite a checkpoint, and the tokenizer beside it, in another format or type."""
     tokenizer = convert_checkpoint(source, out, format_name, dtype)
     _report(out, tokenizer, f"none was found beside {source}")
 
@@ -94,10 +96,12 @@ def _facts(opened: checkpoints.Checkpoint) -> dict[str, Any]:
     }
 
 
-def _shape(preset: str | None, sizes: dict[str, int | None]) -> Gpt2Shape:
+def _shape(preset: str | None, sizes: dict[str, int | None]) -> Gpt2Shape | LlamaShape:
     chosen = {name: size for name, size in sizes.items() if size is not None}
     if preset is not None:
         base = PRESETS[preset]
+        if isinstance(base, LlamaShape):
+            return replace(base, **chosen)
         chosen = {name: getattr(base, name) for name in sizes} | chosen
     missing = [f"--{name}" for name in sizes if name not in chosen]
     if missing:

@@ -238,7 +238,7 @@ def test_hipgpt(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer.json as Llama 2's: spaces as \u2581, bytes where no token spells a character, <s> before every text."""
+    """A tokenizer.json as Llama 2's: spaces as \u2581, bytes for what no token spells, <s> before every text."""
     alphabet = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     pieces = ["\u2581", *"abcdefgh", "\u2581a", "ab", "\u2581ab", "cd", "\u2581abcd", "gh", "é"]
     vocab = {piece: token for token, piece in enumerate([*alphabet, *pieces])}
@@ -269,9 +269,6 @@ def test_sentencepiece_tokens_spell_the_text(sentencepiece: Path, text: str) -> 
 def test_the_end_of_a_text_is_the_one_in_the_config(sentencepiece: Path, tmp_path: Path) -> None:
     assert tokenizers.open(sentencepiece).end_of_text == 2
     assert tokenizers.open(sentencepiece).prompt("") == [1]
-    for name in ("tokenizer.json", "config.json"):
-        content = (
-            (sentencepiece / "tokenizer.json").read_bytes() if name == "tokenizer.json" else b'{"eos_token_id": [7, 9]}'
-        )
-        (tmp_path / name).write_bytes(content)
+    (tmp_path / "tokenizer.json").write_bytes((sentencepiece / "tokenizer.json").read_bytes())
+    (tmp_path / "config.json").write_text('{"eos_token_id": [7, 9]}')
     assert tokenizers.open(tmp_path).end_of_text == 7
