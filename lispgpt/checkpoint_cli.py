@@ -101,7 +101,7 @@ def _shape(preset: str | None, sizes: dict[str, int | None]) -> Gpt2Shape | Llam
     if preset is not None:
         base = PRESETS[preset]
         if isinstance(base, LlamaShape):
-            return replace(base, **chosen)
+            return replace(base, **chosen)  # type: ignore[arg-type]
         chosen = {name: getattr(base, name) for name in sizes} | chosen
     missing = [f"--{name}" for name in sizes if name not in chosen]
     if missing:
