@@ -127,9 +127,7 @@ def _emit_if(
             yields[-1].erase()
             _drop_else(evaluator, holder, condition, form)
         return OpResults("if", ())
-    operation = ir.Operation.create(
-        "scf.if", types, [condition], regions=2, loc=evaluator.location(form), ip=evaluator.insertion
-    )
+    operation = emitter.emit("scf.if", [condition], types, {}, form, 2)
     for (block, _, _), region in zip(branches, operation.regions, strict=True):
         block.append_to(region)
     holder.erase()
@@ -138,9 +136,7 @@ def _emit_if(
 
 def _drop_else(evaluator: Evaluator, holder: Any, condition: ir.Value, form: Form) -> None:
     """Move the one branch to an scf.if without an else region."""
-    operation = ir.Operation.create(
-        "scf.if", [], [condition], regions=2, loc=evaluator.location(form), ip=evaluator.insertion
-    )
+    operation = evaluator.emitter.emit("scf.if", [condition], [], {}, form, 2)
     holder.regions[0].blocks[0].append_to(operation.regions[0])
     holder.erase()
 
@@ -222,17 +218,12 @@ def _loop(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         types = [value.type if isinstance(value, ir.Value) else evaluator.i64 for value in values]
     if len(types) != len(values) or not all(isinstance(name, Symbol) for name in names):
         evaluator.fail(f"a loop has as many types as names: {shape}", form)
-    emitter = evaluator.emitter
-    operands = [
-        value if isinstance(value, ir.Value) else emitter.constant(value, kind, start)
-        for value, kind, start in zip(values, types, starts, strict=True)
-        if isinstance(value, (ir.Value, int, float)) or evaluator.fail(f"{describe(value)} cannot start a loop", start)
-    ]
-    operation = ir.Operation.create(
-        "scf.while", types, operands, regions=2, loc=evaluator.location(form), ip=evaluator.insertion
-    )
+    operands = [_start(evaluator, value, kind, start) for value, kind, start in zip(values, types, starts, strict=True)]
+    operation = evaluator.emitter.emit("scf.while", operands, types, {}, form, 2)
     place = evaluator.location(form)
-    for region, body in zip(operation.regions, (items[2:3], items[4:]), strict=True):
+    for region, ends_with, body in zip(
+        operation.regions, ("scf.condition", "scf.yield"), (items[2:3], items[4:]), strict=True
+    ):
         block = ir.Block.create_at_start(region, types, [place] * len(types))
         scope = Environment(environment)
         for name, argument in zip(names, block.arguments, strict=True):
@@ -240,14 +231,23 @@ def _loop(evaluator: Evaluator, form: List, environment: Environment) -> Any:
             scope.define(name, argument)
         value = regions.evaluate_in(evaluator, block, body, scope)
         outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-        if body is items[2:3] or (len(body) == 1 and body[0] is items[2]):
+        if ends_with == "scf.condition":
+            value = evaluator.ssa(value, items[2])
             if not isinstance(value, ir.Value):
-                value = emitter.constant(holds(value), evaluator.i1, items[2])
-            emitter.emit("scf.condition", [value, *block.arguments], [], {}, form)
+                value = evaluator.emitter.constant(holds(value), evaluator.i1, items[2])
+            evaluator.emitter.emit("scf.condition", [value, *block.arguments], [], {}, form)
         elif not regions.ends(block):
             _yield(evaluator, types, value, body[-1])
         evaluator.insertion = outside
     return operation.results[0] if len(types) == 1 else OpResults("loop", operation.results)
+
+
+def _start(evaluator: Evaluator, value: Any, kind: ir.Type, form: Form) -> ir.Value:
+    if isinstance(value, (int, float)):
+        return evaluator.emitter.constant(value, kind, form)
+    if not isinstance(value, ir.Value):
+        evaluator.fail(f"{describe(value)} cannot start a loop", form)
+    return value
 
 
 @special("region", 0, None)
