@@ -22,8 +22,8 @@ def build(evaluator: Evaluator, entry: Entry, batch: int, positions: int, argmax
     rows = ir.RankedTensorType.get([batch * positions], evaluator.i32)
     states = list(model.states.values())
     types = [rows] * len(entry.inputs)
-    types += [_type(weight.shape, weight.dtype) for weight in model.weights.values()]
-    types += [_type(_with_batch(state, batch), state.dtype) for state in states]
+    types += [_type(evaluator, weight, weight.shape) for weight in model.weights.values()]
+    types += [_type(evaluator, state, _with_batch(state, batch)) for state in states]
     location = evaluator.location(entry.form)
     function = evaluator.emitter.emit("func.func", [], [], _attributes(entry, batch, positions, model), entry.form, 1)
     block = ir.Block.create_at_start(function.regions[0], types, [location] * len(types))
@@ -95,5 +95,5 @@ def _with_batch(state: State, batch: int) -> tuple[int, ...]:
     return (shape[0], batch, *shape[1:]) if len(shape) > 1 else (batch, *shape)
 
 
-def _type(shape: tuple[int, ...], dtype: str) -> ir.Type:
-    return ir.RankedTensorType.get(shape, ir.Type.parse(dtype))
+def _type(evaluator: Evaluator, declared: Weight | State, shape: tuple[int, ...]) -> ir.Type:
+    return shapes.tensor_type(evaluator, shape, ir.Type.parse(declared.dtype), declared.form)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend.forms import Form, show
@@ -13,12 +14,20 @@ from lispgpt.mlir import ir
 if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
+MOST_ELEMENTS = 1 << 48
 _DYNAMIC = -(1 << 63)
 
 
 def is_tensor(value: Any) -> bool:
     """Whether a value is an SSA tensor."""
     return isinstance(value, ir.Value) and isinstance(value.type, ir.RankedTensorType)
+
+
+def tensor_type(evaluator: Evaluator, shape: Sequence[int], dtype: ir.Type, form: Form) -> ir.Type:
+    """The type of a tensor; an error for one that no machine holds."""
+    if math.prod(shape) >= MOST_ELEMENTS:
+        evaluator.fail(f"a tensor of {'x'.join(map(str, shape))} elements is too large for any machine", form)
+    return ir.RankedTensorType.get(shape, dtype, loc=evaluator.unknown)
 
 
 def tensor_of(evaluator: Evaluator, value: Any, form: Form, what: str) -> ir.Value:
@@ -122,7 +131,7 @@ def _change(
     attributes: dict[str, Any],
     form: Form,
 ) -> ir.Value:
-    kind = ir.RankedTensorType.get(shape, element, loc=evaluator.unknown)
+    kind = tensor_type(evaluator, shape, element, form)
     index_groups = [ir.ArrayAttr.get([ir.IntegerAttr.get(evaluator.i64, i) for i in group]) for group in groups]
     reassociation = {"reassociation": ir.ArrayAttr.get(index_groups)}
     return evaluator.emitter.emit(op, [tensor], [kind], reassociation | attributes, form)
@@ -167,7 +176,7 @@ def extract(
     shape = [size for size in sizes if size is not None]
     if shape == list(tensor.type.shape):
         return tensor
-    kind = ir.RankedTensorType.get(shape, tensor.type.element_type, loc=evaluator.unknown)
+    kind = tensor_type(evaluator, shape, tensor.type.element_type, form)
     return evaluator.emitter.emit("tensor.extract_slice", [tensor, *dynamic], [kind], attributes, form)
 
 

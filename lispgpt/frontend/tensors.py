@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lispgpt.frontend.environment import Environment
 from lispgpt.frontend.forms import Form, List, Symbol, Vector, show
 from lispgpt.frontend.registry import builtin, special
-from lispgpt.frontend.shapes import as_index, is_tensor, reshape, tensor_of
+from lispgpt.frontend.shapes import as_index, is_tensor, reshape, tensor_of, tensor_type
 from lispgpt.frontend.values import LoopIndex, describe
 from lispgpt.mlir import ir
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def empty(evaluator: Evaluator, shape: tuple[int, ...], dtype: ir.Type, form: Form) -> ir.Value:
-    kind = ir.RankedTensorType.get(shape, dtype, loc=evaluator.unknown)
+    kind = tensor_type(evaluator, shape, dtype, form)
     return evaluator.emitter.emit("tensor.empty", [], [kind], {}, form)
 
 
