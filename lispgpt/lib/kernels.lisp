@@ -43,14 +43,14 @@
     (each-column [i columns]
       (memref.store (/ (power i) total) out row i))))
 
-; out = (x - mean) / sqrt(variance + 1e-5) * weight + bias, one row in a block of one subgroup.
-(kernel row-layer-norm [x weight bias out columns]
+; out = (x - mean) / sqrt(variance + epsilon) * weight + bias, one row in a block of one subgroup.
+(kernel row-layer-norm [x weight bias out columns epsilon]
   (let [row (block-id x)
         element (fn [i] (memref.load x row i))
         mean (/ (row-total + 0.0 element columns) columns)
         centred (fn [i] (- (element i) mean))
         variance (/ (row-total + 0.0 (fn [i] (square (centred i))) columns) columns)
-        scale (rsqrt (+ variance 1e-5))]
+        scale (rsqrt (+ variance epsilon))]
     (each-column [i columns]
       (def normal (* (centred i) scale))
       (memref.store (+ (* normal (memref.load weight i)) (memref.load bias i)) out row i))))
@@ -106,11 +106,14 @@
   (launch row-softmax [(dim x 0)] [(capability subgroup-size)]
     x (output (type x)) (dim x 1)))
 
-(defn hand-layer-norm [x weight bias]
+(defn hand-layer-norm [x weight bias & epsilon]
   (launch row-layer-norm [(dim x 0)] [(capability subgroup-size)]
-    x weight bias (output (type x)) (dim x 1)))
+    x weight bias (output (type x)) (dim x 1) (first (concat epsilon [1e-5]))))
 
-(defn hand-linear [x w]
+(defn hand-linear [x w & bias]
+  (fold + (hand-matmul-transposed x w) bias))
+
+(defn hand-matmul-transposed [x w]
   (let [tile 16
         n (dim x 0)
         o (dim w 0)

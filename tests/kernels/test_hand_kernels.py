@@ -6,11 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import recorded
 from compiled_models import Weights, compile_model, open_poisoned, random_weights, step
 
 from lispgpt.driver import Observer, Request, compile_request
 from lispgpt.errors import UserError
 from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.make import make
+from lispgpt.runtime.generate import Generator
 
 VOCAB, WIDTH, OUT = 50, 37, 21
 PROGRAM = f"""
@@ -27,7 +31,7 @@ PROGRAM = f"""
   (let [x (rows table tokens)
         part (slice x [0 3] [(dim x 0) 30])
         y (+ (hand-softmax part) part)]
-    (hand-softmax (* (hand-layer-norm y (slice scale [2] [30]) (slice shift [2] [30])) 2.0))))
+    (hand-softmax (* (hand-layer-norm y (slice scale [2] [30]) (slice shift [2] [30]) 1e-5) 2.0))))
 """
 
 
@@ -95,6 +99,25 @@ def test_compiles_for_gpus(program: Path, target: str) -> None:
     entry = next(e for e in made.plan.entries if e.name == "linear-by-hand" and e.positions == 16)
     assert (tuple(entry.launches[-1].grid), tuple(entry.launches[-1].block)) == ((2, 1, 1), (16, 16, 1))
     assert b"row_softmax" in made.code
+
+
+def test_gpt2_by_hand_gives_the_same_tokens(tmp_path: Path, examples: Path) -> None:
+    text = (examples / "gpt2.lisp").read_text().replace("(require nn)", "(require nn kernels)")
+    for name in ("layer-norm", "linear", "matmul-transposed"):
+        text = text.replace(f"({name} ", f"(hand-{name} ")
+    text += "(generate logits {:max-new-tokens 5})"
+    (tmp_path / "by-hand.lisp").write_text(text)
+    shape = Gpt2Shape.unpadded(vocab=131, context=40, layers=2, heads=2, width=24)
+    make(tmp_path / "model.bin", shape, "llmc", "bf16", int(np.random.default_rng().integers(1 << 30)))
+    prompt = [int(t) for t in np.random.default_rng().integers(0, shape.vocab, 18)]
+    logits = []
+    for program in (tmp_path / "by-hand.lisp", examples / "gpt2_generate.lisp"):
+        with recorded.open_session(program, tmp_path / "model.bin") as session:
+            generator = Generator(session, "logits", sampler=lambda row: logits.append(row.copy()) or 7)
+            list(generator.generate(prompt, 3, None))
+    by_hand, by_library = logits[: len(logits) // 2], logits[len(logits) // 2 :]
+    assert len(by_hand) == len(by_library) == 3
+    np.testing.assert_allclose(by_hand, by_library, atol=1e-4)
 
 
 @pytest.mark.parametrize(
