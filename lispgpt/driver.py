@@ -18,7 +18,7 @@ from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
 from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.plan import Plan
+from lispgpt.runtime.plan import Plan, launch_facts
 from lispgpt.source import Source
 
 
@@ -101,9 +101,11 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         plan = read_plan(program.module)
         code = target.serialize(program.module)
     parsed = Plan.from_json(plan)
-    kernels: dict[str, dict[str, Any]] = {launch.kernel: {} for entry in parsed.entries for launch in entry.launches}
-    kernels = {name: {**facts, **target.kernel_facts(program.module, name)} for name, facts in kernels.items()}
-    parsed.validate(set(kernels))
+    launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.launches}
+    kernels = {
+        name: {**launch_facts(launch), **target.kernel_facts(program.module, name)} for name, launch in launches.items()
+    }
+    parsed.validate(kernels)
     generate = program.generate
     return Artifact(
         target=str(target),

@@ -1,11 +1,13 @@
 """A compiled model in a file: manifest, machine code and the source that it came from, in one zip (or a folder).
 
-`manifest.json` has: format, version, target, device_code (a file's name), config, weights, states, generate, kernels,
-plan.  A version newer than this code's is refused; nothing in the archive is executed before the plan is validated.
+`manifest.json` has: format, version, target, device_code (a file's name), code_hash (its SHA-256), config, weights,
+states, generate, kernels, plan.  A version newer than this code's is refused; nothing in the archive is executed before
+the plan is validated.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
@@ -18,7 +20,7 @@ from lispgpt.runtime.files import parse_json, replacing
 from lispgpt.runtime.plan import Plan
 
 FORMAT, VERSION = "lispgpt-artifact", 1
-REQUIRED = ("target", "device_code", "config", "weights", "states", "generate", "kernels", "plan")
+REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Artifact:
             "target": self.target,
             "host": self.host,
             "device_code": self.code_name,
+            "code_hash": hashlib.sha256(self.code).hexdigest(),
             "config": dict(self.config),
             "weights": dict(self.weights),
             "states": dict(self.states),
@@ -78,16 +81,21 @@ def load_artifact(path: Path) -> Artifact:
     if missing:
         raise UserError(f"{path}: the manifest has no {missing[0]!r}")
     plan = Plan.from_json(manifest["plan"])
-    plan.validate(set(manifest["kernels"]))
+    kernels, code = manifest["kernels"], read(manifest["device_code"])
+    if not isinstance(kernels, dict) or any(not isinstance(facts, dict) for facts in kernels.values()):
+        raise UserError(f"{path} is damaged: its kernels are no names with facts")
+    plan.validate(kernels)
+    if hashlib.sha256(code).hexdigest() != manifest["code_hash"]:
+        raise UserError(f"{path} is damaged: {manifest['device_code']} is not the code that was saved")
     return Artifact(
         target=manifest["target"],
         config=manifest["config"],
         weights=manifest["weights"],
         states=manifest["states"],
         generate=manifest["generate"],
-        kernels=manifest["kernels"],
+        kernels=kernels,
         plan=plan,
-        code=read(manifest["device_code"]),
+        code=code,
         code_name=manifest["device_code"],
         host=manifest.get("host", ""),
     )

@@ -10,6 +10,8 @@ from lispgpt.errors import UserError
 
 ITEM_BYTES = {"f32": 4, "bf16": 2, "i32": 4, "i8": 1}
 KINDS = ("weight", "state", "input", "result", "arena")
+LARGEST = 1 << 46
+"""Bytes of a buffer: no machine has more."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +94,17 @@ class Plan:
             raise UserError(f"the artifact's plan is damaged: {type(error).__name__} {error}") from error
         return Plan(buffers, entries)
 
-    def validate(self, kernels: set[str]) -> None:
+    def validate(self, kernels: Mapping[str, Mapping[str, Any]]) -> None:
         """Check names, kinds, bounds and alignment; UserError names the first launch that breaks them.
 
-        kernels: the names that the artifact's machine code has.  Arguments start at whole elements, those in untyped
-        memory at multiples of 4 bytes.
+        kernels: what the artifact's machine code has: name → `launch_facts`.  Arguments start at whole elements, those
+        in untyped memory at multiples of 4 bytes.
         """
         buffers: dict[str, Buffer] = {}
         for buffer in self.buffers:
             if buffer.name in buffers or buffer.kind not in KINDS or buffer.dtype not in ITEM_BYTES:
                 raise UserError(f"the artifact's plan is damaged: buffer {buffer.name!r}")
-            if any(not isinstance(n, int) or n < 0 for n in buffer.shape):
+            if any(not isinstance(n, int) or n < 0 for n in buffer.shape) or buffer.nbytes > LARGEST:
                 raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
             buffers[buffer.name] = buffer
         for entry in self.entries:
@@ -128,7 +130,8 @@ def _entry_from_json(data: Mapping[str, Any]) -> Entry:
         for launch in data["launches"]
     )
     inputs, results = tuple(data["inputs"]), tuple(data["results"])
-    return Entry(data["name"], int(data["batch"]), int(data["positions"]), inputs, results, launches, bool(data.get("advance", False)))
+    advance = bool(data.get("advance", False))
+    return Entry(data["name"], int(data["batch"]), int(data["positions"]), inputs, results, launches, advance)
 
 
 def _extents(values: Any) -> tuple[int, int, int]:
@@ -136,11 +139,22 @@ def _extents(values: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _launch_problem(launch: Launch, buffers: Mapping[str, Buffer], kernels: set[str]) -> str | None:
+def launch_facts(launch: Launch) -> dict[str, Any]:
+    """What machine code was made for, which every launch of the kernel has to keep to."""
+    return {"grid": list(launch.grid), "arguments": [argument.nbytes for argument in launch.arguments]}
+
+
+def _launch_problem(
+    launch: Launch, buffers: Mapping[str, Buffer], kernels: Mapping[str, Mapping[str, Any]]
+) -> str | None:
     if launch.kernel not in kernels:
         return "no such kernel in the machine code"
     if min(*launch.grid, *launch.block) < 1 or launch.shared_bytes < 0:
         return "empty grid or block"
+    facts = launch_facts(launch)
+    for name, made_for in kernels[launch.kernel].items():
+        if name in facts and facts[name] != made_for:
+            return f"its {name} {facts[name]} should be {made_for}"
     for argument in launch.arguments:
         buffer = buffers.get(argument.buffer)
         if buffer is None:

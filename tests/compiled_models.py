@@ -37,6 +37,10 @@ class Weights:
         values = np.ascontiguousarray(self.values[name], np.float32)
         return (values.view(np.uint32) >> 16).astype(np.uint16) if name in self.bf16 else values
 
+    def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
+        assert dtype == self.info(name).dtype
+        destination[:] = self.view(name)
+
     def check_finite(self, names: object = None) -> None:
         """Weights made here are finite."""
 

@@ -1,0 +1,148 @@
+"""Artifacts: what is saved is loaded; whatever is damaged, newer or tampered with is refused before it runs."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiled_models import compile_model
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.artifact import Artifact, load_artifact
+from lispgpt.runtime.devices.cpu import CpuDevice
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+
+
+@pytest.fixture(scope="module")
+def artifact() -> Artifact:
+    return compile_model(EXAMPLE, layers=1, heads=2, width=8, vocab=13, padded_vocab=16, context=16)
+
+
+@pytest.fixture
+def saved(artifact: Artifact, tmp_path: Path) -> Path:
+    path = tmp_path / "model.lgpt"
+    artifact.save(path)
+    return path
+
+
+def test_what_is_saved_is_loaded_from_the_zip_and_from_a_folder(
+    artifact: Artifact, saved: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(saved) as archive:
+        archive.extractall(tmp_path / "folder")
+        assert archive.read("source/gpt2_generate.lisp") == EXAMPLE.read_bytes()
+    for path in (saved, tmp_path / "folder"):
+        loaded = load_artifact(path)
+        assert loaded.plan == artifact.plan
+        assert loaded.code == artifact.code
+        assert (loaded.target, loaded.config, loaded.generate) == ("cpu", artifact.config, artifact.generate)
+
+
+def tampered(saved: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The artifact with its manifest changed."""
+    with zipfile.ZipFile(saved) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    members["manifest.json"] = json.dumps(manifest).encode()
+    path = saved.with_name("tampered.lgpt")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def set_to(*keys: Any, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(manifest: dict[str, Any]) -> None:
+        place: Any = manifest
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = value
+
+    return change
+
+
+LAUNCH = ("plan", "entries", 0, "launches", 0)
+TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "another format": (set_to("format", value="zip"), "not a lispgpt artifact"),
+    "a newer version": (set_to("version", value=99), "version 99"),
+    "no version": (set_to("version", value=None), "version"),
+    "a version that is a truth": (set_to("version", value="1"), "version"),
+    "no plan": (lambda m: m.pop("plan"), "plan"),
+    "a plan that is a list": (set_to("plan", value=[]), "damaged"),
+    "an offset past the end": (set_to(*LAUNCH, "arguments", 0, "offset", value=1 << 40), "launch 0"),
+    "a negative offset": (set_to(*LAUNCH, "arguments", 0, "offset", value=-256), "launch 0"),
+    "an uneven offset": (set_to(*LAUNCH, "arguments", 0, "offset", value=1), "launch 0"),
+    "more bytes than there are": (set_to(*LAUNCH, "arguments", 0, "nbytes", value=1 << 40), "launch 0"),
+    "an unknown buffer": (set_to(*LAUNCH, "arguments", 0, "buffer", value="none"), "none"),
+    "an unknown kernel": (set_to(*LAUNCH, "kernel", value="system"), "system"),
+    "no blocks": (set_to(*LAUNCH, "grid", value=[0, 1, 1]), "empty grid"),
+    "a huge grid": (set_to(*LAUNCH, "grid", value=[1 << 31, 1 << 31, 4]), "grid"),
+    "a grid of two": (set_to(*LAUNCH, "grid", value=[1, 1]), "damaged"),
+    "a grid of words": (set_to(*LAUNCH, "grid", value=["a", 1, 1]), "damaged"),
+    "too few arguments": (set_to(*LAUNCH, "arguments", value=[]), "launch 0"),
+    "a smaller buffer": (set_to("plan", "buffers", 2, "shape", value=[1]), "damaged"),
+    "a negative shape": (set_to("plan", "buffers", 2, "shape", value=[-1]), "shape"),
+    "a shape beyond memory": (set_to("plan", "buffers", 2, "shape", value=[1 << 62]), "shape"),
+    "an unknown type": (set_to("plan", "buffers", 2, "dtype", value="f64"), "damaged"),
+    "a buffer twice": (lambda m: m["plan"]["buffers"].append(m["plan"]["buffers"][0]), "damaged"),
+    "an input that is not there": (set_to("plan", "entries", 0, "inputs", value=["none"]), "none"),
+    "kernels that are a number": (set_to("kernels", value=3), "damaged"),
+    "code outside": (set_to("device_code", value="../../etc/passwd"), "has no"),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_tampered_manifest_is_refused(name: str, saved: Path) -> None:
+    change, word = TAMPERED[name]
+    with pytest.raises(UserError, match=word):
+        load_artifact(tampered(saved, change))
+
+
+def test_damaged_files_are_refused(saved: Path, tmp_path: Path) -> None:
+    data = saved.read_bytes()
+    middle = len(data) // 3
+    cases = [b"", b"junk", data[:-100], data[: len(data) // 2], data[:middle] + b"\xff" * 64 + data[middle + 64 :]]
+    for damaged in cases:
+        path = tmp_path / "damaged.lgpt"
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"damaged\.lgpt"):
+            load_artifact(path)
+    with pytest.raises(UserError, match="nowhere"):
+        load_artifact(tmp_path / "nowhere.lgpt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"manifest\.json"):
+        load_artifact(tmp_path / "empty")
+
+
+def test_code_that_is_no_code_is_refused(artifact: Artifact) -> None:
+    for code in (b"", b"junk"):
+        with pytest.raises(UserError, match="machine code"):
+            CpuDevice(1).load(code, artifact.kernels)
+    with pytest.raises(UserError, match="no kernel 'other'"):
+        CpuDevice(1).load(artifact.code, {"other": {}})
+
+
+def test_code_that_is_not_the_manifests_is_refused(artifact: Artifact, saved: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(saved) as archive:
+        archive.extractall(tmp_path / "folder")
+    (tmp_path / "folder" / artifact.code_name).write_bytes(artifact.code[: len(artifact.code) // 2])
+    with pytest.raises(UserError, match=artifact.code_name):
+        load_artifact(tmp_path / "folder")
+
+
+def test_saving_is_all_or_nothing(artifact: Artifact, tmp_path: Path) -> None:
+    path = tmp_path / "model.lgpt"
+    path.write_text("precious")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="folder"):
+        artifact.save(tmp_path / "folder")
+    with pytest.raises(UserError, match=r"model\.lgpt"):
+        artifact.save(path / "inside.lgpt")
+    assert path.read_text() == "precious"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "model.lgpt"]

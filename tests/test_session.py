@@ -1,0 +1,115 @@
+"""Sessions on the null device: what is launched, what is refused, and that nothing is written outside a buffer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled_models import Weights, compile_model, random_weights
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.devices import open_device
+from lispgpt.runtime.devices.null import NullDevice
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan import Argument, Plan
+from lispgpt.runtime.session import Session
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+
+
+@pytest.fixture(scope="module")
+def artifact() -> Artifact:
+    return compile_model(EXAMPLE, batch=3, layers=3, heads=2, width=8, vocab=13, padded_vocab=16, context=20)
+
+
+def open_null(artifact: Artifact, weights: Weights | None = None) -> tuple[Session, NullDevice]:
+    device = NullDevice()
+    return Session(artifact, device, weights or random_weights(artifact)), device  # type: ignore[arg-type]
+
+
+def test_every_launch_of_an_entry_is_made_once_a_step(artifact: Artifact) -> None:
+    session, device = open_null(artifact)
+    with session:
+        for entry in artifact.plan.entries:
+            before = device.launched.copy()
+            zeros = np.zeros((entry.batch, entry.positions), np.int32)
+            results = session.run("logits", zeros, zeros)
+            made = device.launched - before
+            assert sum(made.values()) == len(entry.launches)
+            assert made == {kernel: [x.kernel for x in entry.launches].count(kernel) for kernel in made}
+            assert results["logits"].shape == (entry.batch, 16)
+            assert results["next"].shape == (entry.batch,)
+            assert device.check_guards()
+
+
+def test_inputs_arrive_and_states_stay(artifact: Artifact) -> None:
+    session, _ = open_null(artifact)
+    rng = np.random.default_rng()
+    with session:
+        session._buffers["kv"][:] = 7
+        for batch, positions in session.shapes("logits"):
+            tokens, places = rng.integers(0, 13, (2, batch, positions)).astype(np.int32)
+            session.run("logits", tokens, places)
+            entry = session.entry("logits", batch, positions)
+            np.testing.assert_array_equal(session.read(entry.inputs[0]), tokens.reshape(-1))
+            np.testing.assert_array_equal(session.read(entry.inputs[1]), places.reshape(-1))
+        assert (session.read("kv").view(np.uint8) == 7).all()
+
+
+def test_a_generator_prefills_in_chunks_and_decodes_one_by_one(artifact: Artifact) -> None:
+    session, device = open_null(artifact)
+    with session:
+        tokens = list(Generator(session, "logits").generate([1] * 15, 4, None))
+        assert tokens == [0] * 4
+        head = session.entry("logits", 1, 1).launches[-1].kernel
+        assert device.launched[head] == 1 + 3
+        assert device.check_guards()
+
+
+def test_shapes_that_were_not_compiled_are_refused(artifact: Artifact) -> None:
+    session, _ = open_null(artifact)
+    zeros = np.zeros((2, 5), np.int32)
+    with session, pytest.raises(UserError, match=r"\(2, 5\)"):
+        session.run("logits", zeros, zeros)
+
+
+def changed(weights: Weights, **values: np.ndarray) -> Weights:
+    return Weights({**weights.values, **{k.replace("_", "-"): v for k, v in values.items()}}, weights.bf16)
+
+
+def test_weights_that_do_not_fit_are_refused(artifact: Artifact) -> None:
+    weights = random_weights(artifact)
+    with pytest.raises(UserError, match=r"'lnf-w' is \[8\] in the program, \[9\]"):
+        open_null(artifact, changed(weights, lnf_w=np.zeros(9, np.float32)))
+    less = {name: values for name, values in weights.values.items() if name != "wpe"}
+    with pytest.raises(UserError, match="no weight 'wpe'"):
+        open_null(artifact, Weights(less, weights.bf16))
+
+
+def test_the_null_device_sees_an_argument_past_its_buffer(artifact: Artifact) -> None:
+    entry = artifact.plan.entries[0]
+    first = entry.launches[0]
+    wide = replace(first, arguments=(Argument("kv", 0, 1 << 30), *first.arguments[1:]))
+    plan: Any = Plan(artifact.plan.buffers, (replace(entry, launches=(wide,)),))
+    session, _ = open_null(replace(artifact, plan=plan))
+    zeros = np.zeros((entry.batch, entry.positions), np.int32)
+    with session, pytest.raises(UserError, match="past the end of buffer 'kv'"):
+        session.run("logits", zeros, zeros)
+
+
+def test_the_guards_notice_a_stray_byte(artifact: Artifact) -> None:
+    session, device = open_null(artifact)
+    with session:
+        assert device.check_guards()
+        device._guarded[3][-1] ^= 1
+        assert not device.check_guards()
+
+
+def test_an_unknown_target_has_no_device() -> None:
+    assert open_device("null").name.startswith("null")
+    with pytest.raises(UserError, match="abacus"):
+        open_device("abacus:9")
