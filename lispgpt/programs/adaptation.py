@@ -59,13 +59,13 @@ def _fit(call: PassCall, target: Target) -> list[PassCall]:
         return [_attach(call, target)]
     if call.name in CONVERT.values():
         options = _options_of(call, CONVERT, kind) | ({"chipset": target.chip} if kind == "rocm" else {})
-        # exp and tanh would call a vendor's library.
-        before = [PassCall("plain-kernel-names"), PassCall("expand-math")]
+        # Vendors' conversions turn what is left of math into calls of their device libraries.
+        before = [PassCall("plain-kernel-names"), PassCall("expand-math"), PassCall("math-intrinsics")]
         return [*before, replace(call, name=CONVERT[kind], options=tuple(options.items()))]
     if call.name == TO_BINARY:
         options = {k: v for k, v in call.options if k not in ("toolkit", "format")}
         options |= {"toolkit": str(linker_toolkit()), "format": "bin"} if kind == "rocm" else {"format": "isa"}
-        return [replace(call, options=tuple(options.items()))]
+        return [PassCall("check-device-calls"), replace(call, options=tuple(options.items()))]
     return [call]
 
 
