@@ -149,9 +149,7 @@ class Evaluator:
         self.fail(f"`{name}` is not defined{did_you_mean(name, environment.visible(), otherwise)}", symbol)
 
     def _list(self, form: List, environment: Environment) -> Any:
-        self.steps += 1
-        if self.steps > MOST_STEPS:
-            self.fail("this program is still computing after 5 million steps; does a loop never end?", form)
+        self.spend(1, form)
         if not form.items:
             return ()
         head = form.items[0]
@@ -190,12 +188,19 @@ class Evaluator:
         hint = f"; {here}" if here else did_you_mean(name, environment.visible())
         self.fail(f"there is no form, function or macro `{name}`{hint}", head)
 
+    def spend(self, steps: int, form: Form) -> None:
+        """Count work done while compiling, so that a program that never ends is told so."""
+        self.steps += steps
+        if self.steps > MOST_STEPS:
+            self.fail("this program is still computing after 5 million steps; does a loop never end?", form)
+
     # ---- calls
 
     def call(self, function: Any, arguments: list[Any], form: Form) -> Any:
         """Call anything that can be called with evaluated arguments; form is the call, for messages."""
         kind = type(function)
         if kind is Builtin:
+            self.spend(1, form)
             count = len(arguments)
             if count < function.least or (function.most is not None and count > function.most):
                 self.fail(registry.arity(function.name, function.least, function.most, count), form)

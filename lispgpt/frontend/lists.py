@@ -34,7 +34,9 @@ def _first(evaluator: Evaluator, form: Form, value: Any) -> Any:
 
 @builtin("rest", 1, 1)
 def _rest(evaluator: Evaluator, form: Form, value: Any) -> Any:
-    return _items(evaluator, value, form)[1:]
+    items = _items(evaluator, value, form)
+    evaluator.spend(len(items), form)
+    return items[1:]
 
 
 @builtin("nth", 2, 2)
@@ -52,7 +54,9 @@ def _count(evaluator: Evaluator, form: Form, value: Any) -> Any:
 
 @builtin("cons", 2, 2)
 def _cons(evaluator: Evaluator, form: Form, member: Any, value: Any) -> Any:
-    return (member, *_items(evaluator, value, form))
+    items = _items(evaluator, value, form)
+    evaluator.spend(len(items), form)
+    return (member, *items)
 
 
 @builtin("concat", 0, None)
@@ -60,6 +64,7 @@ def _concat(evaluator: Evaluator, form: Form, *values: Any) -> Any:
     lists = [_items(evaluator, value, form) for value in values]
     if sum(map(len, lists)) > LONGEST:
         evaluator.fail(f"`{show(form)}` is longer than {LONGEST}", form)
+    evaluator.spend(sum(map(len, lists)), form)
     return tuple(member for items in lists for member in items)
 
 
@@ -88,6 +93,7 @@ def _range(evaluator: Evaluator, form: Form, *bounds: Any) -> Any:
     numbers = range(*bounds)
     if numbers and abs((numbers[-1] - numbers[0]) // numbers.step) >= LONGEST:
         evaluator.fail(f"`{show(form)}` is longer than {LONGEST}; unroll less, or emit scf.for", form)
+    evaluator.spend(len(numbers), form)
     return tuple(numbers)
 
 
@@ -96,6 +102,7 @@ def _str(evaluator: Evaluator, form: Form, *parts: Any) -> Any:
     text = "".join(_text(part) for part in parts)
     if len(text) > LONGEST:
         evaluator.fail(f"`{show(form)}` is longer than {LONGEST} characters", form)
+    evaluator.spend(len(text), form)
     return text
 
 

@@ -375,3 +375,19 @@ def test_random_programs_are_evaluated_or_refused(seed: int) -> None:
         evaluated(f"{DIALECTS}(defn f [{parameters}]\n{forms})")
     except UserError as error:
         assert error.message and error.span is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(defn grow [l n] (if (= n 0) l (grow (concat l l) (- n 1)))) (grow [1 2] 60)", "longer than"),
+        ("(defmacro m [x] `(m (m ~x))) (m 1)", "without an end"),
+        ("(fold (fn [x i] (* x x)) 3 (range 100))", "more than 4096 bits"),
+        ("(map (fn [i] (concat (range 1000000) [])) (range 1000000))", "still computing"),
+        ("(weights (w [1000000000 1000000000])) (entry f [tokens positions] w)", "too large for any machine"),
+        ('(def x (str "" (fold (fn [s i] (str s s)) "ab" (range 64))))', "longer than"),
+    ],
+)
+def test_programs_that_would_not_end_do(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        evaluated(text, shapes=[(1, 1)])
