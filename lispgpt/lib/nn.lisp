@@ -117,8 +117,9 @@
                     [nil nil heads nil size])))))))
 
 ; q [rows heads size], k and v [rows groups size], cache (kv l) of [batch 2 groups context size] -> [rows heads*size];
-; heads / groups query heads share a key and value head
-(defn attend [q k v cache]
+; heads / groups query heads share a key and value head.  Each sees the positions up to its own; (weigh score head t
+; position), where one is given, makes something else of a score, such as -inf for what is too far
+(defn attend [q k v cache & weigh]
   (let [[n heads size] (shape q)
         groups (dim k 1)
         [b s] [(batch) (/ n (batch))]
@@ -127,16 +128,19 @@
         part (fn [i] (slice kv [0 i 0 0 0] [b nil groups context size]))
         positions (reshape (row-positions) [b s])
         scale (/ 1.0 (sqrt size))
+        weigh (if (= (count weigh) 0) (fn [score head t position] score) (first weigh))
+        seen-score (fn [score head t position]
+                     (select (<= t position) (weigh (* score scale) head t position) -inf))
         weighted
         (if (= heads groups)
           (let [scores (contract [b s h t] (reshape q [b s heads size]) [b s h d] (part 0) [b h t d])
                 seen (tensor [i b j s h heads t context]
-                       (select (<= t (at positions i j)) (* (at scores i j h t) scale) -inf))]
+                       (seen-score (at scores i j h t) h t (at positions i j)))]
             (contract [b s h d] (softmax seen) [b s h t] (part 1) [b h t d]))
           (let [sharing (/ heads groups)
                 scores (contract [b s g h t] (reshape q [b s groups sharing size]) [b s g h d] (part 0) [b g t d])
                 seen (tensor [i b j s g groups h sharing t context]
-                       (select (<= t (at positions i j)) (* (at scores i j g h t) scale) -inf))]
+                       (seen-score (at scores i j g h t) (+ (* g sharing) h) t (at positions i j)))]
             (contract [b s g h d] (softmax seen) [b s g h t] (part 1) [b g t d])))]
     (reshape weighted [n (* heads size)])))
 
