@@ -1,0 +1,109 @@
+"""llama.cpp's side of tools/bench.py, in an interpreter that has `llama_cpp` and `gguf`: bench_llamacpp.py GGUF THREADS
+PREFILL DECODE.  Every line "decode" or "prefill" on standard input is answered by a line of JSON with the seconds.
+
+The model is a GPT-2 124M of seeded random weights: matrices in BF16, norms and biases in F32, as GGUF wants them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LAYERS, HEADS, WIDTH, VOCAB, CONTEXT = 12, 12, 768, 50257, 1024
+
+
+def main() -> None:
+    path, (threads, prefill, decode) = Path(sys.argv[1]), map(int, sys.argv[2:])
+    if not path.exists():
+        write_model(path)
+    import llama_cpp
+
+    model = llama_cpp.Llama(str(path), n_ctx=CONTEXT, n_threads=threads, n_threads_batch=threads, verbose=False)
+    prompt = [int(t) for t in np.random.default_rng(0).integers(0, VOCAB, prefill)]
+    seconds_of(model, [prompt[:8]])
+    print(json.dumps({"name": f"llama.cpp (llama-cpp-python {llama_cpp.__version__})"}), flush=True)
+    for line in sys.stdin:
+        if line.strip() == "prefill":
+            seconds = seconds_of(model, [prompt])
+        else:
+            model.reset()
+            model.eval([1])
+            seconds = seconds_of(model, [[t] for t in prompt[:decode]], reset=False) / decode
+        print(json.dumps({"seconds": seconds}), flush=True)
+
+
+def seconds_of(model: Any, batches: list[list[int]], reset: bool = True) -> float:
+    """Time to evaluate batches of tokens one after another."""
+    if reset:
+        model.reset()
+    started = time.perf_counter()
+    for batch in batches:
+        model.eval(batch)
+    return time.perf_counter() - started
+
+
+def write_model(path: Path) -> None:
+    """A GGUF file, put in place when it is whole."""
+    import gguf
+
+    rng = np.random.default_rng(1)
+    unfinished = path.with_suffix(".unfinished")
+    writer = gguf.GGUFWriter(str(unfinished), "gpt2")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(4 * WIDTH)
+    writer.add_block_count(LAYERS)
+    writer.add_head_count(HEADS)
+    writer.add_layer_norm_eps(1e-5)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+    add_vocabulary(writer)
+    bf16 = gguf.GGMLQuantizationType.BF16
+
+    def matrix(name: str, *shape: int) -> None:
+        values = rng.normal(0, 0.02, shape).astype(np.float32)
+        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, bf16), raw_dtype=bf16)
+
+    def product(name: str, out: int, into: int) -> None:
+        matrix(name, out, into)
+        writer.add_tensor(f"{name}.bias", np.zeros(out, np.float32))
+
+    def norm(name: str) -> None:
+        writer.add_tensor(f"{name}.weight", np.ones(WIDTH, np.float32))
+        writer.add_tensor(f"{name}.bias", np.zeros(WIDTH, np.float32))
+
+    matrix("token_embd", VOCAB, WIDTH)
+    writer.add_tensor("position_embd.weight", rng.normal(0, 0.01, (CONTEXT, WIDTH)).astype(np.float32))
+    for layer in range(LAYERS):
+        block = f"blk.{layer}"
+        norm(f"{block}.attn_norm")
+        product(f"{block}.attn_qkv", 3 * WIDTH, WIDTH)
+        product(f"{block}.attn_output", WIDTH, WIDTH)
+        norm(f"{block}.ffn_norm")
+        product(f"{block}.ffn_up", 4 * WIDTH, WIDTH)
+        product(f"{block}.ffn_down", WIDTH, 4 * WIDTH)
+    norm("output_norm")
+    for write in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
+        write()
+    writer.close()
+    unfinished.replace(path)
+
+
+def add_vocabulary(writer: Any) -> None:
+    """Tokens that are only numbered: nothing here is encoded or decoded."""
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    letters = [chr(0x100 + i) for i in range(256)]
+    writer.add_token_list([*letters, *(f"word{i}" for i in range(VOCAB - 257)), "<|endoftext|>"])
+    writer.add_token_types([1] * (VOCAB - 1) + [3])
+    writer.add_token_merges([f"{letters[0]} {letters[1]}"])
+    writer.add_bos_token_id(VOCAB - 1)
+    writer.add_eos_token_id(VOCAB - 1)
+
+
+if __name__ == "__main__":
+    main()
