@@ -33,6 +33,19 @@ INLINE = {
 VIEWS = {"tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"}
 
 
+def is_inline(op: ir.Operation) -> bool:
+    """Whether every kernel that reads the op's results has its own copy of it: views, fills, constants and scalars."""
+    if op.name in INLINE:
+        return True
+    scalar = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
+    return scalar and not len(op.regions) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
+
+
+def is_placement(op: ir.Operation) -> bool:
+    """Whether the op puts a tensor at a place of a larger one that is known while compiling."""
+    return op.name == "tensor.insert_slice" and len(op.operands) == 2
+
+
 @dataclass(eq=False)
 class KernelGroup:
     """kind: "contraction", "rows", "attention" or "generic".  ops: in program order.  needs: every group, however far,
@@ -55,7 +68,7 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
     owner: dict[ir.Operation, KernelGroup] = {}
     by_softmax: dict[int, KernelGroup] = {}
     for op in ops[:-1]:
-        if op.name in INLINE or op.name == "tensor.insert_slice":
+        if is_inline(op) or is_placement(op):
             continue
         sources = {owner[p] for p in _producers(op, owner)}
         number = attention.get(op)

@@ -17,13 +17,14 @@ into each of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 from lispgpt.errors import InternalError
 from lispgpt.mlir import create_op, ir
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernel_groups import INLINE, KernelGroup, absorb_prologues, group_ops, outputs_of
+from lispgpt.passes.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, is_placement, outputs_of
 from lispgpt.passes.structure import (
     captured_values,
     defining_op,
@@ -34,6 +35,10 @@ from lispgpt.passes.structure import (
     shape_of,
     strings,
 )
+
+
+WIDEST_VECTOR = 16
+"""Elements that a schedule loads at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +81,15 @@ def _compute_views(entry: ir.Operation) -> None:
     names, results = strings(entry.attributes["arguments"]), strings(entry.attributes["results"])
     arguments = list(entry.regions[0].blocks[0].arguments)
     for op in ops:
-        if op.name == "tensor.insert_slice":
+        if is_placement(op):
             taken = defining_op(op.operands[0])
             unchanged = taken is not None and _same_slice(taken, op) and taken.operands[0] == op.operands[1]
-            if not unchanged and (taken is None or taken.name in INLINE):
+            if not unchanged and (taken is None or is_inline(taken)):
                 op.operands[0] = _identity(op.operands[0], op)
     for i, (name, value) in enumerate(zip(results, ops[-1].operands, strict=True)):
         op = defining_op(value)
         own = op is None and names[arguments.index(value)] == name
-        if not own and (op is None or op.name in INLINE):
+        if not own and (op is None or is_inline(op)):
             ops[-1].operands[i] = _identity(value, ops[-1])
 
 
@@ -145,15 +150,15 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
         op = defining_op(value)
         if op is None:
             return value
-        if op.name not in INLINE and op.name != "tensor.insert_slice":
+        if not is_inline(op) and not is_placement(op):
             raise InternalError(f"outline-kernels: {op.name} is used before its kernel has run")
         with ir.InsertionPoint(terminator), op.location:
             operands = [resolve(v) for v in op.operands]
             copy = op.clone()
             for i, operand in enumerate(operands):
                 copy.operands[i] = operand
-        values[value] = copy.results[0]
-        return copy.results[0]
+        values.update(zip(op.results, copy.operation.results, strict=True))
+        return values[value]
 
     for group in groups:
         results = outputs[group]
@@ -196,11 +201,11 @@ def _build_kernel(
         if value in mapping:
             return mapping[value]
         op = defining_op(value)
-        if op is None or op.name not in INLINE or _is_entry_view(op):
+        if op is None or not is_inline(op) or _is_entry_view(op):
             mapping[value] = body.add_argument(value.type, ir.Location.unknown())
             arguments.append(value)
         else:
-            mapping[value] = copy(op).results[0]
+            mapping.update(zip(op.results, copy(op).results, strict=True))
         return mapping[value]
 
     def copy(op: ir.Operation) -> ir.Operation:
@@ -231,18 +236,23 @@ def _build_kernel(
 
 
 def _is_entry_view(op: ir.Operation) -> bool:
-    """Whether the op is a contiguous slice of an entry's argument, so that it is only an offset."""
+    """Whether the op is a contiguous slice of an entry's argument, so that it is only an offset, at which vectors that
+    divide its rows are aligned."""
     if op.name != "tensor.extract_slice" or len(op.operands) != 1:
         return False
     source = defining_op(op.operands[0])
-    if source is not None and source.name != "tensor.insert_slice":
+    if source is not None and not is_placement(source):
         return False
     sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
     if set(ir.DenseI64ArrayAttr(op.attributes["static_strides"])) - {1}:
         return False
     whole = shape_of(op.operands[0])
     partial = [i for i, (size, extent) in enumerate(zip(sizes, whole, strict=True)) if size != extent]
-    return not partial or all(size == 1 for size in sizes[: partial[-1]])
+    start = 0
+    for offset, extent in zip(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]), whole, strict=True):
+        start = start * extent + offset
+    aligned = start % math.gcd(*shape_of(op.results[0])[-1:], WIDEST_VECTOR) == 0
+    return aligned and (not partial or all(size == 1 for size in sizes[: partial[-1]]))
 
 
 def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) -> int:
@@ -260,7 +270,7 @@ def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) 
         return -1
     number = ir.BlockArgument(value).arg_number
     start = defining_op(arguments[number])
-    homes = [use.owner.operation for use in outer.uses if use.owner.operation.name == "tensor.insert_slice"]
+    homes = [use.owner.operation for use in outer.uses if is_placement(use.owner.operation)]
     return number if start is not None and any(_same_slice(start, home) for home in homes) else -1
 
 
