@@ -17,6 +17,7 @@ from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
 from lispgpt.passes.gpu.expand import exp, expand
 from lispgpt.passes.gpu.team import Team
+from lispgpt.passes.kernel_body import kept_dimensions
 from lispgpt.passes.structure import (
     defining_op,
     dim_positions,
@@ -321,26 +322,13 @@ def sliced_index(
     """From an index into a slice (or what is inserted at one) of that shape to the index into the whole."""
     offsets, sizes = (integers(op.attributes[name]) for name in ("static_offsets", "static_sizes"))
     dynamic = iter(dynamic_offsets)
-    kept = _kept_dimensions(sizes, shape)
+    kept = kept_dimensions(sizes, shape)
     inner = iter(index)
     where = []
-    for position, offset in enumerate(offsets):
+    for offset, keep in zip(offsets, kept, strict=True):
         start = reader.index_of(next(dynamic)) if offset == DYNAMIC else offset
-        where.append(b.add(start, next(inner)) if position in kept else start)
+        where.append(b.add(start, next(inner)) if keep else start)
     return where
-
-
-def _kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> set[int]:
-    """Which dimensions of a slice survive its rank reduction: unit ones go, from the front."""
-    surplus = len(sizes) - len(shape)
-    kept, j = set(), 0
-    for i, size in enumerate(sizes):
-        if surplus and size == 1 and (j >= len(shape) or shape[j] != 1 or len(sizes) - i > len(shape) - j):
-            surplus -= 1
-            continue
-        kept.add(i)
-        j += 1
-    return kept
 
 
 def _through_expand(op: ir.Operation, index: list[Index], reader: Reader) -> list[Index]:
