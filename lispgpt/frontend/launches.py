@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend.forms import Form, show
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
 Emit = Callable[[Any, Closure, list[Any], list[Any], Form], None]
+WIDEST_VECTOR = 16
+"""Elements that a kernel loads at once, at most."""
+
 MEMORY_OF_ITS_OWN = ("linalg.", "func.", "scf.")
 """Ops of these dialects make values that stand in memory as they are."""
 
@@ -73,13 +77,18 @@ def _whole(evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
 
 
 def _is_one_run(op: ir.Operation) -> bool:
-    """Whether a slice is of an entry's argument, and one run of its elements."""
+    """Whether a slice is of an entry's argument, and one run of its elements that starts where vectors may."""
     if len(op.operands) != 1 or not isinstance(op.operands[0].owner, ir.Block):
         return False
-    sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+    parts = ("static_offsets", "static_sizes", "static_strides")
+    offsets, sizes, strides = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in parts)
     whole = list(op.operands[0].type.shape)
     partial = [i for i, (size, extent) in enumerate(zip(sizes, whole, strict=True)) if size != extent]
-    return not partial or all(size == 1 for size in sizes[: partial[-1]])
+    start = 0
+    for offset, extent in zip(offsets, whole, strict=True):
+        start = start * extent + offset
+    aligned = start % gcd(*list(op.results[0].type.shape)[-1:], WIDEST_VECTOR) == 0
+    return aligned and set(strides) == {1} and (not partial or all(size == 1 for size in sizes[: partial[-1]]))
 
 
 def _define(

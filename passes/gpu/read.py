@@ -106,7 +106,8 @@ class Reader:
             return b.load(op.operands[0], index, width)
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
-        if op.name == "tensor.collapse_shape" and shape_of(op.operands[0])[-1] % width:
+        collapsed = op.name == "tensor.collapse_shape" and shape_of(op.operands[0])[-1] % width
+        if collapsed or (op.name == "tensor.extract_slice" and not _is_in_step(op, width)):
             return b.vector_of([self.read(tensor, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
         if op.name in VIEWS:
             return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
@@ -329,6 +330,14 @@ def sliced_index(
         start = reader.index_of(next(dynamic)) if offset == DYNAMIC else offset
         where.append(b.add(start, next(inner)) if keep else start)
     return where
+
+
+def _is_in_step(op: ir.Operation, width: int) -> bool:
+    """Whether every `width` neighbours in a slice's rows are aligned neighbours in the source's."""
+    offsets, sizes = (integers(op.attributes[name]) for name in ("static_offsets", "static_sizes"))
+    steps = (offsets[-1], shape_of(op.operands[0])[-1])
+    kept = kept_dimensions(sizes, shape_of(op.results[0]))[-1]
+    return width == 1 or (kept and offsets[-1] != DYNAMIC and all(step % width == 0 for step in steps))
 
 
 def _through_expand(op: ir.Operation, index: list[Index], reader: Reader) -> list[Index]:

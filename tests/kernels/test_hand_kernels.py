@@ -31,7 +31,7 @@ PROGRAM = f"""
   (let [x (rows table tokens)
         part (slice x [0 3] [(dim x 0) 30])
         y (+ (hand-softmax part) part)]
-    (hand-softmax (* (hand-layer-norm y (slice scale [2] [30]) (slice shift [2] [30]) 1e-5) 2.0))))
+    (hand-softmax (* (hand-layer-norm y (slice scale [2] [30]) (slice shift [3] [30]) 1e-5) 2.0))))
 """
 
 
@@ -62,7 +62,7 @@ def expected(weights: Weights, tokens: np.ndarray) -> dict[str, np.ndarray]:
     w = weights.exact()
     x = w["table"][tokens]
     part = x[:, 3:33]
-    inner = layer_norm(softmax(part) + part, w["scale"][2:32], w["shift"][2:32])
+    inner = layer_norm(softmax(part) + part, w["scale"][2:32], w["shift"][3:33])
     return {
         "softmax": softmax(x),
         "norm": layer_norm(x, w["scale"], w["shift"]),
