@@ -50,7 +50,8 @@ def make_pass(cls: type[Pass], options: dict[str, Any]) -> Pass:
         if key not in known:
             choices = ", ".join(sorted(known)) or "none"
             raise UserError(f"pass {cls.name} has no option {key!r} (its options: {choices})")
-        values[known[key].name] = _parse_option(cls.name, key, str(known[key].type), value)
+        kind = known[key].type
+        values[known[key].name] = _parse_option(cls.name, key, getattr(kind, "__name__", str(kind)), value)
     return cls(**values)
 
 
