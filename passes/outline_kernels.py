@@ -36,7 +36,6 @@ from lispgpt.passes.structure import (
     strings,
 )
 
-
 WIDEST_VECTOR = 16
 """Elements that a schedule loads at once, at most."""
 
