@@ -1,0 +1,68 @@
+"""The library's kernels launched from a program's main, on the CPU, against float64."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+PROGRAM = """
+(require-dialect arith memref scf)
+(require kernels)
+
+(defmacro each-element [[i j m] & body]
+  `(scf.for (: 0 index) (: (dim ~m 0) index) (: 1 index)
+     (region
+       (block [(: ~i index)]
+         (scf.for (: 0 index) (: (dim ~m 1) index) (: 1 index)
+           (region (block [(: ~j index)] ~@body)))))))
+
+; (a i + b j) mod 13 - 5
+(defn filled [type a b]
+  (let [m (memref.alloc {:result type})]
+    (each-element [i j m]
+      (def number (arith.remui (+ (* i a) (* j b)) 13))
+      (memref.store (- (cast (cast number i32) f32) 5.0) m i j))
+    m))
+
+(defn print-all [m]
+  (each-element [i j m]
+    (println "%.9g" (memref.load m i j))))
+
+(defn main []
+  (def a (filled memref<16x24xf32> 3 5))
+  (def b (filled memref<24x16xf32> 7 2))
+  (def product (memref.alloc {:result memref<16x16xf32>}))
+  (launch tiled-product [2 2] [8 8] a b product 24 8)
+  (print-all product)
+  (def w (filled memref<11x24xf32> 4 9))
+  (def odd (memref.alloc {:result memref<16x11xf32>}))
+  (launch tiled-linear [2 2] [8 8] a w odd 8)
+  (print-all odd)
+  (def scale (memref.alloc {:result memref<24xf32>}))
+  (scf.for (: 0 index) (: 24 index) (: 1 index)
+    (region (block [(: i index)] (memref.store (cast (cast i i32) f32) scale i))))
+  (def normal (memref.alloc {:result memref<16x24xf32>}))
+  (launch row-layer-norm [16] [(capability subgroup-size)] a scale scale normal 24 1e-5)
+  (print-all normal))
+"""
+
+
+def filled(rows: int, columns: int, a: int, b: int) -> np.ndarray:
+    i, j = np.indices((rows, columns))
+    return (i * a + j * b) % 13 - 5.0
+
+
+def test_kernels_launched_from_main(tmp_path: Path) -> None:
+    (tmp_path / "kernels.lisp").write_text(PROGRAM)
+    command = [sys.executable, "-m", "lispgpt", "run", str(tmp_path / "kernels.lisp"), "--target", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    a, b, w = filled(16, 24, 3, 5), filled(24, 16, 7, 2), filled(11, 24, 4, 9)
+    centred = a - a.mean(1, keepdims=True)
+    scale = np.arange(24.0)
+    normal = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * scale + scale
+    wanted = np.concatenate([x.ravel() for x in (a @ b, a @ w.T, normal)])
+    np.testing.assert_allclose(np.array(done.stdout.split(), float), wanted, rtol=1e-5, atol=1e-4)
