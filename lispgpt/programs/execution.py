@@ -6,7 +6,7 @@ import ctypes
 import os
 import struct
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import numpy as np
 
 from lispgpt.child import Reporter
 from lispgpt.errors import UserError
-from lispgpt.mlir import execution_engine, ir
+from lispgpt.mlir import execution_engine, ir, passmanager
 from lispgpt.passes.targets import Target
+from lispgpt.programs.crash_site import CrashSite
 from lispgpt.programs.externals import Externals, flush_output, write_output
 from lispgpt.programs.mgpu import GpuRuntime
 
@@ -35,9 +36,12 @@ def run_lowered(
     """Make code of a module in the LLVM dialect, call its main and print what it returns; for the child process."""
     reporter.step("code generation")
     if target.kind != "cpu":
-        for name, function in GpuRuntime(target, reporter.give_up).functions().items():
+        runtime = GpuRuntime(target, reporter.give_up)
+        for name, function in runtime.functions().items():
             externals.add(name, function)
+        add_launching_code(module, runtime.code())
     program = Program(module, externals)
+    program.watch(lambda file, line: reporter.give((file, line)))
     reporter.step("run")
     program.call_main(main, arguments)
 
@@ -73,11 +77,10 @@ RESULTS = {
 """The types that main may return, with their `struct` formats."""
 
 
-LAUNCHING = [
-    *("mgpuModuleLoad", "mgpuModuleLoadJIT", "mgpuModuleUnload", "mgpuModuleGetFunction", "mgpuLaunchKernel"),
-    *("mgpuStreamCreate", "mgpuStreamDestroy", "mgpuStreamSynchronize"),
-]
-"""What gpu.launch_func calls once it is machine code; no declaration says so before."""
+LINES = "builtin.module(ensure-debug-info-scope-on-llvm-func{emission-kind=LineTablesOnly})"
+
+LAUNCHING = ["mgpuModuleLoad", "mgpuModuleLoadJIT", "mgpuModuleUnload", "mgpuModuleGetFunction"]
+"""What gpu.launch_func calls once it is machine code, beside what is compiled in; no declaration says so before."""
 
 
 class Program:
@@ -86,16 +89,27 @@ class Program:
     def __init__(self, module: ir.Module, externals: Externals) -> None:
         addresses = externals.resolve(_declared(module))
         self._externals = externals
-        self._engine = execution_engine.ExecutionEngine(module, opt_level=3)
+        _make_all_visible(module)
+        passmanager.PassManager.parse(LINES).run(module.operation)
+        try:
+            self._engine = execution_engine.ExecutionEngine(module, opt_level=3)
+        except RuntimeError:  # without the places of its ops, should LLVM not take them
+            passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+            self._engine = execution_engine.ExecutionEngine(module, opt_level=3)
         for name, address in addresses.items():
             self._engine.raw_register_runtime(name, ctypes.c_void_p(address))
         self._engine.initialize()
+        self._main = self._engine.raw_lookup("main")
+        if not self._main:
+            raise UserError("the program's code could not be linked")
+
+    def watch(self, report: Callable[[str, int], None]) -> None:
+        """Have report told the file and line of the Lisp at which the program crashes, if it does."""
+        self._site = CrashSite(_object_file(self._engine), "_mlir_main", self._main, report)
+        self._site.watch()
 
     def call_main(self, main: Main, arguments: Sequence[str]) -> None:
         """Call main and print its result."""
-        address = self._engine.raw_lookup("main")
-        if not address:
-            raise UserError("the program's code could not be linked")
         texts = [os.fsencode(a) for a in arguments]
         argv = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
         result = (ctypes.c_char * 16)()
@@ -109,7 +123,7 @@ class Program:
             values.append(result)
         slots += values
         packed = (ctypes.c_void_p * max(1, len(values)))(*[ctypes.addressof(v) for v in values])
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)(ctypes.addressof(packed))
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._main)(ctypes.addressof(packed))
         if main.gives:
             write_output(_show(main.gives, bytes(result)) + "\n")
         flush_output()
@@ -117,17 +131,34 @@ class Program:
 
 def object_code(module: ir.Module) -> bytes:
     """A lowered module's relocatable object, with what it calls left open.  The context is the active one."""
-    for op in module.body.operations:  # the engine wants to look every function up
-        if op.operation.name == "llvm.func":
-            op.operation.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+    _make_all_visible(module)
     engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
     harmless = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
     for name in _declared(module):  # the engine links the code before it gives it away
         engine.raw_register_runtime(name, harmless)
+    return _object_file(engine)
+
+
+def _make_all_visible(module: ir.Module) -> None:
+    """The engine looks every function up before it gives its object file."""
+    for op in module.body.operations:
+        if op.operation.name == "llvm.func":
+            op.operation.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+
+
+def _object_file(engine: execution_engine.ExecutionEngine) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.o"
         engine.dump_to_object_file(str(path))
         return path.read_bytes()
+
+
+def add_launching_code(module: ir.Module, text: str) -> None:
+    """The functions that launches call, into a module that has GPU code."""
+    if any(op.operation.name == "gpu.binary" for op in module.body.operations):
+        parsed = ir.Module.parse(text, module.context)
+        for op in parsed.body.operations:
+            module.body.append(op.operation.clone())
 
 
 def _show(type_: str, raw: bytes) -> str:

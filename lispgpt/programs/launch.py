@@ -18,6 +18,7 @@ from lispgpt.pipeline_file import read_pipeline
 from lispgpt.programs.adaptation import choose_pipeline
 from lispgpt.programs.execution import describe_main, object_code, run_lowered
 from lispgpt.programs.externals import Externals
+from lispgpt.source import Source, Span
 
 if TYPE_CHECKING:
     from lispgpt.driver import Observer, Request
@@ -135,8 +136,20 @@ def _checked(outcome: Outcome) -> Outcome:
     """The outcome; UserError where a signal ended the child."""
     if outcome.signal_number:
         where = "" if outcome.step == "run" else f" during {outcome.step}"
-        raise UserError(f"the program crashed{where} ({outcome.reason})")
+        span = _line(*outcome.value) if outcome.step == "run" and outcome.value else None
+        raise UserError(f"the program crashed{where} ({outcome.reason})", span)
     return outcome
+
+
+def _line(file: str, line: int) -> Span | None:
+    """The whole line of a file, where it still has it."""
+    path = Path(file)
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    if not 0 < line <= len(lines):
+        return None
+    source = Source(file, "\n".join(lines))
+    start = source.offset(line, 1) + len(lines[line - 1]) - len(lines[line - 1].lstrip())
+    return Span(source, start, source.offset(line, 1) + len(lines[line - 1]))
 
 
 def check_lowered(module: ir.Module) -> None:

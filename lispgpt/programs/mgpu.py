@@ -11,6 +11,7 @@ import ctypes
 import ctypes.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -97,6 +98,9 @@ VENDORS = {
         712,
     ),
 }
+CALLS = ("launch", "sync")
+"""What the numbers that gpu_call_failed gets stand for."""
+
 COPY_ANY_WAY = 4
 """hipMemcpyDefault: the driver finds out from the addresses."""
 
@@ -114,7 +118,6 @@ class GpuRuntime:
                 f"no {target.kind} GPU can be used here: {self._vendor.library} is missing ({self._vendor.advice})"
             ) from error
         self._managed: dict[int, int] = {}
-        self._streams: list[int] = []
         self._call("start", WORD(0))
         if target.kind == "cuda":
             self._retain_context()
@@ -126,10 +129,8 @@ class GpuRuntime:
             "mgpuModuleLoadJIT": (POINTER, (POINTER, WORD, INTEGER), lambda data, level, size: self._load(data)),
             "mgpuModuleUnload": (None, (POINTER,), lambda module: self._call("unload", POINTER(module))),
             "mgpuModuleGetFunction": (POINTER, (POINTER, POINTER), self._function),
-            "mgpuLaunchKernel": (None, (POINTER, *[INTEGER] * 6, WORD, *[POINTER] * 3, INTEGER), self._launch),
-            "mgpuStreamCreate": (POINTER, (), self._stream),
-            "mgpuStreamDestroy": (None, (POINTER,), self._streams.append),
-            "mgpuStreamSynchronize": (None, (POINTER,), lambda stream: self._call("sync", POINTER(stream))),
+            "gpu_stream": (POINTER, (), lambda: self._new("stream", WORD(1))),
+            "gpu_call_failed": (None, (WORD, WORD), self._call_failed),
             "mgpuStreamWaitEvent": (None, (POINTER, POINTER), self._wait_event),
             "mgpuEventCreate": (POINTER, (), lambda: self._new("event", WORD(2))),
             "mgpuEventDestroy": (None, (POINTER,), lambda event: self._call("end_event", POINTER(event))),
@@ -152,10 +153,21 @@ class GpuRuntime:
                 "aligned_alloc": (POINTER, (INTEGER, INTEGER), lambda alignment, size: self._malloc(size)),
                 "free": (None, (POINTER,), self._release),
             }
-        return {
+        callbacks: dict[str, Any] = {
             name: ctypes.CFUNCTYPE(result, *arguments)(self._guarded(function))
             for name, (result, arguments, function) in table.items()
         }
+        return callbacks | {name: getattr(self._library, name) for name in map(self._vendor.names.get, CALLS) if name}
+
+    def code(self) -> str:
+        """MLIR text of the functions that a program with launches gets compiled in."""
+        text = Path(__file__).with_name("launching.mlir").read_text(encoding="utf-8")
+        for call in CALLS:
+            text = text.replace("{" + call + "}", self._vendor.names[call])
+        return text
+
+    def _call_failed(self, status: int, what: int) -> NoReturn:
+        raise UserError(f"{self._vendor.names[CALLS[what]]} failed with {self._error(status)}")
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """An exception cannot cross the program's own frames: it ends the process."""
@@ -207,16 +219,6 @@ class GpuRuntime:
         text = ctypes.string_at(name).decode(errors="replace")
         self._call("function", ctypes.byref(handle), POINTER(module), POINTER(name), about=f" for kernel {text}")
         return handle.value or 0
-
-    def _launch(self, function: int, *rest: Any) -> None:
-        *sizes, shared, stream, parameters, extra, _count = rest
-        numbers = [ctypes.c_uint(n) for n in (*sizes, shared)]
-        pointers = [POINTER(p) for p in (stream, parameters, extra)]
-        self._call("launch", POINTER(function), *numbers, *pointers)
-
-    def _stream(self) -> int:
-        """Compiled code makes a stream for every launch; one that it has given back serves again."""
-        return self._streams.pop() if self._streams else self._new("stream", WORD(1))
 
     def _wait_event(self, stream: int, event: int) -> None:
         self._call("wait_event", POINTER(stream), POINTER(event), WORD(0))
