@@ -39,13 +39,15 @@ class ScheduleGpuAttention(Pass):
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in kernel_functions(module, "attention"):
+            if "grid" in kernel.attributes:
+                continue
             if parse_attention(kernel).shape[1] > 1:
-                _split_off_writes(module, kernel, target)
+                split_off_writes(module, kernel, target)
             attention = parse_attention(kernel)
             _Schedule(kernel, attention, constant_arguments(module, kernel), target, self).emit()
 
 
-def _split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> None:
+def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> None:
     """Give the cache writes a kernel of their own, called ahead of the attention with the same operands."""
     name = ir.StringAttr(kernel.attributes["sym_name"]).value + "_write"
     with ir.InsertionPoint(kernel):

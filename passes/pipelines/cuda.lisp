@@ -12,6 +12,7 @@
     (pass schedule-gpu-rows)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
+    (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
     (pass advance-on-device))
   (stage gpu                          ; the entries become the plan; kernels are all that is left

@@ -71,7 +71,7 @@ def _elf_size(image: int) -> int:
 
 
 def _chip_offset(hip: Any) -> int:
-    """Where hip-python's device properties hold the chip's name: fill them with their own offsets and read that field."""
+    """Where hip-python's device properties hold the chip's name: they are filled with offsets, and that field read."""
     properties = hip.hipDeviceProp_t()
     size = properties.c_sizeof()
     marks = b"".join(b"%07d\0" % offset for offset in range(0, size, 8))

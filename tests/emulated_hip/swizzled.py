@@ -57,8 +57,9 @@ def execute(emu: Any, arch: str, state: Any, instruction: Swizzled) -> None:
     code = ctypes.create_string_buffer(plain, 16)
     (program, runtime), _ = emu._decode_at(ctypes.addressof(code), arch)
     registers = {0: state.sgpr_buf, 1: state.vgpr_buf, 5: state.accvgpr_buf}
-    place = state.pc
     addresses = {number: buffer._buf.va_addr for number, buffer in registers.items()}
+    place = state.pc
+    state.pc = ctypes.addressof(code)  # where the emulator reads the instruction's fields from
     runtime.fxn(*[ctypes.c_uint64(addresses.get(number, 0)) for number in program.arg.globals])
     state.pc = place + BYTES
 

@@ -1,0 +1,97 @@
+"""A tiny GPT-2 on emulated AMD GPUs: the real hip-python, our code objects, the CPU's tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.runtime import checkpoints
+from lispgpt.runtime.artifact import load_artifact
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.session import Session
+
+HERE = Path(__file__).resolve().parent
+TOOLS = HERE.parent.parent.parent / "shared" / "tools"
+VOCAB, COUNT = 211, 3
+
+
+def missing() -> str:
+    """What emulation needs and this machine lacks; "" if nothing."""
+    if not (Path(os.environ.get("TINYGRAD_DIR", "")) / "test" / "mockgpu" / "amd" / "emu.py").is_file():
+        return "TINYGRAD_DIR names no checkout of tinygrad"
+    if not (TOOLS / "emulate_amdgpu.py").is_file():
+        return "no emulate_amdgpu.py in ../shared/tools"
+    if find_spec("elftools") is None:
+        return "the Python package pyelftools is missing"
+    return "" if shutil.which("cc") else "no C compiler"
+
+
+pytestmark = [pytest.mark.emulator, pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A process environment with the shim as HIP and a clang for the emulator."""
+    folder = tmp_path_factory.mktemp("hip")
+    library = str(folder / "libamdhip64.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, str(HERE / "shim.c")], check=True)
+    clang = folder / "clang"
+    clang.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang clang "$@"\n')
+    clang.chmod(0o700)
+    (Path(os.environ["TINYGRAD_DIR"]) / "test" / "__init__.py").touch()
+    paths = {"LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(TOOLS), "CC": shutil.which("clang") or str(clang)}
+    return {**os.environ, **paths}
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers of width 64 with 16-bit weights, other ones in every run."""
+    from lispgpt.checkpoint_cli import checkpoint as command
+
+    path = tmp_path_factory.mktemp("model") / "tiny.bin"
+    seed = str(np.random.default_rng().integers(1 << 30))
+    sizes = ["--layers", "2", "--heads", "4", "--width", "64", "--vocab", str(VOCAB), "--context", "32"]
+    result = CliRunner().invoke(command, ["make", str(path), *sizes, "--seed", seed])
+    assert result.exit_code == 0, result.output
+    return path
+
+
+def compiled(examples: Path, checkpoint: Path, target: str, folder: Path) -> Path:
+    config = dict(checkpoints.open(checkpoint).config)
+    request = Request(examples / "gpt2_generate.lisp", target, checkpoint_config=config)
+    artifact, _ = compile_request(request, Observer())
+    path = folder / f"{target.replace(':', '_')}.lgpt"
+    artifact.save(path)
+    return path
+
+
+@pytest.mark.parametrize("chip", ["gfx1151", "gfx1201", "gfx942"])
+def test_tokens_are_the_cpus(
+    chip: str, examples: Path, checkpoint: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    prompt = [int(t) for t in np.random.default_rng().integers(0, VOCAB, 5)]
+    cpu = load_artifact(compiled(examples, checkpoint, "cpu", tmp_path))
+    with Session(cpu, CpuDevice(), checkpoints.open(checkpoint)) as session:
+        expected = list(Generator(session, "logits").generate(prompt, COUNT, None))
+        logits = session.read("logits_b1_s1/logits")[0]
+    artifact = compiled(examples, checkpoint, f"rocm:{chip}", tmp_path)
+    arguments = [chip, str(artifact), str(checkpoint), str(COUNT), *map(str, prompt)]
+    command = [sys.executable, str(HERE / "generate.py"), *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert found["device"] == f"Emulated GPU ({chip})"
+    assert found["tokens"] == expected
+    assert found["broken"] == 0
+    np.testing.assert_allclose(found["logits"][:VOCAB], logits[:VOCAB], atol=2e-4)
