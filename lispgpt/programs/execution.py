@@ -144,6 +144,8 @@ def _make_all_visible(module: ir.Module) -> None:
     for op in module.body.operations:
         if op.operation.name == "llvm.func":
             op.operation.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+            if ir.StringAttr(op.operation.attributes["sym_name"]).value == "main":
+                op.operation.attributes["no_inline"] = ir.UnitAttr.get()  # its caller has no lines
 
 
 def _object_file(engine: execution_engine.ExecutionEngine) -> bytes:

@@ -26,7 +26,7 @@ PROGRAM = """(require-dialect arith llvm func)
 
 CASES = {
     "a wild pointer": ("(peek (llvm.inttoptr {:result !llvm.ptr} argc))", "SIGSEGV", 5),
-    "a wild pointer in a library": ("(strlen (llvm.inttoptr {:result !llvm.ptr} argc))", "SIGSEGV", 13),
+    "a wild pointer in a library": ("(arith.addi (strlen (llvm.inttoptr {:result !llvm.ptr} argc)) 1)", "SIGSEGV", 13),
     "endless recursion": ("(down argc)", "SIGSEGV", 9),
     "division by zero": ("(arith.divsi (: 7 i64) (arith.subi argc 2))", "SIGFPE", 13),
 }
