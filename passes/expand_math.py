@@ -6,7 +6,7 @@ Before:                                    After:
 
 Requires: f32 scalars or vectors of it; other types are left alone.
 Ensures: errors of at most 2 units in the last place; exp of -infinity is 0; NaN stays NaN.  With `hardware-exp2` exp
-and exp2 become math.exp2, which GPUs have as an instruction.  sin and cos are for arguments up to 10^5 either way.
+and exp2 become math.exp2, which GPUs have as an instruction.  sin and cos are for arguments up to 10^6 either way.
 Coefficients: Cephes' expf, tanhf, sinf and cosf (Moshier, 1989).
 """
 

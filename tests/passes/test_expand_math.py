@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -90,3 +91,17 @@ def test_it_is_as_near_as_it_says(op: str, lanes: int) -> None:
         wrong = units_in_the_last_place(found[plain].astype(np.float64), wanted[plain])
     worst = int(np.argmax(wrong))
     assert wrong[worst] <= units, f"{op}({x[plain][worst]!r}) = {found[plain][worst]!r}, {wrong[worst]} units off"
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize(("op", "function"), [("math.sin", np.sin), ("math.cos", np.cos)])
+def test_sines_are_near_up_to_its_limit(op: str, function: Callable[[np.ndarray], np.ndarray], lanes: int) -> None:
+    rng = np.random.default_rng()
+    quarters = np.arange(-64, 64) * (np.pi / 2)
+    wide = 10 ** rng.uniform(-8, 6, COUNT - quarters.size - 2) * rng.choice([-1, 1], COUNT - quarters.size - 2)
+    x = np.concatenate([quarters, [0.0, np.nan], wide]).astype(np.float32)
+    found, wanted = compiled(op, lanes, x), function(x.astype(np.float64))
+    wrong = np.abs(found - wanted)
+    wrong[np.isnan(x) & np.isnan(found)] = 0
+    worst = int(np.argmax(wrong))
+    assert wrong[worst] <= 1.5e-7, f"{op}({x[worst]!r}) = {found[worst]!r}, not {wanted[worst]!r}"
