@@ -16,7 +16,9 @@ from lispgpt.errors import UserError
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert, make
+from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.session import Session
 
 
 @pytest.mark.parametrize("model", recorded.llama_models(), ids=lambda m: m.name)
@@ -80,6 +82,24 @@ def test_no_kernel_of_llama_falls_back_to_plain_loops(examples: Path) -> None:
     assert len(names) == 2 + 8 * 2 + 2
     assert not any(name.startswith("generic") for name in names)
     assert len(set(names)) < 8 + 2 + 4, "the two layers share their kernels"
+    attention = [launch for launch in step.launches if launch.kernel.startswith("attention")]
+    assert [launch.grid for launch in attention] == [(2, 1, 1)] * 2, "a block for each key and value head"
+
+
+def test_sequences_of_a_batch_do_not_mix(tmp_path: Path, examples: Path) -> None:
+    rng = np.random.default_rng()
+    shape = LlamaShape(80, 24, 2, 6, 3, 36, 41, 12)
+    make(tmp_path / "llama", shape, "huggingface", "f32", int(rng.integers(1 << 30)))
+    opened = checkpoints.open(tmp_path / "llama")
+    weights = float64_weights(opened)
+    request = Request(examples / "llama_tiny.lisp", checkpoint_config=dict(opened.config), batch=3)
+    texts = rng.integers(0, shape.vocab, (3, 9)).astype(np.int32)
+    with Session(compile_request(request, Observer())[0], CpuDevice(2), opened) as session:
+        for position in range(9):
+            tokens = texts[:, position : position + 1]
+            found = session.run("logits", tokens, np.full((3, 1), position, np.int32))["logits"]
+    wanted = [reference_llama.logits(weights, shape, list(text))[-1] for text in texts]
+    np.testing.assert_allclose(found, wanted, atol=1e-3, rtol=0)
 
 
 @pytest.fixture
