@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from lispgpt.errors import UserError
-from lispgpt.frontend import functions
+from lispgpt.frontend import entries, functions
 from lispgpt.frontend.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Value, Vector, head_name, show
 from lispgpt.frontend.program import begin
 from lispgpt.frontend.reader import read
@@ -24,7 +24,8 @@ from lispgpt.source import Source, Span
 HELP = """Type a form and see its value; a value that exists at run time only is shown as the op that makes it.
   ,ir      the module so far          ,ir NAME   one function of it
   ,run     compile the module and run its main, or its loose ops in order
-  ,names   what you have defined      ,reset     start again
+  ,names   what you have defined      ,entry NAME 16   an entry for one sequence of 16 positions
+  ,reset   start again
   ,help    this                       ,quit      leave (or end the input)
 A form may take several lines: it ends where its brackets close."""
 
@@ -72,38 +73,43 @@ class Session:
         return True
 
     def _evaluate(self, form: Form) -> None:
-        evaluator = self.evaluator
-        place = evaluator.insertion
-        before = {op.operation for op in evaluator.module.body.operations}
-        tables: tuple[dict[Any, Any], ...] = (
-            evaluator.functions,
-            evaluator.strings,
-            evaluator.ahead,
-            self.environment.names,
-        )
-        kept = [dict(table) for table in tables]
-        replaced = self._take_out(form)
-        try:
-            functions.declare_ahead(evaluator, (form,), self.environment)
-            value = evaluator.evaluate(form, self.environment)
-            evaluator.verify(evaluator.module.operation, form)
-        except (UserError, RecursionError):
-            evaluator.insertion = place
-            evaluator.frames.clear()
-            evaluator.blocks.clear()
-            for op in reversed([op.operation for op in evaluator.module.body.operations]):
-                if op not in before:
-                    op.erase()
-            for table, old in zip(tables, kept, strict=True):
-                table.clear()
-                table.update(old)
-            if replaced is not None:
-                evaluator.module.body.append(replaced)
-            raise
+        with self._undoing():
+            replaced = self._take_out(form)
+            try:
+                functions.declare_ahead(self.evaluator, (form,), self.environment)
+                value = self.evaluator.evaluate(form, self.environment)
+                self.evaluator.verify(self.evaluator.module.operation, form)
+            except (UserError, RecursionError):
+                if replaced is not None:
+                    self.evaluator.module.body.append(replaced)
+                raise
         self.last = value
         shown = show_value(value)
         if shown:
             self.write(shown)
+
+    @contextmanager
+    def _undoing(self, always: bool = False) -> Iterator[None]:
+        """Undo what is evaluated inside where it fails, or always: ops, names and functions."""
+        evaluator = self.evaluator
+        place = evaluator.insertion
+        before = {op.operation for op in evaluator.module.body.operations}
+        tables: list[dict[Any, Any]] = [evaluator.functions, evaluator.strings, evaluator.ahead, evaluator.launches]
+        tables.append(self.environment.names)
+        kept = [dict(table) for table in tables]
+        done = False
+        try:
+            yield
+            done = not always
+        finally:
+            if not done:
+                evaluator.insertion = place
+                evaluator.frames.clear()
+                evaluator.blocks.clear()
+                _erase_others(evaluator.module, before)
+                for table, old in zip(tables, kept, strict=True):
+                    table.clear()
+                    table.update(old)
 
     def _take_out(self, form: Form) -> ir.Operation | None:
         """Take a function out of the module that the form defines anew."""
@@ -118,7 +124,8 @@ class Session:
 
     def _command(self, text: str) -> bool:
         name, _, argument = text.partition(" ")
-        commands = {"ir": self._ir, "run": self._run, "names": self._names, "reset": lambda _: self.start()}
+        commands = {"ir": self._ir, "run": self._run, "names": self._names, "entry": self._entry}
+        commands["reset"] = lambda _: self.start()
         if name in ("quit", "q", "exit"):
             return False
         if name in commands:
@@ -138,6 +145,19 @@ class Session:
         own = [(key, value) for key, value in self.environment.names.items() if isinstance(key, str)]
         self.write("\n".join(f"{key}: {describe(value)}" for key, value in own) or "nothing is defined yet")
 
+    def _entry(self, argument: str) -> None:
+        name, _, positions = argument.partition(" ")
+        declared = self.evaluator.model.entries.get(name)
+        if declared is None:
+            known = ", ".join(self.evaluator.model.entries) or "none yet"
+            self.write(f"there is no entry {name!r}; there are: {known}")
+            return
+        argmax = self.evaluator.prelude.lookup(Symbol(declared.form.span, "argmax"))
+        with self._undoing(always=True):
+            entries.build(self.evaluator, declared, 1, int(positions) if positions.isdigit() else 1, argmax)
+            operations = self.evaluator.module.body.operations
+            self.write(str(operations[len(operations) - 1]))
+
     def _run(self, _: str) -> None:
         module = ir.Module.parse(self.evaluator.module.operation.get_asm(print_generic_op_form=True))
         if "main" not in self.evaluator.functions:
@@ -145,6 +165,13 @@ class Session:
         job = launch.Job(module, compilations=self.evaluator.compilations, libraries=self.evaluator.libraries)
         sys.stdout.flush()
         launch.run(job, [])
+
+
+def _erase_others(module: ir.Module, kept: set[Any]) -> None:
+    """Take everything out of a module that is not among these ops; the last come first, because they use the others."""
+    for op in reversed([op.operation for op in module.body.operations]):
+        if op not in kept:
+            op.erase()
 
 
 def _symbol(op: ir.Operation) -> str | None:

@@ -70,6 +70,21 @@ def test_the_module_so_far_and_a_main() -> None:
     assert told[-1].startswith("A form may take several lines")
 
 
+def test_entries() -> None:
+    told = answers("""(require nn kernels) (weights (table [9 4]))
+        (entry e [tokens positions]
+          (hand-softmax (rows table tokens)))
+        (entry wrong [tokens] unknown)
+        ,entry e 3
+        ,entry wrong
+        ,entry f
+        ,ir""")
+    assert told[0].startswith("func.func @e_b1_s3(%arg0: tensor<3xi32>")
+    assert any("call @row_softmax" in line for line in told)
+    assert any("error: `unknown` is not defined" in line for line in told)
+    assert told[-3:] == ["there is no entry 'f'; there are: e, wrong", "module {", "}"]
+
+
 @pytest.mark.parametrize(
     ("text", "complete"),
     [
