@@ -26,9 +26,11 @@ if str(ROOT) not in sys.path:
 
 from lispgpt.runtime.artifact import Artifact, load_artifact  # noqa: E402
 from lispgpt.runtime.devices import open_device  # noqa: E402
+from lispgpt.runtime.plan import Entry  # noqa: E402
 
 ROWS, WIDTH, CHAIN = 128, 768, 8
-"""Each entry runs its layer CHAIN times, so that what a launch costs by itself weighs less."""
+"""Each entry runs its layer CHAIN times, so that what a launch costs by itself weighs less; the library's layers over
+rows then become one kernel."""
 
 LAYERS = {
     "softmax": ("(hand-softmax x)", "(softmax x)"),
@@ -77,9 +79,12 @@ class Bench:
             else:
                 self.buffers[buffer.name] = self.device.alloc(buffer.nbytes)
 
+    def entry(self, name: str) -> Entry:
+        return next(e for e in self.plan.entries if e.name == name and e.positions == ROWS)
+
     def seconds(self, name: str, repeats: int) -> float:
         """Of one layer."""
-        entry = next(e for e in self.plan.entries if e.name == name and e.positions == ROWS)
+        entry = self.entry(name)
         executable = self.device.prepare(entry, self.buffers)
         self.device.launch(executable)
         self.device.sync()
@@ -108,8 +113,9 @@ def main() -> None:
         for _ in range(given.rounds):
             for way, measured in times.items():
                 measured.append(bench.seconds(f"{name}-by-{way}", given.repeats) * 1e6)
-        hand, library = (statistics.median(measured) for measured in times.values())
-        print(f"{name:<12} by hand {hand:9.1f}   by the library {library:9.1f}")
+        for way, measured in times.items():
+            launches = len(bench.entry(f"{name}-by-{way}").launches)
+            print(f"{name:<12}{way:<9}{statistics.median(measured):9.1f}   {launches} launches for {CHAIN} layers")
     bench.device.close()
 
 
