@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from lispgpt.errors import InternalError
 from lispgpt.mlir import ir
@@ -274,7 +275,8 @@ def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGr
     owner = {op: group for group in groups for op in group.ops}
     kept = []
     for group in groups:
-        readers = {owner.get(use.owner.operation) for op in group.ops for r in op.results for use in r.uses} - {group}
+        readers: set[Any] = {owner.get(use.owner.operation) for op in group.ops for r in op.results for use in r.uses}
+        readers -= {group}
         few = group.kind == "rows" and math.prod(_row_shape(group.ops[0])) <= most_rows
         # One that also carries the residual would be computed by its readers too.
         few = few and len(outputs_of(group)) == 1

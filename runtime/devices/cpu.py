@@ -10,7 +10,7 @@ import ctypes
 import os
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,11 @@ class CpuDevice(HostMemory):
         self._pool[COUNTERS] = self._counters.ctypes.data
         assert self._library is not None
         self._library.lispgpt_run(self._pool.ctypes.data)
+
+    def launch_reading(self, executable: _Executable, buffer: np.ndarray, array: np.ndarray) -> Callable[[], np.ndarray]:
+        self.launch(executable)
+        self.copy_out(buffer, array)
+        return lambda: array
 
     def sync(self) -> None:
         """Launches have finished when `launch` returns."""

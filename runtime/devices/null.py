@@ -6,7 +6,7 @@ Every buffer stands between two guards of 4 KiB; `check_guards` says whether any
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,11 @@ class NullDevice(HostMemory):
 
     def launch(self, executable: Entry) -> None:
         self.launched.update(launch.kernel for launch in executable.launches)
+
+    def launch_reading(self, executable: Entry, buffer: np.ndarray, array: np.ndarray) -> Callable[[], np.ndarray]:
+        self.launch(executable)
+        self.copy_out(buffer, array)
+        return lambda: array
 
     def sync(self) -> None:
         """Nothing is ever under way."""
