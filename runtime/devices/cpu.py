@@ -101,7 +101,9 @@ class CpuDevice(HostMemory):
         assert self._library is not None
         self._library.lispgpt_run(self._pool.ctypes.data)
 
-    def launch_reading(self, executable: _Executable, buffer: np.ndarray, array: np.ndarray) -> Callable[[], np.ndarray]:
+    def launch_reading(
+        self, executable: _Executable, buffer: np.ndarray, array: np.ndarray
+    ) -> Callable[[], np.ndarray]:
         self.launch(executable)
         self.copy_out(buffer, array)
         return lambda: array
