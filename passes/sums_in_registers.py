@@ -7,6 +7,8 @@ Before:  scf.for %k = … {                          After:   %start = memref.lo
            memref.store %t, %c[%i, %j] }                      scf.yield %t }
                                                             memref.store %sum, %c[%i, %j]
 
+With unroll=N, N steps of such a loop are done at once, where N divides its extent, so that their loads overlap.
+
 Requires: loops that came from linalg ops, whose outputs no input overlaps.  Only innermost loops are rewritten, where
 the last op stores to a place that the loop does not change, the same place is loaded once, nothing else is stored, and
 no other load reads the same memref.
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SumsInRegisters(Pass):
+    """unroll: steps of a sum in one round of its loop."""
+
     name: ClassVar[str] = "sums-in-registers"
+    unroll: int = 8
 
     def run(self, module: ir.Module, target: Target) -> None:
         loops: list[ir.Operation] = []
@@ -41,7 +46,9 @@ class SumsInRegisters(Pass):
         for loop in loops:
             found = _sum(loop)
             if found is not None:
-                _carry(loop, *found)
+                carrying = _carry(loop, *found)
+                if self.unroll > 1:
+                    _unroll(carrying, self.unroll)
 
 
 def _sum(loop: ir.Operation) -> tuple[ir.Operation, ir.Operation] | None:
@@ -66,7 +73,7 @@ def _inside(value: ir.Value, block: ir.Block) -> bool:
     return owner == block if isinstance(owner, ir.Block) else owner.operation.block == block
 
 
-def _carry(loop: ir.Operation, load: ir.Operation, store: ir.Operation) -> None:
+def _carry(loop: ir.Operation, load: ir.Operation, store: ir.Operation) -> ir.Operation:
     value, memref, *place = store.operands
     with loop.location, ir.InsertionPoint(loop):
         start = create_op("memref.load", [memref, *place], [value.type]).results[0]
@@ -76,12 +83,57 @@ def _carry(loop: ir.Operation, load: ir.Operation, store: ir.Operation) -> None:
     carried = old.add_argument(value.type, loop.location)
     load.results[0].replace_all_uses_with(carried)
     load.erase()
+    total = store.operands[0]
     store.erase()
-    terminator = operations(old)[-1]
+    operations(old)[-1].erase()
     with loop.location, ir.InsertionPoint(old):
-        create_op("scf.yield", [value if value.owner != load else carried])
-    terminator.erase()
+        create_op("scf.yield", [total])
     with loop.location:
         after = create_op("memref.store", [carrying.results[0], memref, *place], ip=ir.InsertionPoint(loop))
         after.move_after(carrying)
     loop.erase()
+    return carrying
+
+
+def _unroll(loop: ir.Operation, count: int) -> None:
+    """Do `count` steps in each round, where the bounds are known and divide."""
+    bounds = [_constant(v) for v in list(loop.operands)[:3]]
+    if any(b is None for b in bounds):
+        return
+    start, stop, step = (b for b in bounds if b is not None)
+    if (stop - start) % (step * count):
+        return
+    block = loop.regions[0].blocks[0]
+    index, carried = block.arguments
+    *body, terminator = operations(block)
+    index_type = ir.IndexType.get()
+    with loop.location, ir.InsertionPoint(terminator):
+        total = terminator.operands[0]
+        for number in range(1, count):
+            offset = {"value": ir.IntegerAttr.get(index_type, number * step)}
+            distance = create_op("arith.constant", [], [index_type], offset).results[0]
+            place = create_op("arith.addi", [index, distance], [index_type]).results[0]
+            total = _copy(body, {index: place, carried: total}, terminator.operands[0])
+        terminator.operands[0] = total
+    with loop.location, ir.InsertionPoint(loop):
+        wide = {"value": ir.IntegerAttr.get(index_type, step * count)}
+        loop.operands[2] = create_op("arith.constant", [], [index_type], wide).results[0]
+
+
+def _copy(body: list[ir.Operation], values: dict[ir.Value, ir.Value], wanted: ir.Value) -> ir.Value:
+    """Copies of ops at the insertion point with other operands; the copy of the wanted value."""
+    for op in body:
+        copy = op.clone()
+        for number, operand in enumerate(op.operands):
+            if operand in values:
+                copy.operands[number] = values[operand]
+        values |= dict(zip(op.results, copy.results, strict=True))
+    return values[wanted]
+
+
+def _constant(value: ir.Value) -> int | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return None
+    number: int = ir.IntegerAttr(owner.operation.attributes["value"]).value
+    return number
