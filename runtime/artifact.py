@@ -80,10 +80,11 @@ def load_artifact(path: Path) -> Artifact:
     missing = [key for key in REQUIRED if key not in manifest]
     if missing:
         raise UserError(f"{path}: the manifest has no {missing[0]!r}")
+    wrong = _misshapen(manifest)
+    if wrong:
+        raise UserError(f"{path} is damaged: {wrong} in its manifest is not what it should be")
     plan = Plan.from_json(manifest["plan"])
     kernels, code = manifest["kernels"], read(manifest["device_code"])
-    if not isinstance(kernels, dict) or any(not isinstance(facts, dict) for facts in kernels.values()):
-        raise UserError(f"{path} is damaged: its kernels are no names with facts")
     plan.validate(kernels)
     if hashlib.sha256(code).hexdigest() != manifest["code_hash"]:
         raise UserError(f"{path} is damaged: {manifest['device_code']} is not the code that was saved")
@@ -99,6 +100,30 @@ def load_artifact(path: Path) -> Artifact:
         code_name=manifest["device_code"],
         host=manifest.get("host", ""),
     )
+
+
+def _misshapen(manifest: Mapping[str, Any]) -> str | None:
+    """The first field whose value has another form than `Artifact.save` gives it."""
+    for key in ("target", "device_code"):
+        if not isinstance(manifest[key], str):
+            return key
+    for key in ("config", "weights", "states", "kernels"):
+        if not isinstance(manifest[key], dict):
+            return key
+    for key in ("weights", "states", "kernels"):
+        if not all(isinstance(facts, dict) for facts in manifest[key].values()):
+            return key
+    generate = manifest["generate"]
+    if generate is None:
+        return None
+    if not isinstance(generate, dict) or not isinstance(generate.get("options"), dict):
+        return "generate"
+    sizes = [manifest["config"].get(name) for name in ("vocab", "context")]
+    entries = manifest["plan"].get("entries", []) if isinstance(manifest["plan"], dict) else []
+    names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    if generate.get("entry") not in names:
+        return "generate"
+    return None if all(size is None or (type(size) is int and size > 0) for size in sizes) else "config"
 
 
 def _reader(path: Path) -> Any:

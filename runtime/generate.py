@@ -29,12 +29,17 @@ class Generator:
     sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
+        for size in ("context", "vocab"):
+            if type(self.session.config.get(size)) is not int:
+                raise UserError(f"to generate, a program's config has to say its {size}: (config {size} N)")
         self.context = int(self.session.config["context"])
         self.vocab = int(self.session.config["vocab"])
         sizes = [positions for batch, positions in self.session.shapes(self.entry) if batch == 1]
         self.chunks = tuple(size for size in sizes if size <= self.context)
         if 1 not in self.chunks:
             raise UserError(f"entry {self.entry!r} was not compiled for one token of one sequence")
+        if not any(name.endswith("/logits") for name in self.session.entry(self.entry, 1, 1).results):
+            raise UserError(f"entry {self.entry!r} gives no logits to generate from")
         self.tokens: list[int] = []
         self.position = 0
 

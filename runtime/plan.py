@@ -88,7 +88,10 @@ class Plan:
     def from_json(data: Mapping[str, Any]) -> Plan:
         """Rebuild a plan; a missing or misshapen field is a UserError that names the plan."""
         try:
-            buffers = tuple(Buffer(b["name"], b["kind"], tuple(b["shape"]), b["dtype"]) for b in data["buffers"])
+            buffers = tuple(
+                Buffer(_text(b["name"]), _text(b["kind"]), tuple(b["shape"]), _text(b["dtype"]))
+                for b in data["buffers"]
+            )
             entries = tuple(_entry_from_json(e) for e in data["entries"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"the artifact's plan is damaged: {type(error).__name__} {error}") from error
@@ -108,9 +111,13 @@ class Plan:
                 raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
             buffers[buffer.name] = buffer
         for entry in self.entries:
-            for name in (*entry.inputs, *entry.results):
-                if name not in buffers:
-                    raise UserError(f"the artifact's plan is damaged: entry {entry.name!r} has no buffer {name!r}")
+            for kind, names in (("input", entry.inputs), ("result", entry.results)):
+                for name in names:
+                    if name not in buffers or buffers[name].kind != kind:
+                        raise UserError(f"the artifact's plan is damaged: entry {entry.name!r} has no {kind} {name!r}")
+            rows = Buffer("", "input", (entry.batch, entry.positions), "i32").nbytes
+            if len(entry.inputs) != 2 or any(buffers[name].nbytes != rows for name in entry.inputs):
+                raise UserError(f"the artifact's plan is damaged: inputs of entry {entry.name!r}")
             for index, launch in enumerate(entry.launches):
                 problem = _launch_problem(launch, buffers, kernels)
                 if problem:
@@ -121,17 +128,23 @@ class Plan:
 def _entry_from_json(data: Mapping[str, Any]) -> Entry:
     launches = tuple(
         Launch(
-            launch["kernel"],
+            _text(launch["kernel"]),
             _extents(launch["grid"]),
             _extents(launch["block"]),
             int(launch["shared_bytes"]),
-            tuple(Argument(a["buffer"], int(a["offset"]), int(a["nbytes"])) for a in launch["arguments"]),
+            tuple(Argument(_text(a["buffer"]), int(a["offset"]), int(a["nbytes"])) for a in launch["arguments"]),
         )
         for launch in data["launches"]
     )
-    inputs, results = tuple(data["inputs"]), tuple(data["results"])
+    inputs, results = tuple(map(_text, data["inputs"])), tuple(map(_text, data["results"]))
     advance = bool(data.get("advance", False))
-    return Entry(data["name"], int(data["batch"]), int(data["positions"]), inputs, results, launches, advance)
+    return Entry(_text(data["name"]), int(data["batch"]), int(data["positions"]), inputs, results, launches, advance)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} should be a name")
+    return value
 
 
 def _extents(values: Any) -> tuple[int, int, int]:
