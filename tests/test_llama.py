@@ -86,6 +86,16 @@ def test_no_kernel_of_llama_falls_back_to_plain_loops(examples: Path) -> None:
     assert [launch.grid for launch in attention] == [(2, 1, 1)] * 2, "a block for each key and value head"
 
 
+@pytest.mark.parametrize("target", ["cuda:sm_90", "rocm:gfx1151"])
+def test_gpus_recompute_norms_and_turn_pairs_on_the_way(target: str, examples: Path) -> None:
+    config = LlamaShape(131, 16, 2, 6, 2, 48, 77, 10).config("bf16")
+    artifact, _ = compile_request(Request(examples / "llama_tiny.lisp", target, checkpoint_config=config), Observer())
+    step = next(entry for entry in artifact.plan.entries if entry.positions == 1)
+    names = [launch.kernel for launch in step.launches]
+    assert sum(name.startswith("rows") for name in names) == 3, "angles, embedding and the next token"
+    assert sum(name.startswith(("contraction", "attention")) for name in names) == 6 * 2 + 1
+
+
 def test_sequences_of_a_batch_do_not_mix(tmp_path: Path, examples: Path) -> None:
     rng = np.random.default_rng()
     shape = LlamaShape(80, 24, 2, 6, 3, 36, 41, 12)
