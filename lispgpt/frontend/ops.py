@@ -26,6 +26,9 @@ _INDEX_FROM = {
     "memref.reinterpret_cast": 1, "affine.apply": 0, "vector.create_mask": 0,
 }  # fmt: skip
 
+# Attributes that MLIR prints under another name than it keeps them by; with both, its conversions abort.
+_PRINTED = {("gpu.func", "gpu.kernel"): "kernel"}
+
 # Where another number is of the element type of the first shaped operand.
 _ELEMENT_OPS = (
     "memref.store", "affine.store", "tensor.insert", "vector.store", "vector.insert", "vector.transfer_read",
@@ -69,6 +72,8 @@ class Emitter(OpCreator):
             linalg.make_body(evaluator, operation, form)
         if name == "scf.forall.in_parallel" and not arguments.regions:
             ir.Block.create_at_start(operation.regions[0], [])
+        if name == "gpu.module":
+            evaluator.module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
         if name in ("func.func", "gpu.module") and arguments.regions:
             evaluator.verify(operation, form)
         return result_of(operation, name)
@@ -158,6 +163,7 @@ class Emitter(OpCreator):
             if key_name in ("ins", "outs") and name.startswith("linalg."):
                 found.hints[key_name] = self._count(value_form, environment)
             else:
+                key_name = _PRINTED.get((name, key_name), key_name)
                 found.attributes[key_name] = kinds.attribute(
                     evaluator, name, key_name, value_form, environment, found.results
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend import attributes, functions, signatures
 from lispgpt.frontend.forms import Form, Vector, head_name
@@ -155,6 +155,30 @@ def _launch(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]
     return [0, 1, 1, 1, 1, 1, 1, cluster, cluster, cluster, shared, 0]
 
 
+def _launch_func(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    """Tokens, grid, block, cluster, bytes of shared memory, and what the kernel takes: its type settles the rest."""
+    tokens = sum(str(operand.type) == "!gpu.async.token" for operand in operands)
+    wanted = _kernel_inputs(evaluator, arguments.attributes.get("kernel"))
+    rest = len(operands) - tokens - 6
+    extra = 0 if wanted is None else rest - wanted
+    cluster = 1 if extra >= 3 else 0
+    return [tokens, *[1] * 6, *[cluster] * 3, extra - 3 * cluster, rest - extra, 0]
+
+
+def _kernel_inputs(evaluator: Evaluator, kernel: ir.Attribute | None) -> int | None:
+    """How many operands the kernel of a nested symbol takes; None where the module has no such kernel yet."""
+    if not isinstance(kernel, ir.SymbolRefAttr):
+        return None
+    found: Any = evaluator.module.operation
+    for name in kernel.value:
+        inside = found.regions[0].blocks[0].operations
+        named = [op.operation for op in inside if "sym_name" in op.operation.attributes]
+        found = next((op for op in named if ir.StringAttr(op.attributes["sym_name"]).value == name), None)
+        if found is None or not found.regions or not list(found.regions[0].blocks):
+            return None
+    return len(ir.TypeAttr(found.attributes["function_type"]).value.inputs)
+
+
 def _slices(leading: int) -> Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]:
     """Ops with offsets, sizes and strides: the dynamic ones are operands, all of them where no attribute is given."""
 
@@ -247,6 +271,7 @@ _SIZES: dict[str, Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]] =
     "scf.forall": _forall,
     "affine.for": _affine_for,
     "gpu.launch": _launch,
+    "gpu.launch_func": _launch_func,
     "llvm.call": _first_then(-1, 0),
     "memref.alloc": _first_then(-1, 0),
     "memref.alloca": _first_then(-1, 0),

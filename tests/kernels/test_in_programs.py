@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 PROGRAM = """
 (require-dialect arith memref scf)
@@ -50,19 +51,51 @@ PROGRAM = """
 """
 
 
+LAUNCH_FUNC = """
+(require-dialect arith gpu memref math)
+(gpu.module {:sym_name "kernels"}
+  (region
+    (gpu.func {:sym_name "roots" :function_type (-> [memref<8xf32>] []) :gpu.kernel true}
+      (region
+        (block [(: m memref<8xf32>)]
+          (def i (gpu.thread_id {:dimension "#gpu<dim x>"}))
+          (memref.store (math.sqrt (memref.load m i)) m i)
+          (gpu.return))))))
+(defn main [] -> f32
+  (def m (memref.alloc {:result memref<8xf32>}))
+  (gpu.host_register (memref.cast {:result memref<*xf32>} m))
+  (memref.store (: 49.0 f32) m 3)
+  (def one (: 1 index))
+  (gpu.launch_func {:kernel @kernels::@roots} one one one (: 8 index) one one m)
+  (memref.load m 3))
+"""
+
+
 def filled(rows: int, columns: int, a: int, b: int) -> np.ndarray:
     i, j = np.indices((rows, columns))
     return (i * a + j * b) % 13 - 5.0
 
 
+def lispgpt(command: str, text: str, folder: Path, *options: str) -> str:
+    (folder / "program.lisp").write_text(text)
+    words = [sys.executable, "-m", "lispgpt", command, "program.lisp", *options]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("target", ["rocm:gfx1151", "cuda:sm_90"])
+def test_a_kernel_of_a_gpu_module(target: str, tmp_path: Path) -> None:
+    assert lispgpt("run", LAUNCH_FUNC, tmp_path, "--target", "cpu") == "7.0\n"
+    lispgpt("compile", LAUNCH_FUNC, tmp_path, "--target", target, "-o", "out")
+    assert (tmp_path / "out").exists()
+
+
 def test_kernels_launched_from_main(tmp_path: Path) -> None:
-    (tmp_path / "kernels.lisp").write_text(PROGRAM)
-    command = [sys.executable, "-m", "lispgpt", "run", str(tmp_path / "kernels.lisp"), "--target", "cpu"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+    told = lispgpt("run", PROGRAM, tmp_path, "--target", "cpu")
     a, b, w = filled(16, 24, 3, 5), filled(24, 16, 7, 2), filled(11, 24, 4, 9)
     centred = a - a.mean(1, keepdims=True)
     scale = np.arange(24.0)
     normal = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * scale + scale
     wanted = np.concatenate([x.ravel() for x in (a @ b, a @ w.T, normal)])
-    np.testing.assert_allclose(np.array(done.stdout.split(), float), wanted, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(np.array(told.split(), float), wanted, rtol=1e-5, atol=1e-4)
