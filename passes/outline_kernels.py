@@ -51,12 +51,20 @@ class OutlineKernels(Pass):
     def run(self, module: ir.Module, target: object) -> None:
         kernels = _Kernels(module)
         for entry in entry_functions(module):
+            _drop_unread(entry)
             _share_constants(entry)
             _compute_views(entry)
             groups = group_ops(operations(entry.regions[0].blocks[0]))
             if self.prologue_rows:
                 groups = absorb_prologues(groups, self.prologue_rows)
             _rebuild(entry, groups, kernels)
+
+
+def _drop_unread(entry: ir.Operation) -> None:
+    """Erase what neither a result nor a state is made from: a kernel of it would have nothing to return."""
+    for op in reversed(operations(entry.regions[0].blocks[0])):
+        if len(op.results) and not any(True for result in op.results for _ in result.uses):
+            op.erase()
 
 
 def _share_constants(entry: ir.Operation) -> None:

@@ -1,0 +1,44 @@
+"""What becomes a kernel and what does not: values that nothing reads, tensors with a part replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled_models import compile_model, open_poisoned, random_weights, step
+
+Arrays = dict[str, np.ndarray]
+
+PRELUDE = """
+(require nn)
+(config vocab 7 context 5 width 3)
+(weights (table [vocab width] f32) (w [width width] f32) (b [width] f32))
+"""
+
+
+PROGRAMS: dict[str, tuple[str, Callable[[np.ndarray, Arrays], np.ndarray]]] = {
+    "values that nothing reads": (
+        "(let [y (linear (softmax (+ x x)) w) z (linear (+ y 1.0) w)] (* x 2.0))",
+        lambda x, w: 2 * x,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
+    text, reference = PROGRAMS[name]
+    (tmp_path / "odd.lisp").write_text(
+        f"{PRELUDE}(entry logits [tokens positions] (let [x (rows table tokens)] {text}))"
+    )
+    rng = np.random.default_rng()
+    artifact = compile_model(tmp_path / "odd.lisp", width=int(rng.choice([1, 3, 17])), vocab=11)
+    weights = random_weights(artifact)
+    exact = weights.exact()
+    with open_poisoned(artifact, weights) as session:
+        for batch, positions in session.shapes("logits") * 2:
+            tokens = rng.integers(0, 11, (batch, positions))
+            found = step(session, tokens, np.zeros_like(tokens))["logits"]
+            wanted = reference(exact["table"][tokens.reshape(-1)], exact)
+            np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
