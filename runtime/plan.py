@@ -107,7 +107,7 @@ class Plan:
         for buffer in self.buffers:
             if buffer.name in buffers or buffer.kind not in KINDS or buffer.dtype not in ITEM_BYTES:
                 raise UserError(f"the artifact's plan is damaged: buffer {buffer.name!r}")
-            if any(not isinstance(n, int) or n < 0 for n in buffer.shape) or buffer.nbytes > LARGEST:
+            if any(type(n) is not int or n < 0 for n in buffer.shape) or buffer.nbytes > LARGEST:
                 raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
             buffers[buffer.name] = buffer
         for entry in self.entries:

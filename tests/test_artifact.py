@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from compiled_models import compile_model
+from compiled_models import compile_model, random_weights
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.artifact import Artifact, load_artifact
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.devices.null import NullDevice
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.session import Session
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 
@@ -146,3 +151,37 @@ def test_saving_is_all_or_nothing(artifact: Artifact, tmp_path: Path) -> None:
         artifact.save(path / "inside.lgpt")
     assert path.read_text() == "precious"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "model.lgpt"]
+
+
+def test_any_value_of_another_kind_anywhere_is_refused_or_harmless(artifact: Artifact, tmp_path: Path) -> None:
+    """Random changes of random fields, run on the null device: an error for users or none, never another exception."""
+    folder = tmp_path / "folder"
+    artifact.save(tmp_path / "model.lgpt")
+    with zipfile.ZipFile(tmp_path / "model.lgpt") as archive:
+        archive.extractall(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    places = [place for place in _places(manifest) if place]
+    weights: Any = random_weights(artifact)
+    for _ in range(300):
+        place = random.choice(places)
+        value = random.choice([None, -1, 0, 1 << 70, 1.5, "x", [], {}, True, [[]], math.nan])
+        changed = json.loads(json.dumps(manifest))
+        set_to(*place, value=value)(changed)
+        (folder / "manifest.json").write_text(json.dumps(changed))
+        try:
+            loaded = load_artifact(folder)
+            if loaded.generate is None or sum(buffer.nbytes for buffer in loaded.plan.buffers) > 1 << 24:
+                continue
+            with Session(loaded, NullDevice(), weights) as session:
+                list(Generator(session, loaded.generate["entry"]).generate([1, 2], 2, None))
+        except UserError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{place} = {value!r}") from error
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield place
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from _places(inner, (*place, key))
