@@ -11,6 +11,7 @@ import click
 from lispgpt.compile_options import PATH, compile_options, contained, parse_settings
 from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program
 from lispgpt.errors import UserError
+from lispgpt.kernel_report import kernel_table
 from lispgpt.mlir import new_context
 from lispgpt.programs import launch
 from lispgpt.runtime import checkpoints
@@ -24,6 +25,7 @@ from lispgpt.runtime.files import write_text
 @click.option(
     "--emit", "stage", default="artifact", show_default=True, help="forms, mlir, a stage of the pipeline, asm."
 )
+@click.option("--report", is_flag=True, help="Print a row for each kernel: grid, registers, memory, spills.")
 @contained
 def compile_(
     program: Path,
@@ -36,6 +38,7 @@ def compile_(
     print_after: tuple[str, ...],
     output: Path | None,
     stage: str,
+    report: bool,
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     header: dict[str, Any] = dict(checkpoints.open(checkpoint).config) if checkpoint else {}
@@ -63,6 +66,8 @@ def compile_(
         f"{len(artifact.code):,} bytes of code, in {time.time() - started:.2f} s",
         err=True,
     )
+    if report:
+        click.echo(kernel_table(artifact.plan, emit(request, "asm", Observer())))
 
 
 def _write_objects(objects: dict[str, bytes], request: Request, output: Path | None) -> None:

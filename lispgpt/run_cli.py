@@ -42,6 +42,7 @@ from lispgpt.runtime.tokenizers import StreamDecoder, Tokenizer
 @click.option("--threads", type=click.IntRange(1), help="CPU threads (default: all).")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--stats", is_flag=True, help="Print times and memory bandwidth to standard error.")
+@click.option("--profile", is_flag=True, help="Print the time of every kernel of a decode step to standard error.")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 def run(ctx: click.Context, program: Path, **options: Any) -> int:
@@ -83,6 +84,8 @@ class _Run:
             limit = self.options["max_new_tokens"]
             limit = int(artifact.generate["options"].get("max-new-tokens", 64)) if limit is None else limit
             report = self._generate(generator, prompt, limit, tokenizer)
+            if self.options["profile"]:
+                self._profile(generator)
         timing = {
             "compile_s": compiled - started,
             "load_s": loaded - compiled,
@@ -151,11 +154,24 @@ class _Run:
 
     def _target(self) -> str:
         target: str = self.options["target"]
+        if target in ("rocm", "cuda"):
+            from lispgpt.runtime.devices import installed_chip
+
+            return installed_chip(target)
         if target != "auto":
             return target
         from lispgpt.runtime.devices import best_target
 
         return best_target()
+
+    def _profile(self, generator: Generator) -> None:
+        """Print how long each kernel of a decode step takes, where it stands after generating."""
+        from lispgpt.runtime.profile import profile_entry, table
+
+        session, position = generator.session, min(generator.position, generator.context - 1)
+        entry = session.entry(generator.entry, 1, 1)
+        rows = profile_entry(session, entry, lambda: session.set_inputs(entry, [[generator.tokens[-1]], [position]]))
+        click.echo(f"a decode step at position {position}, kernel by kernel:\n{table(rows)}", err=True)
 
     def _matching(self, artifact: Artifact, checkpoint: Checkpoint | None) -> Artifact:
         """Check that an artifact was compiled for this machine and for this checkpoint's sizes."""

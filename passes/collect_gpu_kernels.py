@@ -54,6 +54,8 @@ def _move(kernel: ir.Operation, body: ir.Block) -> None:
     if shared:
         aligned = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), SHARED_ALIGNMENT)})
         attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([aligned] * len(shared))
+    if "residency" in kernel.attributes:
+        attributes["nvvm.minctasm"] = kernel.attributes["residency"]
     if "cluster" in kernel.attributes:
         attributes["nvvm.cluster_dim"] = kernel.attributes["cluster"]
     func = create_op("gpu.func", attributes=attributes, regions=1, loc=kernel.location, ip=ir.InsertionPoint(body))

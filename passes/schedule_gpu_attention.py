@@ -34,7 +34,7 @@ class ScheduleGpuAttention(Pass):
     """subgroups: of one block.  unroll: positions that a lane has in flight."""
 
     name: ClassVar[str] = "schedule-gpu-attention"
-    subgroups: int = 8
+    subgroups: int = 4
     unroll: int = 4
 
     def run(self, module: ir.Module, target: Gpu) -> None:

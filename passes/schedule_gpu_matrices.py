@@ -43,8 +43,10 @@ class Tiling:
         return self.row_parts * self.output_parts * self.inner_parts
 
 
-TILINGS = (Tiling(128, 128, 32, 2, 4, 1), Tiling(64, 64, 64, 2, 4, 1), Tiling(16, 32, 256, 1, 1, 8))
+TILINGS = (Tiling(128, 128, 32, 2, 4, 1), Tiling(64, 64, 32, 2, 4, 1), Tiling(16, 32, 256, 1, 1, 8))
 """From the one that reuses most to the one that makes most blocks."""
+
+STATIC_SHARED_BYTES = 48 * 1024
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class _Schedule:
     def emit(self) -> None:
         grid = [-(-self.rows // self.tiling.rows), -(-self.outputs // self.tiling.outputs)]
         reschedule(self.kernel, grid, [self.threads], self.target, self._body)
+        self.target.set_residency(self.kernel, 2)
 
     def _body(self) -> None:
         t, unit = self.tiling, self.unit
@@ -116,8 +119,11 @@ class _Schedule:
         self.first_row, self.first_output = b.mul(b.block_id("x"), t.rows), b.mul(b.block_id("y"), t.outputs)
         self.reader = Reader(self.target)
         bf16 = ir.BF16Type.get()
-        self.x_memory = b.shared([self.parts, t.rows, t.inner + unit.padding], bf16)
-        self.w_memory = b.shared([t.outputs, t.inner + unit.padding], bf16)
+        row = t.inner + unit.padding
+        one_step = (self.parts * t.rows + t.outputs) * row * 2
+        self.buffers = 2 if 2 * one_step <= STATIC_SHARED_BYTES and t.inner_parts == 1 else 1
+        self.x_memory = b.shared([self.buffers, self.parts, t.rows, row], bf16)
+        self.w_memory = b.shared([self.buffers, t.outputs, row], bf16)
         self.target.dependency_release()
         weights = self._load_w(0) if self.weights_first else []
         self.target.dependency_wait()
@@ -125,21 +131,43 @@ class _Schedule:
         staged = [*weights, *self._load_x(0)]
         zero = b.constant(0.0, unit.accumulator_type())
         totals = [zero] * (self.tile_rows * self.tile_columns)
-        steps = -(-self.inner // t.inner)
+        walk = self._walk_two_buffers if self.buffers == 2 else self._walk_one_buffer
+        self._finish(walk(staged, len(weights), totals))
+
+    def _walk_one_buffer(self, staged: list[ir.Value], weights: int, totals: list[ir.Value]) -> list[ir.Value]:
+        """Along k: fill shared memory, then multiply from it while the next step's loads are under way."""
+        t = self.tiling
 
         def step(number: Index, *carried: ir.Value) -> list[ir.Value]:
-            values, sums = list(carried[: len(staged)]), list(carried[len(staged) :])
             b.barrier()
-            self._store(values, len(weights))
+            self._store(list(carried[: len(staged)]), weights, 0)
             b.barrier()
             with self.reader.scope():
                 start = b.mul(b.add(number, 1), t.inner)
                 following = [*self._load_w(start), *self._load_x(start)]
-                sums = self._multiply(sums)
-            return [*following, *sums]
+                return [*following, *self._multiply(list(carried[len(staged) :]), 0)]
 
-        results = b.loop(0, steps, 1, [*staged, *totals], step)
-        self._finish(results[len(staged) :])
+        return b.loop(0, -(-self.inner // t.inner), 1, [*staged, *totals], step)[len(staged) :]
+
+    def _walk_two_buffers(self, staged: list[ir.Value], weights: int, totals: list[ir.Value]) -> list[ir.Value]:
+        """Along k: multiply from one buffer while the other is filled, with loads two steps ahead."""
+        t = self.tiling
+        self._store(staged, weights, 0)
+        following = [*self._load_w(t.inner), *self._load_x(t.inner)]
+        b.barrier()
+
+        def step(number: Index, *carried: ir.Value) -> list[ir.Value]:
+            this = b.mod(number, 2)
+            other = b.mod(b.add(number, 1), 2)
+            with self.reader.scope():
+                self._store(list(carried[: len(staged)]), weights, other)
+                start = b.mul(b.add(number, 2), t.inner)
+                coming = [*self._load_w(start), *self._load_x(start)]
+                sums = self._multiply(list(carried[len(staged) :]), this)
+            b.barrier()
+            return [*coming, *sums]
+
+        return b.loop(0, -(-self.inner // t.inner), 1, [*following, *totals], step)[len(staged) :]
 
     def _place(self, number: int, width: int) -> tuple[Index, Index]:
         """(row, k) in the tile of this thread's number-th vector; whole rows go to neighbouring threads."""
@@ -174,19 +202,19 @@ class _Schedule:
     def _inner_within(self, k: Index) -> Index:
         return b.select(b.less(k, self.inner), b.as_value(k), b.as_value(0))
 
-    def _store(self, values: list[ir.Value], weights: int) -> None:
+    def _store(self, values: list[ir.Value], weights: int, buffer: Index) -> None:
         """Put the staged vectors in shared memory, x as the sum of its bf16 parts."""
         for number, value in enumerate(values[:weights]):
             row, k = self._place(number, 8)
-            b.store(value, self.w_memory, [row, k])
+            b.store(value, self.w_memory, [buffer, row, k])
         for number, value in enumerate(values[weights:]):
             row, k = self._place(number, 4)
             for part in range(self.parts):
                 rounded = b.emit("arith.truncf", [value], [ir.VectorType.get([4], ir.BF16Type.get())])
-                b.store(rounded, self.x_memory, [part, row, k])
+                b.store(rounded, self.x_memory, [buffer, part, row, k])
                 value = b.binary("arith.subf", value, b.extend(rounded))
 
-    def _multiply(self, sums: list[ir.Value]) -> list[ir.Value]:
+    def _multiply(self, sums: list[ir.Value], buffer: Index) -> list[ir.Value]:
         """One step of every tile of this subgroup, over its part of the k in shared memory."""
         t, unit = self.tiling, self.unit
         row = self._lane(unit.lane_row())
@@ -196,10 +224,15 @@ class _Schedule:
         left = b.add(b.mul(self.row_part, t.rows // t.row_parts), row)
         for block in range(share // unit.block):
             k = b.add(b.add(b.mul(self.inner_part, share), block * unit.block), b.mul(group, unit.run))
-            columns = [self._run(self.w_memory, [b.add(output, n * unit.columns), k]) for n in range(self.tile_columns)]
+            columns = [
+                self._run(self.w_memory, [buffer, b.add(output, n * unit.columns), k]) for n in range(self.tile_columns)
+            ]
             for part in range(self.parts):
                 for m in range(self.tile_rows):
-                    rows = [self._run(self.x_memory, [part, b.add(left, m * unit.rows + r), k]) for r in unit.left_rows]
+                    rows = [
+                        self._run(self.x_memory, [buffer, part, b.add(left, m * unit.rows + r), k])
+                        for r in unit.left_rows
+                    ]
                     for n, column in enumerate(columns):
                         at = m * self.tile_columns + n
                         sums[at] = unit.multiply(rows, column, sums[at])

@@ -42,7 +42,7 @@ class ScheduleGpuTiledAttention(Pass):
     name: ClassVar[str] = "schedule-gpu-tiled-attention"
     rows: int = 64
     subgroups: int = 4
-    keys: int = 64
+    keys: int = 32
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
@@ -196,31 +196,38 @@ class _Schedule:
         keys, values = [], []
         attention, place = self.attention, self._place(0)
         for number in range(self._vectors()):
-            t, d = self._tile_place(number)
-            at = b.add(start, t)
-            inside = b.less(at, self.last, predicate=7)
-            at = b.select(inside, b.as_value(at), b.as_value(0))
-            for found, tensor, index in (
-                (keys, attention.scores.operands[1], attention.key_index(place, at, d)),
-                (values, attention.weighted.operands[1], attention.value_index(place, at, d)),
+            for found, op, index_of, (t, d) in (
+                (keys, attention.scores, attention.key_index, self._key_place(number)),
+                (values, attention.weighted, attention.value_index, self._value_place(number)),
             ):
-                value = self.reader.read(tensor, index, self.width)
+                at = b.add(start, t)
+                inside = b.less(at, self.last, predicate=7)
+                at = b.select(inside, b.as_value(at), b.as_value(0))
+                value = self.reader.read(op.operands[1], index_of(place, at, d), self.width)
                 found.append(b.select(inside, value, b.constant(0.0, value.type)))
         return keys, values
 
     def _vectors(self) -> int:
         return -(-self.keys * self.depth // self.width // self.threads)
 
-    def _tile_place(self, number: int) -> tuple[Index, Index]:
+    def _key_place(self, number: int) -> tuple[Index, Index]:
+        """(t, d) of this thread's number-th vector of keys: neighbouring threads go along d."""
         vector = b.add(self.thread, number * self.threads)
         per_row = self.depth // self.width
         return b.mod(b.div(vector, per_row), self.keys), b.mul(b.mod(vector, per_row), self.width)
 
+    def _value_place(self, number: int) -> tuple[Index, Index]:
+        """The same for values: neighbouring threads go along t, which is how shared memory holds them."""
+        vector = b.add(self.thread, number * self.threads)
+        per_row = self.depth // self.width
+        return b.mod(vector, self.keys), b.mul(b.mod(b.div(vector, self.keys), per_row), self.width)
+
     def _store_tile(self, keys: list[ir.Value], values: list[ir.Value]) -> None:
         for number in range(self._vectors()):
-            t, d = self._tile_place(number)
+            t, d = self._key_place(number)
             for part, key in enumerate(self._parts(keys[number])):
                 b.store(key, self.key_memory, [part, t, d])
+            t, d = self._value_place(number)
             for part, value in enumerate(self._parts(values[number])):
                 for i in range(self.width):
                     b.store(b.lane_of(value, i), self.value_memory, [part, b.add(d, i), t])

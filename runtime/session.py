@@ -63,8 +63,7 @@ class Session:
             raise UserError(
                 f"entry {entry!r} is compiled for {self.shapes(entry)} (batch, positions), not {tokens.shape}"
             )
-        for name, values in zip(compiled.inputs, (tokens, positions), strict=True):
-            self.device.copy_in(self._buffers[name], np.ascontiguousarray(values, np.int32))
+        self.set_inputs(compiled, (tokens, positions))
         self.device.launch(self._prepared(key))
         return {name.rpartition("/")[2]: self.read(name) for name in compiled.results}
 
@@ -80,8 +79,7 @@ class Session:
         what it read; later steps write over them.
         """
         compiled = self._entries[(entry, 1, 1)]
-        for name, value in zip(compiled.inputs, (token, position), strict=True):
-            self.device.copy_in(self._buffers[name], np.full((1, 1), value, np.int32))
+        self.set_inputs(compiled, ([token], [position]))
         executable = self._prepared((entry, 1, 1))
         result = self._buffers[next(name for name in compiled.results if name.endswith("/next"))]
         waiting: deque[Callable[[], np.ndarray]] = deque()
@@ -90,9 +88,18 @@ class Session:
                 waiting.append(self.device.launch_reading(executable, result, np.empty(1, np.int32)))
             yield int(waiting.popleft()()[0])
 
+    def set_inputs(self, entry: Entry, values: Sequence[Any]) -> None:
+        """Copy i32 values to an entry's inputs, in their order."""
+        for name, value in zip(entry.inputs, values, strict=True):
+            self.device.copy_in(self._buffers[name], np.ascontiguousarray(value, np.int32))
+
+    def prepare(self, entry: Entry) -> Any:
+        """What the device launches for an entry of this session's plan, or one made from its launches."""
+        return self.device.prepare(entry, self._buffers)
+
     def _prepared(self, key: tuple[str, int, int]) -> Any:
         if key not in self._executables:
-            self._executables[key] = self.device.prepare(self._entries[key], self._buffers)
+            self._executables[key] = self.prepare(self._entries[key])
         return self._executables[key]
 
     def read(self, name: str) -> np.ndarray:

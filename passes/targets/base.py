@@ -96,6 +96,9 @@ class Gpu(Target):
         """Record on a kernel's function that each `blocks` neighbouring blocks run together."""
         raise NotImplementedError
 
+    def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
+        """Record on a kernel's function that this many of its blocks should fit a core at once."""
+
     def cluster_barrier(self) -> None:
         """Emit a barrier of all threads of a cluster, which also makes shared memory visible."""
         raise NotImplementedError

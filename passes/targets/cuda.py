@@ -33,6 +33,9 @@ class Cuda(Gpu):
     def set_cluster(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["cluster"] = ir.DenseI32ArrayAttr.get([blocks, 1, 1])
 
+    def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
+        kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
+
     def cluster_barrier(self) -> None:
         create_op("nvvm.cluster.arrive")
         create_op("nvvm.cluster.wait")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.base import Device
 
-__all__ = ["Device", "best_target", "open_device"]
+__all__ = ["Device", "best_target", "installed_chip", "open_device"]
 
 
 def open_device(target: str, threads: int | None = None) -> Device:
@@ -28,6 +28,19 @@ def open_device(target: str, threads: int | None = None) -> Device:
 
         return CudaDevice()
     raise UserError(f"no device runs target {target!r}")
+
+
+def installed_chip(kind: str) -> str:
+    """The target, such as "rocm:gfx1151", of the GPU of that kind here; UserError says in one line what is missing."""
+    from lispgpt.runtime.devices import cuda, hip
+
+    device = {"rocm": hip, "cuda": cuda}[kind]
+    missing = device.probe()
+    if missing is not None:
+        raise UserError(f"target {kind} cannot run here: {missing}")
+    found = device.installed_target()
+    assert found is not None
+    return found
 
 
 def best_target() -> str:
