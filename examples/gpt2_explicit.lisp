@@ -152,13 +152,13 @@
       (each [o outs]
         (memref.store (arith.truncf {:result bf16} (memref.load floats o i)) to layer i o)))))
 
-; The token embedding, cut to BF16; it is the last layer's matrix as well, and stays (token, width).
-(defn read-embedding [(: file !llvm.ptr) (: bytes i64) (: buffer memref<?xi8>) (: to memref<50304x768xbf16>)] -> []
+; Embeddings, cut to BF16.  The tokens' is the last layer's matrix as well, and both stay as they are.
+(defn read-embedding [(: file !llvm.ptr) (: bytes i64) (: buffer memref<?xi8>) (: to memref<?x768xbf16>)] -> []
   (def floats (memref.view {:result memref<?xf32>} buffer (: 0 index) (: width index)))
-  (each [token (: padded-vocab index)]
+  (each [row (memref.dim to (: 0 index))]
     (read-floats file bytes (: width index) buffer)
     (each [c (: width index)]
-      (memref.store (arith.truncf {:result bf16} (memref.load floats c)) to token c))))
+      (memref.store (arith.truncf {:result bf16} (memref.load floats c)) to row c))))
 
 ; ---------------------------------------------------------------------------------------------------------------------
 ; Layers
@@ -243,11 +243,13 @@
     (def half (arith.mulf x (: 0.5 f32)))
     (memref.store (arith.addf half (arith.mulf half (math.tanh inner))) h t c)))
 
-(defn embed [(: x activations) (: tokens memref<64xi32>) (: wte memref<50304x768xbf16>) (: wpe memref<1024x768xf32>)] -> []
+(defn embed [(: x activations) (: tokens memref<64xi32>) (: wte memref<50304x768xbf16>)
+             (: wpe memref<1024x768xbf16>)] -> []
   (parallel [t positions c width]
     (def token (arith.index_cast {:result index} (memref.load tokens t)))
     (def meaning (arith.extf {:result f32} (memref.load wte token c)))
-    (memref.store (arith.addf meaning (memref.load wpe t c)) x t c)))
+    (def place (arith.extf {:result f32} (memref.load wpe t c)))
+    (memref.store (arith.addf meaning place) x t c)))
 
 ; logits = row · wte, and the most probable of the real tokens.  The tokens are looked at as 1572 rows of 32, so that
 ; this, too, is a loop over two dimensions.
@@ -349,7 +351,7 @@
 
   (def buffer (memref.alloc {:result memref<?xi8>} (: 9437184 index)))
   (def wte (weights memref<50304x768xbf16>))
-  (def wpe (floats memref<1024x768xf32>))
+  (def wpe (weights memref<1024x768xbf16>))
   (def ln1-w (floats memref<12x768xf32>))
   (def ln1-b (floats memref<12x768xf32>))
   (def qkv-w (weights memref<12x768x2304xbf16>))
@@ -364,10 +366,11 @@
   (def out-b (floats memref<12x768xf32>))
   (def lnf-w (floats memref<1x768xf32>))
   (def lnf-b (floats memref<1x768xf32>))
-  (read-embedding file bytes buffer wte)
+  (for [m [wte wpe]]
+    (read-embedding file bytes buffer (memref.cast {:result memref<?x768xbf16>} m)))
   (defn vectors [m] (read-rows file bytes buffer (memref.cast {:result memref<?x?xf32>} m)))
   (defn matrices [m] (read-matrices file bytes buffer (memref.cast {:result memref<?x?x?xbf16>} m)))
-  (for [m [wpe ln1-w ln1-b]] (vectors m))
+  (for [m [ln1-w ln1-b]] (vectors m))
   (matrices qkv-w)
   (vectors qkv-b)
   (matrices proj-w)

@@ -27,7 +27,17 @@ def test_tokens_equal_the_model_tiers(tmp_path: Path, dtype: str) -> None:
     tokenizer = checkpoint.with_suffix(".tokenizer.bin")
     explicit = lispgpt("run", EXAMPLES / "gpt2_explicit.lisp", checkpoint, tokenizer, "6").splitlines()
     tokens = [int(word) for line in explicit if line.startswith("tokens:") for word in line.split()[1:]]
-    options = ["--prompt-tokens", "50256", "--greedy", "--max-new-tokens", "6", "--format", "json"]
+    options = [
+        "--set",
+        "weight-type=bf16",
+        "--prompt-tokens",
+        "50256",
+        "--greedy",
+        "--max-new-tokens",
+        "6",
+        "--format",
+        "json",
+    ]
     model = lispgpt("run", EXAMPLES / "gpt2_generate.lisp", "--checkpoint", checkpoint, *options)
     assert tokens == json.loads(model.splitlines()[-1])["tokens"]
     assert len(tokens) == 6
