@@ -38,8 +38,9 @@ class Generator:
         self.chunks = tuple(size for size in sizes if size <= self.context)
         if 1 not in self.chunks:
             raise UserError(f"entry {self.entry!r} was not compiled for one token of one sequence")
-        if not any(name.endswith("/logits") for name in self.session.entry(self.entry, 1, 1).results):
-            raise UserError(f"entry {self.entry!r} gives no logits to generate from")
+        for size in self.chunks:
+            if not any(name.endswith("/logits") for name in self.session.entry(self.entry, 1, size).results):
+                raise UserError(f"entry {self.entry!r} gives no logits to generate from")
         self.tokens: list[int] = []
         self.position = 0
 
