@@ -29,9 +29,9 @@ class Generator:
     sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
-        for size in ("context", "vocab"):
-            if type(self.session.config.get(size)) is not int:
-                raise UserError(f"to generate, a program's config has to say its {size}: (config {size} N)")
+        for name in ("context", "vocab"):
+            if type(self.session.config.get(name)) is not int:
+                raise UserError(f"to generate, a program's config has to say its {name}: (config {name} N)")
         self.context = int(self.session.config["context"])
         self.vocab = int(self.session.config["vocab"])
         sizes = [positions for batch, positions in self.session.shapes(self.entry) if batch == 1]
