@@ -103,7 +103,7 @@ class KernelBody:
         if op.name == "tensor.extract_slice":
             return self.read(op.operands[0], self._slice_indices(op, indices), lanes)
         if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-            if shape_of(op.operands[0])[-1] % lanes:
+            if lanes > 1 and shape_of(op.operands[0])[-1] % lanes:
                 places = [[*indices[:-1], self.emitter.add(indices[-1], lane)] for lane in range(lanes)]
                 return self._gather(places, tensor)
             return self.read(op.operands[0], self._reshape_indices(op, indices), lanes)
@@ -159,6 +159,8 @@ class KernelBody:
         e = self.emitter
         if op.name == "tensor.collapse_shape":
             shape = shape_of(op.operands[0])
+            if not groups:
+                return [0] * len(shape)
             return [c for g, i in zip(groups, indices, strict=True) for c in e.delinearize(i, [shape[d] for d in g])]
         shape = shape_of(op.results[0])
         linear = []
