@@ -70,7 +70,9 @@ def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target:
     """Replace a kernel's body by that of the launch in a hand-written function."""
     old = operations(kernel.regions[0].blocks[0])
     body = operations(hand.regions[0].blocks[0])
-    launch = next(op for op in body if op.name == "gpu.launch")
+    launch = next((op for op in body if op.name == "gpu.launch"), None)
+    if launch is None:
+        raise UserError(f"the kernel {_name(hand)} writes nothing")
     with ir.InsertionPoint(old[-1]), call.location:
         if isinstance(target, Gpu):
             target.dependency_wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lispgpt.frontend import launches, parameters, regions
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 CAPABILITIES = {"subgroup-size": 32, "vector-bytes": 16, "shared-bytes": 48 * 1024, "max-threads": 1024, "cores": 64}
 """What a kernel may ask of the chip, with what nearly every chip has."""
 
+_MOST_BLOCKS = 1 << 31
+_MOST_ELEMENTS = 1 << 40
 _IDS = ("block-id", "thread-id", "grid-size", "block-size")
 
 
@@ -42,7 +45,14 @@ def _launch(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     kernel = evaluator.single(form.items[1], environment)
     if not isinstance(kernel, Closure):
         evaluator.fail(f"`launch` wants a kernel, and got {describe(kernel)}", form.items[1])
+    if evaluator.launch is not None:
+        evaluator.fail("a kernel launches no other kernel; a function made with defn can be called in one", form)
     sizes = [size for item in form.items[2:4] for size in _three(evaluator, item, environment)]
+    threads, most = sizes[3:], evaluator.capabilities["max-threads"]
+    if all(isinstance(size, int) for size in threads) and prod(threads) > most:
+        evaluator.fail(
+            f"a block has at most {most} threads on this target, and this one {prod(threads)}", form.items[3]
+        )
     arguments = [evaluator.ssa(evaluator.evaluate(item, environment), item) for item in form.items[4:]]
     if any(isinstance(argument, launches.Output) or is_tensor(argument) for argument in arguments):
         return launches.on_tensors(evaluator, kernel, sizes, arguments, form, _emit)
@@ -78,9 +88,11 @@ def _output(evaluator: Evaluator, form: Form, kind: Any) -> Any:
 @builtin("tensor-type", 2, 2)
 def _tensor_type(evaluator: Evaluator, form: Form, sizes: Any, dtype: Any) -> Any:
     """`(tensor-type [n m] f32)`"""
-    extents = items_of(sizes)
-    if extents is None or not all(isinstance(n, int) and n > 0 for n in extents) or not isinstance(dtype, ir.Type):
-        evaluator.fail("`tensor-type` wants sizes known while compiling and a type: (tensor-type [n m] f32)", form)
+    extents = items_of(sizes) or (None,)
+    known = all(isinstance(n, int) and 0 < n < _MOST_ELEMENTS for n in extents)
+    if not known or prod(extents) >= _MOST_ELEMENTS or not isinstance(dtype, (ir.IntegerType, ir.FloatType)):
+        message = "`tensor-type` wants sizes known while compiling and a number's type: (tensor-type [n m] f32)"
+        evaluator.fail(message, form)
     return ir.RankedTensorType.get(list(extents), dtype, loc=evaluator.unknown)
 
 
@@ -88,6 +100,9 @@ def _three(evaluator: Evaluator, form: Form, environment: Environment) -> list[A
     sizes = items_of(evaluator.evaluate(form, environment)) if isinstance(form, Vector) else None
     if sizes is None or not 1 <= len(sizes) <= 3:
         evaluator.fail(f"`{show(form)}` stands where sizes are wanted, like [x y z]", form)
+    for size in sizes:
+        if isinstance(size, int) and not 0 < size < _MOST_BLOCKS:
+            evaluator.fail(f"a grid and a block have sizes from 1 to {_MOST_BLOCKS - 1}, and this is {size}", form)
     return [*sizes, *[1] * (3 - len(sizes))]
 
 
