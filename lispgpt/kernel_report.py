@@ -44,7 +44,7 @@ def kernel_facts(assembly: str) -> dict[str, KernelFacts]:
 
 
 def kernel_table(plan: Plan, assembly: str) -> str:
-    """A row for each kernel of a plan.  MB: what all arguments of its largest launch hold, an upper bound of its traffic."""
+    """A row for each kernel of a plan.  MB: what all arguments of its first launch hold, at least its traffic."""
     facts = kernel_facts(assembly)
     launches: dict[str, Launch] = {}
     for entry in plan.entries:
@@ -77,8 +77,8 @@ def _amd_facts(assembly: str) -> dict[str, KernelFacts]:
     for part in re.split(r"^  - (?=\.)", metadata, flags=re.MULTILINE)[1:]:
         values = dict(re.findall(r"^\s*(\.\w+):\s*(\S+)\s*$", part, flags=re.MULTILINE))
         name = values.get(".name", "").strip("'\"")
-        numbers = [int(values[key]) for key in AMD_FACTS.values()]
-        found[name] = KernelFacts(*numbers, _widest_load(bodies.get(name, "")))
+        numbers = {fact: int(values[key]) for fact, key in AMD_FACTS.items()}
+        found[name] = KernelFacts(**numbers, widest_load=_widest_load(bodies.get(name, "")))
     return found
 
 

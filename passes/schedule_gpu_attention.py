@@ -2,9 +2,9 @@
 
 Before: writes of keys and values into the cache; scores, mask, softmax over all positions, weighted sum.
 After:  one group of blocks for each row and head.  A few neighbouring lanes hold one position's key and value in
-        16-byte vectors; lanes, subgroups and (where the target has clusters) blocks take positions in turn and join their
-        running softmax.  A row that is alone in its sequence writes its own key and value on the way; with several
-        rows a launch of its own writes them first.
+        16-byte vectors; lanes, subgroups and (where the target has clusters) blocks take positions in turn and join
+        their running softmax.  A row that is alone in its sequence writes its own key and value on the way; with
+        several rows a launch of its own writes them first.
 
 Requires: what plan-arena ensures.
 Ensures: kernels of kind "attention" have only scalar and vector ops, a grid and a block.
@@ -269,7 +269,8 @@ class _Schedule:
         ranks = range(self.parts)
         columns = [[self.target.cluster_load(shares, at, rank) for rank in ranks] for at in (depth, depth + 1, d)]
         self.target.cluster_barrier()
-        return join(*columns, self.target)
+        tops, totals, sums = columns
+        return join(tops, totals, sums, self.target)
 
     def _store(self, joined: Running, d: Index, mine: ir.Value) -> None:
         result = b.binary("arith.divf", joined.sums, joined.total)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from lispgpt.errors import InternalError
@@ -171,7 +172,7 @@ class _Schedule:
                 if chunk.live is None:
                     b.store(value, memory, where)
                 else:
-                    b.if_then(chunk.live, lambda value=value, where=where: b.store(value, memory, where))
+                    b.if_then(chunk.live, partial(b.store, value, memory, where))
         b.barrier()
 
         def load(n: int, start: Index) -> ir.Value:

@@ -1,12 +1,12 @@
 """schedule-gpu-matrices: products of many rows with a BF16 weight matrix, on the target's matrix instructions.
 
 Before: linalg.contract x[n, k] * w[o, k], x in f32 and w in bf16, with elementwise ops around it.
-After:  a block computes a tile of rows × outputs.  Step by step along k it puts x and w in shared memory while the next
-        step's loads are under way; its subgroups multiply tiles from there and sum in f32.  x is split into `parts` bf16
-        numbers that add up to it (two keep about 16 bits), because the instructions take only bf16.
+After:  a block computes a tile of rows by outputs.  Step by step along k it puts x and w in shared memory while the
+        next step's loads are under way; its subgroups multiply tiles from there and sum in f32.  x is split into
+        `parts` bf16 numbers that add up to it (two keep about 16 bits), because the instructions take only bf16.
 
 Requires: what plan-arena ensures.
-Ensures: kernels of kind "contraction" with at least `rows` rows have only scalar, vector and matrix ops, grid and block.
+Ensures: kernels of kind "contraction" with at least `rows` rows have only scalar, vector and matrix ops.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lispgpt.passes.targets import Gpu
 
 @dataclass(frozen=True)
 class Tiling:
-    """A block's tile and how its subgroups share it: `row_parts` × `output_parts` × `inner_parts` of them."""
+    """A block's tile and how its subgroups share it: `row_parts` by `output_parts` by `inner_parts` of them."""
 
     rows: int
     outputs: int

@@ -2,7 +2,7 @@
 
 Before: writes of keys and values into the cache; scores, mask, softmax over all positions, weighted sum, for at least
         `rows` rows of each sequence.
-After:  a launch that writes the cache; then a block for 16 rows per subgroup of one head.  It goes through the positions
+After:  a launch that writes the cache; then a block for 16 rows per subgroup of one head.  It goes through positions
         that its rows may see in tiles: keys and transposed values to shared memory, scores on matrix instructions,
         a running softmax in registers, weights through shared memory back into matrix instructions.  No score reaches
         memory.  f32 operands are split into two bf16 parts, of whose products the smallest is left out.
@@ -193,7 +193,8 @@ class _Schedule:
 
     def _load_tile(self, start: Index) -> tuple[list[ir.Value], list[ir.Value]]:
         """This thread's vectors of the tile's keys and values; zero where no row looks."""
-        keys, values = [], []
+        keys: list[ir.Value] = []
+        values: list[ir.Value] = []
         attention, place = self.attention, self._place(0)
         for number in range(self._vectors()):
             for found, op, index_of, (t, d) in (

@@ -14,7 +14,7 @@ ROUNDS, REPEATS, FEWEST_LAUNCHES = 3, 20, 12
 
 @dataclass(frozen=True)
 class KernelTime:
-    """microseconds: of one launch, among others of its kind.  nbytes: of all arguments of one launch, read or written."""
+    """microseconds: of one launch, among others of its kind.  nbytes: of all that one launch's arguments hold."""
 
     kernel: str
     launches: int

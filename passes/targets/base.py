@@ -60,7 +60,8 @@ class Gpu(Target):
 
     subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more.
     cores: compute units or multiprocessors, which grids are sized for (code runs on any number).
-    matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.  early_launch: whether a kernel may start, and
+    matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
+    early_launch: whether a kernel may start, and
     load what no launch writes, before the launch ahead of it has finished.  cluster: blocks that can read each other's
     shared memory.
     """

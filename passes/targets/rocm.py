@@ -24,7 +24,8 @@ class Rocm(Gpu):
     def lowering(self) -> str:
         waves = "wave64=true" if self.subgroup == 64 else "wave64=false features=+wavefrontsize32"
         return (
-            f"builtin.module(gpu.module(convert-amdgpu-to-rocdl{{chipset={self.chip}}},convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true "
+            f"builtin.module(gpu.module(convert-amdgpu-to-rocdl{{chipset={self.chip}}},"
+            f"convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true "
             f"runtime=HIP}}),rocdl-attach-target{{chip={self.chip} {waves} O=3}})"
         )
 

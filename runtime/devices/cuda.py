@@ -57,7 +57,7 @@ def _chip(call: Calls, device: Any) -> str:
 
 
 class CudaDevice:
-    """One NVIDIA GPU.  It reads the kernel fact "early_launch": whether a kernel waits for its predecessor by itself."""
+    """One NVIDIA GPU.  It reads the kernel fact "early_launch": the kernel waits for its predecessor by itself."""
 
     def __init__(self, index: int = 0) -> None:
         self._call = call = _calls()

@@ -1,0 +1,92 @@
+"""GPU kernels as the back ends make them: nothing spilled, wide loads, matrix instructions; no GPU or SDK needed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lispgpt.driver import Observer, Request, compile_request, emit
+from lispgpt.errors import UserError
+from lispgpt.kernel_report import kernel_facts, kernel_table
+from lispgpt.passes.targets import GPU_CHIPS, find_target
+from lispgpt.runtime.devices import installed_chip
+from lispgpt.runtime.devices.cuda import CudaDevice
+from lispgpt.runtime.devices.cuda import probe as probe_cuda
+from lispgpt.runtime.devices.hip import HipDevice
+from lispgpt.runtime.devices.hip import probe as probe_hip
+
+SMALL = {"vocab": 500, "padded-vocab": 512, "context": 256, "layers": 2, "heads": 4, "width": 256}
+MATRIX = {
+    "rocm:gfx942": "v_mfma_f32_16x16x16",
+    "rocm:gfx950": "v_mfma_f32_16x16x16",
+    "cuda": "mma.sync.aligned.m16n8k16",
+}
+QUICK = ("gfx1151", "sm_90")
+AMD, NVIDIA = (
+    [pytest.param(f"{kind}:{c}", marks=[] if c in QUICK else [pytest.mark.slow]) for c in GPU_CHIPS[kind]]
+    for kind in ("rocm", "cuda")
+)
+
+
+def request_for(examples: Path, target: str) -> Request:
+    return Request(examples / "gpt2_generate.lisp", target, overrides=SMALL)
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_amd_kernels_keep_everything_in_registers(target: str, examples: Path) -> None:
+    assembly = emit(request_for(examples, target), "asm", Observer())
+    facts = kernel_facts(assembly)
+    assert len(facts) > 10
+    assert [name for name, f in facts.items() if f.spills or f.scratch] == []
+    decode = [f for name, f in facts.items() if name.startswith(("contraction_1x", "attention_1x1x"))]
+    assert decode and all(f.widest_load == 16 for f in decode)
+    assert all(f.shared is not None and f.shared <= 64 * 1024 for f in facts.values())
+    assert MATRIX.get(target, "v_wmma_f32_16x16x16_bf16") in assembly
+
+
+@pytest.mark.parametrize("target", NVIDIA)
+def test_ptx_has_wide_loads_and_matrix_instructions(target: str, examples: Path) -> None:
+    assembly = emit(request_for(examples, target), "asm", Observer())
+    facts = kernel_facts(assembly)
+    decode = [f for name, f in facts.items() if name.startswith(("contraction_1x", "attention_1x1x"))]
+    assert decode and all(f.widest_load == 16 for f in decode)
+    assert MATRIX["cuda"] in assembly
+    assert all(f.shared is not None and f.shared <= 48 * 1024 for f in facts.values())
+    assert ".extern" not in assembly and "call" not in re.findall(r"^\s+(\w+)", assembly, re.MULTILINE)
+    assert ("griddepcontrol.wait" in assembly) == find_target(target).early_launch  # type: ignore[attr-defined]
+
+
+def test_early_kernels_load_weights_ahead_of_their_wait(examples: Path) -> None:
+    assembly = emit(request_for(examples, "cuda:sm_90"), "asm", Observer())
+    body = assembly.split(".visible .entry contraction_1x256_2(")[1].split(".visible .entry")[0]
+    before, after = body.split("griddepcontrol.wait")
+    assert len(re.findall(r"ld\.global\.v4", before)) >= 1
+    assert len(re.findall(r"ld\.global", after)) >= 2 and "st.global" not in before
+
+
+def test_report_has_a_row_for_each_kernel(examples: Path) -> None:
+    request = request_for(examples, "rocm:gfx1151")
+    artifact, _ = compile_request(request, Observer())
+    table = kernel_table(artifact.plan, emit(request, "asm", Observer()))
+    assert len(table.splitlines()) == len(artifact.kernels) + 1
+    assert table.splitlines()[0].split()[:3] == ["kernel", "grid", "block"]
+    assert all(" - " not in line for line in table.splitlines()[1:])
+
+
+def test_an_unknown_chip_lists_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"no chip 'gfx1'.*gfx1151"):
+        find_target("rocm:gfx1")
+
+
+@pytest.mark.parametrize(
+    ("probe", "device", "kind"), [(probe_hip, HipDevice, "rocm"), (probe_cuda, CudaDevice, "cuda")]
+)
+def test_a_missing_driver_is_one_line(probe: object, device: type, kind: str) -> None:
+    if probe() is None:  # type: ignore[operator]
+        pytest.skip("this machine has such a GPU")
+    for attempt in (device, lambda: installed_chip(kind)):
+        with pytest.raises(UserError) as caught:
+            attempt()
+        assert "\n" not in caught.value.message and len(caught.value.message) < 200
