@@ -21,7 +21,7 @@ CONVERT = {"rocm": "convert-gpu-to-rocdl", "cuda": "convert-gpu-to-nvvm"}
 TO_BINARY = "gpu-module-to-binary"
 OF_ONE_VENDOR = {
     "rocm": {"chip", "features", "chipset", "runtime", "triple", "abi", "wave64", "finite-only", "unsafe-math"},
-    "cuda": {"chip", "features", "triple", "ftz", "fast", "ptxas-cmd-options"},
+    "cuda": {"chip", "features", "triple", "ftz", "fast", "ptxas-cmd-options", "has-redux"},
 }
 
 
@@ -70,8 +70,11 @@ def _fit(call: PassCall, target: Target) -> list[PassCall]:
 
 
 def _attach(call: PassCall, target: Target) -> PassCall:
-    """The chip asked for on the command line wins over one that the program names."""
-    options = _options_of(call, ATTACH, target.kind) | {"chip": target.chip}
+    """The chip asked for on the command line wins over one that the program names, whose features then go, too."""
+    options = _options_of(call, ATTACH, target.kind)
+    if options.get("chip", target.chip) != target.chip:
+        options.pop("features", None)
+    options["chip"] = target.chip
     options.setdefault("O", 3)
     if target.kind == "rocm":
         wide = target.chip.startswith("gfx9")
