@@ -133,13 +133,21 @@ def _shared(evaluator: Evaluator, form: Form, shape: Any, dtype: Any) -> Any:
     sizes = items_of(shape)
     if sizes is None or not all(isinstance(size, int) and size > 0 for size in sizes):
         evaluator.fail(f"`shared` wants sizes known while compiling, like [32 32], and got {describe(shape)}", form)
-    if not isinstance(dtype, ir.Type):
-        evaluator.fail(f"`shared` wants a type second, and got {describe(dtype)}", form)
-    space = ir.Attribute.parse("#gpu.address_space<workgroup>")
-    kind = ir.MemRefType.get(list(sizes), dtype, memory_space=space)
-    count = len(operation.regions[0].blocks[0].arguments) - 12 + 1
-    operation.attributes["workgroup_attributions"] = ir.IntegerAttr.get(evaluator.i64, count)
-    return operation.regions[0].blocks[0].add_argument(kind, evaluator.location(form))
+    if not isinstance(dtype, (ir.IntegerType, ir.FloatType, ir.IndexType)):
+        evaluator.fail(f"`shared` wants a number's type second, and got {describe(dtype)}", form)
+    block = operation.regions[0].blocks[0]
+    there = [argument.type for argument in list(block.arguments)[12:]]
+    used = sum(prod(kind.shape) * _bytes(kind.element_type) for kind in there) + prod(sizes) * _bytes(dtype)
+    most = evaluator.capabilities["shared-bytes"]
+    if used > most:
+        evaluator.fail(f"the threads of a block share at most {most} bytes on this target, and this makes {used}", form)
+    kind = ir.MemRefType.get(list(sizes), dtype, memory_space=ir.Attribute.parse("#gpu.address_space<workgroup>"))
+    operation.attributes["workgroup_attributions"] = ir.IntegerAttr.get(evaluator.i64, len(there) + 1)
+    return block.add_argument(kind, evaluator.location(form))
+
+
+def _bytes(dtype: ir.Type) -> int:
+    return 8 if isinstance(dtype, ir.IndexType) else (dtype.width + 7) // 8
 
 
 @special("capability", 1, 1)

@@ -135,6 +135,7 @@ def test_gpt2_by_hand_gives_the_same_tokens(tmp_path: Path, examples: Path) -> N
         ("(launch x [1] [32] x)", "wants a kernel"),
         ("(launch row-softmax [1] [(capability subgroup)] x (output (type x)) 4)", "did you mean `subgroup-size`"),
         ("(let [m (shared [4] f32)] x)", "inside a kernel only"),
+        ("(launch (fn [x y] (shared [12000] f32) (shared [600] bf16)) [1] [32] x (output (type x)))", "makes 49200"),
     ],
 )
 def test_mistakes(tmp_path: Path, body: str, message: str) -> None:
