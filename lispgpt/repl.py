@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from lispgpt.errors import UserError
+from lispgpt.errors import InternalError, UserError
 from lispgpt.frontend import entries, functions
 from lispgpt.frontend.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Value, Vector, head_name, show
 from lispgpt.frontend.program import begin
@@ -70,6 +70,8 @@ class Session:
             self.write(error.render())
         except RecursionError:
             self.write("error: this is nested too deeply to evaluate")
+        except InternalError as error:
+            self.write(f"this is a bug in lispgpt: {error}")
         return True
 
     def _evaluate(self, form: Form) -> None:
@@ -79,7 +81,7 @@ class Session:
                 functions.declare_ahead(self.evaluator, (form,), self.environment)
                 value = self.evaluator.evaluate(form, self.environment)
                 self.evaluator.verify(self.evaluator.module.operation, form)
-            except (UserError, RecursionError):
+            except (UserError, InternalError, RecursionError):
                 if replaced is not None:
                     self.evaluator.module.body.append(replaced)
                 raise

@@ -1,4 +1,13 @@
-; GPU kernels by hand.  Rows go to blocks of one subgroup; lanes talk through shuffles.
+; GPU kernels by hand.  A kernel is what each thread does; it is inlined where it is launched, on a grid of blocks of
+; threads, and takes memrefs and numbers:
+;
+;   (launch row-softmax [rows] [(capability subgroup-size)] x out columns)
+;
+; In a model's entry it is launched on tensors, and (output T) stands for each result, which is the launch's value:
+;
+;   (launch row-softmax [(dim x 0)] [(capability subgroup-size)] x (output (type x)) (dim x 1))
+;
+; Here rows go to blocks of one subgroup, whose lanes talk through shuffles.
 (require-dialect arith gpu math memref scf)
 
 ; x as every lane's sum, max, …: combined with the lane at each distance in turn.
