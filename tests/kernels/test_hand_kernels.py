@@ -19,8 +19,20 @@ from lispgpt.runtime.generate import Generator
 VOCAB, WIDTH, OUT = 50, 37, 21
 PROGRAM = f"""
 (require nn kernels)
+(require-dialect arith gpu memref vector)
 (config context 16)
-(weights (table [{VOCAB} {WIDTH}]) (scale [{WIDTH}]) (shift [{WIDTH}]) (w [{OUT} {WIDTH}] bf16))
+(weights (table [{VOCAB} {WIDTH}]) (scale [{WIDTH}]) (shift [{WIDTH}]) (w [{OUT} {WIDTH}] bf16)
+         (wide [{VOCAB} 64]) (narrow [64] bf16))
+(kernel add-four [x b y]
+  (let [row (block-id x)
+        column (* (thread-id x) 4)
+        four (vector.load {{:result vector<4xf32>}} x row column)
+        more (arith.extf {{:result vector<4xf32>}} (vector.load {{:result vector<4xbf16>}} b column))]
+    (vector.store (exp (+ four more)) y row column)))
+(entry vectors-by-hand [tokens positions]
+  (let [x (rows wide tokens)]
+    (launch add-four [(dim x 0)] [16] x narrow (output (type x)))))
+(entry vectors-by-library [tokens positions] (elementwise exp (+ (rows wide tokens) narrow)))
 (entry softmax-by-hand [tokens positions] (hand-softmax (rows table tokens)))
 (entry softmax-by-library [tokens positions] (softmax (rows table tokens)))
 (entry norm-by-hand [tokens positions] (hand-layer-norm (rows table tokens) scale shift))
@@ -67,6 +79,7 @@ def expected(weights: Weights, tokens: np.ndarray) -> dict[str, np.ndarray]:
         "softmax": softmax(x),
         "norm": layer_norm(x, w["scale"], w["shift"]),
         "linear": x @ w["w"].T,
+        "vectors": np.exp(w["wide"][tokens] + w["narrow"]),
         "chain": softmax(inner * 2.0),
     }
 
@@ -76,7 +89,7 @@ def test_values_on_the_cpu(artifact: Artifact, rows: int) -> None:
     weights = random_weights(artifact)
     tokens = np.random.default_rng().integers(0, VOCAB, rows)
     wanted = expected(weights, tokens)
-    names = [f"{name}-by-{how}" for name in ("softmax", "norm", "linear") for how in ("hand", "library")]
+    names = [f"{name}-by-{how}" for name in ("softmax", "norm", "linear", "vectors") for how in ("hand", "library")]
     with open_poisoned(artifact, weights) as session:
         for entry in [*names, "chain"]:
             (found,) = (v for k, v in step(session, tokens, np.arange(rows), entry).items() if k.endswith(entry))
