@@ -60,7 +60,7 @@ def _fit(call: PassCall, target: Target) -> list[PassCall]:
     if call.name in CONVERT.values():
         options = _options_of(call, CONVERT, kind) | ({"chipset": target.chip} if kind == "rocm" else {})
         # Vendors' conversions turn what is left of math into calls of their device libraries.
-        before = [PassCall("plain-kernel-names"), PassCall("expand-math"), PassCall("math-intrinsics")]
+        before = [PassCall("join-gpu-modules"), PassCall("expand-math"), PassCall("math-intrinsics")]
         return [*before, replace(call, name=CONVERT[kind], options=tuple(options.items()))]
     if call.name == TO_BINARY:
         options = {k: v for k, v in call.options if k not in ("toolkit", "format")}
