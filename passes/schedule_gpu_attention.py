@@ -31,7 +31,7 @@ from lispgpt.passes.targets import Gpu
 
 @dataclass(frozen=True)
 class ScheduleGpuAttention(Pass):
-    """subgroups: of one block.  unroll: positions that a lane has in flight."""
+    """subgroups: of a block that shares its row with others; twice as many else.  unroll: positions a lane has in flight."""
 
     name: ClassVar[str] = "schedule-gpu-attention"
     subgroups: int = 4
@@ -105,7 +105,7 @@ class _Schedule:
             self.lanes *= 2
         tasks = prod(attention.shape)
         self.parts = target.cluster if tasks * 2 <= target.cores else 1
-        self.subgroups = options.subgroups
+        self.subgroups = options.subgroups * (1 if self.parts > 1 else 2)
         self.unroll = options.unroll
         self.threads = self.subgroups * target.subgroup
         self.teams = target.subgroup // self.lanes

@@ -43,7 +43,12 @@ class Tiling:
         return self.row_parts * self.output_parts * self.inner_parts
 
 
-TILINGS = (Tiling(128, 128, 32, 2, 4, 1), Tiling(64, 64, 32, 2, 4, 1), Tiling(16, 32, 256, 1, 1, 8))
+TILINGS = (
+    Tiling(128, 128, 32, 2, 4, 1),
+    Tiling(64, 128, 32, 1, 8, 1),
+    Tiling(64, 64, 32, 2, 4, 1),
+    Tiling(16, 32, 256, 1, 1, 8),
+)
 """From the one that reuses most to the one that makes most blocks."""
 
 STATIC_SHARED_BYTES = 48 * 1024
