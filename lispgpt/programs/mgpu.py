@@ -1,8 +1,8 @@
 """MLIR's `mgpu…` runtime functions on the drivers of AMD and NVIDIA: what a program's compiled GPU launches call.
 
 The two drivers have the same functions under two names; `_Vendor` is the table between them.  Calls go straight through
-ctypes because the program hands over C pointers.  On NVIDIA GPUs the program's larger allocations are managed memory,
-so that what it registers with gpu.host_register moves to the GPU when kernels touch it and back when the host does.
+ctypes because the program hands over C pointers.  On NVIDIA GPUs the program's heap is managed memory, so that
+what kernels touch moves to the GPU, and back when the host does.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import numpy as np
 
 from lispgpt.errors import UserError
 from lispgpt.programs.externals import memref_view
+from lispgpt.programs.managed_memory import ManagedMemory
 
 if TYPE_CHECKING:
     from lispgpt.passes.targets import Target
-
-MANAGED_FROM = 4096
-"""Bytes from which an allocation of a program for NVIDIA is managed memory."""
 
 POINTER, INTEGER, WORD = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
 
@@ -117,7 +115,10 @@ class GpuRuntime:
             raise UserError(
                 f"no {target.kind} GPU can be used here: {self._vendor.library} is missing ({self._vendor.advice})"
             ) from error
-        self._managed: dict[int, int] = {}
+        self._heap = ManagedMemory(
+            lambda size: self._new("managed", INTEGER(size), WORD(1)),
+            lambda address: self._call("free", POINTER(address)),
+        )
         self._call("start", WORD(0))
         if target.kind == "cuda":
             self._retain_context()
@@ -149,9 +150,11 @@ class GpuRuntime:
         }
         if self._kind == "cuda":
             table |= {
-                "malloc": (POINTER, (INTEGER,), self._malloc),
-                "aligned_alloc": (POINTER, (INTEGER, INTEGER), lambda alignment, size: self._malloc(size)),
-                "free": (None, (POINTER,), self._release),
+                "malloc": (POINTER, (INTEGER,), self._heap.malloc),
+                "aligned_alloc": (POINTER, (INTEGER, INTEGER), lambda alignment, size: self._heap.malloc(size)),
+                "calloc": (POINTER, (INTEGER, INTEGER), self._calloc),
+                "realloc": (POINTER, (POINTER, INTEGER), self._realloc),
+                "free": (None, (POINTER,), self._free),
             }
         callbacks: dict[str, Any] = {
             name: ctypes.CFUNCTYPE(result, *arguments)(self._guarded(function))
@@ -225,7 +228,7 @@ class GpuRuntime:
 
     def _alloc(self, size: int, stream: int, shared_with_host: bool) -> int:
         if shared_with_host and self._kind == "cuda":
-            return self._new("managed", INTEGER(max(size, 1)), WORD(1))
+            return self._managed(max(size, 1))
         return self._new("alloc", INTEGER(max(size, 1)))
 
     def _copy(self, destination: int, source: int, size: int, stream: int) -> None:
@@ -239,7 +242,7 @@ class GpuRuntime:
         return fill
 
     def _register(self, address: int, size: int) -> None:
-        if any(start <= address < start + length for start, length in self._managed.items()):
+        if self._heap.holds(address):
             return
         name = self._vendor.names["register"]
         status = getattr(self._library, name)(POINTER(address), INTEGER(size), WORD(0))
@@ -247,7 +250,7 @@ class GpuRuntime:
             raise UserError(f"{name} failed for {size} bytes with {self._error(status)}")
 
     def _unregister(self, address: int) -> None:
-        if any(start <= address < start + length for start, length in self._managed.items()):
+        if self._heap.holds(address):
             return
         getattr(self._library, self._vendor.names["unregister"])(POINTER(address))
 
@@ -258,21 +261,25 @@ class GpuRuntime:
     def _unregister_memref(self, rank: int, descriptor: int, item_bytes: int) -> None:
         self._unregister(memref_view(rank, descriptor, np.dtype(f"V{item_bytes}")).ctypes.data)
 
-    def _malloc(self, size: int) -> int:
-        if size < MANAGED_FROM:
-            return _libc_alloc(64, -(-max(size, 1) // 64) * 64) or 0
-        address = self._new("managed", INTEGER(size), WORD(1))
-        self._managed[address] = size
+    def _managed(self, size: int) -> int:
+        return self._new("managed", INTEGER(size), WORD(1))
+
+    def _calloc(self, count: int, size: int) -> int:
+        address = self._heap.malloc(count * size)
+        ctypes.memset(address, 0, count * size)
         return address
 
-    def _release(self, address: int) -> None:
-        if self._managed.pop(address, None) is None:
-            _libc_free(address)
-        else:
-            self._call("free", POINTER(address))
+    def _realloc(self, old: int | None, size: int) -> int:
+        address = self._heap.malloc(size)
+        if old:
+            ctypes.memmove(address, old, min(size, self._heap.size(old)))
+            self._heap.free(old)
+        return address
+
+    def _free(self, address: int) -> None:
+        if address and not self._heap.free(address):
+            _libc_free(address)  # the C library's own, such as getline's
 
 
-_libc = ctypes.CDLL(None)
-_libc_alloc, _libc_free = _libc.aligned_alloc, _libc.free
-_libc_alloc.restype, _libc_alloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t, ctypes.c_size_t]
+_libc_free = ctypes.CDLL(None).free
 _libc_free.restype, _libc_free.argtypes = None, [ctypes.c_void_p]
