@@ -55,7 +55,7 @@ def run_entry(chip: str, artifact: Path, entry: str, given: Path, folder: Path) 
 @pytest.mark.parametrize(
     ("chip", "entries"),
     [
-        ("gfx942", ["softmax-by-hand", "norm-by-hand", "linear-by-hand", "chain"]),
+        ("gfx942", ["softmax-by-hand", "norm-by-hand", "linear-by-hand", "vectors-by-hand", "chain"]),
         ("gfx1151", ["norm-by-hand", "linear-by-hand"]),  # the emulator lacks the comparisons across lanes of softmax
     ],
 )
