@@ -31,7 +31,8 @@ from lispgpt.passes.targets import Gpu
 
 @dataclass(frozen=True)
 class ScheduleGpuAttention(Pass):
-    """subgroups: of a block that shares its row with others; twice as many else.  unroll: positions a lane has in flight."""
+    """subgroups: of a block that shares its row with others; twice as many else.
+    unroll: positions that a lane has in flight."""
 
     name: ClassVar[str] = "schedule-gpu-attention"
     subgroups: int = 4

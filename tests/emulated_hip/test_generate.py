@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.artifact import load_artifact
 from lispgpt.runtime.devices.cpu import CpuDevice
@@ -54,15 +56,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, **paths}
 
 
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers of width 64 with 16-bit weights, other ones in every run."""
+def make_checkpoint(path: Path, layers: int, heads: int, context: int) -> Path:
+    """Width 64 with 16-bit weights, other ones in every run."""
     from lispgpt.checkpoint_cli import checkpoint as command
 
-    path = tmp_path_factory.mktemp("model") / "tiny.bin"
     seed = str(np.random.default_rng().integers(1 << 30))
-    sizes = ["--layers", "2", "--heads", "4", "--width", "64", "--vocab", str(VOCAB), "--context", "32"]
-    result = CliRunner().invoke(command, ["make", str(path), *sizes, "--seed", seed])
+    sizes = {"layers": layers, "heads": heads, "width": 64, "vocab": VOCAB, "context": context, "seed": seed}
+    options = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
+    result = CliRunner().invoke(command, ["make", str(path), *options])
     assert result.exit_code == 0, result.output
     return path
 
@@ -77,9 +78,8 @@ def compiled(examples: Path, checkpoint: Path, target: str, folder: Path) -> Pat
 
 
 @pytest.mark.parametrize("chip", ["gfx1151", "gfx1201", "gfx942"])
-def test_tokens_are_the_cpus(
-    chip: str, examples: Path, checkpoint: Path, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_tokens_are_the_cpus(chip: str, examples: Path, environment: dict[str, str], tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "tiny.bin", layers=2, heads=4, context=32)
     prompt = [int(t) for t in np.random.default_rng().integers(0, VOCAB, 5)]
     cpu = load_artifact(compiled(examples, checkpoint, "cpu", tmp_path))
     with Session(cpu, CpuDevice(), checkpoints.open(checkpoint)) as session:
@@ -95,3 +95,28 @@ def test_tokens_are_the_cpus(
     assert found["tokens"] == expected
     assert found["broken"] == 0
     np.testing.assert_allclose(found["logits"][:VOCAB], logits[:VOCAB], atol=2e-4)
+
+
+@pytest.mark.parametrize("chip", ["gfx1151", "gfx1201", "gfx942"])
+def test_prefill_on_matrix_instructions_agrees_with_the_cpu(
+    chip: str, examples: Path, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one core to fill, products take their largest tiles; 128 rows bring tiled attention."""
+    one_core = dataclasses.replace(GPU_CHIPS["rocm"][chip], cores=1)
+    monkeypatch.setitem(GPU_CHIPS["rocm"], chip, one_core)
+    checkpoint = make_checkpoint(tmp_path / "tiny.bin", layers=1, heads=2, context=128)
+    prompt = [int(t) for t in np.random.default_rng().integers(0, VOCAB, 128)]
+    cpu = load_artifact(compiled(examples, checkpoint, "cpu", tmp_path))
+    with Session(cpu, CpuDevice(), checkpoints.open(checkpoint)) as session:
+        expected = session.run("logits", np.array([prompt], np.int32), np.arange(128, dtype=np.int32)[None])["logits"]
+        cache = session.read("kv")
+    artifact = compiled(examples, checkpoint, f"rocm:{chip}", tmp_path)
+    out = tmp_path / "found.npz"
+    arguments = [chip, str(artifact), str(checkpoint), str(out), *map(str, prompt)]
+    command = [sys.executable, str(HERE / "prefill.py"), *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.split()[-1] == "0"
+    found = np.load(out)
+    np.testing.assert_allclose(found["kv"], cache, atol=2e-4)
+    np.testing.assert_allclose(found["logits"][:, :VOCAB], expected[:, :VOCAB], atol=5e-4)
