@@ -38,9 +38,16 @@ class Generator:
         self.chunks = tuple(size for size in sizes if size <= self.context)
         if 1 not in self.chunks:
             raise UserError(f"entry {self.entry!r} was not compiled for one token of one sequence")
+        shapes = {buffer.name: buffer.shape for buffer in self.session.artifact.plan.buffers}
         for size in self.chunks:
-            if not any(name.endswith("/logits") for name in self.session.entry(self.entry, 1, size).results):
-                raise UserError(f"entry {self.entry!r} gives no logits to generate from")
+            names = self.session.entry(self.entry, 1, size).results
+            results = {name.rpartition("/")[2]: shapes[name] for name in names}
+            rows, *columns = results.get("logits", ()) or (0,)
+            if rows != 1 or len(columns) != 1 or columns[0] < self.vocab or results.get("next", (1,)) != (1,):
+                found = " ".join(map(str, results.get("logits", ())))
+                raise UserError(
+                    f"entry {self.entry!r} should give logits [1 {self.vocab}] (or more columns), not [{found}]"
+                )
         self.tokens: list[int] = []
         self.position = 0
 

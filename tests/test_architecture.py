@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"lispgpt": ROOT / "lispgpt", "lispgpt.passes": ROOT / "passes", "lispgpt.runtime": ROOT / "runtime"}
 MLIR = {"mlir", "flydsl"}
-LONGEST = 340
+LONGEST = 360
 """Lines of a source file: about 300, and what the last edit may add before someone splits it."""
 LONGER = {"lispgpt.passes.gpu.read": 400}
 """Files that splitting would hurt."""
@@ -34,6 +34,7 @@ ARROWS = {
     "driver": BASE | {"mlir", "frontend", "passes", "programs", "pipeline_file", "runtime"},
     "cache": BASE | {"runtime"},
     "child": BASE,
+    "kernel_report": BASE | {"runtime", "passes"},
 }
 
 
