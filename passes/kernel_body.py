@@ -190,10 +190,6 @@ class KernelBody:
         self._scopes[-1][key] = result
         return result
 
-    def scalar_fill(self, tensor: ir.Value) -> ir.Value | None:
-        """The scalar that a linalg.fill put in every element of a reduction's start."""
-        return self.read(tensor, [0] * len(shape_of(tensor)))
-
     def bind(self, value: ir.Value, scalar: ir.Value) -> None:
         """Within the current scope, a scalar of the kernel's text (a loop's index) is this one."""
         self._scopes[-1][(value, "scalar")] = scalar

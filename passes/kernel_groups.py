@@ -13,14 +13,16 @@ from typing import Any
 
 from lispgpt.errors import InternalError
 from lispgpt.mlir import ir
+from lispgpt.passes.attention_members import attention_members, is_product
+from lispgpt.passes.placements import is_placement
 from lispgpt.passes.structure import (
+    VIEWS,
     captured_values,
     defining_op,
     dim_positions,
     indexing_maps,
     is_elementwise,
     shape_of,
-    strings,
 )
 
 INLINE = {
@@ -32,7 +34,6 @@ INLINE = {
     "tensor.collapse_shape",
     "tensor.cast",
 }
-VIEWS = {"tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"}
 
 
 def is_inline(op: ir.Operation) -> bool:
@@ -41,39 +42,6 @@ def is_inline(op: ir.Operation) -> bool:
         return True
     scalar = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
     return scalar and not len(op.regions) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
-
-
-def is_placement(op: ir.Operation) -> bool:
-    """Whether the op puts a part, at a place known while compiling, into a state that the entry goes on with.
-
-    Such a part is written where the state is; any other tensor with a part replaced is a tensor of its own.
-    """
-    if not _replaces_part(op):
-        return False
-    state = op.operands[1]
-    while not isinstance(state.owner, ir.Block):
-        if not _replaces_part(defining_op(state)):
-            return False
-        state = defining_op(state).operands[1]
-    entry = op.parent
-    return "entry" in entry.attributes and _becomes(op.results[0], state, entry)
-
-
-def _replaces_part(op: ir.Operation) -> bool:
-    return op.name == "tensor.insert_slice" and len(op.operands) == 2
-
-
-def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:
-    """Whether a value, with whatever parts replaced later, is what the entry returns for an argument."""
-    name = strings(entry.attributes["arguments"])[ir.BlockArgument(state).arg_number]
-    results = strings(entry.attributes["results"])
-    for use in value.uses:
-        user, number = use.owner.operation, use.operand_number
-        if user.name == "func.return" and results[number] == name:
-            return True
-        if _replaces_part(user) and number == 1 and _becomes(user.results[0], state, entry):
-            return True
-    return False
 
 
 @dataclass(eq=False)
@@ -93,7 +61,7 @@ class KernelGroup:
 
 def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
     """Assign every compute op to a group; groups come back in an order in which they can run."""
-    attention = _attention_members(ops)
+    attention = attention_members(ops)
     groups: list[KernelGroup] = []
     owner: dict[ir.Operation, KernelGroup] = {}
     by_softmax: dict[int, KernelGroup] = {}
@@ -120,7 +88,7 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
 
 
 def _root_kind(op: ir.Operation) -> str:
-    if op.name == "linalg.contract":
+    if is_product(op):
         return "contraction"
     if is_elementwise(op) or op.name in ("linalg.reduce", "linalg.softmax"):
         return "rows"
@@ -138,7 +106,7 @@ def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dic
         if candidate.kind == "contraction" and is_elementwise(op):
             same = shape_of(op.results[0]) == shape_of(root.results[0])
             return candidate if same and not _is_summand(op) and _reads_in_place(op, candidate, owner) else None
-        if candidate.kind == "rows" and _row_shape(op) == _row_shape(root) and _reads_in_place(op, candidate, owner):
+        if candidate.kind == "rows" and row_shape(op) == row_shape(root) and _reads_in_place(op, candidate, owner):
             return candidate
         return None
     return None
@@ -150,12 +118,12 @@ def _is_summand(op: ir.Operation) -> bool:
     return bool(readers) and all(reader.name == "linalg.reduce" for reader in readers)
 
 
-def _row_shape(op: ir.Operation) -> tuple[int, ...]:
+def row_shape(op: ir.Operation) -> tuple[int, ...]:
     """The extents of the loops that a rows kernel runs in parallel: all but the last of its widest operand."""
-    if op.name == "linalg.reduce":
-        return shape_of(op.results[0])
     shape = shape_of(op.results[0])
-    return shape if len(shape) == 1 else shape[:-1]
+    if op.name == "linalg.softmax":
+        return shape[:-1]
+    return shape if op.name == "linalg.reduce" or len(shape) == 1 else shape[:-1]
 
 
 def _reads_in_place(op: ir.Operation, group: KernelGroup, owner: dict) -> bool:
@@ -163,7 +131,7 @@ def _reads_in_place(op: ir.Operation, group: KernelGroup, owner: dict) -> bool:
     if any(group in _groups_of(value, owner) for value in captured_values(op)):
         return False
     maps = [dim_positions(m) for m in indexing_maps(op)] if op.name == "linalg.generic" else []
-    leading = len(_row_shape(op)) if group.kind == "rows" else len(shape_of(op.results[0]))
+    leading = len(row_shape(op)) if group.kind == "rows" else len(shape_of(op.results[0]))
     for number, operand in enumerate(op.operands):
         if group not in _groups_of(operand, owner):
             continue
@@ -193,44 +161,6 @@ def _producers_of(value: ir.Value, owner: dict) -> list[ir.Operation]:
     return [p for operand in op.operands for p in _producers_of(operand, owner)]
 
 
-def _attention_members(ops: list[ir.Operation]) -> dict[ir.Operation, int]:
-    """Ops of every scores → elementwise → softmax → weighted-sum chain and the cache writes it reads."""
-    members: dict[ir.Operation, int] = {}
-    for number, softmax in enumerate(op for op in ops if op.name == "linalg.softmax"):
-        users = [use.owner for use in softmax.results[0].uses]
-        chain = [softmax]
-        scores = defining_op(softmax.operands[0])
-        while scores is not None and is_elementwise(scores):
-            chain.append(scores)
-            scores = _same_shape_source(scores)
-        if scores is None or scores.name != "linalg.contract" or len(users) != 1 or users[0].name != "linalg.contract":
-            continue
-        chain += [scores, users[0].operation]
-        for contraction in (scores, users[0]):
-            chain += _cache_writes(contraction.operands[1])
-        for op in chain:
-            members[op] = number
-    return members
-
-
-def _same_shape_source(op: ir.Operation) -> ir.Operation | None:
-    """The producer of the first operand that has an elementwise op's own shape."""
-    shape = shape_of(op.results[0])
-    return next((defining_op(v) for v in op.operands if shape_of(v) == shape), None)
-
-
-def _cache_writes(value: ir.Value) -> list[ir.Operation]:
-    op = defining_op(value)
-    writes = []
-    while op is not None and (op.name in VIEWS or op.name == "scf.for"):
-        if op.name == "scf.for":
-            writes.append(op)
-            op = defining_op(op.operands[3])
-        else:
-            op = defining_op(op.operands[0])
-    return writes
-
-
 def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
     """Move rows groups that only one other rows group over the same rows reads into that group."""
     kept = []
@@ -241,7 +171,7 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
         if (
             reader is None
             or {group.kind, reader.kind} != {"rows"}
-            or _row_shape(group.ops[0]) != _row_shape(reader.ops[0])
+            or row_shape(group.ops[0]) != row_shape(reader.ops[0])
             or not all(_reads_in_place(op, group, owner) for op in reader.ops)
         ):
             kept.append(group)
@@ -306,7 +236,7 @@ def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGr
     for group in groups:
         readers: set[Any] = {owner.get(use.owner.operation) for op in group.ops for r in op.results for use in r.uses}
         readers -= {group}
-        few = group.kind == "rows" and math.prod(_row_shape(group.ops[0])) <= most_rows
+        few = group.kind == "rows" and math.prod(row_shape(group.ops[0])) <= most_rows
         # One that also carries the residual would be computed by its readers too.
         few = few and len(outputs_of(group)) == 1
         if few and readers and all(r is not None and r.kind == "contraction" for r in readers):

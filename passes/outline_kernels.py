@@ -24,7 +24,8 @@ from typing import ClassVar
 from lispgpt.errors import InternalError
 from lispgpt.mlir import create_op, ir
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, is_placement, outputs_of
+from lispgpt.passes.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
+from lispgpt.passes.placements import is_placement
 from lispgpt.passes.structure import (
     captured_values,
     defining_op,

@@ -157,4 +157,4 @@ def _largest_divisor(extent: int, limit: int) -> int:
 def _block_of(extent: int, limit: int, tile: int) -> int:
     """Outputs in a block: a multiple of the tile that divides the extent where there is one, else as many as fit."""
     best = [d for d in range(tile, limit + 1, tile) if extent % d == 0]
-    return max(best) if best else min(limit - limit % tile, extent)
+    return max(best) if best else min(max(limit - limit % tile, tile), extent)

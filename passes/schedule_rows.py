@@ -21,6 +21,7 @@ from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.emit import Emitter, Index
 from lispgpt.passes.kernel_body import KernelBody
+from lispgpt.passes.kernel_groups import row_shape
 from lispgpt.passes.structure import element_type, kernel_functions, operations, shape_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _schedule(kernel: ir.Operation, lanes: int, rows_per_block: int) -> None:
     emitter = Emitter(kernel)
     body = KernelBody(kernel, emitter)
     ops = body.compute_ops()
-    extents = _row_extents(ops)
+    extents = row_shape(ops[0])
     rows = math.prod(extents)
     terminator = body.ops[-1]
     with ir.InsertionPoint(terminator), kernel.location:
@@ -87,20 +88,12 @@ def _schedule(kernel: ir.Operation, lanes: int, rows_per_block: int) -> None:
     body.finish([-(-rows // rows_per_block), 1, 1])
 
 
-def _row_extents(ops: list[ir.Operation]) -> tuple[int, ...]:
-    for op in ops:
-        if op.name == "linalg.reduce":
-            return shape_of(op.results[0])
-    shape = shape_of(ops[-1].results[0])
-    return shape if len(shape) == 1 else shape[:-1]
-
-
 def emit_row(body: KernelBody, ops: list[ir.Operation], row: list[Index], lanes: int) -> None:
     """Compute every op of a rows kernel at one row: reductions into scalars, outputs into their buffers."""
     for op in ops:
         result = op.results[0]
         if op.name == "linalg.reduce":
-            value = reduce_row(body, op.operands[0], row, combiner(op) or "", lanes, body.scalar_fill(op.operands[1]))
+            value = reduce_row(body, op.operands[0], row, combiner(op) or "", lanes, body.read(op.operands[1], row))
             body.readings[result] = _uniform(body, value)
         elif op.name == "linalg.softmax":
             body.readings[result] = _softmax_row(body, op, row, lanes)

@@ -7,6 +7,8 @@ from typing import Any
 
 from lispgpt.mlir import ir
 
+VIEWS = {"tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"}
+
 
 def operations(block: ir.Block) -> list[ir.Operation]:
     """A block's ops as plain operations (some bindings' op classes give `name` another meaning)."""

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from compiled_models import compile_model, open_poisoned, random_weights, step
 
+from lispgpt.pipeline_file import pipeline_path
+
 Arrays = dict[str, np.ndarray]
 
 PRELUDE = """
 (require nn)
+(require-dialect arith linalg)
 (config vocab 7 context 5 width 3)
 (weights (table [vocab width] f32) (w [width width] f32) (b [width] f32))
 (state (memory [width width] f32))
@@ -20,6 +23,10 @@ PRELUDE = """
 
 
 PROGRAMS: dict[str, tuple[str, Callable[[np.ndarray, Arrays], np.ndarray]]] = {
+    "one row of weights": (
+        "(let [p (softmax (- b 1.0))] (* x (elementwise (fn [v] (* v v)) p)))",
+        lambda x, w: x * (np.exp(w["b"]) / np.exp(w["b"]).sum()) ** 2,
+    ),
     "values that nothing reads": (
         "(let [y (linear (softmax (+ x x)) w) z (linear (+ y 1.0) w)] (* x 2.0))",
         lambda x, w: 2 * x,
@@ -49,6 +56,87 @@ PROGRAMS: dict[str, tuple[str, Callable[[np.ndarray, Arrays], np.ndarray]]] = {
         lambda x, w: -x[-1:],
     ),
 }
+
+
+MAPS = '["affine_map<(n, o, k) -> (n, k)>" "affine_map<(n, o, k) -> (o, k)>" "affine_map<(n, o, k) -> (n, o)>"]'
+
+PROGRAMS |= {
+    "a contraction with its own start": (
+        f"(linalg.contract {{:indexing_maps {MAPS} :result (type x)}} x w x)",
+        lambda x, w: x @ w["w"].T + x,
+    ),
+    "sums with their own starts": (
+        "(let [start (contract [n] x [n k] b [k])]"
+        " (linalg.reduce {:dimensions array<i64: 1> :result (type start)} x start"
+        "  (region (block [(: a f32) (: so-far f32)] (linalg.yield (arith.addf a so-far))))))",
+        lambda x, w: x.sum(1) + x @ w["b"],
+    ),
+}
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+WEIGHING: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "with the other head's scores": (
+        "(tensor [b 1 s n h 2 t n] (+ (at scores b s h t) (at scores b s (- 1 h) t)))",
+        lambda scores: scores + scores[:, ::-1],
+    ),
+    "with scores the other way round": (
+        "(tensor [b 1 s n h 2 t n] (+ (at scores b s h t) (at scores b t h s)))",
+        lambda scores: scores + scores.transpose(2, 1, 0),
+    ),
+    "below their maximum": ("(- scores (reshape (maximum scores) [1 n 2 1]))", lambda scores: scores),
+    "twice": ("(* scores (* 0.5 (+ scores 1.0)))", lambda scores: scores * 0.5 * (scores + 1)),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHING)
+def test_scores_are_weighed(name: str, tmp_path: Path) -> None:
+    text, reference = WEIGHING[name]
+    (tmp_path / "weighing.lisp").write_text(f"""
+    (require nn)
+    (config vocab 7 context 20 width 6)
+    (weights (table [vocab width] f32) (w [width width] f32))
+    (entry logits [tokens positions]
+      (let [x (rows table tokens)
+            n (dim tokens 0)
+            q (reshape x [1 n 2 (/ width 2)])
+            k (reshape (linear x w) [1 n 2 (/ width 2)])
+            scores (contract [b s h t] q [b s h d] k [b t h d])
+            weighed {text}]
+        (reshape (contract [b s h d] (softmax weighed) [b s h t] k [b t h d]) [n width])))""")
+    artifact = compile_model(tmp_path / "weighing.lisp", width=10)
+    weights = random_weights(artifact)
+    exact = weights.exact()
+    with open_poisoned(artifact, weights) as session:
+        for _, positions in session.shapes("logits"):
+            tokens = np.random.default_rng().integers(0, 7, positions)
+            found = step(session, tokens, np.arange(positions))["logits"]
+            x = exact["table"][tokens]
+            q, k = (a.reshape(positions, 2, 5) for a in (x, x @ exact["w"].T))
+            shares = softmax(reference(np.einsum("shd,thd->sht", q, k)))
+            np.testing.assert_allclose(found, np.einsum("sht,thd->shd", shares, k).reshape(-1, 10), atol=1e-4)
+
+
+def test_tiles_larger_than_blocks_of_outputs(tmp_path: Path) -> None:
+    text = pipeline_path("cpu").read_text()
+    mine = tmp_path / "mine.lisp"
+    mine.write_text(text.replace(":outputs 48 :rows 16 :rows-tile 8", ":outputs 4 :rows 5 :rows-tile 4"))
+    assert mine.read_text() != text
+    (tmp_path / "model.lisp").write_text(
+        f"{PRELUDE}(entry logits [tokens positions] (linear (rows table tokens) table))"
+    )
+    artifact = compile_model(tmp_path / "model.lisp", batch=3, width=5, pipeline=mine)
+    weights = random_weights(artifact)
+    table = weights.exact()["table"]
+    with open_poisoned(artifact, weights) as session:
+        for batch, positions in session.shapes("logits"):
+            tokens = np.random.default_rng().integers(0, 7, (batch, positions))
+            found = step(session, tokens, np.zeros_like(tokens))["logits"]
+            np.testing.assert_allclose(found, table[tokens.reshape(-1)] @ table.T, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
