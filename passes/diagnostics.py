@@ -44,14 +44,19 @@ class Diagnostics:
 
     def span(self) -> Span | None:
         """The first place in a file that an error named."""
-        for _, location in self.errors:
-            found = PLACE.search(location)
-            if found is None:
-                continue
-            path = Path(found["file"])
-            text = path.read_text(errors="replace") if path.is_file() else "\n" * int(found["line"])
-            source = Source(found["file"], text)
-            if int(found["line"]) <= text.count("\n") + 1:
-                start = source.offset(int(found["line"]), int(found["column"]))
-                return Span(source, start, start + 1)
+        spans = (span_of(location) for _, location in self.errors)
+        return next((span for span in spans if span is not None), None)
+
+
+def span_of(location: object) -> Span | None:
+    """The innermost place in a file that an MLIR location names, as one character; None where there is none."""
+    found = PLACE.search(str(location))
+    if found is None:
         return None
+    path = Path(found["file"])
+    text = path.read_text(errors="replace") if path.is_file() else "\n" * int(found["line"])
+    source = Source(found["file"], text)
+    if int(found["line"]) > text.count("\n") + 1:
+        return None
+    start = source.offset(int(found["line"]), int(found["column"]))
+    return Span(source, start, start + 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.mlir import create_op, ir
+from lispgpt.passes.diagnostics import span_of
 from lispgpt.passes.gpu_launchers import AT_BARRIER, SLOT_BYTES, Launcher
 
 Read = Callable[[ir.Value], ir.Value]
@@ -177,7 +178,7 @@ class Exchanges:
 
     def _combine(self, op: ir.Operation, a: ir.Value, b: ir.Value) -> ir.Value:
         if "op" not in op.attributes:
-            raise UserError(f"{op.name} with a body of its own cannot run on the cpu target ({op.location})")
+            raise UserError(f"{op.name} with a body of its own cannot run on the cpu target", span_of(op.location))
         kind = str(op.attributes["op"]).split("<all_reduce_op ")[1].rstrip(">")
         element = a.type.element_type if isinstance(a.type, ir.VectorType) else a.type
         name = COMBINE[kind][0 if isinstance(element, (ir.IntegerType, ir.IndexType)) else 1]
@@ -194,7 +195,7 @@ def _stored_type(op: ir.Operation, type_: ir.Type) -> ir.Type:
         for extent in type_.shape:
             count *= extent
     if not isinstance(element, (ir.IntegerType, ir.FloatType)) or element.width * count > 8 * SLOT_BYTES:
-        raise UserError(f"{op.name} of {type_} cannot run on the cpu target ({op.location})")
+        raise UserError(f"{op.name} of {type_} cannot run on the cpu target", span_of(op.location))
     return type_
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lispgpt.errors import UserError
 from lispgpt.mlir import create_op, ir
+from lispgpt.passes.diagnostics import span_of
 from lispgpt.passes.gpu_exchanges import Exchanges, integer
 from lispgpt.passes.gpu_launchers import AT_BARRIER, DONE, Launcher
 
@@ -86,7 +87,7 @@ class _Thread(Exchanges):
         handler: Callable[[ir.Operation], Sequence[ir.Value]] | None
         handler = getattr(self, "_" + op.name.removeprefix("gpu."), None)
         if handler is None:
-            raise UserError(f"{op.name} cannot run on the cpu target ({op.location})")
+            raise UserError(f"{op.name} cannot run on the cpu target", span_of(op.location))
         replacements = handler(op)
         for result, value in zip(op.results, replacements, strict=True):
             result.replace_all_uses_with(value)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lispgpt.errors import UserError
 from lispgpt.mlir import create_op, ir
 from lispgpt.passes.base import Pass
+from lispgpt.passes.diagnostics import span_of
 from lispgpt.passes.gpu_launchers import Launcher, launcher_text
 from lispgpt.passes.gpu_threads import make_thread_function
 
@@ -158,7 +159,7 @@ def _convert_host_op(op: ir.Operation, launchers: dict[str, Launcher]) -> None:
         elif op.name == "gpu.memset":
             _convert_memset(op.operands[-2], op.operands[-1])
         elif op.name not in HOST_OPS_WITHOUT_EFFECT:
-            raise UserError(f"{op.name} has no meaning on the cpu target ({op.location})")
+            raise UserError(f"{op.name} has no meaning on the cpu target", span_of(op.location))
     if op.name == "gpu.wait":
         return
     for result in op.results:

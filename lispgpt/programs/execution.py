@@ -16,6 +16,7 @@ import numpy as np
 from lispgpt.child import Reporter
 from lispgpt.errors import UserError
 from lispgpt.mlir import execution_engine, ir, passmanager
+from lispgpt.passes.diagnostics import span_of
 from lispgpt.passes.targets import Target
 from lispgpt.programs.crash_site import CrashSite
 from lispgpt.programs.externals import Externals, flush_output, write_output
@@ -55,9 +56,10 @@ def describe_main(module: ir.Module) -> Main:
             inputs, results = [str(t) for t in type_.inputs], [str(t) for t in type_.results]
             if inputs not in ([], ["i32", "!llvm.ptr"], ["i64", "!llvm.ptr"]):
                 wants = "nothing, or argc and argv: (i32, !llvm.ptr) or (i64, !llvm.ptr)"
-                raise UserError(f"main takes {wants}; here it takes ({', '.join(inputs)})")
+                raise UserError(f"main takes {wants}; here it takes ({', '.join(inputs)})", span_of(operation.location))
             if len(results) > 1 or (results and results[0] not in RESULTS):
-                raise UserError(f"main returns nothing, an integer or a float; here it returns {', '.join(results)}")
+                message = f"main returns nothing, an integer or a float; here it returns {', '.join(results)}"
+                raise UserError(message, span_of(operation.location))
             return Main(inputs[0] if inputs else "", results[0] if results else "")
     raise UserError("the program has no function main")
 

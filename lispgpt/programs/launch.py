@@ -11,6 +11,7 @@ from lispgpt.child import Outcome, Reporter, run_in_child
 from lispgpt.errors import UserError
 from lispgpt.frontend.compilation import Compilation
 from lispgpt.mlir import ir
+from lispgpt.passes.diagnostics import span_of
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
@@ -167,10 +168,11 @@ def check_lowered(module: ir.Module) -> None:
     module.operation.walk(look, ir.WalkOrder.PRE_ORDER)
     for op in left:
         if op.name != "builtin.unrealized_conversion_cast":
-            raise UserError(f"the pipeline leaves {op.name} ({op.location}), which has no machine code")
+            raise UserError(f"the pipeline leaves {op.name}, which has no machine code", span_of(op.location))
     if left:
         users = sorted({use.owner.operation.name for result in left[0].results for use in result.uses})
-        raise UserError(f"the pipeline leaves a value of {left[0].location} between two types, for {', '.join(users)}")
+        message = f"the pipeline leaves this value between two types, for {', '.join(users)}"
+        raise UserError(message, span_of(left[0].location))
 
 
 def job_of(program: Program, request: Request, observer: Observer) -> Job:
