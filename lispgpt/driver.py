@@ -91,7 +91,7 @@ def load_pipeline(request: Request, target: Target) -> Pipeline:
 def compile_program(program: Program, request: Request, observer: Observer) -> Artifact:
     """An artifact from an evaluated model program; UserError where it declares no entry."""
     if not program.entries:
-        raise UserError(f"{request.program} declares no entry, so there is no model to compile")
+        raise UserError(f"{request.program} has neither a `main` to run nor an `entry` of a model")
     target = find_target(request.target)
     pipeline = load_pipeline(request, target)
     pipeline.check()
