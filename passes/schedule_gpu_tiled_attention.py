@@ -178,8 +178,8 @@ class _Schedule:
         flat: list[ir.Value] = []
         weights, new_tops = [], []
         for i, row in enumerate(scores):
-            top = subgroup_reduce("arith.maximumf", tree("arith.maximumf", row), self.sharing, self.target.subgroup)
-            top = b.binary("arith.maximumf", tops[i], top)
+            top = subgroup_reduce("arith.maxnumf", tree("arith.maxnumf", row), self.sharing, self.target.subgroup)
+            top = b.binary("arith.maxnumf", tops[i], top)
             scale = exp(b.binary("arith.subf", tops[i], top), self.target)
             powers = [exp(b.binary("arith.subf", value, top), self.target) for value in row]
             own = subgroup_reduce("arith.addf", tree("arith.addf", powers), self.sharing, self.target.subgroup)

