@@ -11,6 +11,9 @@ from lispgpt.mlir import create_op, ir
 Index = Any
 """An index: a Python integer where it is known, else an SSA value of type index."""
 
+INTRINSIC_BINARIES = {"arith.maxnumf": "llvm.maxnum.f32", "arith.minnumf": "llvm.minnum.f32"}
+"""Ops that some vendor's lowering would turn into calls of a device library."""
+
 WORKGROUP = "#gpu.address_space<workgroup>"
 
 
@@ -179,6 +182,8 @@ def extend(value: ir.Value) -> ir.Value:
 
 
 def binary(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
+    if name in INTRINSIC_BINARIES:
+        return intrinsic(INTRINSIC_BINARIES[name], [a, b], a.type)
     return emit(name, [a, b], [a.type])
 
 

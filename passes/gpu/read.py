@@ -184,6 +184,8 @@ class Reader:
         operands = [_materialized(o, width) for o in operands]
         wide = max((b.width_of(o) for o in operands), default=1)
         operands = [b.splat(o, wide) for o in operands]
+        if op.name in b.INTRINSIC_BINARIES:
+            return b.binary(op.name, *operands)
         if op.name.startswith("math."):
             return expand(op.name, operands, self.target)
         result = b.with_width(op.results[0].type, wide)
