@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
 SCOPES = {"passes": "any", "func-passes": "func", "gpu-passes": "gpu"}
+ANCHORS = {"func.func": "func", "gpu.module": "gpu"}
 
 
 @dataclass(frozen=True)
 class PassForm:
-    """`(pass name {:option value})`; scope is "any", or "func" or "gpu" for one in func-passes or gpu-passes."""
+    """`(pass name {:option value})`; scope is "func" or "gpu" for one in func-passes or gpu-passes, or after the name
+    of the op that it runs on, as in `(pass gpu.module name)`; else "any"."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -84,18 +86,21 @@ def _part(evaluator: Evaluator, form: Form) -> list[PassForm]:
 
 
 def _pass(evaluator: Evaluator, form: Form, scope: str) -> PassForm:
-    if head_name(form) != "pass" or not isinstance(form, List) or len(form.items) not in (2, 3):
+    items = form.items[1:] if head_name(form) == "pass" and isinstance(form, List) else ()
+    if len(items) > 1 and isinstance(items[0], Symbol) and items[0].name in ANCHORS:
+        scope, items = ANCHORS[items[0].name], items[1:]
+    if len(items) not in (1, 2):
         evaluator.fail(f"`{show(form)}` is not (pass name) or (pass name {{:option value}})", form)
     options: dict[str, Any] = {}
-    if len(form.items) == 3:
-        given = form.items[2]
+    if len(items) == 2:
+        given = items[1]
         if not isinstance(given, Map) or len(given.items) % 2:
             evaluator.fail("a pass's options are a map: {:option value}", given)
         for key, value in zip(given.items[::2], given.items[1::2], strict=True):
             if not isinstance(key, Keyword):
                 evaluator.fail(f"`{show(key)}` is not a :key", key)
             options[key.name] = _option(evaluator, value)
-    return PassForm(_word(evaluator, form.items[1]), options, scope, form.span)
+    return PassForm(_word(evaluator, items[0]), options, scope, form.span)
 
 
 def _option(evaluator: Evaluator, form: Form) -> Any:
