@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lispgpt.compile_options import PATH, compile_options, contained, parse_settings
+from lispgpt.compile_options import PATH, compile_options, contained, parse_settings, resolve_target
 from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program
 from lispgpt.errors import UserError
 from lispgpt.kernel_report import kernel_table
@@ -42,7 +42,7 @@ def compile_(
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     header: dict[str, Any] = dict(checkpoints.open(checkpoint).config) if checkpoint else {}
-    request = Request(program, target, parse_settings(settings), header, pipeline, batch)
+    request = Request(program, resolve_target(target), parse_settings(settings), header, pipeline, batch)
     observer = Observer(dump_dir, print_after, click.echo)
     if stage != "artifact":
         text = emit(request, stage, observer)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from lispgpt.child import Reporter, compile_in_child
+from lispgpt.runtime.devices import best_target
 
 PATH = click.Path(path_type=Path)
 
@@ -52,6 +53,11 @@ def contained(command: Callable[..., None]) -> Callable[..., int]:
         return compile_in_child(work).code
 
     return in_child
+
+
+def resolve_target(target: str) -> str:
+    """The target's name, with the best device present for "auto"."""
+    return best_target() if target == "auto" else target
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import click
 
 from lispgpt.cache import Cache, cache_key
 from lispgpt.child import Reporter, compile_in_child
-from lispgpt.compile_options import PATH, compile_options, parse_settings
+from lispgpt.compile_options import PATH, compile_options, parse_settings, resolve_target
 from lispgpt.errors import UserError
 from lispgpt.host import cpu_signature
 from lispgpt.runtime import checkpoints, tokenizers
@@ -158,11 +158,7 @@ class _Run:
             from lispgpt.runtime.devices import installed_chip
 
             return installed_chip(target)
-        if target != "auto":
-            return target
-        from lispgpt.runtime.devices import best_target
-
-        return best_target()
+        return resolve_target(target)
 
     def _profile(self, generator: Generator) -> None:
         """Print how long each kernel of a decode step takes, where it stands after generating."""
