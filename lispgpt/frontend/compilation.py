@@ -89,18 +89,22 @@ def _pass(evaluator: Evaluator, form: Form, scope: str) -> PassForm:
     items = form.items[1:] if head_name(form) == "pass" and isinstance(form, List) else ()
     if len(items) > 1 and isinstance(items[0], Symbol) and items[0].name in ANCHORS:
         scope, items = ANCHORS[items[0].name], items[1:]
-    if len(items) not in (1, 2):
+    if not items:
         evaluator.fail(f"`{show(form)}` is not (pass name) or (pass name {{:option value}})", form)
+    return PassForm(_word(evaluator, items[0]), _options(evaluator, items[1:]), scope, form.span)
+
+
+def _options(evaluator: Evaluator, forms: tuple[Form, ...]) -> dict[str, Any]:
+    """`{:option value …}`, or the same without braces."""
+    given = forms[0].items if len(forms) == 1 and isinstance(forms[0], Map) else forms
     options: dict[str, Any] = {}
-    if len(items) == 2:
-        given = items[1]
-        if not isinstance(given, Map) or len(given.items) % 2:
-            evaluator.fail("a pass's options are a map: {:option value}", given)
-        for key, value in zip(given.items[::2], given.items[1::2], strict=True):
-            if not isinstance(key, Keyword):
-                evaluator.fail(f"`{show(key)}` is not a :key", key)
-            options[key.name] = _option(evaluator, value)
-    return PassForm(_word(evaluator, items[0]), options, scope, form.span)
+    if len(given) % 2:
+        evaluator.fail("a pass's options are a map: {:option value}", forms[0])
+    for key, value in zip(given[::2], given[1::2], strict=True):
+        if not isinstance(key, Keyword):
+            evaluator.fail(f"`{show(key)}` is not a :key", key)
+        options[key.name] = _option(evaluator, value)
+    return options
 
 
 def _option(evaluator: Evaluator, form: Form) -> Any:

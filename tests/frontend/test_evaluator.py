@@ -204,7 +204,7 @@ def test_foreign_functions_libraries_and_pipelines() -> None:
       (extern-fn exp2 (-> [f64] [f64])) (extern-fn printf (-> [!llvm.ptr ...] [i32]))
       (link-library :m) (link-library "lib.so")
       (compilation-gpu rocm (passes (pass a {:x 1 :y "16,16"})) (func-passes (pass b)) (gpu-passes (pass c {:on true})))
-      (compilation (target cpu (pass d) (pass gpu.module e {:f 1})))
+      (compilation (target cpu (pass d) (pass gpu.module e {:f 1}) (pass g :h 2)))
       (defn main [] (func.return))""")
     assert "func.func private @exp2(f64) -> f64" in text
     assert program.has_main and program.libraries == ("m", "lib.so")
@@ -213,7 +213,7 @@ def test_foreign_functions_libraries_and_pipelines() -> None:
     assert (gpu.target, cpu.target, [(p.scope, str(p)) for p in cpu.passes]) == (
         "rocm",
         "cpu",
-        [("any", "d"), ("gpu", "e{f=1}")],
+        [("any", "d"), ("gpu", "e{f=1}"), ("any", "g{h=2}")],
     )
 
 
