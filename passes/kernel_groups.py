@@ -25,15 +25,7 @@ from lispgpt.passes.structure import (
     shape_of,
 )
 
-INLINE = {
-    "arith.constant",
-    "tensor.empty",
-    "linalg.fill",
-    "tensor.extract_slice",
-    "tensor.expand_shape",
-    "tensor.collapse_shape",
-    "tensor.cast",
-}
+INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
 
 
 def is_inline(op: ir.Operation) -> bool:
@@ -231,6 +223,7 @@ def _in_order(groups: list[KernelGroup]) -> list[KernelGroup]:
 
 
 def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGroup]:
+    """Copy rows groups of at most `most_rows` rows into the contractions that read them, where nothing else does."""
     owner = {op: group for group in groups for op in group.ops}
     kept = []
     for group in groups:

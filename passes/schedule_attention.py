@@ -52,10 +52,11 @@ class ScheduleAttention(Pass):
         for kernel in kernel_functions(module, "attention"):
             body = KernelBody(kernel, Emitter(kernel))
             attention = match_attention(body.compute_ops())
-            if attention is not None and set(body.destinations) <= {
-                attention.weighted.results[0],
-                *(w.results[0] for w in attention.writes),
-            }:
+            if attention is None:
+                continue
+            written = {w.results[0] for w in attention.writes}
+            in_place = all(w.operands[3] in body.buffers or w.operands[3] in written for w in attention.writes)
+            if in_place and set(body.destinations) <= {attention.weighted.results[0], *written}:
                 _Schedule(self, body, attention, lanes).emit()
 
 

@@ -139,6 +139,29 @@ def test_tiles_larger_than_blocks_of_outputs(tmp_path: Path) -> None:
             np.testing.assert_allclose(found, table[tokens.reshape(-1)] @ table.T, atol=1e-5)
 
 
+def test_attention_without_its_unit_dimensions(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.lisp"
+    mine.write_text(
+        pipeline_path("cpu")
+        .read_text()
+        .replace("(pass cse)", "(pass canonicalize) (pass linalg-fold-unit-extent-dims) (pass cse)", 1)
+    )
+    (tmp_path / "attention.lisp").write_text("""
+    (require nn)
+    (config vocab 7 context 5 width 3)
+    (weights (table [vocab width] f32) (w [(* 3 width) width] f32))
+    (state (kv [1 2 width context 1] f32))
+    (entry logits [tokens positions] (attention (linear (rows table tokens) w) (kv 0) width))""")
+    found = []
+    weights = None
+    for pipeline in (None, mine):
+        artifact = compile_model(tmp_path / "attention.lisp", pipeline=pipeline)
+        weights = weights or random_weights(artifact)
+        with open_poisoned(artifact, weights) as session:
+            found.append([step(session, [[token]], [[at]])["logits"] for at, token in enumerate([3, 1, 6])])
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
     text, reference = PROGRAMS[name]
