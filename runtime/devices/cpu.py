@@ -10,6 +10,7 @@ import ctypes
 import os
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ class CpuDevice(HostMemory):
         self.name = f"{cpu_name()} ({self.threads} thread{'s' if self.threads > 1 else ''})"
         self._pool = np.zeros(POOL_WORDS, np.int64)
         self._workers: list[threading.Thread] = []
+        self._stop = weakref.finalize(self, _stop_workers, self._pool, self._workers)
         self._library: ctypes.CDLL | None = None
         self._counters = np.zeros(0, np.int64)
 
@@ -112,9 +114,14 @@ class CpuDevice(HostMemory):
         """Launches have finished when `launch` returns."""
 
     def close(self) -> None:
-        if self._workers:
-            self._pool[STOP] = 1
-            self._pool[0] += 1
-            for worker in self._workers:
-                worker.join()
-            self._workers.clear()
+        self._stop()
+
+
+def _stop_workers(pool: np.ndarray, workers: list[threading.Thread]) -> None:
+    """End the threads that wait on a pool, before its memory can go away."""
+    if workers:
+        pool[STOP] = 1
+        pool[0] += 1
+        for worker in workers:
+            worker.join()
+        workers.clear()
