@@ -26,27 +26,31 @@ from lispgpt.passes.schedule_rows import lane_ranges
 from lispgpt.passes.structure import dim_positions, indexing_maps, kernel_functions, shape_of
 
 if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
+    from lispgpt.passes.targets import Cpu
+
+OPERAND_REGISTERS = 8
+"""Vector registers that a tile's sums leave to what is multiplied."""
 
 
 @dataclass(frozen=True)
 class ScheduleContractions(Pass):
-    """outputs, rows: rows of w and of x in a block; tiles: sums in registers; vector_outputs: with one row of x."""
+    """outputs, rows: rows of w and of x in a block; tiles: sums in registers, as
+    far as the target has them; vector_outputs: with one row of x."""
 
     name: ClassVar[str] = "schedule-contractions"
     outputs: int = 48
     rows: int = 16
-    rows_tile: int = 8
-    outputs_tile: int = 3
+    rows_tile: int = 4
+    outputs_tile: int = 6
     vector_outputs: int = 1
     depth_unroll: int = 4
 
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: Cpu) -> None:
         lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "contraction"):
             body = KernelBody(kernel, Emitter(kernel))
             if _supported(body.compute_ops()):
-                _Schedule(self, body, lanes).emit()
+                _Schedule(self, body, lanes, target.registers).emit()
 
 
 def _supported(ops: list[ir.Operation]) -> bool:
@@ -59,7 +63,7 @@ def _supported(ops: list[ir.Operation]) -> bool:
 class _Schedule:
     """One kernel: x (rows, depth) f32, w (outputs, depth) f32 or bf16, sums (rows, outputs) f32."""
 
-    def __init__(self, options: ScheduleContractions, body: KernelBody, lanes: int) -> None:
+    def __init__(self, options: ScheduleContractions, body: KernelBody, lanes: int, registers: int) -> None:
         self.body, self.emitter, self.lanes = body, body.emitter, lanes
         self.root = body.compute_ops()[0]
         self.x, self.w = self.root.operands[0], self.root.operands[1]
@@ -68,8 +72,8 @@ class _Schedule:
         self.depth_unroll = options.depth_unroll
         self.rows_block = _largest_divisor(self.rows, options.rows)
         self.rows_tile = _largest_divisor(self.rows_block, options.rows_tile)
-        room = options.rows_tile * options.outputs_tile
-        self.outputs_tile = options.vector_outputs if self.rows_tile == 1 else min(room // self.rows_tile, 6)
+        room = min(options.rows_tile * options.outputs_tile, registers - OPERAND_REGISTERS)
+        self.outputs_tile = options.vector_outputs if self.rows_tile == 1 else max(1, min(room // self.rows_tile, 6))
         self.outputs_block = _block_of(self.outputs, options.outputs, self.outputs_tile)
         self.sums = self.emitter.scratch([self.rows_block, self.outputs_block], self.emitter.f32)
 

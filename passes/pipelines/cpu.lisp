@@ -10,7 +10,7 @@
     (pass plan-arena))
   (stage schedule                     ; loops over blocks, rows and vectors
     (pass schedule-rows {:rows-per-block 4})
-    (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 8 :outputs-tile 3 :vector-outputs 1 :depth-unroll 4})
+    (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 4 :outputs-tile 6 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-attention {:queries 32 :query-tile 4 :key-tile 4})
     (pass schedule-generic)
     (pass hand-kernels-to-cpu))

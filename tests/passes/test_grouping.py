@@ -124,7 +124,7 @@ def test_scores_are_weighed(name: str, tmp_path: Path) -> None:
 def test_tiles_larger_than_blocks_of_outputs(tmp_path: Path) -> None:
     text = pipeline_path("cpu").read_text()
     mine = tmp_path / "mine.lisp"
-    mine.write_text(text.replace(":outputs 48 :rows 16 :rows-tile 8", ":outputs 4 :rows 5 :rows-tile 4"))
+    mine.write_text(text.replace(":outputs 48 :rows 16 :rows-tile 4", ":outputs 4 :rows 5 :rows-tile 4"))
     assert mine.read_text() != text
     (tmp_path / "model.lisp").write_text(
         f"{PRELUDE}(entry logits [tokens positions] (linear (rows table tokens) table))"
