@@ -85,7 +85,7 @@ def project_root(program: Path) -> Path:
 
 def load_pipeline(request: Request, target: Target) -> Pipeline:
     """The pipeline that a request runs."""
-    return read_pipeline(request.pipeline or pipeline_path(target.kind))
+    return read_pipeline(request.pipeline or pipeline_path(target.pipeline))
 
 
 def compile_program(program: Program, request: Request, observer: Observer) -> Artifact:

@@ -44,7 +44,7 @@ def opt(
     """Run passes on FILE, which holds MLIR, such as a dump of --dump-dir."""
     chip = find_target(target)
     if pipeline_text is None:
-        pipeline = read_pipeline(pipeline_path(chip.kind))
+        pipeline = read_pipeline(pipeline_path(chip.pipeline))
     elif pipeline_text.endswith(".lisp") or Path(pipeline_text).is_file():
         pipeline = read_pipeline(Path(pipeline_text))
     else:

@@ -14,9 +14,9 @@ from lispgpt.source import Source
 PIPELINES = Path(__file__).resolve().parent / "passes" / "pipelines"
 
 
-def pipeline_path(kind: str) -> Path:
-    """The file of a target's own pipeline."""
-    return PIPELINES / f"{kind}.lisp"
+def pipeline_path(name: str) -> Path:
+    """The file of one of the pipelines that come with the compiler, such as a target's own."""
+    return PIPELINES / f"{name}.lisp"
 
 
 def read_pipeline(path: Path) -> Pipeline:

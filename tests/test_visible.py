@@ -18,7 +18,7 @@ from lispgpt.passes.targets import find_target
 from lispgpt.pipeline_file import PIPELINES, read_pipeline
 
 SIZES = parse_settings(("layers=2", "heads=2", "width=8", "vocab=13", "padded-vocab=16", "context=16"))
-CPU = PIPELINES / "cpu.lisp"
+CPU, GPU = PIPELINES / "cpu.lisp", PIPELINES / "gpu.lisp"
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,21 @@ def test_one_pass_on_a_dump_gives_the_next(dumps: list[Path]) -> None:
     number = next(i for i, call in enumerate(calls) if call.name == "schedule-rows")
     one = Pipeline("one", (Stage("one", parse_calls(str(calls[number]))),))
     assert opt(dumps[number], one).strip() == dumps[number + 1].read_text().strip()
+
+
+@pytest.mark.parametrize("target", ["rocm:gfx1151", "cuda:sm_90"])
+def test_both_vendors_have_one_pipeline_whose_dumps_go_back_in(target: str, program: Path, tmp_path: Path) -> None:
+    assert find_target(target).pipeline == "gpu"
+    compile_request(Request(program, target, overrides=SIZES), Observer(tmp_path / "usual"))
+    compile_request(Request(program, target, overrides=SIZES, pipeline=GPU), Observer(tmp_path / "given"))
+    usual, given = (sorted((tmp_path / name).iterdir()) for name in ("usual", "given"))
+    assert [d.name for d in usual[1:]] == [f"{i:02d}-{c.name}.mlir" for i, c in enumerate(read_pipeline(GPU).calls, 1)]
+    assert given[-1].read_text() == usual[-1].read_text()
+    number = len(usual) // 2
+    with new_context() as context, ir.Location.unknown():
+        module = parse_module(context, usual[number])
+        Runner(find_target(target)).run(module, read_pipeline(GPU).after(number))
+        assert str(module).strip() == usual[-1].read_text().strip()
 
 
 def test_printing_after_a_pass(program: Path, dumps: list[Path]) -> None:

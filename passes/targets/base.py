@@ -21,6 +21,9 @@ class Target:
     """
 
     kind: ClassVar[str] = ""
+    pipeline: ClassVar[str] = ""
+    """The file in `pipelines/`, without its ending, that lowers models for it."""
+
     code_name: ClassVar[str] = "kernels.bin"
     """The file in an artifact that holds the machine code."""
 
@@ -66,6 +69,7 @@ class Gpu(Target):
     shared memory.
     """
 
+    pipeline: ClassVar[str] = "gpu"
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
 
     subgroup: int = 32

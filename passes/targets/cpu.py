@@ -23,6 +23,7 @@ class Cpu(Target):
     """chip: "" for the host, else one of LEVELS.  registers: vector registers of vector_bytes each."""
 
     kind: ClassVar[str] = "cpu"
+    pipeline: ClassVar[str] = "cpu"
     code_name: ClassVar[str] = "kernels.so"
 
     chip: str = ""

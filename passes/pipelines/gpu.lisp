@@ -1,6 +1,7 @@
-; From linalg on tensors to kernels for an AMD GPU.  Copy this file, change it, and pass it with --pipeline.
+; From linalg on tensors to kernels for a GPU, AMD's (rocm) or NVIDIA's (cuda).  They share all of it: what a vendor has
+; of its own comes from the target.  Copy this file, change it, and pass it with --pipeline.
 
-(pipeline rocm
+(pipeline gpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass cse)
     (pass outline-kernels {:prologue-rows 4}))
@@ -20,7 +21,7 @@
     (pass collect-gpu-kernels)
     (pass canonicalize)
     (pass cse))
-  (stage llvm                         ; ROCDL, and LLVM around it
+  (stage llvm                         ; ROCDL or NVVM, as the target says, and LLVM around it
     (pass convert-scf-to-cf)
     (pass expand-strided-metadata)
     (pass lower-affine)
