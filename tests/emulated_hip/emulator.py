@@ -16,6 +16,7 @@ ELF_HEADER_BYTES = 64
 
 def install(chip: str) -> ctypes.CDLL:
     """Register the emulator for a chip; the library, which counts broken guards."""
+    import accumulators
     import bounded_shared
     import emulate_amdgpu
     import swizzled
@@ -32,6 +33,8 @@ def install(chip: str) -> ctypes.CDLL:
         def _special(cls, emu: Any, op: str) -> Any:
             if op == swizzled.Swizzled.op.name:
                 return lambda emu, state, instruction: swizzled.execute(emu, arch, state, instruction)
+            if accumulators.is_product(op):
+                return lambda emu, state, _: accumulators.execute(emu, arch, state)
             return super()._special(emu, op)
 
     arch = emulate_amdgpu.EMULATOR_ARCH[chip[:5]]

@@ -7,9 +7,10 @@ VOP3 instruction is executed on that.
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from typing import Any
+
+import rewritten
 
 VOP3_PREFIX, DPP16_SOURCE, SPARE_REGISTER, BYTES = 0x35, 0xFA, 255, 12
 
@@ -53,15 +54,8 @@ def execute(emu: Any, arch: str, state: Any, instruction: Swizzled) -> None:
     values = [state._read_vgpr(register, lane) for lane in range(state.wave_size)]
     for lane in range(state.wave_size):
         state._write_vgpr(SPARE_REGISTER, lane, values[source_lane(lane, control)])
-    plain = struct.pack("<4I", first, second & ~0x1FF | 256 + SPARE_REGISTER, 0, 0)
-    code = ctypes.create_string_buffer(plain, 16)
-    (program, runtime), _ = emu._decode_at(ctypes.addressof(code), arch)
-    registers = {0: state.sgpr_buf, 1: state.vgpr_buf, 5: state.accvgpr_buf}
-    addresses = {number: buffer._buf.va_addr for number, buffer in registers.items()}
-    place = state.pc
-    state.pc = ctypes.addressof(code)  # where the emulator reads the instruction's fields from
-    runtime.fxn(*[ctypes.c_uint64(addresses.get(number, 0)) for number in program.arg.globals])
-    state.pc = place + BYTES
+    plain = (first, second & ~0x1FF | 256 + SPARE_REGISTER)
+    rewritten.execute(emu, arch, state, plain, BYTES)
 
 
 def source_lane(lane: int, control: int) -> int:
