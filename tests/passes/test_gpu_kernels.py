@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from lispgpt.runtime.devices.hip import HipDevice
 from lispgpt.runtime.devices.hip import probe as probe_hip
 
 SMALL = {"vocab": 500, "padded-vocab": 512, "context": 256, "layers": 2, "heads": 4, "width": 256}
+GPT2_124M = {"vocab": 50257, "padded-vocab": 50304, "context": 1024, "layers": 12, "heads": 12, "width": 768}
+COMPILE_SECONDS = 10
 MATRIX = {
     "rocm:gfx942": "v_mfma_f32_16x16x16",
     "rocm:gfx950": "v_mfma_f32_16x16x16",
@@ -44,6 +47,29 @@ def test_amd_kernels_keep_everything_in_registers(target: str, examples: Path) -
     assert decode and all(f.widest_load == 16 for f in decode)
     assert all(f.shared is not None and f.shared <= 64 * 1024 for f in facts.values())
     assert MATRIX.get(target, "v_wmma_f32_16x16x16_bf16") in assembly
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["rocm:gfx942", "rocm:gfx1201"])
+def test_amd_kernels_of_a_124m_model(target: str, examples: Path) -> None:
+    """The sizes that people run: every shape of prefill, the tiles that fill a chip, and the time to compile them."""
+    request = Request(examples / "gpt2_generate.lisp", target, overrides=GPT2_124M)
+    started = time.process_time()
+    assembly = emit(request, "asm", Observer())
+    assert time.process_time() - started < COMPILE_SECONDS
+    facts = kernel_facts(assembly)
+    assert [name for name, f in facts.items() if f.spills or f.scratch] == []
+    assert set(re.findall(r"\.[sv]gpr_spill_count:\s*(\d+)", assembly)) == {"0"}
+    decode = [f for name, f in facts.items() if re.match(r"(rows_1x|contraction_1x|attention_1x1x)", name)]
+    assert len(decode) >= 9 and all(f.widest_load == 16 for f in decode)
+    prefill = [name for name in facts if re.match(r"(contraction_(16|128|1024)x|attention_1x(128|1024)x\w+x64$)", name)]
+    assert len(prefill) >= 14
+    matrix = MATRIX.get(target, "v_wmma_f32_16x16x16_bf16")
+    assert [name for name in prefill if matrix not in kernel_body(assembly, name)] == []
+
+
+def kernel_body(assembly: str, name: str) -> str:
+    return assembly.split(f"\n{name}:", 1)[1].split("s_endpgm", 1)[0]
 
 
 @pytest.mark.parametrize("target", NVIDIA)
