@@ -22,8 +22,9 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
 from lispgpt.passes.gpu.kernel import constant_arguments, reschedule
-from lispgpt.passes.gpu.read import VIEWS, Reader, outputs_of
+from lispgpt.passes.gpu.read import Reader, outputs_of
 from lispgpt.passes.gpu.team import Chunk, Team, subgroup_reduce, tree
+from lispgpt.passes.gpu.views import VIEWS
 from lispgpt.passes.structure import defining_op, indexing_maps, kernel_functions, operations, shape_of
 from lispgpt.passes.targets import Gpu
 

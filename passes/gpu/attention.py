@@ -9,7 +9,8 @@ from lispgpt.mlir import ir
 from lispgpt.passes.attention_pattern import match_attention
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
-from lispgpt.passes.gpu.read import Reader, outputs_of, sliced_index
+from lispgpt.passes.gpu.read import Reader, outputs_of
+from lispgpt.passes.gpu.views import sliced_index
 from lispgpt.passes.structure import dim_positions, indexing_maps, integers, operations, shape_of
 
 

@@ -8,16 +8,16 @@ reductions becomes one expression in registers.  What is read twice at one index
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from lispgpt.errors import InternalError
 from lispgpt.mlir import create_op, ir
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
-from lispgpt.passes.gpu.expand import exp, expand
+from lispgpt.passes.gpu.elementwise import attributes_of, elementwise
+from lispgpt.passes.gpu.expand import exp
 from lispgpt.passes.gpu.team import Team
-from lispgpt.passes.kernel_body import kept_dimensions
+from lispgpt.passes.gpu.views import VIEWS, is_in_step, mapped, through_slice
 from lispgpt.passes.structure import (
     defining_op,
     dim_positions,
@@ -28,15 +28,6 @@ from lispgpt.passes.structure import (
     shape_of,
 )
 from lispgpt.passes.targets import Gpu
-
-DYNAMIC = -(2**63)
-
-
-@dataclass(frozen=True)
-class Iota:
-    """The indices base, base + 1, … of a vector's elements."""
-
-    base: Index
 
 
 class Reader:
@@ -82,7 +73,7 @@ class Reader:
                 positions = dim_positions(map_)
                 inner = positions.index(len(index) - 1) if len(index) - 1 in positions else None
                 if inner is None or inner == len(positions) - 1:
-                    self.preload(operand, _mapped(map_, index), 1 if inner is None else width, wanted)
+                    self.preload(operand, mapped(map_, index), 1 if inner is None else width, wanted)
         elif op.name in VIEWS:
             self.preload(op.operands[0], VIEWS[op.name](op, list(index), self), width, wanted)
 
@@ -107,12 +98,12 @@ class Reader:
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
         collapsed = op.name == "tensor.collapse_shape" and shape_of(op.operands[0])[-1] % width
-        if collapsed or (op.name == "tensor.extract_slice" and not _is_in_step(op, width)):
+        if collapsed or (op.name == "tensor.extract_slice" and not is_in_step(op, width)):
             return b.vector_of([self.read(tensor, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
         if op.name in VIEWS:
             return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
         if is_elementwise(op):
-            return self._elementwise(op, index, width)
+            return elementwise(self, op, index, width)
         if op.name == "linalg.reduce":
             return b.splat(self._row_reduction(op, index), width)
         if op.name == "linalg.softmax":
@@ -131,7 +122,7 @@ class Reader:
         if op.name == "tensor.extract":
             return self.read(op.operands[0], [self.index_of(v) for v in op.operands[1:]])
         operands = [self.scalar(v) for v in op.operands]
-        return create_op(op.name, operands, [value.type], _attributes(op)).results[0]
+        return create_op(op.name, operands, [value.type], attributes_of(op)).results[0]
 
     def index_of(self, value: ir.Value) -> Index:
         """An index value of the kernel's body; a plain integer where it is constant."""
@@ -141,65 +132,6 @@ class Reader:
         if op is not None and op.name == "arith.constant":
             return ir.IntegerAttr(op.attributes["value"]).value
         return self.scalar(value)
-
-    def _elementwise(self, op: ir.Operation, index: list[Index], width: int) -> ir.Value:
-        block = op.regions[0].blocks[0]
-        maps = indexing_maps(op)
-        values: dict[ir.Value, Any] = {}
-        used = {operand for nested in operations(block) for operand in nested.operands}
-        for argument, operand, map_ in zip(block.arguments, op.operands, maps, strict=True):
-            if argument in used:
-                values[argument] = self._operand(operand, map_, index, width)
-        for nested in operations(block)[:-1]:
-            values[nested.results[0]] = self._body_op(nested, values, index, width)
-        result = values.get(operations(block)[-1].operands[0])
-        if result is None:
-            result = self.scalar(operations(block)[-1].operands[0])
-        return b.splat(_materialized(result, width), width)
-
-    def _operand(self, operand: ir.Value, map_: ir.AffineMap, index: list[Index], width: int) -> ir.Value:
-        if not isinstance(operand.type, ir.RankedTensorType):
-            return self.scalar(operand)
-        positions = dim_positions(map_)
-        inner = len(index) - 1
-        where = _mapped(map_, index)
-        if width == 1 or inner not in positions:
-            return self.read(operand, where)
-        if positions.index(inner) == len(positions) - 1 and positions.count(inner) == 1:
-            return self.read(operand, where, width)
-        at = positions.index(inner)
-        shifted = [[*where[:at], b.add(where[at], i), *where[at + 1 :]] for i in range(width)]
-        return b.vector_of([self.read(operand, s) for s in shifted])
-
-    def _body_op(self, op: ir.Operation, values: dict[ir.Value, Any], index: list[Index], width: int) -> Any:
-        if op.name == "arith.constant":
-            return self.scalar(op.results[0])
-        if op.name == "linalg.index":
-            dim = ir.IntegerAttr(op.attributes["dim"]).value
-            return Iota(index[dim]) if dim == len(index) - 1 and width > 1 else b.as_value(index[dim])
-        operands = [values[o] if o in values else self.scalar(o) for o in op.operands if op.name != "tensor.extract"]
-        if op.name == "tensor.extract":
-            where = [values[o] if o in values else self.index_of(o) for o in op.operands[1:]]
-            return self._extract(op.operands[0], where, width)
-        operands = [_materialized(o, width) for o in operands]
-        wide = max((b.width_of(o) for o in operands), default=1)
-        operands = [b.splat(o, wide) for o in operands]
-        if op.name in b.INTRINSIC_BINARIES:
-            return b.binary(op.name, *operands)
-        if op.name.startswith("math."):
-            return expand(op.name, operands, self.target)
-        result = b.with_width(op.results[0].type, wide)
-        return create_op(op.name, operands, [result], _attributes(op)).results[0]
-
-    def _extract(self, tensor: ir.Value, where: list[Any], width: int) -> ir.Value:
-        *outer, last = where
-        if isinstance(last, Iota) and not any(
-            isinstance(o, Iota) or b.width_of(o) > 1 for o in outer if not isinstance(o, int)
-        ):
-            return self.read(tensor, [*outer, last.base], width)
-        if any(isinstance(o, Iota) for o in where):
-            raise InternalError("a kernel gathers along a dimension that is not the last")
-        return self.read(tensor, where)
 
     def _row_reduction(self, op: ir.Operation, index: list[Index]) -> ir.Value:
         """One element of a linalg.reduce: by the team over the last dimension, by each thread over another."""
@@ -244,13 +176,13 @@ class Reader:
             return
         if is_elementwise(op):
             for operand, map_ in zip(op.operands[:-1], indexing_maps(op), strict=False):
-                where = _mapped(map_, index)
+                where = mapped(map_, index)
                 if any(i is None for i in where):
                     self._prepare(operand, where)
                 elif isinstance(operand.type, ir.RankedTensorType):
                     self.read(operand, where)
         elif op.name == "tensor.extract_slice" and index[-1] is None:
-            self._prepare(op.operands[0], [*_through_slice(op, [*index[:-1], 0], self)[:-1], None])
+            self._prepare(op.operands[0], [*through_slice(op, [*index[:-1], 0], self)[:-1], None])
         elif op.name == "linalg.softmax":
             self._statistics(op, index[:-1])
 
@@ -288,101 +220,6 @@ class _Scope:
 
     def __exit__(self, *exception: object) -> None:
         self.scopes.pop()
-
-
-def _materialized(value: Any, width: int) -> ir.Value:
-    if not isinstance(value, Iota):
-        return value
-    type_ = ir.VectorType.get([width], ir.IndexType.get())
-    steps = ir.DenseElementsAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), i) for i in range(width)], type_)
-    offsets = create_op("arith.constant", [], [type_], {"value": steps}).results[0]
-    return b.binary("arith.addi", b.splat(b.as_value(value.base), width), offsets)
-
-
-def _mapped(map_: ir.AffineMap, index: Sequence[Index]) -> list[Index]:
-    where: list[Index] = []
-    for expression in map_.results:
-        if isinstance(expression, ir.AffineDimExpr):
-            where.append(index[expression.position])
-        elif isinstance(expression, ir.AffineConstantExpr):
-            where.append(expression.value)
-        else:
-            raise InternalError(f"a kernel reads through the map {map_}")
-    return where
-
-
-def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
-    return {name: op.attributes[name] for name in op.attributes}
-
-
-def _through_slice(op: ir.Operation, index: list[Index], reader: Reader) -> list[Index]:
-    return sliced_index(op, list(op.operands[1:]), shape_of(op.results[0]), index, reader)
-
-
-def sliced_index(
-    op: ir.Operation, dynamic_offsets: Sequence[ir.Value], shape: Sequence[int], index: Sequence[Index], reader: Reader
-) -> list[Index]:
-    """From an index into a slice (or what is inserted at one) of that shape to the index into the whole."""
-    offsets, sizes = (integers(op.attributes[name]) for name in ("static_offsets", "static_sizes"))
-    dynamic = iter(dynamic_offsets)
-    kept = kept_dimensions(sizes, shape)
-    inner = iter(index)
-    where = []
-    for offset, keep in zip(offsets, kept, strict=True):
-        start = reader.index_of(next(dynamic)) if offset == DYNAMIC else offset
-        where.append(b.add(start, next(inner)) if keep else start)
-    return where
-
-
-def _is_in_step(op: ir.Operation, width: int) -> bool:
-    """Whether every `width` neighbours in a slice's rows are aligned neighbours in the source's."""
-    offsets, sizes = (integers(op.attributes[name]) for name in ("static_offsets", "static_sizes"))
-    steps = (offsets[-1], shape_of(op.operands[0])[-1])
-    kept = kept_dimensions(sizes, shape_of(op.results[0]))[-1]
-    return width == 1 or (kept and offsets[-1] != DYNAMIC and all(step % width == 0 for step in steps))
-
-
-def _through_expand(op: ir.Operation, index: list[Index], reader: Reader) -> list[Index]:
-    """From an expanded tensor's index to its source's."""
-    shape = shape_of(op.results[0])
-    return [_linear([index[i] for i in group], [shape[i] for i in group]) for group in _groups(op)]
-
-
-def _through_collapse(op: ir.Operation, index: list[Index], reader: Reader) -> list[Index]:
-    """From a collapsed tensor's index to its source's."""
-    shape = shape_of(op.operands[0])
-    where: list[Index] = []
-    for group, linear in zip(_groups(op), index, strict=True):
-        where += _split(linear, [shape[i] for i in group])
-    return where
-
-
-def _groups(op: ir.Operation) -> list[list[int]]:
-    return [integers(group) for group in op.attributes["reassociation"]]
-
-
-def _linear(index: list[Index], shape: list[int]) -> Index:
-    total: Index = 0
-    for i, extent in zip(index, shape, strict=True):
-        total = b.add(b.mul(total, extent), i if extent > 1 else 0)
-    return total
-
-
-def _split(linear: Index, shape: list[int]) -> list[Index]:
-    where: list[Index] = []
-    for position, extent in enumerate(reversed(shape)):
-        outermost = position == len(shape) - 1 or all(e == 1 for e in shape[: len(shape) - 1 - position])
-        where.insert(0, 0 if extent == 1 else linear if outermost else b.mod(linear, extent))
-        linear = b.div(linear, extent)
-    return where
-
-
-VIEWS: dict[str, Callable[[ir.Operation, list[Index], Reader], list[Index]]] = {
-    "tensor.extract_slice": _through_slice,
-    "tensor.expand_shape": _through_expand,
-    "tensor.collapse_shape": _through_collapse,
-    "tensor.cast": lambda op, index, reader: index,
-}
 
 
 def outputs_of(kernel: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
