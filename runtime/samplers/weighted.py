@@ -1,75 +1,96 @@
-"""A token drawn at random by its probability, after temperature, top-k and top-p."""
+"""A token drawn at random by its probability, after temperature, top-k and top-p.
+
+Every token has an exponential clock whose rate is its probability, and the first to ring is drawn: it has the largest
+w_i / e_i, where w_i is the token's weight and e_i = -ln(1 - u_i) for uniform u_i.  The u_i of draw number n come from a
+counter-based generator, keyed by the seed and counted by i, n and the sequence's stream, so that the library's
+`draw-token` makes the same choice on a device from `settings`, whatever order it works in.
+"""
 
 from __future__ import annotations
+
+import secrets
 
 import numpy as np
 
 from lispgpt.runtime.samplers.base import require_numbers
+from lispgpt.runtime.samplers.philox import philox4x32
 
-_FIRST_LOOK = 1024
-"""How many of the most probable tokens top-p looks at before it sorts more of the vocabulary."""
+SETTINGS = 7
+"""Words of i32 that tell a device how to draw the tokens of one sequence."""
+_EVERY_TOKEN = (1 << 31) - 1
+_SCALES = (float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max))
 
 
 class Weighted:
     """Draws from softmax(logits / temperature), cut to the top_k largest, then to the nucleus of probability top_p.
 
-    top_k, top_p: None leaves them off.  Among equal logits lower ids count as larger.
+    top_k, top_p: None leaves them off.  Among equal logits lower ids count as larger.  seed: its last 64 bits count;
+    None takes one that nobody chose.  stream: below 2^32, tells sequences with one seed apart.  drawn: how many tokens
+    have been drawn, which whoever draws elsewhere has to count on.
     """
 
-    def __init__(self, temperature: float, top_k: int | None, top_p: float | None, seed: int | None) -> None:
-        self._temperature, self._top_k, self._top_p = temperature, top_k, top_p
-        self._generator = np.random.Generator(np.random.PCG64(seed))
+    def __init__(
+        self, temperature: float, top_k: int | None, top_p: float | None, seed: int | None, stream: int = 0
+    ) -> None:
+        self._temperature, self._top_k, self._top_p, self._stream = temperature, top_k, top_p, stream
+        seed = secrets.randbits(64) if seed is None else seed
+        self._key = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
+        self.drawn = 0
+
+    def settings(self, position: int) -> np.ndarray:
+        """What a device draws by, i32 [SETTINGS], where the next token to draw follows the one at `position`."""
+        scale = min(max(float(np.log2(np.e)) / self._temperature, _SCALES[0]), _SCALES[1])
+        reals = np.array([scale, np.inf if self._top_p is None else self._top_p], np.float32).view(np.uint32)
+        top_k = _EVERY_TOKEN if self._top_k is None else min(self._top_k, _EVERY_TOKEN)
+        words = (int(reals[0]), top_k, int(reals[1]), *self._key, self._stream, (self.drawn - position) & 0xFFFFFFFF)
+        return np.array(words, np.uint32).view(np.int32)
 
     def __call__(self, logits: np.ndarray) -> int:
         largest = float(logits.max())
         require_numbers(largest)
+        tokens = np.arange(logits.size)
         if self._top_k is not None and self._top_k < logits.size:
             tokens = _largest(logits, self._top_k)
-            weights = self._weights(logits[tokens], largest)
-        elif self._top_p is not None:
-            tokens, weights = self._nucleus(logits, largest, self._top_p)
-        else:
-            return self._draw(self._weights(logits, largest))
-        if self._top_p is not None:
-            kept = 1 + int(np.searchsorted(np.cumsum(weights), self._top_p * weights.sum()))
-            weights = weights[:kept]
-        return int(tokens[self._draw(weights)])
-
-    def _weights(self, logits: np.ndarray, largest: float) -> np.ndarray:
+            logits = logits[tokens]
         with np.errstate(over="ignore"):
-            return np.exp((logits.astype(np.float64) - largest) / self._temperature)
+            weights = np.exp((logits.astype(np.float64) - largest) / self._temperature)
+        winner = self._first(tokens, weights)
+        if self._top_p is not None:
+            needed = self._top_p * weights.sum()
+            while True:
+                above = (logits > logits[winner]) | ((logits == logits[winner]) & (tokens < tokens[winner]))
+                if weights[above].sum() < needed:
+                    break
+                # Not in the nucleus, so neither is any less probable token.
+                tokens, logits, weights = tokens[above], logits[above], weights[above]
+                winner = self._first(tokens, weights)
+        self.drawn += 1
+        return int(tokens[winner])
 
-    def _nucleus(self, logits: np.ndarray, largest: float, top_p: float) -> tuple[np.ndarray, np.ndarray]:
-        """All tokens in order of probability and their weights, or as many of the first ones as reach top_p.
+    def _first(self, tokens: np.ndarray, weights: np.ndarray) -> int:
+        """Which of these tokens' clocks rings first."""
+        uniform = self._uniform(tokens)
+        # u is at most -ln(1 - u), and cheaper.
+        fastest = weights / uniform
+        leader = np.argmax(fastest)
+        possible = np.flatnonzero(fastest >= weights[leader] / -np.log1p(-uniform[leader]))
+        races = weights[possible] / -np.log1p(-uniform[possible])
+        return int(possible[np.argmax(races)])
 
-        The weights left out are summed into one last entry, which top_p cannot reach.
-        """
-        weights = self._weights(logits, largest)
-        total, count = weights.sum(), _FIRST_LOOK
-        while count < logits.size:
-            tokens = _largest(logits, count)
-            chosen = weights[tokens]
-            # A little more than needed, so that rounding in the sums cannot let the rest be chosen.
-            if chosen.sum() >= min(1.0, top_p + 1e-9) * total:
-                return tokens, np.append(chosen, max(0.0, total - chosen.sum()))
-            count *= 8
-        tokens = _largest(logits, logits.size)
-        return tokens, weights[tokens]
-
-    def _draw(self, weights: np.ndarray) -> int:
-        edges = np.cumsum(weights)
-        index = int(np.searchsorted(edges, self._generator.random() * edges[-1], side="right"))
-        return min(index, int(np.flatnonzero(weights)[-1]))
+    def _uniform(self, tokens: np.ndarray) -> np.ndarray:
+        """A number between 0 and 1 for each token in this draw; four neighbours share a counter."""
+        rest, last = (self.drawn & 0xFFFFFFFF, self._stream, 0), int(tokens.max())
+        if tokens.size * 4 < last:
+            words = philox4x32(tokens >> 2, rest, self._key)[np.arange(tokens.size), tokens & 3]
+        else:
+            words = philox4x32(np.arange(last // 4 + 1), rest, self._key).reshape(-1)
+            words = words[: tokens.size] if tokens.size == last + 1 else words[tokens]
+        return (words + 0.5) * 2.0**-32
 
 
 def _largest(logits: np.ndarray, count: int) -> np.ndarray:
-    """Ids of the `count` largest logits, largest first; of equals the lowest ids."""
-    if count < logits.size:
-        threshold = np.partition(logits, logits.size - count)[logits.size - count]
-        above = np.flatnonzero(logits > threshold)
-        equal = np.flatnonzero(logits == threshold)[: count - above.size]
-        candidates = np.concatenate([above, equal])
-        candidates.sort()
-    else:
-        candidates = np.arange(logits.size)
-    return candidates[np.argsort(-logits[candidates], kind="stable")]
+    """Ids of the `count` largest logits, in order; of equals the lowest."""
+    threshold = np.partition(logits, logits.size - count)[logits.size - count]
+    above = np.flatnonzero(logits > threshold)
+    equal = np.flatnonzero(logits == threshold)[: count - above.size]
+    return np.sort(np.concatenate([above, equal]))

@@ -9,6 +9,8 @@ import pytest
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.samplers import make_sampler
+from lispgpt.runtime.samplers.philox import philox4x32
+from lispgpt.runtime.samplers.weighted import Weighted
 
 DRAWS = 20_000
 
@@ -95,6 +97,31 @@ def test_a_seed_repeats_and_no_seed_does_not() -> None:
 
     assert draw(5) == draw(5) != draw(6)
     assert draw(None) != draw(None)
+
+
+def test_draws_of_a_seed_do_not_repeat_and_streams_differ() -> None:
+    logits = np.zeros(1 << 16, np.float32)
+    sampler, other = Weighted(1.0, None, None, 3), Weighted(1.0, None, None, 3, stream=1)
+    tokens = [s(logits) for s in (sampler, other) for _ in range(40)]
+    assert len(set(tokens)) > 75
+    assert sampler.drawn == 40
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ([0] * 4, [0] * 2, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+        ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+            [0xA4093822, 0x299F31D0],
+            "d16cfe09 94fdcceb 5001e420 24126ea1",
+        ),
+    ],
+)
+def test_philox_gives_the_known_answers_of_random123(counter: list[int], key: list[int], words: str) -> None:
+    (found,) = philox4x32(np.array(counter[:1]), (counter[1], counter[2], counter[3]), (key[0], key[1]))
+    assert " ".join(f"{word:08x}" for word in found) == words
 
 
 def test_extreme_logits_and_temperatures() -> None:
