@@ -25,7 +25,7 @@ from lispgpt.runtime.files import write_text
 @click.option(
     "--emit", "stage", default="artifact", show_default=True, help="forms, mlir, a stage of the pipeline, asm."
 )
-@click.option("--report", is_flag=True, help="Print a row for each kernel: grid, registers, memory, spills.")
+@click.option("--report", is_flag=True, help="Print a row for each kernel: grid, registers, memory, work, floor.")
 @contained
 def compile_(
     program: Path,
@@ -67,7 +67,7 @@ def compile_(
         err=True,
     )
     if report:
-        click.echo(kernel_table(artifact.plan, emit(request, "asm", Observer())))
+        click.echo(kernel_table(artifact, emit(request, "asm", Observer())))
 
 
 def _write_objects(objects: dict[str, bytes], request: Request, output: Path | None) -> None:

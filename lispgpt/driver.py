@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from lispgpt.mlir import ir, new_context
 from lispgpt.passes.emit_plan import read_plan
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target, find_target
+from lispgpt.passes.targets.rates import RATES
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.plan import Plan, launch_facts
+from lispgpt.runtime.work import Rates
 from lispgpt.source import Source
 
 
@@ -71,6 +73,7 @@ def evaluate_request(request: Request) -> Program:
         shapes=request.shapes(),
         root=project_root(request.program),
         capabilities=find_target(request.target).capabilities(),
+        draws=find_target(request.target).runs_ahead,
     )
 
 
@@ -103,10 +106,11 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     parsed = Plan.from_json(plan)
     launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.launches}
     kernels = {
-        name: {**launch_facts(launch), **target.kernel_facts(program.module, name)} for name, launch in launches.items()
+        name: {**launch_facts(launch), **plan["kernels"][name], **target.kernel_facts(program.module, name)}
+        for name, launch in launches.items()
     }
     parsed.validate(kernels)
-    generate = program.generate
+    generate, rates = program.generate, RATES.get(target.chip)
     return Artifact(
         target=str(target),
         host=target.host(),
@@ -118,6 +122,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         plan=parsed,
         code=code,
         code_name=target.code_name,
+        rates=Rates(**asdict(rates)) if rates else None,
         sources={request.program.name: request.program.read_text(encoding="utf-8")},
     )
 

@@ -1,6 +1,7 @@
-"""What a GPU's back end made of each kernel: registers, shared memory, spills and scratch, the widest load.
+"""What a GPU's back end made of each kernel, and what a launch of it has to do at least.
 
-AMD's assembly says all of it in its metadata.  PTX has no registers yet: where NVIDIA's ptxas is on PATH, it is asked.
+AMD's assembly says in its metadata what a kernel needs.  PTX has no registers yet: where NVIDIA's ptxas is on PATH, it
+is asked.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lispgpt.runtime.plan import Launch, Plan
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.plan import Entry, Launch
+from lispgpt.runtime.work import Amount, Rates, Work
 
 COLUMNS = ("registers", "shared", "spills", "scratch")
 AMD_FACTS = {
@@ -43,27 +46,61 @@ def kernel_facts(assembly: str) -> dict[str, KernelFacts]:
     return _nvidia_facts(assembly) if ".visible .entry" in assembly else {}
 
 
-def kernel_table(plan: Plan, assembly: str) -> str:
-    """A row for each kernel of a plan.  MB: what all arguments of its first launch hold, at least its traffic."""
-    facts = kernel_facts(assembly)
-    launches: dict[str, Launch] = {}
-    for entry in plan.entries:
+def kernel_table(artifact: Artifact, assembly: str) -> str:
+    """A row for each kernel, and a line for each entry with the sums over its launches.
+
+    shared: static and dynamic.  MB, Mflop: what a launch has to read and write at least, and its floating-point
+    operations in millions; attention's where its rows are the last of the context, which is the most.  floor: the
+    microseconds that these take at the rates of the part that the first line names.
+    """
+    facts, rates = kernel_facts(assembly), artifact.rates
+    launches: dict[str, tuple[Launch, Entry]] = {}
+    for entry in artifact.plan.entries:
         for launch in entry.launches:
-            launches.setdefault(launch.kernel, launch)
-    header = ("kernel", "grid", "block", *COLUMNS, "widest load", "MB")
-    rows = [header, *(_row(name, launch, facts.get(name)) for name, launch in launches.items())]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+            launches.setdefault(launch.kernel, (launch, entry))
+    rows = [_row(launch, facts.get(name), _amount(artifact, name, e), rates) for name, (launch, e) in launches.items()]
+    rows = [("kernel", "grid", "block", *COLUMNS, "widest load", "MB", "Mflop", "floor us"), *rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(map(_justify, row, widths, range(len(row)))) for row in rows]
+    sums = [_entry_line(artifact, entry) for entry in artifact.plan.entries]
+    known = f"floors at {rates}" if rates else "no floors: the chip's rates are not known"
+    return "\n".join([f"{artifact.target}, attention at full context; {known}", *lines, *sums])
 
 
-def _row(name: str, launch: Launch, facts: KernelFacts | None) -> tuple[str, ...]:
-    def cell(value: int | None) -> str:
-        return "-" if value is None else str(value)
+def _justify(cell: str, width: int, column: int) -> str:
+    return cell.ljust(width) if column < 3 else cell.rjust(width)
 
-    known = [cell(getattr(facts, column)) if facts else "-" for column in COLUMNS]
-    widest = cell(facts.widest_load) if facts else "-"
-    megabytes = sum(argument.nbytes for argument in launch.arguments) / 1e6
-    return (name, _extents(launch.grid), _extents(launch.block), *known, widest, f"{megabytes:.2f}")
+
+def _amount(artifact: Artifact, kernel: str, entry: Entry) -> Amount | None:
+    work = Work.of(artifact.kernels[kernel])
+    return None if work is None else work.at_most(entry)
+
+
+def _row(launch: Launch, facts: KernelFacts | None, amount: Amount | None, rates: Rates | None) -> tuple[str, ...]:
+    def cell(value: int | None, more: int = 0) -> str:
+        return "-" if value is None else str(value + more)
+
+    known = [
+        cell(getattr(facts, column, None), launch.shared_bytes if column == "shared" else 0)
+        for column in (*COLUMNS, "widest_load")
+    ]
+    return (launch.kernel, _extents(launch.grid), _extents(launch.block), *known, *_amount_cells(amount, rates))
+
+
+def _amount_cells(amount: Amount | None, rates: Rates | None) -> tuple[str, str, str]:
+    """Megabytes, millions of operations, and the floor in microseconds."""
+    if amount is None:
+        return "-", "-", "-"
+    floor = f"{rates.floor(amount) * 1e6:.2f}" if rates else "-"
+    return f"{amount.nbytes / 1e6:.2f}", f"{amount.operations / 1e6:.2f}", floor
+
+
+def _entry_line(artifact: Artifact, entry: Entry) -> str:
+    amounts = [a for launch in entry.launches if (a := _amount(artifact, launch.kernel, entry)) is not None]
+    nbytes, operations = sum(a.nbytes for a in amounts), sum(a.operations for a in amounts)
+    floor = f", floor {sum(map(artifact.rates.floor, amounts)) * 1e6:.1f} us" if artifact.rates else ""
+    name = f"{entry.name}, {entry.batch} x {entry.positions}"
+    return f"{name}: {len(entry.launches)} launches, {nbytes / 1e6:.1f} MB, {operations / 1e6:.1f} Mflop{floor}"
 
 
 def _extents(extents: tuple[int, int, int]) -> str:

@@ -42,7 +42,11 @@ from lispgpt.runtime.tokenizers import StreamDecoder, Tokenizer
 @click.option("--threads", type=click.IntRange(1), help="CPU threads (default: all).")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--stats", is_flag=True, help="Print times and memory bandwidth to standard error.")
-@click.option("--profile", is_flag=True, help="Print the time of every kernel of a decode step to standard error.")
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Print each kernel's time in a decode step, and its floor, to standard error.",
+)
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 def run(ctx: click.Context, program: Path, **options: Any) -> int:
@@ -162,12 +166,13 @@ class _Run:
 
     def _profile(self, generator: Generator) -> None:
         """Print how long each kernel of a decode step takes, where it stands after generating."""
-        from lispgpt.runtime.profile import profile_entry, table
+        from lispgpt.runtime.profile import measured_rates, profile_entry, table
 
         session, position = generator.session, min(generator.position, generator.context - 1)
-        entry = session.entry(generator.entry, 1, 1)
-        rows = profile_entry(session, entry, lambda: session.set_inputs(entry, [[generator.tokens[-1]], [position]]))
-        click.echo(f"a decode step at position {position}, kernel by kernel:\n{table(rows)}", err=True)
+        rows = profile_entry(session, session.entry(generator.entry, 1, 1), [[generator.tokens[-1]]], [[position]])
+        rates = measured_rates(session)
+        known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
+        click.echo(f"a decode step at position {position}, kernel by kernel; {known}\n{table(rows, rates)}", err=True)
 
     def _matching(self, artifact: Artifact, checkpoint: Checkpoint | None) -> Artifact:
         """Check that an artifact was compiled for this machine and for this checkpoint's sizes."""

@@ -6,7 +6,9 @@ Before:                                            After:
     call @contraction_1x2304(%x, %w, …)
 
 Requires: what plan-arena ensures, and schedules' `grid` (on GPUs also `block` and `shared_bytes`) on every kernel.
-Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.Plan`; only kernels are left.
+Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.Plan` and, under "kernels", of what is known of
+each kernel: its `work`, where count-work has counted it, and whether it runs on matrix instructions.  Only kernels are
+left.
 """
 
 from __future__ import annotations
@@ -19,9 +21,19 @@ from lispgpt.errors import InternalError
 from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.destination_passing import byte_size
-from lispgpt.passes.structure import defining_op, entry_functions, integers, kernel_functions, operations, strings
+from lispgpt.passes.kernel_work import recorded_work
+from lispgpt.passes.structure import (
+    defining_op,
+    entry_functions,
+    integers,
+    kernel_functions,
+    nested_operations,
+    operations,
+    strings,
+)
 
 PLAN_SYMBOL = "plan"
+MATRIX_INSTRUCTIONS = ("mma", "mfma")
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,8 @@ class EmitPlan(Pass):
         for entry in entry_functions(module):
             entries.append(_entry(entry, kernels, buffers))
             entry.erase()
-        plan = {"buffers": list(buffers.values()), "entries": entries}
+        facts = {name: _facts(kernel) for name, kernel in kernels.items()}
+        plan = {"buffers": list(buffers.values()), "entries": entries, "kernels": facts}
         text = json.dumps(plan)
         module.body.append(ir.Operation.parse(f"llvm.mlir.global external constant @{PLAN_SYMBOL}({json.dumps(text)})"))
 
@@ -46,6 +59,20 @@ def read_plan(module: ir.Module) -> dict[str, Any]:
         if op.name == "llvm.mlir.global" and ir.StringAttr(op.attributes["sym_name"]).value == PLAN_SYMBOL:
             return json.loads(ir.StringAttr(op.attributes["value"]).value)
     raise InternalError("the pipeline has no emit-plan pass")
+
+
+def _facts(kernel: ir.Operation) -> dict[str, Any]:
+    work = recorded_work(kernel)
+    return {} if work is None else {"work": {**work, "matrix": _uses_matrices(kernel)}}
+
+
+def _uses_matrices(kernel: ir.Operation) -> bool:
+    """Whether a scheduled kernel has matrix instructions, as ops of a dialect or as the target's own text."""
+    for op in nested_operations(kernel):
+        text = str(op.attributes["asm_string"]) if op.name == "llvm.inline_asm" else op.name
+        if any(kind in text for kind in MATRIX_INSTRUCTIONS):
+            return True
+    return False
 
 
 def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -70,6 +97,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         "results": kinds["result"],
         "launches": launches,
         "advance": "advance" in entry.attributes,
+        "drawn": "drawn" in entry.attributes,
     }
 
 

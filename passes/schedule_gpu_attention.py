@@ -25,6 +25,7 @@ from lispgpt.passes.gpu.kernel import calls_of, constant_arguments, coordinates,
 from lispgpt.passes.gpu.read import Reader
 from lispgpt.passes.gpu.softmax import Running, empty, join
 from lispgpt.passes.gpu.team import subgroup_reduce
+from lispgpt.passes.kernel_work import divide_work
 from lispgpt.passes.structure import kernel_functions, shape_of
 from lispgpt.passes.targets import Gpu
 
@@ -55,6 +56,7 @@ def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> No
         copy = kernel.clone().operation
     copy.attributes["sym_name"] = ir.StringAttr.get(name)
     copy.attributes["kernel"] = ir.StringAttr.get("cache-write")
+    divide_work(kernel, copy)
     for call in calls_of(module, kernel):
         attributes = {"callee": ir.FlatSymbolRefAttr.get(name)}
         create_op("func.call", list(call.operands), [], attributes, loc=call.location, ip=ir.InsertionPoint(call))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 from lispgpt.mlir import ir
@@ -49,6 +50,31 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
 def dim_positions(map_: ir.AffineMap) -> list[Any]:
     """For each result of a map, the number of the loop it is; None where it is no plain loop."""
     return [e.position if isinstance(e, ir.AffineDimExpr) else None for e in map_.results]
+
+
+def loop_extents(op: ir.Operation) -> dict[int, int]:
+    """The extents of a linalg op's loops by their numbers."""
+    if "indexing_maps" not in op.attributes:
+        return dict(enumerate(max((shape_of(v) for v in op.operands), key=prod)))
+    extents: dict[int, int] = {}
+    for value, map_ in zip(op.operands, indexing_maps(op), strict=True):
+        for dim, extent in zip(dim_positions(map_), shape_of(value), strict=True):
+            if dim is not None:
+                extents[dim] = extent
+    return extents
+
+
+def trip_count(op: ir.Operation) -> int:
+    """How many times the body of an op runs, as far as it is known here."""
+    if op.name == "scf.for":
+        start, stop, step = (_constant(v) for v in list(op.operands)[:3])
+        return 1 if start is None or stop is None or step is None else max(0, -(-(stop - start) // step))
+    return prod(loop_extents(op).values()) if op.name.startswith("linalg.") else 1
+
+
+def _constant(value: ir.Value) -> int | None:
+    op = defining_op(value)
+    return ir.IntegerAttr(op.attributes["value"]).value if op is not None and op.name == "arith.constant" else None
 
 
 def is_elementwise(op: ir.Operation) -> bool:

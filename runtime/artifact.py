@@ -1,8 +1,8 @@
 """A compiled model in a file: manifest, machine code and the source that it came from, in one zip (or a folder).
 
 `manifest.json` has: format, version, target, device_code (a file's name), code_hash (its SHA-256), config, weights,
-states, generate, kernels, plan.  A version newer than this code's is refused; nothing in the archive is executed before
-the plan is validated.
+states, generate, kernels, plan, and for GPUs rates.  A version newer than this code's is refused; nothing in the
+archive is executed before the plan is validated.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.files import parse_json, replacing
 from lispgpt.runtime.plan import Plan
+from lispgpt.runtime.work import Rates, Work
 
 FORMAT, VERSION = "lispgpt-artifact", 1
 REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")
@@ -28,7 +29,8 @@ class Artifact:
     """target: such as "cpu" or "cuda:sm_90"; host: what CPU code was made for ("" where any machine will do).
 
     weights, states: name → {"shape", "dtype"}.  generate: {"entry", "options"} or None.  kernels: name → facts that
-    devices and reports read.  sources: file name → text.
+    devices and reports read.  rates: what floors are reckoned with, where the chip's are known.
+    sources: file name → text.
     """
 
     target: str
@@ -41,6 +43,7 @@ class Artifact:
     code: bytes
     code_name: str
     host: str = ""
+    rates: Rates | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
@@ -58,6 +61,7 @@ class Artifact:
             "generate": self.generate,
             "kernels": dict(self.kernels),
             "plan": self.plan.to_json(),
+            "rates": asdict(self.rates) if self.rates else None,
         }
         with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
             archive.writestr("manifest.json", json.dumps(manifest))
@@ -86,6 +90,9 @@ def load_artifact(path: Path) -> Artifact:
     plan = Plan.from_json(manifest["plan"])
     kernels, code = manifest["kernels"], read(manifest["device_code"])
     plan.validate(kernels)
+    rates = Rates.of(manifest.get("rates"))
+    for facts in kernels.values():
+        Work.of(facts)
     if hashlib.sha256(code).hexdigest() != manifest["code_hash"]:
         raise UserError(f"{path} is damaged: {manifest['device_code']} is not the code that was saved")
     return Artifact(
@@ -99,6 +106,7 @@ def load_artifact(path: Path) -> Artifact:
         code=code,
         code_name=manifest["device_code"],
         host=manifest.get("host", ""),
+        rates=rates,
     )
 
 

@@ -201,6 +201,17 @@ def test_whatever_the_threads_and_the_prompt_greedy_tokens_are_the_same(options:
     assert found == [found[0]] * 4
 
 
+def test_a_profile_has_every_kernel_of_a_step_and_their_sum(call: Call) -> None:
+    done = generate(call, "--prompt-tokens", "1", "--greedy", "--profile")
+    assert done.code == 0, done
+    lines = done.err.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("a decode step at position"))
+    header, *rows, total = [line.split() for line in lines[start + 1 :]]
+    assert header[:3] == ["kernel", "launches", "us"] and header[-3:] == ["floor", "us", "share"]
+    assert total[0] == "sum" and int(total[1]) == sum(int(row[1]) for row in rows)
+    assert any(row[0].startswith("attention") for row in rows)
+
+
 def test_no_new_tokens_prints_the_prompt_alone(call: Call) -> None:
     done = call("run", PROGRAM, "--checkpoint", "small.bin", "--prompt", "hello", "--max-new-tokens", 0)
     assert (done.code, done.out) == (0, "hello\n")

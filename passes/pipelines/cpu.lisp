@@ -6,6 +6,7 @@
     (pass outline-kernels))
   (stage plan                         ; every tensor that crosses kernels has its bytes
     (pass destination-passing)
+    (pass count-work)
     (pass place-hand-kernels)
     (pass plan-arena))
   (stage schedule                     ; loops over blocks, rows and vectors

@@ -7,6 +7,7 @@
     (pass outline-kernels {:prologue-rows 4}))
   (stage plan                         ; every tensor that crosses kernels has its bytes
     (pass destination-passing)
+    (pass count-work)
     (pass place-hand-kernels)
     (pass plan-arena))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities

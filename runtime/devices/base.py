@@ -34,6 +34,9 @@ class Device(Protocol):
     def copy_out(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
         """Fill a C-contiguous array from `offset` bytes into the buffer; waits for launches before it."""
 
+    def copy(self, source: Any, target: Any, nbytes: int) -> None:
+        """Copy that many bytes from a buffer's start to another's; may return before it is done."""
+
     def adopt(self, array: np.ndarray) -> Any:
         """A read-only buffer with the array's contents; a device that shares the host's memory does not copy."""
 

@@ -101,6 +101,9 @@ class CudaDevice:
         self.sync()
         self._call("cuMemcpyDtoH", array.ctypes.data, buffer + offset, array.nbytes)
 
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        self._call("cuMemcpyDtoDAsync", target, source, nbytes, self._stream)
+
     def adopt(self, array: np.ndarray) -> int:
         address = self._reserve(array.nbytes)
         self.copy_in(address, array)

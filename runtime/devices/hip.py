@@ -93,6 +93,10 @@ class HipDevice:
         kind = self._call.api.hipMemcpyKind.hipMemcpyDeviceToHost
         self._call("hipMemcpy", array.ctypes.data, buffer + offset, array.nbytes, kind)
 
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        kind = self._call.api.hipMemcpyKind.hipMemcpyDeviceToDevice
+        self._call("hipMemcpyAsync", target, source, nbytes, kind, self._stream)
+
     def adopt(self, array: np.ndarray) -> int:
         address = self._reserve(array.nbytes)
         self.copy_in(address, array)

@@ -15,3 +15,6 @@ class HostMemory:
     def copy_out(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
         data = array.reshape(-1).view(np.uint8)
         data[:] = buffer[offset : offset + data.size]
+
+    def copy(self, source: np.ndarray, target: np.ndarray, nbytes: int) -> None:
+        target[:nbytes] = source[:nbytes]

@@ -1,0 +1,177 @@
+"""Kernels' times beside their floors, and the table of kernels that a compilation prints."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled_models import compile_model, random_weights
+
+from lispgpt.driver import Observer, Request, compile_request, emit
+from lispgpt.errors import UserError
+from lispgpt.kernel_report import kernel_facts, kernel_table
+from lispgpt.passes.targets import GPU_CHIPS
+from lispgpt.passes.targets.rates import RATES
+from lispgpt.runtime import profile
+from lispgpt.runtime.artifact import Artifact, load_artifact
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.devices.null import NullDevice
+from lispgpt.runtime.plan import Plan
+from lispgpt.runtime.profile import KernelTime, measured_rates, profile_entry, table
+from lispgpt.runtime.session import Session
+from lispgpt.runtime.work import Amount, Rates, Work
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+SIZES = {"layers": 2, "heads": 2, "width": 16, "vocab": 30, "padded-vocab": 32, "context": 24}
+RATE = Rates("a part", bandwidth=1e9, matrix=4e9, vector=2e9)
+
+
+@pytest.fixture(scope="module")
+def artifact() -> Artifact:
+    return compile_model(EXAMPLE, batch=2, **{name.replace("-", "_"): value for name, value in SIZES.items()})
+
+
+def test_a_floor_is_what_takes_longer() -> None:
+    assert RATE.floor(Amount(1000, 1000, matrix=False)) == 1e-6
+    assert RATE.floor(Amount(1000, 3000, matrix=False)) == 1.5e-6
+    assert RATE.floor(Amount(1000, 3000, matrix=True)) == 1e-6
+    assert RATE.floor(Amount(1000, 8000, matrix=True)) == 2e-6
+
+
+def test_every_gpu_has_rates() -> None:
+    chips = [chip for vendor in GPU_CHIPS.values() for chip in vendor]
+    assert set(chips) <= set(RATES)
+    assert all(rates.vector < rates.matrix and rates.bandwidth < rates.vector for rates in RATES.values())
+
+
+def columns(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_the_table_has_each_kernels_floor_and_its_share_and_their_sums() -> None:
+    rows = [
+        KernelTime("first_4", 3, 2.0, Amount(1000, 500, matrix=False)),
+        KernelTime("second_4", 2, 5.0, Amount(500, 8000, matrix=True)),
+        KernelTime("unknown_4", 1, 4.0, None),
+    ]
+    first, second, unknown, total = columns(table(rows, RATE))[1:]
+    assert first == ["first_4", "3", "2.00", "6.0", "0.00", "0.00", "0", "1.00", "50%"]
+    assert second == ["second_4", "2", "5.00", "10.0", "0.00", "0.01", "0", "2.00", "40%"]
+    assert unknown == ["unknown_4", "1", "4.00", "4.0", "-", "-", "-", "-", "-"]
+    assert total == ["sum", "6", "20.0", "0.0", "0.0", "0", "7.00", "35%"]
+    assert max(map(len, table(rows, RATE).splitlines())) <= 140
+    assert columns(table(rows, None))[1][-2:] == ["-", "-"]
+    assert columns(table(rows[2:], RATE))[-1] == ["sum", "1", "4.0", "-", "-", "-", "-", "-"]
+
+
+@pytest.mark.parametrize("device", [NullDevice, CpuDevice])
+def test_profiling_counts_every_launch_at_the_positions_given(device: type, artifact: Artifact) -> None:
+    with Session(artifact, device(), random_weights(artifact)) as session:  # type: ignore[arg-type]
+        entry = session.entry("logits", 2, 1)
+        positions = np.random.default_rng().integers(0, 24, (2, 1)).tolist()
+        rows = profile_entry(session, entry, [[1], [2]], positions)
+        np.testing.assert_array_equal(session.read(entry.inputs[1]), np.ravel(positions))
+        assert measured_rates(session) is None
+    assert sum(row.launches for row in rows) == len(entry.launches)
+    assert [row.kernel for row in rows] == list(dict.fromkeys(launch.kernel for launch in entry.launches))
+    for row in rows:
+        counted = Work.of(artifact.kernels[row.kernel])
+        assert counted is not None and row.amount == counted.at(positions)
+        assert row.microseconds > 0
+    (attention,) = [row.amount for row in rows if row.kernel.startswith("attention")]
+    looked = sum(row[0] + 1 for row in positions)
+    # queries, keys, values, result and the cache's row; positions; the keys and values looked at
+    assert attention == Amount(2 * 4 * 6 * 16 + 2 * 4 + looked * 2 * 4 * 16, looked * 2 * (4 * 8 + 6), matrix=False)
+
+
+def test_bandwidth_is_that_of_a_copy_that_reads_and_writes(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Copying(NullDevice):
+        copied = 0
+
+        def copy(self, source: np.ndarray, target: np.ndarray, nbytes: int) -> None:
+            assert source.any() and source is not target and source.size == target.size == nbytes
+            self.copied += nbytes
+
+    monkeypatch.setattr(profile, "COPIED_BYTES", 1 << 16)
+    clock = iter(range(0, 10_000, 3))  # seconds: three for each round of copies
+    monkeypatch.setattr(profile.time, "perf_counter", lambda: next(clock))
+    device = Copying()
+    with Session(replace(artifact, rates=RATE), device, random_weights(artifact)) as session:  # type: ignore[arg-type]
+        measured = measured_rates(session)
+    assert device.copied == (profile.ROUNDS * profile.REPEATS + 1) << 16
+    assert measured == replace(RATE, bandwidth=2 * (1 << 16) * profile.REPEATS / 3, part=measured.part)  # type: ignore[union-attr]
+
+
+def test_an_artifact_made_before_work_was_counted_still_runs(artifact: Artifact, tmp_path: Path) -> None:
+    kernels = {name: {k: v for k, v in facts.items() if k != "work"} for name, facts in artifact.kernels.items()}
+    replace(artifact, kernels=kernels).save(tmp_path / "old.lgpt")
+    old = load_artifact(tmp_path / "old.lgpt")
+    assert old.rates is None
+    with Session(old, NullDevice(), random_weights(old)) as session:  # type: ignore[arg-type]
+        rows = profile_entry(session, session.entry("logits", 1, 1), [[1]], [[0]])
+    assert {row.amount for row in rows} == {None}
+    assert columns(table(rows, None))[-1][3:] == ["-"] * 5
+
+
+@pytest.mark.parametrize(
+    "work",
+    [3, {}, {"bytes": 1}, "all", {"bytes": 1.5}, {"bytes": -1}, {"matrix": 1}, {"more": 1}],
+)
+def test_damaged_work_is_refused(work: object, artifact: Artifact, tmp_path: Path) -> None:
+    name, facts = next(iter(artifact.kernels.items()))
+    whole = {**facts["work"], **work} if isinstance(work, dict) and work else work
+    if work == {"bytes": 1}:
+        del whole["context"]  # type: ignore[attr-defined]
+    replace(artifact, kernels={**artifact.kernels, name: {**facts, "work": whole}}).save(tmp_path / "bad.lgpt")
+    with pytest.raises(UserError, match="damaged: its work"):
+        load_artifact(tmp_path / "bad.lgpt")
+
+
+def test_rates_are_kept_and_refused_where_no_chip_can_have_them(artifact: Artifact, tmp_path: Path) -> None:
+    replace(artifact, rates=RATE).save(tmp_path / "good.lgpt")
+    assert load_artifact(tmp_path / "good.lgpt").rates == RATE
+    for bad in (replace(RATE, bandwidth=0.0), replace(RATE, matrix=float("nan")), replace(RATE, part=3)):  # type: ignore[arg-type]
+        replace(artifact, rates=bad).save(tmp_path / "bad.lgpt")
+        with pytest.raises(UserError, match="damaged: its rates"):
+            load_artifact(tmp_path / "bad.lgpt")
+
+
+@pytest.fixture(scope="module")
+def compiled() -> tuple[Artifact, str]:
+    request = Request(EXAMPLE, "rocm:gfx1151", overrides=SIZES)
+    return compile_request(request, Observer())[0], emit(request, "asm", Observer())
+
+
+def test_the_report_has_every_kernels_work_and_floor_and_each_entrys_sum(compiled: tuple[Artifact, str]) -> None:
+    artifact, assembly = compiled
+    head, *rows = kernel_table(artifact, assembly).splitlines()
+    assert "rocm:gfx1151" in head and "256 GB/s" in head and "Ryzen AI Max+ 395" in head and "full context" in head
+    assert rows[0].split()[-5:] == ["load", "MB", "Mflop", "floor", "us"]
+    entries = {(e.batch, e.positions): e for e in artifact.plan.entries}
+    kernels, sums = rows[1 : len(artifact.kernels) + 1], rows[len(artifact.kernels) + 1 :]
+    assert {line.split()[0] for line in kernels} == set(artifact.kernels)
+    assert max(map(len, rows)) <= 140
+    for line, ((batch, positions), entry) in zip(sums, entries.items(), strict=True):
+        found = re.fullmatch(
+            r"logits, (\d+) x (\d+): (\d+) launches, ([\d.]+) MB, ([\d.]+) Mflop, floor ([\d.]+) us", line
+        )
+        assert found is not None
+        assert (int(found[1]), int(found[2]), int(found[3])) == (batch, positions, len(entry.launches))
+        counted = [w.at_most(entry) for x in entry.launches if (w := Work.of(artifact.kernels[x.kernel]))]
+        seconds = sum(max(a.nbytes / 256e9, a.operations / (59.4e12 if a.matrix else 29.7e12)) for a in counted)
+        assert float(found[6]) == pytest.approx(seconds * 1e6, abs=0.06)
+
+
+def test_the_report_adds_dynamic_to_static_shared_memory(compiled: tuple[Artifact, str]) -> None:
+    artifact, assembly = compiled
+    entries = [
+        replace(e, launches=tuple(replace(x, shared_bytes=512) for x in e.launches)) for e in artifact.plan.entries
+    ]
+    dynamic = replace(artifact, plan=Plan(artifact.plan.buffers, tuple(entries)))
+    static = kernel_facts(assembly)
+    for line in kernel_table(dynamic, assembly).splitlines()[2 : 2 + len(artifact.kernels)]:
+        name, _, _, _, shared, *_ = line.split()
+        assert int(shared) == (static[name].shared or 0) + 512
