@@ -45,7 +45,9 @@ class AdvanceOnDevice(Pass):
 
 
 def _make_kernel(entry: ir.Operation, batch: int, target: Gpu) -> str:
-    """Declare and schedule tokens[i] = next[i], positions[i] += 1."""
+    """Declare and schedule tokens[i] = next[i], positions[i] += 1.
+
+    A `next` that is no token (-1 or the largest i32) is for the host to see; the steps after it take token 0."""
     name, type_ = f"advance_{batch}", ir.MemRefType.get([batch], b.i32())
     attributes = {
         "sym_name": ir.StringAttr.get(name),
@@ -66,7 +68,9 @@ def _make_kernel(entry: ir.Operation, batch: int, target: Gpu) -> str:
         where = [b.add(b.mul(b.block_id(), target.subgroup), b.thread_id())]
 
         def advance() -> None:
-            b.store(b.load(following, where, 1), tokens, where)
+            found = b.load(following, where, 1)
+            is_token = b.less(found, b.constant(2**31 - 1, b.i32()))
+            b.store(b.select(is_token, found, b.constant(0, b.i32())), tokens, where)
             one = b.constant(1, b.i32())
             b.store(b.binary("arith.addi", b.load(positions, where, 1), one), positions, where)
 

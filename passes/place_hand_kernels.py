@@ -75,6 +75,7 @@ def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target:
         raise UserError(f"the kernel {_name(hand)} writes nothing")
     with ir.InsertionPoint(old[-1]), call.location:
         if isinstance(target, Gpu):
+            target.dependency_release()
             target.dependency_wait()
         values = _arguments(call, body)
         values |= _places(launch)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lispgpt.errors import UserError
-from lispgpt.runtime.samplers.base import Sampler
+from lispgpt.runtime.samplers.base import Sampler, damaged_logits
+from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
 WEIGHT_READ_ROWS = 16
@@ -20,8 +21,9 @@ WEIGHT_READ_ROWS = 16
 class Generator:
     """One sequence of a session.
 
-    entry: the model entry that gives logits.  sampler: None takes the entry's own `next` (greedy).  When the sequence
-    fills the context, its last three quarters are prefilled again at positions from 0 and generation goes on.
+    entry: the model entry that gives logits.  sampler: None takes the entry's own `next` (greedy).  Greedy tokens and
+    weighted draws come from the device where it can go on by itself.  When the sequence fills the context, its last
+    three quarters are prefilled again at positions from 0 and generation goes on.
     """
 
     session: Session
@@ -89,11 +91,18 @@ class Generator:
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
         room = min(wanted, self.context - self.position)
-        if self.sampler is not None or room < 2 or not self.session.advances(self.entry):
+        draws = self.sampler if isinstance(self.sampler, Weighted) else None
+        by_host = self.sampler is not None and draws is None
+        if by_host or room < 2 or not self.session.advances(self.entry, draws is not None):
             yield self.decode()
             return
-        for token in self.session.steps(self.entry, self.tokens[-1], self.position, room):
+        settings = draws.settings(self.position) if draws else None
+        for token in self.session.steps(self.entry, self.tokens[-1], self.position, room, settings):
+            if not 0 <= token < self.vocab:
+                raise damaged_logits("no finite number")
             self.position += 1
+            if draws:
+                draws.drawn += 1
             yield token
 
     def _slide(self) -> int:

@@ -10,6 +10,8 @@ from lispgpt.errors import UserError
 
 ITEM_BYTES = {"f32": 4, "bf16": 2, "i32": 4, "i8": 1}
 KINDS = ("weight", "state", "input", "result", "arena")
+SETTINGS = 7
+"""Words of i32 that say how the tokens of one sequence are drawn; see `samplers.weighted.Weighted.settings`."""
 LARGEST = 1 << 46
 """Bytes of a buffer: no machine has more."""
 
@@ -63,6 +65,7 @@ class Entry:
     """An entry compiled for `batch` sequences of `positions` positions each.
 
     advance: whether a run leaves its `next` tokens and the positions after them in its own first two inputs.
+    drawn: whether it draws `next` by a third input, i32 [batch, SETTINGS], instead of taking the most probable tokens.
     """
 
     name: str
@@ -72,6 +75,7 @@ class Entry:
     results: tuple[str, ...]
     launches: tuple[Launch, ...]
     advance: bool = False
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,9 @@ class Plan:
                     if name not in buffers or buffers[name].kind != kind:
                         raise UserError(f"the artifact's plan is damaged: entry {entry.name!r} has no {kind} {name!r}")
             rows = Buffer("", "input", (entry.batch, entry.positions), "i32").nbytes
-            if len(entry.inputs) != 2 or any(buffers[name].nbytes != rows for name in entry.inputs):
+            settings = Buffer("", "input", (entry.batch, SETTINGS), "i32").nbytes
+            sizes = [rows, rows, settings][: 3 if entry.drawn else 2]
+            if [buffers[name].nbytes for name in entry.inputs] != sizes:
                 raise UserError(f"the artifact's plan is damaged: inputs of entry {entry.name!r}")
             for index, launch in enumerate(entry.launches):
                 problem = _launch_problem(launch, buffers, kernels)
@@ -137,8 +143,9 @@ def _entry_from_json(data: Mapping[str, Any]) -> Entry:
         for launch in data["launches"]
     )
     inputs, results = tuple(map(_text, data["inputs"])), tuple(map(_text, data["results"]))
-    advance = bool(data.get("advance", False))
-    return Entry(_text(data["name"]), int(data["batch"]), int(data["positions"]), inputs, results, launches, advance)
+    advance, drawn = bool(data.get("advance", False)), bool(data.get("drawn", False))
+    batch, positions = int(data["batch"]), int(data["positions"])
+    return Entry(_text(data["name"]), batch, positions, inputs, results, launches, advance, drawn)
 
 
 def _text(value: Any) -> str:

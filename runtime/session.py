@@ -39,8 +39,8 @@ class Session:
                 self._buffers[buffer.name] = device.alloc(buffer.nbytes)
         if views:
             checkpoint.check_finite(views)
-        self._entries = {(e.name, e.batch, e.positions): e for e in artifact.plan.entries}
-        self._executables: dict[tuple[str, int, int], Any] = {}
+        self._entries = {(e.name, e.batch, e.positions, e.drawn): e for e in artifact.plan.entries}
+        self._executables: dict[tuple[str, int, int, bool], Any] = {}
 
     def __enter__(self) -> Session:
         return self
@@ -50,37 +50,43 @@ class Session:
 
     def shapes(self, entry: str) -> list[tuple[int, int]]:
         """The (batch, positions) that an entry was compiled for."""
-        return sorted((batch, positions) for name, batch, positions in self._entries if name == entry)
+        return sorted((b, positions) for name, b, positions, drawn in self._entries if name == entry and not drawn)
 
-    def run(self, entry: str, tokens: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
+    def run(
+        self, entry: str, tokens: np.ndarray, positions: np.ndarray, settings: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
         """Run an entry on tokens and their positions, i32 [batch, positions] each; its results by name.
 
+        settings: i32 [batch, SETTINGS], by which `next` is drawn where the entry `draws`; None takes the most probable.
         States change in place.  UserError when the entry was not compiled for that shape.
         """
-        key = (entry, *tokens.shape)
+        key = (entry, *tokens.shape, settings is not None)
         compiled = self._entries.get(key)
         if compiled is None:
             raise UserError(
                 f"entry {entry!r} is compiled for {self.shapes(entry)} (batch, positions), not {tokens.shape}"
             )
-        self.set_inputs(compiled, (tokens, positions))
+        self.set_inputs(compiled, (tokens, positions) if settings is None else (tokens, positions, settings))
         self.device.launch(self._prepared(key))
         return {name.rpartition("/")[2]: self.read(name) for name in compiled.results}
 
-    def advances(self, entry: str) -> bool:
-        """Whether the device can decode one sequence step after step by itself."""
-        compiled = self._entries.get((entry, 1, 1))
+    def advances(self, entry: str, drawn: bool = False) -> bool:
+        """Whether the device can decode one sequence step after step by itself, drawing the tokens or greedily."""
+        compiled = self._entries.get((entry, 1, 1, drawn))
         return compiled is not None and compiled.advance
 
-    def steps(self, entry: str, token: int, position: int, count: int) -> Iterator[int]:
-        """Decode greedily on the device: the token after `token`, the one after that, …, `count` of them.
+    def steps(
+        self, entry: str, token: int, position: int, count: int, settings: np.ndarray | None = None
+    ) -> Iterator[int]:
+        """Decode on the device: the token after `token`, the one after that, …, `count` of them.
 
-        Several steps are launched ahead of what has been read.  When the caller stops early, states hold rows past
-        what it read; later steps write over them.
+        settings: i32 [SETTINGS], by which tokens are drawn; None decodes greedily.  Several steps are launched ahead of
+        what has been read.  When the caller stops early, states hold rows past what it read; later steps write over
+        them.
         """
-        compiled = self._entries[(entry, 1, 1)]
-        self.set_inputs(compiled, ([token], [position]))
-        executable = self._prepared((entry, 1, 1))
+        key = (entry, 1, 1, settings is not None)
+        compiled, executable = self._entries[key], self._prepared(key)
+        self.set_inputs(compiled, ([token], [position], *([] if settings is None else [settings])))
         result = self._buffers[next(name for name in compiled.results if name.endswith("/next"))]
         waiting: deque[Callable[[], np.ndarray]] = deque()
         for number in range(count):
@@ -97,7 +103,7 @@ class Session:
         """What the device launches for an entry of this session's plan, or one made from its launches."""
         return self.device.prepare(entry, self._buffers)
 
-    def _prepared(self, key: tuple[str, int, int]) -> Any:
+    def _prepared(self, key: tuple[str, int, int, bool]) -> Any:
         if key not in self._executables:
             self._executables[key] = self.prepare(self._entries[key])
         return self._executables[key]
@@ -109,8 +115,8 @@ class Session:
         self.device.copy_out(self._buffers[name], array)
         return array
 
-    def entry(self, name: str, batch: int, positions: int) -> Entry:
-        return self._entries[(name, batch, positions)]
+    def entry(self, name: str, batch: int, positions: int, drawn: bool = False) -> Entry:
+        return self._entries[(name, batch, positions, drawn)]
 
 
 def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray | None:

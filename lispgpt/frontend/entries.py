@@ -15,23 +15,33 @@ if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 
 
-def build(evaluator: Evaluator, entry: Entry, batch: int, positions: int, argmax: Any) -> None:
+def build(
+    evaluator: Evaluator, entry: Entry, batch: int, positions: int, choose: Any, settings: int | None = None
+) -> None:
     """Add `name_bB_sS` to the module: inputs, weights and states to the result, the next tokens where the program
-    generates from this entry, and the states as they are afterwards."""
+    generates from this entry, and the states as they are afterwards.
+
+    choose: the library's function that makes tokens of logits.  settings: how many words of i32 a sequence's settings
+    have, if it draws by them; the function is then `name_bB_sS_drawn`, with the settings as its last input.
+    """
     model = evaluator.model
     rows = ir.RankedTensorType.get([batch * positions], evaluator.i32)
     states = list(model.states.values())
     types = [rows] * len(entry.inputs)
+    types += [] if settings is None else [ir.RankedTensorType.get([batch, settings], evaluator.i32)]
+    inputs = len(types)
     types += [_type(evaluator, weight, weight.shape) for weight in model.weights.values()]
     types += [_type(evaluator, state, _with_batch(state, batch)) for state in states]
     location = evaluator.location(entry.form)
-    function = evaluator.emitter.emit("func.func", [], [], _attributes(entry, batch, positions, model), entry.form, 1)
+    function = evaluator.emitter.emit(
+        "func.func", [], [], _attributes(entry, batch, positions, model, settings is not None), entry.form, 1
+    )
     block = ir.Block.create_at_start(function.regions[0], types, [location] * len(types))
     scope = Environment(entry.environment)
     arguments = list(block.arguments)
     for name, argument in zip(entry.inputs, arguments, strict=False):
         scope.define(name, argument)
-    given = arguments[len(entry.inputs) :]
+    given = arguments[inputs:]
     declarations: list[Weight | State] = [*model.weights.values(), *states]
     for declared, argument in zip(declarations, given, strict=True):
         declared.value = argument
@@ -40,7 +50,8 @@ def build(evaluator: Evaluator, entry: Entry, batch: int, positions: int, argmax
     try:
         result = evaluate_in(evaluator, block, entry.body, scope)
         outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-        results = _results(evaluator, entry, evaluator.value_of(result, entry.body[-1]), argmax)
+        drawing = arguments[:inputs] if settings is not None else None
+        results = _results(evaluator, entry, evaluator.value_of(result, entry.body[-1]), choose, drawing)
         names = [f"result:{entry.name}", "result:next"][: len(results)] + [f"state:{state.name}" for state in states]
         results += [state.value for state in states]
         evaluator.emitter.emit("func.return", results, [], {}, entry.form)
@@ -55,7 +66,9 @@ def build(evaluator: Evaluator, entry: Entry, batch: int, positions: int, argmax
     evaluator.verify(function, entry.form)
 
 
-def _results(evaluator: Evaluator, entry: Entry, result: Any, argmax: Any) -> list[Any]:
+def _results(evaluator: Evaluator, entry: Entry, result: Any, choose: Any, drawing: list[Any] | None) -> list[Any]:
+    """The entry's result and, where the program generates from it, the next tokens; drawing: the entry's inputs, where
+    they are drawn."""
     form = entry.body[-1]
     if not shapes.is_tensor(result):
         evaluator.fail(f"an entry gives a tensor, and `{entry.name}` gives {describe(result)}", form)
@@ -68,21 +81,25 @@ def _results(evaluator: Evaluator, entry: Entry, result: Any, argmax: Any) -> li
     vocabulary = evaluator.model.config.get("vocab", width)
     if not isinstance(vocabulary, int) or not 0 < vocabulary <= width:
         evaluator.fail(f"vocab is {vocabulary}, and {entry.name} gives {width} logits", form)
+    if drawing is not None:
+        _, places, settings = drawing
+        return [result, evaluator.call(choose, [result, settings, places, vocabulary], form)]
     real = shapes.extract(evaluator, result, (0, 0), (result.type.shape[0], vocabulary), form)
-    return [result, evaluator.call(argmax, [real], form)]
+    return [result, evaluator.call(choose, [real], form)]
 
 
-def _attributes(entry: Entry, batch: int, positions: int, model: Any) -> dict[str, Any]:
+def _attributes(entry: Entry, batch: int, positions: int, model: Any, drawn: bool) -> dict[str, Any]:
     i64 = ir.IntegerType.get_signless(64)
-    names = [f"input:{name.name}" for name in entry.inputs]
+    names = [f"input:{name.name}" for name in entry.inputs] + ["input:sampling"] * drawn
     names += [f"weight:{name}" for name in model.weights] + [f"state:{name}" for name in model.states]
     return {
-        "sym_name": ir.StringAttr.get(f"{entry.name.replace('-', '_')}_b{batch}_s{positions}"),
+        "sym_name": ir.StringAttr.get(f"{entry.name.replace('-', '_')}_b{batch}_s{positions}" + "_drawn" * drawn),
         "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
         "entry": ir.StringAttr.get(entry.name),
         "batch": ir.IntegerAttr.get(i64, batch),
         "positions": ir.IntegerAttr.get(i64, positions),
         "arguments": _strings(names),
+        **({"drawn": ir.UnitAttr.get()} if drawn else {}),
     }
 
 

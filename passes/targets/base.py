@@ -30,6 +30,9 @@ class Target:
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128)
     """Positions that a generating program's entry is compiled for, as far as its context reaches."""
 
+    runs_ahead: ClassVar[bool] = False
+    """Whether decode steps follow each other on the device, so that tokens have to be drawn there too."""
+
     chip: str
     vector_bytes: int = 16
 
@@ -71,6 +74,7 @@ class Gpu(Target):
 
     pipeline: ClassVar[str] = "gpu"
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
+    runs_ahead: ClassVar[bool] = True
 
     subgroup: int = 32
     shared_bytes: int = 48 * 1024

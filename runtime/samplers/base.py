@@ -55,4 +55,9 @@ def make_sampler(
 def require_numbers(largest: float) -> None:
     """UserError unless the largest of some logits is a number."""
     if not math.isfinite(largest):
-        raise UserError(f"the model's best logit is {largest}: its weights are damaged or its arithmetic overflowed")
+        raise damaged_logits(str(largest))
+
+
+def damaged_logits(largest: str) -> UserError:
+    """What to raise where the best logit is no number to choose by."""
+    return UserError(f"the model's best logit is {largest}: its weights are damaged or its arithmetic overflowed")

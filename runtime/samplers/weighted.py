@@ -15,10 +15,8 @@ import numpy as np
 from lispgpt.runtime.samplers.base import require_numbers
 from lispgpt.runtime.samplers.philox import philox4x32
 
-SETTINGS = 7
-"""Words of i32 that tell a device how to draw the tokens of one sequence."""
 _EVERY_TOKEN = (1 << 31) - 1
-_SCALES = (float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max))
+_LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
 class Weighted:
@@ -38,9 +36,14 @@ class Weighted:
         self.drawn = 0
 
     def settings(self, position: int) -> np.ndarray:
-        """What a device draws by, i32 [SETTINGS], where the next token to draw follows the one at `position`."""
-        scale = min(max(float(np.log2(np.e)) / self._temperature, _SCALES[0]), _SCALES[1])
-        reals = np.array([scale, np.inf if self._top_p is None else self._top_p], np.float32).view(np.uint32)
+        """What a device draws by, i32 [7], where the next token to draw follows the one at `position`.
+
+        The words: log2(e) / temperature as F32, top_k, top_p as F32, the seed's low and high words, the stream, and
+        what to add to a token's position for the number of the draw that follows it.
+        """
+        scale = min(max(float(np.log2(np.e)) / self._temperature, _LEAST), _MOST)
+        top_p = np.inf if self._top_p is None else max(self._top_p, _LEAST)
+        reals = np.array([scale, top_p], np.float32).view(np.uint32)
         top_k = _EVERY_TOKEN if self._top_k is None else min(self._top_k, _EVERY_TOKEN)
         words = (int(reals[0]), top_k, int(reals[1]), *self._key, self._stream, (self.drawn - position) & 0xFFFFFFFF)
         return np.array(words, np.uint32).view(np.int32)

@@ -1,0 +1,281 @@
+; Drawing tokens on the device: softmax(logits / temperature), cut to the top-k largest, then to the smallest set of most
+; probable tokens that reaches top-p of what is left; among equals, lower ids count as larger.
+;
+;   (draw-token logits settings positions vocab) -> [batch] of i32; -1 where the best logit is no finite number
+;
+; settings [batch 7] of i32, a row for each sequence (runtime/samplers/weighted.py makes them):
+;   0  log2(e) / temperature, an f32's bits     1  top-k, or a number of at least vocab
+;   2  top-p, an f32's bits, or infinity        3  4  the seed's low and high words
+;   5  the sequence's stream                    6  the number of this draw, less the sequence's position
+;
+; Token i is drawn with probability w_i / (w_1 + w_2 + …) as the one whose exponential clock of that rate rings first: it
+; has the largest w_i / e_i, for e_i = -ln(1 - u_i) with u_i uniform, from a counter-based generator.  So the choice does
+; not depend on any order of evaluation.  If the winner is not in the set that top-k and top-p leave, neither is any less
+; probable token, and the winner among the more probable ones is the next to look at; mostly the first one is in it.
+(require-dialect arith gpu math memref scf vector)
+(require kernels)
+
+(def settings-words 7)
+(def each 4)                                   ; neighbours that a lane takes, which share one number of the generator
+
+(defn lanes [] (capability subgroup-size))
+(defn blocks-of [size n] (/ (- (+ n size -1) (mod (- n 1) size)) size))
+
+; ---- numbers
+
+(defn bits-of [x] (arith.bitcast {:result i32} x))
+(defn real-of [bits] (arith.bitcast {:result f32} bits))
+
+; Integers in the order of the reals: both zeros equal, a NaN above all.  Its own inverse on bits.
+(defn flip [bits]
+  (arith.xori bits (arith.andi (arith.shrsi bits 31) 0x7fffffff)))
+(defn rank-of [x]
+  (select (!= x x) 0x7fffffff (flip (bits-of (+ x 0.0)))))
+(defn value-of [rank] (real-of (flip rank)))
+
+(def infinite-rank 0x7f800000)
+(def lowest-rank -2139095041)                  ; of -infinity
+
+; "Parallel random numbers: as easy as 1, 2, 3", Salmon et al. 2011: Philox4x32-10
+(defn philox [counter key]
+  (first (fold philox-round [counter key] (range 10))))
+
+(defn philox-round [state number]
+  (let [[[a b c d] [k l]] state
+        [low-a high-a] (arith.mului_extended a (: 0xD2511F53 i32))
+        [low-c high-c] (arith.mului_extended c (: 0xCD9E8D57 i32))]
+    [[(arith.xori (arith.xori high-c b) k) low-c (arith.xori (arith.xori high-a d) l) low-a]
+     [(+ k (: 0x9E3779B9 i32)) (+ l (: 0xBB67AE85 i32))]]))
+
+; -ln(1 - u) for u = (word + 1/2) / 2^32, to a few units in the last place, small ones too: 1 - u = m 2^n with m near 1,
+; and ln m = 2 artanh((m - 1) / (m + 1))
+(defn exponential [word]
+  (let [u (* (+ (arith.uitofp {:result f32} word) 0.5) 2.3283064365386963e-10)
+        bits (bits-of (max (- 1.0 u) 1.1641532182693481e-10))
+        n (arith.shrsi (- bits 0x3f3504f3) 23)
+        t (select (= n 0) (- u) (- (real-of (- bits (arith.shli n 23))) 1.0))
+        s (/ t (+ t 2.0))
+        z (* s s)
+        series (fold (fn [sum odd] (+ (* sum z) (/ 1.0 odd))) (/ 1.0 9) [7 5 3 1])]
+    (- (+ (* (cast n f32) 0.6931471805599453) (* (* s 2.0) series)))))
+
+; ---- a row of logits, in chunks of neighbours that one subgroup takes
+
+(def chunks-of-a-block 4)
+(defn chunk-size [] (* each (lanes)))
+
+; Elements start … start + 3 of a row, for this lane of a chunk; -infinity for what lies outside the vocabulary.
+(defn quad [logits b start vocab]
+  (let [columns (dim logits 1)
+        inside (fn [i] (select (< i columns) i (: 0 index)))
+        values (if (= (mod columns each) 0)
+                 (let [four (vector.load {:result vector<4xf32> :alignment (: 16 i64)} logits b (inside start))]
+                   (map (fn [place] (vector.extract {:static_position place} four))
+                        [array<i64: 0> array<i64: 1> array<i64: 2> array<i64: 3>]))
+                 (map (fn [j] (memref.load logits b (inside (+ start j)))) (range each)))]
+    (map (fn [x j] (select (< (+ start j) vocab) x -inf)) values (range each))))
+
+(defn lane [] (arith.remui (thread-id x) (: (lanes) index)))
+(defn subgroup [] (arith.divui (thread-id x) (: (lanes) index)))
+(defn start-of [chunk] (+ (* chunk (chunk-size)) (* (lane) each)))
+
+; e^((x - top) / temperature), 0 where x is -infinity
+(defn weight [x top scale]
+  (select (> x -inf) (math.exp2 (* (- x top) scale)) 0.0))
+
+; When each of a quad's clocks rings: the larger, the sooner.
+(defn races [values start top settings positions b]
+  (let [word (fn [i] (memref.load settings b i))
+        draw (+ (memref.load positions b) (word 6))
+        counter [(arith.shrui (cast start i32) (: 2 i32)) draw (word 5) (: 0 i32)]
+        noise (map exponential (philox counter [(word 3) (word 4)]))]
+    (map (fn [x e] (/ (weight x top (real-of (word 0))) e)) values noise)))
+
+; [best id] of a quad's races and those before them; the first of equals
+(defn best-of [values start best id]
+  (fold (fn [found j]
+          (let [[best id] found
+                x (nth values j)
+                better (> x best)]
+            [(select better x best) (select better (cast (+ start j) i32) id)]))
+        [best id] (range each)))
+
+(def nobody 0x7fffffff)
+
+; Every lane's best race as the subgroup's, of equals the lowest id.
+(defn join-lanes [best id]
+  (let [all (across-lanes max best)]
+    [all (across-lanes min (select (= best all) id nobody))]))
+
+; For each chunk: the rank of its largest logit, the sum of its weights beside that, and the best race and its id.
+(kernel race-chunks [logits settings positions tops sums races-won winners vocab]
+  (let [b (block-id y)
+        chunk (+ (* (block-id x) chunks-of-a-block) (subgroup))]
+    (when (< chunk (dim tops 1))
+      (let [start (start-of chunk)
+            values (quad logits b start vocab)
+            rank (across-lanes max (fold max lowest-rank (map rank-of values)))
+            top (value-of rank)
+            scale (real-of (memref.load settings b 0))
+            sum (across-lanes + (fold + 0.0 (map (fn [x] (weight x top scale)) values)))
+            [best id] (best-of (races values start top settings positions b) start (: -1.0 f32) (: nobody i32))
+            [best id] (join-lanes best id)]
+        (when (= (lane) 0)
+          (memref.store rank tops b chunk)
+          (memref.store sum sums b chunk)
+          (memref.store best races-won b chunk)
+          (memref.store id winners b chunk))))))
+
+; ---- the choice among the chunks, by one block for each sequence
+
+; Each part [combine neutral x partial] as the block's: partial has an element of shared memory for each subgroup.
+(defn across-block [parts]
+  (let [mine (map (fn [part] (across-lanes (nth part 0) (nth part 2))) parts)
+        subgroups (dim (nth (first parts) 3) 0)
+        used (< (lane) subgroups)]
+    (gpu.barrier)
+    (when (= (lane) 0)
+      (map (fn [x part] (memref.store x (nth part 3) (subgroup))) mine parts))
+    (gpu.barrier)
+    (map (fn [part]
+           (let [[combine neutral _ partial] part]
+             (across-lanes combine (select used (memref.load partial (select used (lane) (: 0 index))) neutral))))
+         parts)))
+
+; The largest rank that at least k of what is counted reach, or one that exactly k reach; at least k reach low.
+(defn threshold [at-least k low high]
+  (let [[low _]
+        (loop {:result [i32 i32]} [low low beyond (+ high 1)]
+          :while (arith.cmpi {:predicate "ugt"} (- beyond low) 1)
+          :do (let [middle (+ low (arith.shrui (- beyond low) (: 1 i32)))
+                    count (at-least middle)]
+                [(select (>= count k) middle low)
+                 (select (> count k) beyond (select (= count k) (+ middle 1) middle))]))]
+    low))
+
+; [a c] carried over the quads of all chunks in which something reaches a rank, by (next values start a c).
+(defn sweep [row rank types a c next]
+  (let [[logits _ _ b vocab ranks subgroups] row
+        [_ a c]
+        (loop {:result (cons index types)} [chunk (subgroup) a a c c]
+          :while (< chunk (dim ranks 0))
+          :do (let [start (start-of chunk)
+                    [a c] (if {:result types} (>= (memref.load ranks chunk) rank)
+                            (next (quad logits b start vocab) start a c)
+                            [a c])]
+                [(+ chunk subgroups) a c]))]
+    [a c]))
+
+; Whether element j of a quad is more probable than what has that rank and id.
+(defn above [x start j rank id]
+  (let [own (rank-of x)]
+    (or (> own rank) (and (= own rank) (< (cast (+ start j) i32) id)))))
+
+; [count mass] of the tokens that are more probable than one.
+(defn tally [row rank id top scale numbers reals]
+  (let [next (fn [values start count mass]
+               (fold (fn [found j]
+                       (let [[count mass] found
+                             x (nth values j)
+                             more (above x start j rank id)]
+                         [(+ count (cast (cast more i8) i32)) (+ mass (select more (weight x top scale) 0.0))]))
+                     [count mass] (range each)))
+        [count mass] (sweep row rank [i32 f32] (: 0 i32) (: 0.0 f32) next)]
+    (across-block [[+ 0 count numbers] [+ 0.0 mass reals]])))
+
+; [rank id] of the winner among the tokens that are more probable than one.
+(defn winner-above [row rank id top numbers reals]
+  (let [[logits settings positions b _ _ _] row
+        next (fn [values start best winner]
+               (let [won (races values start top settings positions b)
+                     open (map (fn [x race j] (select (above x start j rank id) race -1.0)) values won (range each))]
+                 (best-of open start best winner)))
+        [best winner] (sweep row rank [f32 i32] (: -1.0 f32) (: nobody i32) next)
+        winner (first-winner best winner numbers reals)]
+    [(rank-of (memref.load logits b (cast winner index))) winner]))
+
+; Every thread's best race as the block's winner, of equals the lowest id.
+(defn first-winner [best id numbers reals]
+  (let [[all] (across-block [[max -1.0 best reals]])
+        [winner] (across-block [[min nobody (select (= best all) id nobody) numbers]])]
+    winner))
+
+(kernel choose-token [logits settings positions tops sums races-won winners token vocab threads]
+  (let [b (block-id x)
+        chunks (dim tops 1)
+        subgroups (/ threads (lanes))
+        reals (shared [subgroups] f32)
+        numbers (shared [subgroups] i32)
+        more-numbers (shared [subgroups] i32)
+        ranks (shared [chunks] i32)
+        [_ low high]
+        (loop {:result [index i32 i32]} [c (thread-id x) low (: nobody i32) high (: lowest-rank i32)]
+          :while (< c chunks)
+          :do (let [rank (memref.load tops b c)]
+                (memref.store rank ranks c)
+                [(+ c threads) (min low rank) (max high rank)]))
+        [low high] (across-block [[min nobody low numbers] [max lowest-rank high more-numbers]])
+        top (value-of high)
+        scale (real-of (memref.load settings b 0))
+        [_ total best id]
+        (loop {:result [index f32 f32 i32]} [c (thread-id x) total 0.0 best -1.0 id nobody]
+          :while (< c chunks)
+          :do (let [share (weight (value-of (memref.load ranks c)) top scale)
+                    race (* share (memref.load races-won b c))
+                    better (> race best)]
+                [(+ c threads)
+                 (+ total (* share (memref.load sums b c)))
+                 (select better race best)
+                 (select better (memref.load winners b c) id)]))
+        [total] (across-block [[+ 0.0 total reals]])
+        id (first-winner best id numbers reals)
+        row [logits settings positions b vocab ranks subgroups]
+        k (memref.load settings b 1)
+        p (real-of (memref.load settings b 2))
+        is-number (and (> high lowest-rank) (< high infinite-rank))
+        chosen (if {:result i32} (and is-number (or (< k vocab) (< p 1.0)))
+                 (chosen-within row k p low high total id scale numbers reals)
+                 (select is-number id (: -1 i32)))]
+    (when (= (thread-id x) 0)
+      (memref.store chosen token b))))
+
+; The first winner in the set that top-k and top-p leave; id is the first of all.
+(defn chosen-within [row k p low high total id scale numbers reals]
+  (let [[logits _ _ b vocab ranks _] row
+        top (value-of high)
+        count-tops (fn [rank]
+                     (let [[_ count]
+                           (loop {:result [index i32]} [c (thread-id x) count 0]
+                             :while (< c (dim ranks 0))
+                             :do [(+ c (block-size x))
+                                  (+ count (cast (cast (>= (memref.load ranks c) rank) i8) i32))])]
+                       (first (across-block [[+ 0 count numbers]]))))
+        count-all (fn [rank] (first (tally row rank (: 0 i32) top scale numbers reals)))
+        few (and (< k vocab) (<= k (dim ranks 0)))
+        ; the k-th of the chunks' largest is at most the k-th of all
+        low (if {:result i32} few (threshold count-tops k low high) (: lowest-rank i32))
+        total (if {:result f32} (and (< k vocab) (< p 1.0))
+                (let [edge (threshold (fn [rank] (count-all (- rank 1))) k low high)
+                      [count mass] (tally row edge (: 0 i32) top scale numbers reals)]
+                  (+ mass (* (cast (- k count) f32) (weight (value-of edge) top scale))))
+                total)
+        [rank id] (if {:result [i32 i32]} few
+                    (winner-above row (- low 1) (: 0 i32) top numbers reals)
+                    [(rank-of (memref.load logits b (cast id index))) id])
+        [_ id] (loop {:result [i32 i32]} [rank rank id id]
+                 :while (let [[count mass] (tally row rank id top scale numbers reals)]
+                          (not (and (< count k) (< mass (* p total)))))
+                 :do (winner-above row rank id top numbers reals))]
+    id))
+
+; logits [batch columns], settings [batch 7], positions [batch] -> [batch]; columns from vocab on are padding.
+(defn draw-token [logits settings positions vocab]
+  (let [batch (dim logits 0)
+        chunks (blocks-of (chunk-size) vocab)
+        threads (min (capability max-threads) (* chunks (lanes)))
+        of (fn [T] (output (tensor-type [batch chunks] T)))
+        [tops sums races-won winners]
+        (launch race-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
+          logits settings positions (of i32) (of f32) (of f32) (of i32) vocab)]
+    (launch choose-token [batch] [threads]
+      logits settings positions tops sums races-won winners (output (tensor-type [batch] i32)) vocab threads)))
