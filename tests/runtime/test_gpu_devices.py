@@ -1,0 +1,297 @@
+"""Both vendors' devices on drivers made here: what is called with what, in which order, and what comes of failures."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import Counter
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.devices import cuda, hip
+from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.plan import Argument, Entry, Launch
+
+CUDA = {
+    "Init": "flags", "DeviceGetCount": "", "DeviceGet": "ordinal", "DevicePrimaryCtxRetain": "device",
+    "CtxSetCurrent": "context", "StreamCreate": "flags", "DeviceGetName": "length device",
+    "DeviceGetAttribute": "attribute device", "MemAlloc": "size", "MemFree": "pointer", "MemsetD8": "to value size",
+    "MemcpyHtoD": "to source size", "MemcpyDtoH": "to source size", "MemcpyDtoHAsync": "to source size stream",
+    "MemcpyDtoDAsync": "to source size stream", "MemAllocHost": "size", "MemFreeHost": "pointer",
+    "ModuleLoadDataEx": "code count options values", "ModuleGetFunction": "module name", "ModuleUnload": "module",
+    "FuncSetAttribute": "function attribute value", "LaunchKernelEx": "config function parameters extra",
+    "StreamBeginCapture": "stream mode", "StreamEndCapture": "stream", "StreamSynchronize": "stream",
+    "StreamDestroy": "stream", "GraphInstantiate": "graph flags", "GraphUpload": "executable stream",
+    "GraphLaunch": "executable stream", "GraphExecDestroy": "executable", "GraphDestroy": "graph",
+    "EventCreate": "flags", "EventRecord": "event stream", "EventSynchronize": "event", "EventDestroy": "event",
+    "DevicePrimaryCtxRelease": "device",
+}  # fmt: skip
+HIP = {
+    "GetDeviceCount": "", "SetDevice": "ordinal", "GetDeviceProperties": "ordinal", "StreamCreate": "",
+    "Malloc": "size", "Free": "pointer", "Memset": "to value size", "Memcpy": "to source size kind",
+    "MemcpyAsync": "to source size kind stream", "HostMalloc": "size flags", "HostFree": "pointer",
+    "ModuleLoadData": "code", "ModuleGetFunction": "module name", "ModuleUnload": "module",
+    "ModuleLaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
+    "StreamBeginCapture": "stream mode", "StreamEndCapture": "stream", "StreamSynchronize": "stream",
+    "StreamDestroy": "stream", "GraphInstantiateWithFlags": "graph flags", "GraphLaunch": "executable stream",
+    "GraphExecDestroy": "executable", "GraphDestroy": "graph", "EventCreate": "", "EventRecord": "event stream",
+    "EventSynchronize": "event", "EventDestroy": "event",
+}  # fmt: skip
+ATTRIBUTES = {"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 9, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": 0}
+
+
+class Anything:
+    """An enum whose every name is there and is its own value."""
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(value=2) if name == "CU_EVENT_DISABLE_TIMING" else name
+
+
+class Driver(ModuleType):
+    """A driver whose device memory is this process's: copies are made, launches are kept and write nothing."""
+
+    def __init__(self, prefix: str, signatures: dict[str, str]) -> None:
+        super().__init__(prefix)
+        self.prefix, self.signatures = prefix, signatures
+        self.calls: list[tuple[str, SimpleNamespace]] = []
+        self.memory: dict[int, Any] = {}
+        self.alive: Counter[str] = Counter()
+        self.failing: str | None = None
+        self.when_launched: Callable[[], None] = lambda: None
+        enums = "CUresult CUjit_option CUdevice_attribute CUfunction_attribute CUlaunchAttributeID CUstreamCaptureMode"
+        for name in f"{enums} CUevent_flags hipError_t hipMemcpyKind hipStreamCaptureMode".split():
+            setattr(self, name, Anything())
+        self.CUlaunchConfig = SimpleNamespace
+        self.CUlaunchAttribute = lambda: SimpleNamespace(value=SimpleNamespace())
+
+    def __getattr__(self, name: str) -> Any:
+        short = name.removeprefix(self.prefix)
+        if short not in self.signatures:
+            raise AttributeError(name)
+        names = self.signatures[short].split()
+
+        def call(*arguments: Any) -> Any:
+            assert len(arguments) == len(names), f"{name} takes {names}, not {arguments}"
+            given = SimpleNamespace(**dict(zip(names, arguments, strict=True)))
+            self.calls.append((short, given))
+            good = "CUDA_SUCCESS" if self.prefix == "cu" else "hipSuccess"
+            return (good if short != self.failing else "ERROR_OF_ITS_KIND", *self.results(short, given))
+
+        return call
+
+    def results(self, name: str, given: SimpleNamespace) -> tuple[Any, ...]:
+        if name in ("DeviceGetCount", "GetDeviceCount"):
+            return (2,)
+        if name == "DeviceGet":
+            return (given.ordinal,)
+        if name == "DeviceGetName":
+            return (b"NVIDIA Made\0up",)
+        if name == "GetDeviceProperties":
+            return (SimpleNamespace(name=b"AMD Made\0", gcnArchName=b"gfx1151:xnack-"),)
+        if name == "DeviceGetAttribute":
+            return (ATTRIBUTES[given.attribute],)
+        if name in ("MemAlloc", "Malloc", "MemAllocHost", "HostMalloc"):
+            buffer = ctypes.create_string_buffer(b"\xa5" * given.size, given.size)
+            self.memory[ctypes.addressof(buffer)] = buffer
+            return (ctypes.addressof(buffer),)
+        if name in ("MemFree", "Free", "MemFreeHost", "HostFree"):
+            del self.memory[int(given.pointer)]
+        elif name.startswith("Memset"):
+            ctypes.memset(given.to, given.value, given.size)
+        elif name.startswith("Memcpy"):
+            ctypes.memmove(given.to, given.source, given.size)
+        elif name == "GraphLaunch":
+            self.when_launched()
+        elif name.startswith(("ModuleLoadData", "ModuleGet", "StreamEnd", "GraphInst")) or "Create" in name:
+            return (self.make(name),)
+        elif name == "DevicePrimaryCtxRetain":
+            return (self.make("Context"),)
+        return ()
+
+    def make(self, name: str) -> str:
+        self.alive[name] += 1
+        return f"{name}#{self.alive[name]}"
+
+    def made(self, *names: str) -> list[SimpleNamespace]:
+        return [given for name, given in self.calls if name in names]
+
+    def order(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+def put(monkeypatch: pytest.MonkeyPatch, **modules: ModuleType) -> None:
+    for name, module in modules.items():
+        module.__spec__ = ModuleSpec(name.replace("__", "."), None)
+        monkeypatch.setitem(sys.modules, name.replace("__", "."), module)
+
+
+@pytest.fixture(params=["cuda", "hip"])
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    if request.param == "cuda":
+        made = Driver("cu", CUDA)
+        package, bindings = ModuleType("cuda"), ModuleType("cuda.bindings")
+        package.bindings, bindings.driver = bindings, made  # type: ignore[attr-defined]
+        put(monkeypatch, cuda=package, cuda__bindings=bindings, cuda__bindings__driver=made)
+    else:
+        made, package = Driver("hip", HIP), ModuleType("hip")
+        package.hip = made  # type: ignore[attr-defined]
+        put(monkeypatch, hip=package, hip__hip=made)
+    return made
+
+
+def opened(driver: Driver, index: int = 0) -> Any:
+    return cuda.CudaDevice(index) if driver.prefix == "cu" else hip.HipDevice(index)
+
+
+FACTS = {"first": {"early_launch": True, "shared_bytes": 0}, "second": {"early_launch": True, "shared_bytes": 60000}}
+
+
+def entry() -> Entry:
+    launches = (
+        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 8, 4), Argument("b", 0, 4))),
+        Launch("second", (5, 1, 1), (32, 2, 1), 60000, (Argument("b", 16, 4),)),
+        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 0, 4), Argument("b", 4, 4))),
+    )
+    return Entry("logits", 1, 1, (), (), launches)
+
+
+def test_names_and_targets(driver: Driver) -> None:
+    module = cuda if driver.prefix == "cu" else hip
+    assert module.probe() is None
+    assert module.installed_target() == ("cuda:sm_90" if module is cuda else "rocm:gfx1151")
+    assert opened(driver, 1).name == ("NVIDIA Made (sm_90)" if module is cuda else "AMD Made (gfx1151)")
+    assert driver.made("DeviceGet", "SetDevice")[-1].ordinal == 1
+    with pytest.raises(UserError, match="GPU number 2: the driver finds 2"):
+        opened(driver, 2)
+
+
+def test_memory_is_zeroed_copied_both_ways_and_adopted(driver: Driver) -> None:
+    device, rng = opened(driver), np.random.default_rng()
+    data = rng.integers(0, 256, (6, 8), np.uint8)
+    buffer, other = device.alloc(100), device.alloc(100)
+    device.copy_in(buffer, data.T, 10)  # not contiguous
+    found = np.empty(100, np.uint8)
+    device.copy_out(buffer, found)
+    np.testing.assert_array_equal(found, [0] * 10 + list(data.T.ravel()) + [0] * 42)
+    device.copy(buffer, other, 30)
+    device.copy_out(other, found)
+    np.testing.assert_array_equal(found, [0] * 10 + list(data.T.ravel()[:20]) + [0] * 70)
+    part = np.empty((2, 4), np.uint8)
+    device.copy_out(device.adopt(data), part, 8)
+    np.testing.assert_array_equal(part.ravel(), data.ravel()[8:16])
+    for before, copied in zip(driver.order(), driver.order()[1:], strict=False):
+        assert copied not in ("Memcpy", "MemcpyHtoD", "MemcpyDtoH") or before == "StreamSynchronize"
+
+
+def test_an_entry_is_captured_in_order_with_its_addresses(driver: Driver) -> None:
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffers = {"a": device.alloc(32), "b": device.alloc(32)}
+    driver.calls.clear()
+    executable = device.prepare(entry(), buffers)
+    launch = "LaunchKernelEx" if driver.prefix == "cu" else "ModuleLaunchKernel"
+    instantiate = ["GraphInstantiate", "GraphUpload"] if driver.prefix == "cu" else ["GraphInstantiateWithFlags"]
+    assert driver.order() == ["StreamBeginCapture", launch, launch, launch, "StreamEndCapture", *instantiate]
+    assert "thread_local" in driver.calls[0][1].mode.lower().replace("threadlocal", "thread_local")
+    for given, made in zip(driver.made(launch), entry().launches, strict=True):
+        addresses = [buffers[a.buffer] + a.offset for a in made.arguments]
+        if driver.prefix == "cu":
+            config = given.config
+            grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+            block, shared = (config.blockDimX, config.blockDimY, config.blockDimZ), config.sharedMemBytes
+            assert given.parameters == (tuple(addresses), (ctypes.c_void_p,) * len(addresses))
+        else:
+            grid, block, shared = (given.gx, given.gy, given.gz), (given.bx, given.by, given.bz), given.shared
+            assert [pointer.value for pointer in given.extra] == addresses
+        assert (grid, block, shared) == (made.grid, made.block, made.shared_bytes)
+    functions = [given.function for given in driver.made(launch)]
+    assert functions[0] == functions[2] != functions[1]
+    device.launch(executable)
+    assert driver.calls[-1][0] == "GraphLaunch"
+
+
+def test_cuda_starts_kernels_early_behind_the_first_and_asks_for_much_shared_memory(driver: Driver) -> None:
+    if driver.prefix != "cu":
+        pytest.skip("AMD GPUs have neither")
+    device = opened(driver)
+    device.load(b"code", {**FACTS, "second": {"early_launch": False, "shared_bytes": 60000}})
+    (asked,) = driver.made("FuncSetAttribute")
+    assert asked.attribute == "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES" and asked.value == 60000
+    device.prepare(entry(), {"a": 0, "b": 0})
+    early = [hasattr(given.config, "attrs") for given in driver.made("LaunchKernelEx")]
+    assert early == [False, False, True]
+    (attribute,) = driver.made("LaunchKernelEx")[2].config.attrs
+    assert attribute.id == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
+    assert attribute.value.programmaticStreamSerializationAllowed == 1
+
+
+def test_reads_are_those_of_their_own_launch_however_many_are_ahead(driver: Driver) -> None:
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffer = device.alloc(4)
+    executable = device.prepare(entry(), {"a": buffer, "b": buffer})
+    driver.when_launched = lambda: ctypes.cast(buffer, ctypes.POINTER(ctypes.c_int32)).__setitem__(0, next(values))
+    values = iter(range(1000))
+    waiting: list[Callable[[], np.ndarray]] = []
+    found = []
+    for _ in range(3 * READS_AHEAD):
+        while len(waiting) < READS_AHEAD:
+            waiting.append(device.launch_reading(executable, buffer, np.empty(1, np.int32)))
+        found.append(int(waiting.pop(0)()[0]))
+    assert found == list(range(3 * READS_AHEAD))
+    pinned = driver.made("MemAllocHost", "HostMalloc")
+    assert len(pinned) == READS_AHEAD and len(driver.made("EventCreate")) == READS_AHEAD
+    start = driver.order().index("GraphLaunch")
+    copied = "MemcpyDtoHAsync" if driver.prefix == "cu" else "MemcpyAsync"
+    assert driver.order()[start : start + 3] == ["GraphLaunch", copied, "EventRecord"]
+    with pytest.raises(UserError, match="8,000 bytes is too large"):
+        device.launch_reading(executable, buffer, np.empty(1000, np.float64))
+
+
+def test_closing_gives_everything_back_once(driver: Driver) -> None:
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffer = device.adopt(np.zeros(4, np.int32))
+    executables = [device.prepare(entry(), {"a": buffer, "b": buffer}) for _ in range(2)]
+    device.launch_reading(executables[0], buffer, np.empty(1, np.int32))()
+    device.alloc(10)
+    driver.calls.clear()
+    device.close()
+    assert driver.memory == {}
+    assert [given.executable for given in driver.made("GraphExecDestroy")] == executables
+    assert len({given.graph for given in driver.made("GraphDestroy")}) == 2
+    assert len({given.event for given in driver.made("EventDestroy")}) == READS_AHEAD
+    assert driver.order()[-2 - (driver.prefix == "cu") :][:2] == ["ModuleUnload", "StreamDestroy"]
+    assert len(driver.made("ModuleUnload")) == len(driver.made("StreamDestroy")) == 1
+    assert len(driver.made("DevicePrimaryCtxRelease")) == (driver.prefix == "cu")
+
+
+FAILURES = [
+    ("MemAlloc", "Malloc", "5 bytes", "short of memory"),
+    ("ModuleLoadDataEx", "ModuleLoadData", "", "compiled for another"),
+    ("ModuleGetFunction", "ModuleGetFunction", "kernel first", "damaged"),
+    ("LaunchKernelEx", "ModuleLaunchKernel", "kernel first", "this many threads"),
+    ("GraphInstantiate", "GraphInstantiateWithFlags", "entry logits", ""),
+    ("StreamSynchronize", "StreamSynchronize", "", "launched before it"),
+]
+
+
+@pytest.mark.parametrize(("by_cuda", "by_hip", "about", "hint"), FAILURES)
+def test_a_failure_names_the_call_and_what_it_was_about(
+    by_cuda: str, by_hip: str, about: str, hint: str, driver: Driver
+) -> None:
+    device = opened(driver)
+    driver.failing = by_cuda if driver.prefix == "cu" else by_hip
+    with pytest.raises(UserError) as caught:
+        buffer = device.adopt(np.zeros(5, np.uint8))
+        device.load(b"code", FACTS)
+        device.prepare(entry(), {"a": buffer, "b": buffer})
+    message = caught.value.message
+    assert message.startswith(f"{driver.prefix}{driver.failing} failed")
+    assert about in message and hint in message and "ERROR_OF_ITS_KIND" in message and "\n" not in message
