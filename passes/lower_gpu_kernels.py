@@ -14,7 +14,10 @@ from typing import ClassVar
 
 from lispgpt.mlir import ir, passmanager
 from lispgpt.passes.base import Pass
+from lispgpt.passes.structure import operations
 from lispgpt.passes.targets import Gpu
+
+DYNAMIC = "__dynamic_shmem__"
 
 
 @dataclass(frozen=True)
@@ -23,3 +26,14 @@ class LowerGpuKernels(Pass):
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         passmanager.PassManager.parse(target.lowering()).run(module.operation)
+        _link_dynamic_memory(module)
+
+
+def _link_dynamic_memory(module: ir.Module) -> None:
+    """Give dynamic shared memory, which lowering makes an internal array of no elements, the size of the launch."""
+    for holder in operations(module.body):
+        if holder.name != "gpu.module":
+            continue
+        for op in operations(holder.regions[0].blocks[0]):
+            if op.name == "llvm.mlir.global" and ir.StringAttr(op.attributes["sym_name"]).value.startswith(DYNAMIC):
+                op.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")

@@ -19,6 +19,7 @@ from lispgpt.mlir import create_op, ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
+from lispgpt.passes.gpu.epilogue import Epilogue, Piece
 from lispgpt.passes.gpu.kernel import constant_arguments, reschedule
 from lispgpt.passes.gpu.read import Reader, outputs_of
 from lispgpt.passes.gpu.team import tree
@@ -67,7 +68,7 @@ class ScheduleGpuMatrices(Pass):
             return
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
-            if product is not None and _fits(product, self.rows):
+            if product is not None and "grid" not in kernel.attributes and _fits(product, self.rows):
                 _Schedule(kernel, product, constant_arguments(module, kernel), target, self.parts).emit()
 
 
@@ -202,7 +203,7 @@ class _Schedule:
     def _within(self, index: Index, extent: int, tile: int) -> Index:
         if extent % tile == 0:
             return index
-        return b.emit("arith.minui", [b.as_value(index), b.as_value(extent - 1)], [ir.IndexType.get()])
+        return b.at_most(index, extent - 1)
 
     def _inner_within(self, k: Index) -> Index:
         return b.select(b.less(k, self.inner), b.as_value(k), b.as_value(0))
@@ -259,14 +260,14 @@ class _Schedule:
         return b.mul(b.mod(b.div(self.lane, divisor), modulus), factor[0] if factor else 1)
 
     def _finish(self, sums: list[ir.Value]) -> None:
+        pieces = self._pieces(sums)
         if self.tiling.inner_parts > 1:
-            self._finish_parts(sums)
-            return
-        for row, column, values in self._pieces(sums):
-            self._write(b.add(self.first_row, row), b.add(self.first_output, column), b.vector_of(values))
+            pieces = self._add_parts(pieces)
+        placed = [Piece(b.add(self.first_row, p.row), b.add(self.first_output, p.output), p.value) for p in pieces]
+        Epilogue(self.reader, self.result, self.results, (self.tiling.rows, self.tiling.outputs)).write(placed)
 
-    def _pieces(self, sums: list[ir.Value]) -> list[tuple[Index, Index, list[ir.Value]]]:
-        """(row, first column, values) in the block's tile of all that this lane has summed."""
+    def _pieces(self, sums: list[ir.Value]) -> list[Piece]:
+        """What this lane has summed, by row and output in the block's tile."""
         t, unit = self.tiling, self.unit
         row_rule, column_rule = unit.result_lane()
         row = b.add(b.mul(self.row_part, t.rows // t.row_parts), self._lane(row_rule))
@@ -277,53 +278,24 @@ class _Schedule:
             flat_type = ir.VectorType.get([prod(unit.accumulator)], b.f32())
             flat = total if total.type == flat_type else create_op("vector.shape_cast", [total], [flat_type]).results[0]
             for piece in unit.pieces():
-                values = [b.lane_of(flat, e) for e in piece.elements]
-                found.append((b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), values))
+                value = b.vector_of([b.lane_of(flat, e) for e in piece.elements])
+                found.append(Piece(b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), value))
         return found
 
-    def _finish_parts(self, sums: list[ir.Value]) -> None:
-        """Add what the subgroups summed over their parts of k; each thread finishes some results."""
+    def _add_parts(self, pieces: list[Piece]) -> list[Piece]:
+        """Add what the subgroups summed over their parts of k; each thread gets some results."""
         t = self.tiling
         partial = b.shared([t.inner_parts, t.rows, t.outputs], b.f32())
-        for row, column, values in self._pieces(sums):
-            b.store(b.vector_of(values), partial, [self.inner_part, row, column])
+        for piece in pieces:
+            b.store(piece.value, partial, [self.inner_part, piece.row, piece.output])
         b.barrier()
-        width = 2
-        for number in range(-(-t.rows * t.outputs // width // self.threads)):
+        width, found = 2, []
+        count = t.rows * t.outputs // width
+        for number in range(-(-count // self.threads)):
             vector = b.add(self.thread, number * self.threads)
+            if (number + 1) * self.threads > count:
+                vector = b.at_most(vector, count - 1)
             row, column = b.div(vector, t.outputs // width), b.mul(b.mod(vector, t.outputs // width), width)
-
-            def finish(row: Index = row, column: Index = column) -> None:
-                shares = [b.load(partial, [part, row, column], width) for part in range(t.inner_parts)]
-                total = tree("arith.addf", shares)
-                self._write(b.add(self.first_row, row), b.add(self.first_output, column), total)
-
-            if (number + 1) * self.threads * width <= t.rows * t.outputs:
-                finish()
-            else:
-                b.if_then(b.less(row, t.rows), finish)
-
-    def _write(self, n: Index, output: Index, value: ir.Value) -> None:
-        """Apply what follows the product to some neighbouring outputs of a row, and store them."""
-        width = b.width_of(value)
-        if self.outputs % width:
-            for i in range(width):
-                self._write(n, b.add(output, i), b.lane_of(value, i))
-            return
-        conditions = []
-        if self.rows % self.tiling.rows:
-            conditions.append(b.less(n, self.rows))
-        if self.outputs % self.tiling.outputs:
-            conditions.append(b.less(output, self.outputs))
-
-        def write() -> None:
-            with self.reader.scope():
-                self.reader.bind(self.result, lambda index, width: value)
-                for tensor, buffer in self.results:
-                    b.store(self.reader.read(tensor, [n, output], width), buffer, [n, output])
-
-        if not conditions:
-            write()
-        else:
-            both = conditions[0] if len(conditions) == 1 else b.binary("arith.andi", *conditions)
-            b.if_then(both, write)
+            shares = [b.load(partial, [part, row, column], width) for part in range(t.inner_parts)]
+            found.append(Piece(row, column, tree("arith.addf", shares)))
+        return found

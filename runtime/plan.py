@@ -161,7 +161,11 @@ def _extents(values: Any) -> tuple[int, int, int]:
 
 def launch_facts(launch: Launch) -> dict[str, Any]:
     """What machine code was made for, which every launch of the kernel has to keep to."""
-    return {"grid": list(launch.grid), "arguments": [argument.nbytes for argument in launch.arguments]}
+    return {
+        "grid": list(launch.grid),
+        "shared_bytes": launch.shared_bytes,
+        "arguments": [argument.nbytes for argument in launch.arguments],
+    }
 
 
 def _launch_problem(

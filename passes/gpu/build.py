@@ -85,6 +85,11 @@ def _binary(name: str, a: Index, b: Index) -> ir.Value:
     return emit(name, [as_value(a), as_value(b)], [ir.IndexType.get()])
 
 
+def at_most(index: Index, largest: int) -> ir.Value:
+    """The smaller of the two."""
+    return emit("arith.minui", [as_value(index), as_value(largest)], [ir.IndexType.get()])
+
+
 def less(a: Index, b: Index, predicate: int = 6) -> ir.Value:
     """a < b, unsigned (predicate 7: a ≤ b)."""
     attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)

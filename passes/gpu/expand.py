@@ -1,4 +1,4 @@
-"""Transcendental functions from the two instructions that every GPU has: 2^x and 1/√x."""
+"""Transcendental functions from the instructions that every GPU has: 2^x, 1/x and 1/√x."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def _tanh(x: ir.Value, target: Gpu) -> ir.Value:
     """1 - 2 / (e^2x + 1): exact at both ends, absolute error about 1e-7 near zero."""
     one = b.constant(1.0, x.type)
     power = exp2(b.binary("arith.mulf", x, b.constant(2 * LOG2_E, x.type)), target)
-    half = b.binary("arith.divf", one, b.binary("arith.addf", power, one))
+    half = b.intrinsic(target.intrinsics["reciprocal"], [b.binary("arith.addf", power, one)], x.type)
     return b.fma(b.constant(-2.0, x.type), half, one)

@@ -12,6 +12,7 @@
     (pass plan-arena))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-gpu-rows)
+    (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-tiled-attention)

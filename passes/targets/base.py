@@ -6,11 +6,13 @@ A new chip is one row in its vendor's file; a new vendor is one file with a `CHI
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.mlir import ir
 from lispgpt.passes.targets.matrix import MatrixUnit
+from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,13 @@ class Gpu(Target):
     """A GPU.
 
     subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more.
-    cores: compute units or multiprocessors, which grids are sized for (code runs on any number).
+    cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and cluster_cores
+    those of them that clusters of more than two large blocks can use at once.
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and
     load what no launch writes, before the launch ahead of it has finished.  cluster: blocks that can read each other's
-    shared memory.
+    shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with copy_async and
+    `dynamic_shared_bytes`, what a block can have of shared memory if it asks.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -81,9 +85,12 @@ class Gpu(Target):
     max_threads: int = 1024
     cores: int = 64
     matrix: MatrixUnit | None = None
+    warpgroup: WarpgroupUnit | None = None
+    dynamic_shared_bytes: int = 0
     grid_barrier: bool = True
     early_launch: bool = False
     cluster: int = 1
+    cluster_cores: int = 0
     intrinsics: dict[str, str] = field(default_factory=dict)
 
     def capabilities(self) -> dict[str, int]:
@@ -94,6 +101,10 @@ class Gpu(Target):
             "max-threads": self.max_threads,
             "cores": self.cores,
         }
+
+    def cores_for(self, cluster: int) -> int:
+        """The cores that blocks in clusters of that size can use at once, one block to a core."""
+        return self.cores if cluster <= 2 else self.cluster_cores
 
     def dependency_wait(self) -> None:
         """Emit what must stand before the first access to memory that an earlier launch writes."""
@@ -112,8 +123,22 @@ class Gpu(Target):
         """Emit a barrier of all threads of a cluster, which also makes shared memory visible."""
         raise NotImplementedError
 
-    def cluster_load(self, shared: ir.Value, index: Any, rank: int) -> ir.Value:
-        """Emit a load of one f32 from another block's shared memory."""
+    def cluster_load(self, shared: ir.Value, index: Any, rank: int, width: int = 1) -> ir.Value:
+        """Emit a load of `width` neighbouring f32 from another block's shared memory."""
+        raise NotImplementedError
+
+    def copy_async(
+        self, source: ir.Value, source_index: Sequence[Any], shared: ir.Value, shared_index: Sequence[Any], width: int
+    ) -> None:
+        """Emit the start of a copy of `width` elements, 16 bytes, from global to shared memory."""
+        raise NotImplementedError
+
+    def commit_copies(self) -> None:
+        """Emit the end of a batch of this thread's copies; a batch may be empty."""
+        raise NotImplementedError
+
+    def await_copies(self, newest: int) -> None:
+        """Emit a wait for all of this thread's batches but the `newest`; a barrier then makes them the block's."""
         raise NotImplementedError
 
     def lowering(self) -> str:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.mlir import create_op, ir
+from lispgpt.passes.gpu import build as b
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
+from lispgpt.passes.targets.warpgroup import WGMMA
 
-INTRINSICS = {"exp2": "llvm.exp2.f32", "rsqrt": "llvm.nvvm.rsqrt.approx.f", "sqrt": "llvm.sqrt.f32"}
+INTRINSICS = {
+    "exp2": "llvm.exp2.f32",
+    "reciprocal": "llvm.nvvm.rcp.approx.ftz.f",
+    "rsqrt": "llvm.nvvm.rsqrt.approx.f",
+    "sqrt": "llvm.sqrt.f32",
+}
 
 
 @dataclass(frozen=True)
@@ -40,21 +48,44 @@ class Cuda(Gpu):
         create_op("nvvm.cluster.arrive")
         create_op("nvvm.cluster.wait")
 
-    def cluster_load(self, shared: ir.Value, index: Any, rank: int) -> ir.Value:
+    def copy_async(
+        self, source: ir.Value, source_index: Sequence[Any], shared: ir.Value, shared_index: Sequence[Any], width: int
+    ) -> None:
+        places = [[b.as_value(i) for i in index] for index in (shared_index, source_index)]
+        attributes = {
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(places[0]), 1, len(places[1]), 0]),
+            "dstElements": _index_attribute(width),
+            "bypassL1": ir.UnitAttr.get(),
+        }
+        token = ir.Type.parse("!nvgpu.device.async.token")
+        create_op("nvgpu.device_async_copy", [shared, *places[0], source, *places[1]], [token], attributes)
+
+    def commit_copies(self) -> None:
+        create_op("nvvm.cp.async.commit.group")
+
+    def await_copies(self, newest: int) -> None:
+        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), newest)
+        create_op("nvvm.cp.async.wait.group", attributes={"n": number})
+        # Matrix instructions read shared memory through another path than the copies wrote it.
+        kind, space = (
+            ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"),
+            ir.Attribute.parse("#nvvm.shared_space<cta>"),
+        )
+        create_op("nvvm.fence.proxy", attributes={"kind": kind, "space": space})
+
+    def cluster_load(self, shared: ir.Value, index: Any, rank: int, width: int = 1) -> ir.Value:
         i64, i32 = (ir.IntegerType.get_signless(n) for n in (64, 32))
         local, remote = (ir.Type.parse(f"!llvm.ptr<{space}>") for space in (3, 7))
         base = create_op("memref.extract_aligned_pointer_as_index", [shared], [ir.IndexType.get()]).results[0]
-        four = create_op("arith.constant", [], [ir.IndexType.get()], {"value": _index_attribute(4)}).results[0]
-        if isinstance(index, int):
-            value = {"value": _index_attribute(index)}
-            index = create_op("arith.constant", [], [ir.IndexType.get()], value).results[0]
-        offset = create_op("arith.muli", [index, four], [ir.IndexType.get()]).results[0]
+        offset = create_op("arith.muli", [b.as_value(index), b.as_value(4)], [ir.IndexType.get()]).results[0]
         address = create_op("arith.addi", [base, offset], [ir.IndexType.get()]).results[0]
         address = create_op("arith.index_cast", [address], [i64]).results[0]
         pointer = create_op("llvm.inttoptr", [address], [local]).results[0]
         number = create_op("arith.constant", [], [i32], {"value": ir.IntegerAttr.get(i32, rank)}).results[0]
         mapped = create_op("nvvm.mapa", [pointer, number], [remote]).results[0]
-        return create_op("llvm.load", [mapped], [ir.F32Type.get()]).results[0]
+        loaded = ir.F32Type.get() if width == 1 else ir.VectorType.get([width], ir.F32Type.get())
+        alignment = {"alignment": ir.IntegerAttr.get(i64, 4 * width)}
+        return create_op("llvm.load", [mapped], [loaded], alignment).results[0]
 
     def lowering(self) -> str:
         return (
@@ -76,5 +107,15 @@ def _index_attribute(value: int) -> ir.Attribute:
 
 CHIPS = {
     "sm_80": Cuda("sm_80", cores=108, matrix=MMA_SYNC),
-    "sm_90": Cuda("sm_90", cores=132, matrix=MMA_SYNC, early_launch=True, cluster=8),
+    "sm_90": Cuda("sm_90", cores=132, matrix=MMA_SYNC, early_launch=True, cluster=8, cluster_cores=120),
+    "sm_90a": Cuda(
+        "sm_90a",
+        cores=132,
+        matrix=MMA_SYNC,
+        warpgroup=WGMMA,
+        dynamic_shared_bytes=227 * 1024,
+        early_launch=True,
+        cluster=8,
+        cluster_cores=120,
+    ),
 }

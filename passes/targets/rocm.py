@@ -10,7 +10,12 @@ from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
 
-INTRINSICS = {"exp2": "llvm.amdgcn.exp2.f32", "rsqrt": "llvm.amdgcn.rsq.f32", "sqrt": "llvm.sqrt.f32"}
+INTRINSICS = {
+    "exp2": "llvm.amdgcn.exp2.f32",
+    "reciprocal": "llvm.amdgcn.rcp.f32",
+    "rsqrt": "llvm.amdgcn.rsq.f32",
+    "sqrt": "llvm.sqrt.f32",
+}
 
 
 @dataclass(frozen=True)

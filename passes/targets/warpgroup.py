@@ -1,0 +1,107 @@
+"""Warpgroup matrix instructions: D[m, n] += A[m, k] · B[n, k] by four subgroups together, bf16 in, f32 out.
+
+A's part comes from registers, B from shared memory, and the sum stays in registers while the instruction runs on its
+own: fence() before the first of a batch, commit() after its last, wait() before the sum or A's registers are touched.
+Who holds what, and how B lies in shared memory: "Parallel Thread Execution ISA", section wgmma.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lispgpt.mlir import create_op, ir
+from lispgpt.passes.gpu import build as b
+from lispgpt.passes.gpu.build import Index
+
+SWIZZLE_128 = 1 << 62
+GROUP_STRIDE = (1024 >> 4) << 32
+"""In a descriptor: bytes / 16 between groups of eight rows of B."""
+
+
+@dataclass(frozen=True)
+class WarpgroupUnit:
+    """Hopper's wgmma.m64nNk16, for any N that is a multiple of `columns` up to `most_columns`.
+
+    threads: of a warpgroup.  rows: of D.  block: elements of k of one instruction.  inner: elements of k in a row of B
+    in shared memory, 128 bytes.  cycles: of one instruction over all its multiply-adds, per column.
+    """
+
+    threads: int = 128
+    rows: int = 64
+    columns: int = 8
+    most_columns: int = 256
+    block: int = 16
+    inner: int = 64
+    multiply_adds: int = 2048
+
+    def lane_places(self, thread: Index) -> tuple[Index, Index]:
+        """(row, pair): a thread holds rows `row` and `row + 8` of A and D, and of eight columns two from 2·pair."""
+        lane = b.mod(thread, 32)
+        return b.add(b.mul(b.div(thread, 32), 16), b.div(lane, 4)), b.mod(lane, 4)
+
+    def swizzled(self, row: Index, vector: Index) -> Index:
+        """Where the vector-th 16 bytes of a row of B lie within the row's 128."""
+        return b.emit("arith.xori", [b.as_value(vector), b.as_value(b.mod(row, 8))], [ir.IndexType.get()])
+
+    def descriptor(self, memory: ir.Value, offset: Index) -> ir.Value:
+        """Of B's rows from a byte offset in swizzled shared memory, whose base lies at a multiple of 1024."""
+        i64 = ir.IntegerType.get_signless(64)
+        base = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
+        address = b.emit("arith.index_cast", [b.add(base, offset)], [i64])
+        short = b.emit("arith.andi", [address, b.constant(0x3FFFF, i64)], [i64])
+        short = b.emit("arith.shrui", [short, b.constant(4, i64)], [i64])
+        return b.emit("arith.ori", [short, b.constant(SWIZZLE_128 | GROUP_STRIDE | 1 << 16, i64)], [i64])
+
+    def advanced(self, descriptor: ir.Value, block: int) -> ir.Value:
+        """The descriptor of the block-th `block` of k in the same rows."""
+        i64 = descriptor.type
+        return b.emit("arith.addi", [descriptor, b.constant(block * self.block * 2 // 16, i64)], [i64])
+
+    def fence(self) -> None:
+        create_op("nvvm.wgmma.fence.aligned")
+
+    def commit(self) -> None:
+        create_op("nvvm.wgmma.commit.group.sync.aligned")
+
+    def wait(self, newest: int) -> None:
+        """Until every instruction of this warpgroup is done but those of the `newest` batches."""
+        group = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
+        create_op("nvvm.wgmma.wait.group.sync.aligned", attributes={"group": group})
+
+    def split(self, pair: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Two f32 as two i32 of two bf16 each that add up to them: their upper halves, and the rest, rounded."""
+        i32s = ir.VectorType.get([2], b.i32())
+        bits = b.emit("vector.bitcast", [pair], [i32s])
+        upper = b.emit("arith.andi", [bits, b.constant(-65536, i32s)], [i32s])
+        rest = b.binary("arith.subf", pair, b.emit("vector.bitcast", [upper], [pair.type]))
+        low = b.emit("arith.truncf", [rest], [ir.VectorType.get([2], ir.BF16Type.get())])
+        halves = [b.lane_of(bits, 0), b.lane_of(bits, 1), b.constant(0x7632, b.i32())]
+        high = b.intrinsic("llvm.nvvm.prmt", halves, b.i32())
+        return high, b.lane_of(b.emit("vector.bitcast", [low], [ir.VectorType.get([1], b.i32())]), 0)
+
+    def multiply(self, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """left: four i32 of two bf16 each.  right: a descriptor.  sums: this thread's N / 2 elements of D, in f32."""
+        count = len(sums)
+        names = [f"${i}" for i in range(count)]
+        a = ", ".join(f"${2 * count + i}" for i in range(4))
+        text = (
+            "{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0; "
+            f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{', '.join(names)}}}, {{{a}}}, "
+            f"${2 * count + 4}, accumulate, 1, 1, 0; }}"
+        )
+        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["r"] * 4 + ["l"])
+        struct = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
+        attributes = {
+            "asm_string": ir.StringAttr.get(text),
+            "constraints": ir.StringAttr.get(constraints),
+            "has_side_effects": ir.UnitAttr.get(),
+        }
+        result = create_op("llvm.inline_asm", [*sums, *left, right], [struct], attributes).results[0]
+        return [
+            b.emit("llvm.extractvalue", [result], [b.f32()], position=ir.DenseI64ArrayAttr.get([i]))
+            for i in range(count)
+        ]
+
+
+WGMMA = WarpgroupUnit()

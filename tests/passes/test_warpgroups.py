@@ -1,0 +1,102 @@
+"""Products on warpgroup instructions: which are made so, for which shapes, and on a GPU what they give."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled_models import Weights, rounded_to_bf16
+
+from lispgpt.driver import Observer, Request, compile_request, emit
+from lispgpt.errors import UserError
+from lispgpt.passes.targets import Gpu, find_target
+from lispgpt.passes.warpgroup_tiles import cost, tilings
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.devices import open_device
+from lispgpt.runtime.devices.cuda import probe
+from lispgpt.runtime.session import Session
+
+PROGRAM = """
+(require nn)
+(config context 128)
+(weights (table [64 192]) (w [{outputs} 192] bf16) (b [{outputs}]))
+(entry product [tokens positions] (gelu (linear (rows table tokens) w b)))
+"""
+NO_GPU = probe()
+
+
+def made(folder: Path, outputs: int, target: str = "cuda:sm_90a", batch: int = 70, options: str = "") -> Request:
+    """A request for a program of one product, of 128 positions or of `batch` sequences by one."""
+    path = folder / "product.lisp"
+    path.write_text(PROGRAM.format(outputs=outputs))
+    pipeline = folder / "mine.lisp"
+    text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
+    pipeline.write_text(text.replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})"))
+    return Request(path, target, pipeline=pipeline, batch=batch)
+
+
+def products(artifact: Artifact) -> dict[int, dict[str, object]]:
+    """The facts of the kernel that computes the product, by rows."""
+    names = re.compile(r"contraction_(\d+)x")
+    return {int(m.group(1)): dict(facts) for name, facts in artifact.kernels.items() if (m := names.match(name))}
+
+
+@pytest.mark.parametrize("outputs", [96, 200, 37])
+def test_many_rows_take_warpgroups(tmp_path: Path, outputs: int) -> None:
+    artifact = compile_request(made(tmp_path, outputs), Observer())[0]
+    kernels = products(artifact)
+    assert {rows: bool(facts["shared_bytes"]) for rows, facts in kernels.items()} == {
+        1: False,
+        16: False,
+        70: True,
+        128: True,
+    }
+    code = artifact.code.decode()
+    assert ".target sm_90a" in code and "wgmma.mma_async.sync.aligned.m64n" in code
+    assert "cp.async.cg.shared.global" in code and ".extern .shared" in code
+    for entry in artifact.plan.entries:
+        for launch in entry.launches:
+            assert launch.shared_bytes == artifact.kernels[launch.kernel]["shared_bytes"] <= 227 * 1024
+
+
+def test_a_portable_chip_has_none(tmp_path: Path) -> None:
+    assembly = emit(made(tmp_path, 96, "cuda:sm_90"), "asm", Observer())
+    assert ".target sm_90\n" in assembly and "wgmma" not in assembly and "mma.sync" in assembly
+
+
+@pytest.mark.parametrize("rows", [64, 70, 128, 1024])
+@pytest.mark.parametrize(("outputs", "inner"), [(2304, 768), (768, 768), (3072, 768), (768, 3072), (37, 192)])
+def test_the_best_tile_fits_its_target(rows: int, outputs: int, inner: int) -> None:
+    target = find_target("cuda:sm_90a")
+    assert isinstance(target, Gpu)
+    best = min(tilings(target, inner), key=lambda tiling: cost(tiling, rows, outputs, inner, target))
+    assert best.outputs // best.output_parts % 8 == 0
+    assert inner // 64 % best.splits == 0 and best.splits <= target.cluster
+    assert best.blocks(rows, outputs) <= target.cores_for(best.splits), "one wave of blocks does it"
+
+
+def test_a_tile_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no tile of splits 8 for a product over 192"):
+        compile_request(made(tmp_path, 96, options=":splits 8"), Observer())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(NO_GPU is not None, reason=f"needs an NVIDIA GPU: {NO_GPU}")
+@pytest.mark.parametrize("options", ["", ":splits 1", ":rows 128", ":outputs 16"])
+@pytest.mark.parametrize("outputs", [96, 200, 37])
+def test_products_equal_float64(tmp_path: Path, outputs: int, options: str) -> None:
+    rng = np.random.default_rng()
+    shapes = {"table": (64, 192), "w": (outputs, 192), "b": (outputs,)}
+    values = {name: rng.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+    values["w"] = rounded_to_bf16(values["w"])
+    artifact = compile_request(made(tmp_path, outputs, options=options), Observer())[0]
+    with Session(artifact, open_device(artifact.target), Weights(values, frozenset("w"))) as session:
+        for shape in ((70, 1), (1, 128)):
+            tokens = rng.integers(0, 64, shape).astype(np.int32)
+            (result,) = session.run("product", tokens, np.zeros(shape, np.int32)).values()
+            exact = {name: value.astype(np.float64) for name, value in values.items()}
+            y = exact["table"][tokens.ravel()] @ exact["w"].T + exact["b"]
+            wanted = 0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))
+            assert np.linalg.norm(result - wanted) <= 2e-5 * np.linalg.norm(wanted)
