@@ -1,6 +1,6 @@
-"""Generate greedily with an artifact on an emulated AMD GPU: generate.py CHIP ARTIFACT CHECKPOINT COUNT TOKEN…
+"""Generate with an artifact on an emulated AMD GPU: generate.py CHIP ARTIFACT CHECKPOINT COUNT SAMPLING TOKEN…
 
-Prints one JSON object: the new tokens, the last step's logits, and how many guards around buffers were overwritten.
+SAMPLING is a JSON object of make_sampler's options, or null for greedy decoding.  Prints one JSON object: the new tokens, the last step's logits, and how many guards around buffers were overwritten.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ from lispgpt.runtime import checkpoints
 from lispgpt.runtime.artifact import load_artifact
 from lispgpt.runtime.devices.hip import HipDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session
 
 
-def main(chip: str, artifact: str, checkpoint: str, count: int, prompt: list[int]) -> None:
+def main(chip: str, artifact: str, checkpoint: str, count: int, sampling: dict | None, prompt: list[int]) -> None:
     library = emulator.install(chip)
     device = HipDevice()
     with Session(load_artifact(Path(artifact)), device, checkpoints.open(Path(checkpoint))) as session:
-        generator = Generator(session, "logits")
+        drawn = sampling is not None
+        generator = Generator(session, "logits", make_sampler(**sampling) if drawn else None)
+        assert session.advances("logits", drawn)
         tokens = list(generator.generate(prompt, count, None))
         broken = library.shim_broken_guards()
-        logits = session.read("logits_b1_s1/logits")
+        logits = session.read("logits_b1_s1" + "_drawn" * drawn + "/logits")
     print(json.dumps({"device": device.name, "tokens": tokens, "broken": broken, "logits": logits[0].tolist()}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), [int(t) for t in sys.argv[5:]])
+    main(
+        sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), json.loads(sys.argv[5]), [int(t) for t in sys.argv[6:]]
+    )

@@ -21,6 +21,7 @@ from lispgpt.runtime import checkpoints
 from lispgpt.runtime.artifact import load_artifact
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session
 
 HERE = Path(__file__).resolve().parent
@@ -77,16 +78,28 @@ def compiled(examples: Path, checkpoint: Path, target: str, folder: Path) -> Pat
     return path
 
 
-@pytest.mark.parametrize("chip", ["gfx1151", "gfx1201", "gfx942"])
-def test_tokens_are_the_cpus(chip: str, examples: Path, environment: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("chip", "sampling"),
+    [
+        ("gfx1151", None),
+        ("gfx1201", None),
+        ("gfx942", None),
+        ("gfx1151", {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 7}),
+        ("gfx942", {"seed": 8}),
+    ],
+)
+def test_tokens_are_the_cpus(
+    chip: str, sampling: dict | None, examples: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
     checkpoint = make_checkpoint(tmp_path / "tiny.bin", layers=2, heads=4, context=32)
     prompt = [int(t) for t in np.random.default_rng().integers(0, VOCAB, 5)]
     cpu = load_artifact(compiled(examples, checkpoint, "cpu", tmp_path))
     with Session(cpu, CpuDevice(), checkpoints.open(checkpoint)) as session:
-        expected = list(Generator(session, "logits").generate(prompt, COUNT, None))
+        sampler = make_sampler(**sampling) if sampling else None
+        expected = list(Generator(session, "logits", sampler).generate(prompt, COUNT, None))
         logits = session.read("logits_b1_s1/logits")[0]
     artifact = compiled(examples, checkpoint, f"rocm:{chip}", tmp_path)
-    arguments = [chip, str(artifact), str(checkpoint), str(COUNT), *map(str, prompt)]
+    arguments = [chip, str(artifact), str(checkpoint), str(COUNT), json.dumps(sampling), *map(str, prompt)]
     command = [sys.executable, str(HERE / "generate.py"), *arguments]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]

@@ -1,0 +1,196 @@
+"""Tokens drawn by the library's kernels: run on the CPU beside the host's sampler, and in entries made for GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from compiled_models import Weights, compile_model, open_poisoned, random_weights, step
+
+from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.errors import UserError
+from lispgpt.passes.targets import Cpu
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.checkpoints.base import TensorInfo
+from lispgpt.runtime.devices.null import NullDevice
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan import SETTINGS, Plan
+from lispgpt.runtime.samplers.weighted import Weighted
+from lispgpt.runtime.session import Session
+
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "gpt2_generate.lisp"
+ROWS = 16
+OPTIONS: list[tuple[int | None, float | None]] = [
+    *[(None, None), (1, None), (5, None), (40, None), (None, 0.95), (None, 0.3), (None, 1e-6)],
+    *[(5, 0.7), (40, 0.9), (3, 0.4)],
+]
+TINY = {"vocab": 67, "padded-vocab": 128, "context": 32, "layers": 1, "heads": 2, "width": 32}
+
+
+class Given(Weights):
+    """Logits for rows of tokens, and the settings of each row, in place of a checkpoint."""
+
+    def info(self, name: str) -> TensorInfo:
+        return replace(super().info(name), dtype="i32" if name == "settings" else "f32")
+
+    def view(self, name: str) -> np.ndarray:
+        return self.values[name]
+
+
+class Drawing:
+    """A compiled program that draws from given logits: [ROWS, columns], of which `vocab` count."""
+
+    def __init__(self, folder: Path, vocab: int, columns: int) -> None:
+        self.vocab, self.columns = vocab, columns
+        program = folder / "draw.lisp"
+        program.write_text(
+            f"(require nn sampling) (config context {ROWS})"
+            f"(weights (table [{ROWS} {columns}]) (settings [{ROWS} settings-words] i32))"
+            f"(entry token [tokens positions] (draw-token (rows table tokens) settings positions {vocab}))"
+        )
+        self.artifact = compile_model(program)
+
+    def draw(self, logits: np.ndarray, samplers: list[Weighted], positions: np.ndarray) -> list[int]:
+        """One token for each row by its own settings."""
+        table = np.full((ROWS, self.columns), 1e30, np.float32)
+        table[:, : self.vocab] = logits
+        settings = np.stack([s.settings(int(p)) for s, p in zip(samplers, positions, strict=True)])
+        with open_poisoned(self.artifact, Given({"table": table, "settings": settings})) as session:
+            found = step(session, np.arange(ROWS), positions, "token")["token"]
+        return [int(t) for t in found]
+
+
+@pytest.fixture(scope="module", params=[(211, 212), (150, 150)], ids=["padded", "odd"])
+def drawing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Drawing:
+    return Drawing(tmp_path_factory.mktemp("draw"), *request.param)
+
+
+def awkward_rows(vocab: int) -> np.ndarray:
+    """Fresh logits: spread, peaked, far from zero, tied, all equal, in order, and mostly -infinity."""
+    rng = np.random.default_rng()
+    rows = rng.normal(0, 1, (ROWS, vocab)).astype(np.float32)
+    rows[1] *= 6
+    rows[2] -= 150
+    rows[3] = np.round(rows[3])
+    rows[4] = -0.0
+    rows[5] = np.sort(rows[5])[::-1]
+    rows[6, rng.random(vocab) < 0.9] = -np.inf
+    rows[6, 9] = 1.0
+    rows[7] *= 1e30
+    rows[8, : vocab // 2] = 0.0
+    rows[8, 3:7] = -0.0
+    return rows
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.8, 3.0, 1e-300, 1e30])
+def test_the_kernels_choose_as_the_hosts_sampler_does(drawing: Drawing, temperature: float) -> None:
+    rng = np.random.default_rng()
+    for top_k, top_p in OPTIONS:
+        logits, seed = awkward_rows(drawing.vocab), int(rng.integers(1 << 63))
+        samplers = [Weighted(temperature, top_k, top_p, seed, stream=i) for i in range(ROWS)]
+        for sampler in samplers:
+            sampler.drawn = int(rng.integers(1 << 20))
+        found = drawing.draw(logits, samplers, rng.integers(0, 1000, ROWS))
+        wanted = [sampler(row) for sampler, row in zip(samplers, logits, strict=True)]
+        assert found == wanted, f"top_k {top_k}, top_p {top_p}, seed {seed}"
+
+
+def test_draws_follow_the_distribution(drawing: Drawing) -> None:
+    logits = np.full(drawing.vocab, -np.inf, np.float32)
+    some = np.random.default_rng().choice(drawing.vocab, 20, replace=False)
+    logits[some] = np.random.default_rng().normal(0, 1, 20)
+    weights = np.exp(logits.astype(np.float64) / 1.5)
+    order = np.argsort(-weights)
+    kept = order[: 1 + np.searchsorted(np.cumsum(weights[order[:12]]), 0.9 * weights[order[:12]].sum())]
+    samplers = [Weighted(1.5, 12, 0.9, None, stream=i) for i in range(ROWS)]
+    rounds, tokens = 150, []
+    for _ in range(rounds):
+        tokens += drawing.draw(logits, samplers, np.zeros(ROWS, np.int32))
+        for sampler in samplers:
+            sampler.drawn += 1
+    counts, expected = np.bincount(tokens, minlength=drawing.vocab), np.zeros(drawing.vocab)
+    expected[kept] = weights[kept] / weights[kept].sum() * rounds * ROWS
+    assert not counts[expected == 0].any()
+    statistic = ((counts[kept] - expected[kept]) ** 2 / expected[kept]).sum()
+    freedom = len(kept) - 1
+    assert statistic < freedom + 7 * np.sqrt(2 * freedom) + 15
+
+
+def test_damaged_logits_are_no_token(drawing: Drawing) -> None:
+    logits = awkward_rows(drawing.vocab)
+    logits[0, 5], logits[1, -1], logits[2] = np.nan, np.inf, -np.inf
+    logits[3, 2] = -np.float32(np.nan)
+    found = drawing.draw(logits, [Weighted(1.0, 5, 0.9, 1)] * ROWS, np.zeros(ROWS, np.int32))
+    assert found[:4] == [-1] * 4
+    assert min(found[4:]) >= 0
+
+
+@pytest.fixture(scope="module")
+def on_the_cpu() -> Artifact:
+    """A model whose steps draw, made for the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cpu, "runs_ahead", True)
+        return compile_model(EXAMPLE, batch=3, **{k.replace("-", "_"): v for k, v in TINY.items()})
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_models_steps_draw_what_their_logits_say(on_the_cpu: Artifact, batch: int) -> None:
+    rng = np.random.default_rng()
+    samplers = [Weighted(1.2, 30, 0.95, 5, stream=i) for i in range(batch)]
+    with open_poisoned(on_the_cpu, random_weights(on_the_cpu)) as session:
+        for position in range(6):
+            tokens = rng.integers(0, TINY["vocab"], (batch, 1)).astype(np.int32)
+            settings = np.stack([sampler.settings(position) for sampler in samplers])
+            results = session.run("logits", tokens, np.full((batch, 1), position, np.int32), settings)
+            wanted = [s(row[: TINY["vocab"]]) for s, row in zip(samplers, results["logits"], strict=True)]
+            assert results["next"].tolist() == wanted
+
+
+@pytest.fixture(scope="module")
+def for_a_gpu() -> Artifact:
+    return compile_request(Request(EXAMPLE, "cuda:sm_90", overrides=TINY), Observer())[0]
+
+
+def test_a_generator_draws_on_the_device(for_a_gpu: Artifact) -> None:
+    device, sampler = NullDevice(), Weighted(0.9, 5, 0.5, seed=1 << 40)
+    with Session(for_a_gpu, device, random_weights(for_a_gpu)) as session:  # type: ignore[arg-type]
+        sampler.drawn = 3
+        told = sampler.settings(position=7)
+        generator = Generator(session, "logits", sampler)
+        generator.position, generator.tokens = 7, [4]
+        assert list(generator._next_tokens(10)) == [0] * 10
+        assert device.launched["choose_token"] == device.launched["race_chunks"] == 10
+        assert (sampler.drawn, generator.position) == (13, 17)
+        (given,) = session.read("logits_b1_s1_drawn/sampling")
+        assert given.tolist() == told.tolist() == [*given[:6].tolist(), 3 - 7]
+        assert given[1:6].tolist() == [5, int(np.float32(0.5).view(np.int32)), 0, 1 << 8, 0]
+        assert device.check_guards()
+
+
+class Damaged(NullDevice):
+    """Every result reads as -1."""
+
+    def copy_out(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
+        array.reshape(-1).view(np.uint8)[:] = 0xFF
+
+
+@pytest.mark.parametrize("sampler", [None, Weighted(1.0, None, None, 1)])
+def test_no_token_from_the_device_is_an_error(for_a_gpu: Artifact, sampler: Weighted | None) -> None:
+    with Session(for_a_gpu, Damaged(), random_weights(for_a_gpu)) as session:  # type: ignore[arg-type]
+        generator = Generator(session, "logits", sampler)
+        generator.position, generator.tokens = 1, [4]
+        with pytest.raises(UserError, match="the model's best logit is no finite number"):
+            next(generator._next_tokens(5))
+
+
+def test_a_plan_whose_settings_are_short_is_refused(for_a_gpu: Artifact) -> None:
+    plan = for_a_gpu.plan
+    drawn = next(entry for entry in plan.entries if entry.drawn)
+    assert {b.name: b.shape for b in plan.buffers}[drawn.inputs[2]] == (1, SETTINGS)
+    short = tuple(replace(b, shape=(1, SETTINGS - 1)) if b.name == drawn.inputs[2] else b for b in plan.buffers)
+    for damaged in (Plan(short, plan.entries), Plan(plan.buffers, (replace(drawn, drawn=False),))):
+        with pytest.raises(UserError, match="inputs of entry 'logits'"):
+            damaged.validate(for_a_gpu.kernels)
