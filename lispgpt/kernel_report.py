@@ -99,7 +99,7 @@ def _entry_line(artifact: Artifact, entry: Entry) -> str:
     amounts = [a for launch in entry.launches if (a := _amount(artifact, launch.kernel, entry)) is not None]
     nbytes, operations = sum(a.nbytes for a in amounts), sum(a.operations for a in amounts)
     floor = f", floor {sum(map(artifact.rates.floor, amounts)) * 1e6:.1f} us" if artifact.rates else ""
-    name = f"{entry.name}, {entry.batch} x {entry.positions}"
+    name = f"{entry.name}, {entry.batch} x {entry.positions}" + ", drawn" * entry.drawn
     return f"{name}: {len(entry.launches)} launches, {nbytes / 1e6:.1f} MB, {operations / 1e6:.1f} Mflop{floor}"
 
 

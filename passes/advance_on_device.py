@@ -18,6 +18,7 @@ from lispgpt.mlir import create_op, ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.kernel import reschedule
+from lispgpt.passes.kernel_work import KernelWork, record_work
 from lispgpt.passes.structure import entry_functions, operations, strings
 from lispgpt.passes.targets import Gpu
 
@@ -57,6 +58,7 @@ def _make_kernel(entry: ir.Operation, batch: int, target: Gpu) -> str:
         "tied": ir.ArrayAttr.get([]),
     }
     kernel = create_op("func.func", [], [], attributes, regions=1, loc=entry.location, ip=ir.InsertionPoint(entry))
+    record_work(kernel, KernelWork(bytes=4 * batch * 4, operations=0))
     body = kernel.regions[0].blocks.append(*[type_] * 3, arg_locs=[entry.location] * 3)
     with ir.InsertionPoint(body):
         create_op("func.return")
