@@ -24,12 +24,23 @@ def probe() -> str | None:
 
 
 def installed_target() -> str | None:
-    """The target of the first NVIDIA GPU here, such as "cuda:sm_90"; None where there is none."""
+    """The best target for the first NVIDIA GPU here, such as "cuda:sm_90a"; None where there is none.
+
+    The driver compiles PTX for any GPU that is not older than the PTX's own architecture; that with an `a` runs on its
+    own alone, with instructions that later ones need not have.
+    """
     if probe() is not None:
         return None
     call = _calls()
     (device,) = call("cuDeviceGet", 0)
-    return f"cuda:{_chip(call, device)}"
+    return target_for(*_capability(call, device))
+
+
+def target_for(major: int, minor: int) -> str:
+    """The best target for a compute capability."""
+    if (major, minor) == (9, 0):
+        return "cuda:sm_90a"
+    return "cuda:sm_90" if major >= 9 else "cuda:sm_80"
 
 
 def _calls() -> Calls:
@@ -46,12 +57,12 @@ def _count(call: Calls, hint: str) -> int:
     return int(call("cuDeviceGetCount")[0])
 
 
-def _chip(call: Calls, device: Any) -> str:
-    """A GPU's architecture by LLVM's name."""
+def _capability(call: Calls, device: Any) -> tuple[int, int]:
+    """A GPU's architecture: (9, 0) for Hopper."""
     attribute = call.api.CUdevice_attribute
     (major,) = call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
     (minor,) = call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
-    return f"sm_{major}{minor}"
+    return int(major), int(minor)
 
 
 class CudaDevice(GpuDevice):
@@ -69,7 +80,8 @@ class CudaDevice(GpuDevice):
         super().__init__(call, "cu", _others(call), stream)
         self._early: set[str] = set()
         (raw,) = call("cuDeviceGetName", 256, self._device)
-        self.chip = _chip(call, self._device)
+        major, minor = _capability(call, self._device)
+        self.chip = f"sm_{major}{minor}"
         self.name = f"{raw.split(bytes(1))[0].decode().strip()} ({self.chip})"
 
     def _load_module(self, code: bytes) -> Any:

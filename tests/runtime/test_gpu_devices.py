@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from lispgpt.errors import UserError
+from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime.devices import cuda, hip
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan import Argument, Entry, Launch
@@ -164,11 +165,17 @@ def entry() -> Entry:
 def test_names_and_targets(driver: Driver) -> None:
     module = cuda if driver.prefix == "cu" else hip
     assert module.probe() is None
-    assert module.installed_target() == ("cuda:sm_90" if module is cuda else "rocm:gfx1151")
+    assert module.installed_target() == ("cuda:sm_90a" if module is cuda else "rocm:gfx1151")
     assert opened(driver, 1).name == ("NVIDIA Made (sm_90)" if module is cuda else "AMD Made (gfx1151)")
     assert driver.made("DeviceGet", "SetDevice")[-1].ordinal == 1
     with pytest.raises(UserError, match="GPU number 2: the driver finds 2"):
         opened(driver, 2)
+
+
+def test_ptx_for_an_older_gpu_serves_newer_ones() -> None:
+    found = {capability: cuda.target_for(*capability) for capability in [(8, 0), (8, 9), (9, 0), (10, 0), (12, 1)]}
+    assert list(found.values()) == ["cuda:sm_80", "cuda:sm_80", "cuda:sm_90a", "cuda:sm_90", "cuda:sm_90"]
+    assert set(found.values()) == {f"cuda:{chip}" for chip in GPU_CHIPS["cuda"]}
 
 
 def test_memory_is_zeroed_copied_both_ways_and_adopted(driver: Driver) -> None:
