@@ -2,10 +2,12 @@
 
 Before: writes of keys and values into the cache; scores, mask, softmax over all positions, weighted sum, for at least
         `rows` rows of each sequence.
-After:  a launch that writes the cache; then a block for 16 rows per subgroup of one head.  It goes through positions
-        that its rows may see in tiles: keys and transposed values to shared memory, scores on matrix instructions,
-        a running softmax in registers, weights through shared memory back into matrix instructions.  No score reaches
-        memory.  f32 operands are split into two bf16 parts, of whose products the smallest is left out.
+After:  a launch that writes the cache; then a block for 16 rows per subgroup of one head, those that see most positions
+        first.  Its teams take turns with tiles of the positions that its rows may see: keys and values to shared memory
+        while the next tile is on its way to registers, scores on matrix instructions, a running softmax in registers,
+        weights back into matrix instructions, through shared memory where these ask for another layout.  In the end the
+        teams' sums are joined.  No score reaches memory.  f32 operands are split into two bf16 parts, of whose products
+        the smallest is left out.
 
 Requires: what plan-arena ensures.
 Ensures: those kernels of kind "attention" have only scalar, vector and matrix ops, a grid and a block.
@@ -13,19 +15,22 @@ Ensures: those kernels of kind "attention" have only scalar, vector and matrix o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from lispgpt.mlir import create_op, ir
+from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
+from lispgpt.passes.gpu import attention_left as left_of
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.attention import Attention, parse_attention
+from lispgpt.passes.gpu.attention_tiles import TileLayout, Tiles
 from lispgpt.passes.gpu.build import Index
-from lispgpt.passes.gpu.expand import exp
 from lispgpt.passes.gpu.kernel import coordinates, reschedule
+from lispgpt.passes.gpu.matrices import flat, lanes_of, shaped
 from lispgpt.passes.gpu.read import Reader
-from lispgpt.passes.gpu.softmax import LOWEST
+from lispgpt.passes.gpu.softmax import RunningRows, empty_rows, join_rows, running_rows
 from lispgpt.passes.gpu.team import subgroup_reduce, tree
 from lispgpt.passes.schedule_gpu_attention import split_off_writes
 from lispgpt.passes.structure import kernel_functions
@@ -34,15 +39,25 @@ from lispgpt.passes.targets import Gpu
 PRODUCTS = ((0, 0), (0, 1), (1, 0))
 """Which parts of the left operand meet which of the right one."""
 
+AHEAD_WORDS = 120
+"""Registers that queries, sums and a tile under way may take: with more, a tile is loaded when it is its turn."""
+
+CHAINS = 4
+"""Sums that are added to in turn, so that none waits for the instruction before."""
+
 
 @dataclass(frozen=True)
 class ScheduleGpuTiledAttention(Pass):
-    """rows: the fewest rows of a sequence to treat this way.  subgroups: of a block.  keys: positions of a tile."""
+    """rows: the fewest rows of a sequence to treat this way.  subgroups: of a team.  keys: positions of a tile.
+
+    teams: of a block, as far as shared memory has room for their tiles.
+    """
 
     name: ClassVar[str] = "schedule-gpu-tiled-attention"
     rows: int = 64
     subgroups: int = 4
     keys: int = 32
+    teams: int = 2
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
@@ -60,298 +75,233 @@ class _Schedule:
     ) -> None:
         assert target.matrix is not None
         self.kernel, self.attention, self.target, self.unit = kernel, attention, target, target.matrix
-        self.positions, self.depth, self.keys = attention.shape[1], attention.depth, options.keys
+        self.positions, self.keys = attention.shape[1], options.keys
         self.subgroups = min(options.subgroups, -(-self.positions // 16))
         self.threads = self.subgroups * target.subgroup
-        self.tile = 16 * self.subgroups
-        self.padded = -(-self.depth // self.unit.block) * self.unit.block
-        cache_bytes = b.item_bytes(attention.cache.type)
-        self.cache_parts = 1 if cache_bytes == 2 else 2
-        self.width = b.largest_width(self.depth, cache_bytes, target.vector_bytes)
-        self.products = [p for p in PRODUCTS if p[1] < self.cache_parts]
+        self.rows = 16 * self.subgroups
+        self.tile = TileLayout(attention, target, self.keys, self.threads)
         self.score_tiles = self.keys // self.unit.columns
-        self.sum_tiles = self.depth // self.unit.columns
+        self.sum_tiles = attention.depth // self.unit.columns
+        self.products = [p for p in PRODUCTS if p[1] < self.tile.parts]
+        self.teams = options.teams
+        held = (
+            self.sum_tiles * prod(self.unit.accumulator)
+            + len(self.unit.left_rows) * self.tile.padded // self.unit.groups
+        )
+        self.ahead = held + self.tile.words <= AHEAD_WORDS
+        while self.teams > 1 and self._memory_bytes() > target.shared_bytes:
+            self.teams -= 1
+
+    def _memory_bytes(self) -> int:
+        weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
+        shares = 4 * (self.teams - 1) * self.threads * self._share_size()
+        return max(self.teams * self.tile.nbytes + weights, shares)
+
+    def _share_size(self) -> int:
+        """f32 numbers that a lane has of its rows' sums."""
+        return 2 * len(self.unit.pieces()) + self.sum_tiles * prod(self.unit.accumulator)
 
     def emit(self) -> None:
-        tiles = -(-self.positions // self.tile)
-        grid = [tiles, self.attention.shape[0] * prod(self.attention.shape[2:])]
-        reschedule(self.kernel, grid, [self.threads], self.target, self._body)
+        tiles = -(-self.positions // self.rows)
+        grid = [self.attention.shape[0] * prod(self.attention.shape[2:]), tiles]
+        reschedule(self.kernel, grid, [self.teams * self.threads], self.target, self._body)
 
     def _body(self) -> None:
-        self.thread = b.thread_id()
-        self.lane, self.subgroup = b.mod(self.thread, self.target.subgroup), b.div(self.thread, self.target.subgroup)
-        outer = coordinates(b.block_id("y"), (self.attention.shape[0], *self.attention.shape[2:]))
+        thread = b.thread_id()
+        self.team = 0 if self.teams == 1 else b.div(thread, self.threads)
+        self.thread = thread if self.teams == 1 else b.mod(thread, self.threads)
+        self.lanes = lanes_of(self.unit, b.mod(thread, self.target.subgroup))
+        self.subgroup = b.div(self.thread, self.target.subgroup)
+        outer = coordinates(b.block_id("x"), (self.attention.shape[0], *self.attention.shape[2:]))
         self.sequence, self.heads = outer[0], outer[1:]
         self.reader = Reader(self.target)
         for tensor in self.attention.updated:
             self.reader.bind(tensor, lambda index, width: b.load(self.attention.cache, index, width))
-        bf16, pad = ir.BF16Type.get(), self.unit.padding
-        self.key_memory = b.shared([self.cache_parts, self.keys, self.padded + pad], bf16)
-        self.value_memory = b.shared([self.cache_parts, self.depth, self.keys + pad], bf16)
-        self.weight_memory = b.shared([self.subgroups, 2, 16, self.keys + pad], bf16)
+        self.memory = b.shared([self._memory_bytes()], ir.IntegerType.get_signless(8))
         self.target.dependency_release()
         self.target.dependency_wait()
-        self.first = b.mul(b.block_id("x"), self.tile)
+        last_tile = b.constant(-(-self.positions // self.rows) - 1, ir.IndexType.get())
+        self.first = b.mul(b.binary("arith.subi", last_tile, b.block_id("y")), self.rows)
         self.own_first = b.add(self.first, b.mul(self.subgroup, 16))
-        self.queries = self._load_queries()
-        self.last = self._last_of_tile()
-        row_rule, column_rule = self.unit.result_lane()
-        first_row = b.add(self.own_first, self._lane(row_rule))
-        self.column = self._lane(column_rule)
-        self.sharing = column_rule[1]
-        self.rows = [self._place(b.add(first_row, piece.row)) for piece in self.unit.pieces()]
+        own = b.add(self.own_first, self.lanes.row)
+        places = [self._place(b.add(own, row)) for row in self.unit.left_rows]
+        self.queries = left_of.queries(self.attention, self.reader, self.lanes, places)
+        self.least, self.last = self._bounds()
+        self.tiles = Tiles(
+            self.tile,
+            self.reader,
+            self.lanes,
+            self.memory,
+            self.teams,
+            self.team,
+            self.thread,
+            self._place(0),
+            self.last,
+        )
+        first_row = b.add(self.own_first, self.lanes.result_row)
         self.result_rows = [b.add(first_row, piece.row) for piece in self.unit.pieces()]
-        self._write(self._attend())
+        self.places = [self._place(row) for row in self.result_rows]
+        for place in self.places:
+            self.attention.last_position(self.reader, place)
+        self._finish(self._attend().whole(self.lanes, self.target))
 
     def _place(self, row: Index) -> list[Index]:
         """The scores' leading indices for a row of the sequence; past the end, the last row's."""
-        if self.positions % self.tile:
+        if self.positions % self.rows:
             row = b.emit("arith.minui", [b.as_value(row), b.as_value(self.positions - 1)], [ir.IndexType.get()])
         return [self.sequence, row, *self.heads]
 
-    def _lane(self, rule: tuple[int, ...]) -> Index:
-        divisor, modulus, *factor = rule
-        return b.mul(b.mod(b.div(self.lane, divisor), modulus), factor[0] if factor else 1)
-
-    def _load_queries(self) -> list[list[list[ir.Value]]]:
-        """queries[part][block of d]: this lane's runs, one for each row that it holds."""
-        row, group = self._lane(self.unit.lane_row()), self._lane(self.unit.lane_group())
-        parts: list[list[list[ir.Value]]] = [[], []]
-        places = [self._place(b.add(self.own_first, b.add(row, offset))) for offset in self.unit.left_rows]
-        for block in range(self.padded // self.unit.block):
-            d = b.add(block * self.unit.block, b.mul(group, self.unit.run))
-            split = [self._split(self._query(place, d)) for place in places]
-            for part in range(2):
-                parts[part].append([pair[part] for pair in split])
-        return parts
-
-    def _query(self, place: list[Index], d: Index) -> ir.Value:
-        """A run of a query; zero past its depth."""
-        tensor, pieces = self.attention.scores.operands[0], []
-        for i in range(0, self.unit.run, 4):
-            at = b.add(d, i)
-            inside = None if self.padded == self.depth else b.less(at, self.depth)
-            where = at if inside is None else b.select(inside, b.as_value(at), b.as_value(0))
-            value = b.extend(self.reader.read(tensor, self.attention.query_index(place, where), 4))
-            pieces.append(value if inside is None else b.select(inside, value, b.constant(0.0, value.type)))
-        return _joined(pieces)
-
-    def _split(self, value: ir.Value) -> list[ir.Value]:
-        """An f32 vector as two bf16 vectors that add up to it."""
-        type_ = ir.VectorType.get([b.width_of(value)], ir.BF16Type.get())
-        high = b.emit("arith.truncf", [value], [type_])
-        low = b.emit("arith.truncf", [b.binary("arith.subf", value, b.extend(high))], [type_])
-        return [high, low]
-
-    def _last_of_tile(self) -> ir.Value:
-        """The largest position that any row of the block may see."""
+    def _bounds(self) -> tuple[ir.Value, ir.Value]:
+        """The smallest and the largest of the last positions that the block's rows may see."""
         found = []
-        for start in range(0, self.tile, self.target.subgroup):
-            row = b.add(self.first, b.add(start, self.lane))
+        for start in range(0, self.rows, self.target.subgroup):
+            row = b.add(self.first, b.add(start, self.lanes.lane))
             last = self.attention.last_position(self.reader, self._place(row))
             found.append(b.emit("arith.index_cast", [b.as_value(last)], [b.i32()]))
         size = self.target.subgroup
-        largest = subgroup_reduce("arith.maxsi", tree("arith.maxsi", found), size, size)
-        return b.emit("arith.index_cast", [largest], [ir.IndexType.get()])
+        least, largest = (subgroup_reduce(op, tree(op, found), size, size) for op in ("arith.minsi", "arith.maxsi"))
+        return tuple(b.emit("arith.index_cast", [v], [ir.IndexType.get()]) for v in (least, largest))
 
-    def _attend(self) -> tuple[list[ir.Value], list[ir.Value]]:
-        """(sums, totals): the weighted values by tile, and for each of the lane's rows the sum of its weights."""
-        count = len(self.rows)
-        tops = [b.constant(LOWEST, b.f32())] * count
-        totals = [b.constant(0.0, b.f32())] * count
-        sums = [b.constant(0.0, self.unit.accumulator_type())] * self.sum_tiles
+    def _attend(self) -> RunningRows:
+        """The team's share of its rows' sums."""
+        step = self.keys * self.teams
+        own = b.mul(self.team, self.keys)
+        staged = self.tiles.load(own) if self.ahead else []
+        running = empty_rows(self.lanes, self.sum_tiles)
+        rows = len(running.tops)
 
-        def step(start: Index, *carried: ir.Value) -> list[ir.Value]:
-            state = [list(carried[:count]), list(carried[count : 2 * count]), list(carried[2 * count :])]
+        def body(base: Index, *carried: ir.Value) -> list[ir.Value]:
+            start = b.add(base, own)
             with self.reader.scope():
-                return self._step(start, *state)
+                loaded = list(carried[: len(staged)]) if self.ahead else self.tiles.load(start)
+                self.target.team_barrier(self.team, self.threads)
+                self.tiles.store(loaded)
+                self.target.team_barrier(self.team, self.threads)
+                coming = self.tiles.load(b.add(start, step)) if self.ahead else []
+                state = self._step(start, running_rows(carried[len(staged) :], rows))
+            return [*coming, *state.values()]
 
-        results = b.loop(0, b.add(self.last, 1), self.keys, [*tops, *totals, *sums], step)
-        return results[2 * count :], results[count : 2 * count]
+        results = b.loop(0, b.add(self.last, 1), step, [*staged, *running.values()], body)
+        return running_rows(results[len(staged) :], rows)
 
-    def _step(self, start: Index, tops: list[ir.Value], totals: list[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
-        loaded = self._load_tile(start)
-        b.barrier()
-        self._store_tile(*loaded)
-        b.barrier()
-        scores = self._scores(start)
-        flat: list[ir.Value] = []
-        weights, new_tops = [], []
-        for i, row in enumerate(scores):
-            top = subgroup_reduce("arith.maxnumf", tree("arith.maxnumf", row), self.sharing, self.target.subgroup)
-            top = b.binary("arith.maxnumf", tops[i], top)
-            scale = exp(b.binary("arith.subf", tops[i], top), self.target)
-            powers = [exp(b.binary("arith.subf", value, top), self.target) for value in row]
-            own = subgroup_reduce("arith.addf", tree("arith.addf", powers), self.sharing, self.target.subgroup)
-            totals[i] = b.fma(totals[i], scale, own)
-            flat.append(scale)
-            weights.append(powers)
-            new_tops.append(top)
-        self._store_weights(weights)
-        b.barrier()
-        return [*new_tops, *totals, *self._add_values([self._scaled(s, flat) for s in sums])]
+    def _step(self, start: Index, running: RunningRows) -> RunningRows:
+        running, weights = running.weigh(self._scores(start), self.lanes, self.target)
+        if self.unit.result_as_left:
+            left = left_of.weights_in_registers(self.unit, weights, self.keys)
+        else:
+            memory = self._weight_memory()
+            left_of.store_weights(memory, self._number(), self.lanes, weights, self.keys)
+            self.target.team_barrier(self.team, self.threads)
+            left = left_of.load_weights(memory, self._number(), self.lanes, self.keys)
+        sums = list(running.sums)
+        for block in range(self.keys // self.unit.block):
+            self._multiply(left, block, sums, self.tiles.value_run)
+        return RunningRows(running.tops, running.totals, sums)
 
-    def _load_tile(self, start: Index) -> tuple[list[ir.Value], list[ir.Value]]:
-        """This thread's vectors of the tile's keys and values; zero where no row looks."""
-        keys: list[ir.Value] = []
-        values: list[ir.Value] = []
-        attention, place = self.attention, self._place(0)
-        for number in range(self._vectors()):
-            for found, op, index_of, (t, d) in (
-                (keys, attention.scores, attention.key_index, self._key_place(number)),
-                (values, attention.weighted, attention.value_index, self._value_place(number)),
-            ):
-                at = b.add(start, t)
-                inside = b.less(at, self.last, predicate=7)
-                at = b.select(inside, b.as_value(at), b.as_value(0))
-                value = self.reader.read(op.operands[1], index_of(place, at, d), self.width)
-                found.append(b.select(inside, value, b.constant(0.0, value.type)))
-        return keys, values
+    def _number(self) -> Index:
+        """The subgroup's in the block."""
+        return b.add(b.mul(self.team, self.subgroups), self.subgroup)
 
-    def _vectors(self) -> int:
-        return -(-self.keys * self.depth // self.width // self.threads)
+    def _weight_memory(self) -> ir.Value:
+        shape = [self.teams * self.subgroups, *left_of.weight_shape(self.unit, self.keys)]
+        return b.shared_view(self.memory, self.teams * self.tile.nbytes, shape, ir.BF16Type.get())
 
-    def _key_place(self, number: int) -> tuple[Index, Index]:
-        """(t, d) of this thread's number-th vector of keys: neighbouring threads go along d."""
-        vector = b.add(self.thread, number * self.threads)
-        per_row = self.depth // self.width
-        return b.mod(b.div(vector, per_row), self.keys), b.mul(b.mod(vector, per_row), self.width)
-
-    def _value_place(self, number: int) -> tuple[Index, Index]:
-        """The same for values: neighbouring threads go along t, which is how shared memory holds them."""
-        vector = b.add(self.thread, number * self.threads)
-        per_row = self.depth // self.width
-        return b.mod(vector, self.keys), b.mul(b.mod(b.div(vector, self.keys), per_row), self.width)
-
-    def _store_tile(self, keys: list[ir.Value], values: list[ir.Value]) -> None:
-        for number in range(self._vectors()):
-            t, d = self._key_place(number)
-            for part, key in enumerate(self._parts(keys[number])):
-                b.store(key, self.key_memory, [part, t, d])
-            t, d = self._value_place(number)
-            for part, value in enumerate(self._parts(values[number])):
-                for i in range(self.width):
-                    b.store(b.lane_of(value, i), self.value_memory, [part, b.add(d, i), t])
-        self._clear_padding()
-
-    def _clear_padding(self) -> None:
-        """Zero the keys past the depth, which matrix instructions multiply too."""
-        if self.padded == self.depth:
-            return
-        zero = b.constant(0.0, ir.BF16Type.get())
-        excess = self.padded - self.depth
-        for number in range(-(-self.keys * excess // self.threads)):
-            place = b.mod(b.add(self.thread, number * self.threads), self.keys * excess)
-            for part in range(self.cache_parts):
-                b.store(zero, self.key_memory, [part, b.div(place, excess), b.add(self.depth, b.mod(place, excess))])
-
-    def _parts(self, value: ir.Value) -> list[ir.Value]:
-        return [value] if self.cache_parts == 1 else self._split(value)
+    def _multiply(
+        self, left: left_of.Parts, block: int, sums: list[ir.Value], run: Callable[[int, int, int], ir.Value]
+    ) -> None:
+        """Add to `sums`, some at a time, the products of block `block` of k."""
+        for first in range(0, len(sums), CHAINS):
+            numbers = range(first, min(first + CHAINS, len(sums)))
+            runs = [[run(part, n, block) for n in numbers] for part in range(self.tile.parts)]
+            for mine, other in self.products:
+                totals = self.unit.multiply_row(left[mine][block], runs[other], [sums[n] for n in numbers])
+                sums[first : first + CHAINS] = totals
 
     def _scores(self, start: Index) -> list[list[ir.Value]]:
         """For each of the lane's rows its masked scores."""
-        row, group = self._lane(self.unit.lane_row()), self._lane(self.unit.lane_group())
-        pieces = self.unit.pieces()
-        found: list[list[ir.Value]] = [[] for _ in pieces]
-        for n in range(self.score_tiles):
-            total = b.constant(0.0, self.unit.accumulator_type())
-            for block in range(self.padded // self.unit.block):
-                d = b.add(block * self.unit.block, b.mul(group, self.unit.run))
-                t = b.add(row, n * self.unit.columns)
-                keys = [self._run(self.key_memory, [part, t, d]) for part in range(self.cache_parts)]
-                for left, right in self.products:
-                    total = self.unit.multiply(self.queries[left][block], keys[right], total)
-            flat = self._flat(total)
-            for i, piece in enumerate(pieces):
-                for j, element in enumerate(piece.elements):
-                    t = b.add(start, b.add(self.column, n * self.unit.columns + j))
-                    found[i].append(self._masked(b.lane_of(flat, element), self.rows[i], t))
-        return found
+        sums = [b.constant(0.0, self.unit.accumulator_type())] * self.score_tiles
+        for block in range(self.tile.padded // self.unit.block):
+            self._multiply(self.queries, block, sums, self.tiles.key_run)
+        vectors = [flat(s) for s in sums]
+        elements = [piece.elements for piece in self.unit.pieces()]
+        raw = [[b.lane_of(vector, e) for vector in vectors for e in row] for row in elements]
+        return self._masked(raw, start)
 
-    def _masked(self, score: ir.Value, place: list[Index], t: Index) -> ir.Value:
-        self.reader.bind(self.attention.scores.results[0], lambda index, width: score)
-        value = self.reader.read(self.attention.softmax.operands[0], [*place, t])
-        inside = b.less(t, self.last, predicate=7)
-        return b.select(inside, value, b.constant(float("-inf"), b.f32()))
+    def _masked(self, raw: list[list[ir.Value]], start: Index) -> list[list[ir.Value]]:
+        """What the ops between product and softmax make of scores; without comparing where all rows see all of them."""
+        count = sum(map(len, raw))
 
-    def _store_weights(self, weights: list[list[ir.Value]]) -> None:
-        """The lane's softmax weights, in two parts, to where its subgroup reads them as a left operand."""
-        row_rule, _ = self.unit.result_lane()
-        first_row = self._lane(row_rule)
+        def masked(whole: bool) -> list[ir.Value]:
+            with self.reader.scope():
+                return [
+                    self._weighed(score, place, start, offset, whole)
+                    for row, place in zip(raw, self.places, strict=True)
+                    for score, offset in zip(row, self._offsets(), strict=True)
+                ]
+
+        end = b.add(start, self.keys - 1)
+        whole = b.less(end, self.least, predicate=7)
+        found = b.choose(whole, [b.f32()] * count, lambda: masked(True), lambda: masked(False))
+        each = count // len(raw)
+        return [found[i : i + each] for i in range(0, count, each)]
+
+    def _offsets(self) -> list[int]:
+        """Columns of a row's scores, from the lane's first."""
+        run = len(self.unit.pieces()[0].elements)
+        return [n * self.unit.columns + j for n in range(self.score_tiles) for j in range(run)]
+
+    def _weighed(self, score: ir.Value, place: list[Index], start: Index, offset: int, whole: bool) -> ir.Value:
+        attention, t = self.attention, b.add(start, b.add(self.lanes.result_column, offset))
+        inside = None
+        if not whole and (attention.bound is None or attention.length % (self.keys * self.teams)):
+            inside = b.less(t, self.last, predicate=7)
+            t = b.select(inside, b.as_value(t), self.last)
+        self.reader.bind(attention.scores.results[0], lambda index, width: score)
+        assumed = frozenset([attention.within] if whole and attention.within is not None else [])
+        with self.reader.assuming(assumed):
+            value = self.reader.read(attention.softmax.operands[0], [*place, t])
+        return value if inside is None else b.select(inside, value, b.constant(float("-inf"), b.f32()))
+
+    def _finish(self, running: RunningRows) -> None:
+        if self.teams == 1:
+            self._write(running)
+            return
+        memory = b.shared_view(self.memory, 0, [self.teams - 1, self._share_size(), self.threads], b.f32())
+        sums = [flat(s) for s in running.sums]
+        values = [*running.tops, *running.totals, *(b.lane_of(s, i) for s in sums for i in range(b.width_of(s)))]
+
+        def publish() -> None:
+            other = b.binary("arith.subi", self.team, b.as_value(1))
+            for number, value in enumerate(values):
+                b.store(value, memory, [other, number, self.thread])
+
+        def join() -> None:
+            shares = [running, *(self._share(memory, other) for other in range(self.teams - 1))]
+            self._write(join_rows(shares, self.lanes, self.target))
+
+        b.barrier()
+        b.if_then(b.less(0, self.team), publish)
+        b.barrier()
+        b.if_then(b.equal(self.team, 0), join)
+
+    def _share(self, memory: ir.Value, other: int) -> RunningRows:
+        values = [b.load(memory, [other, number, self.thread], 1) for number in range(self._share_size())]
+        rows, size = len(self.unit.pieces()), prod(self.unit.accumulator)
+        sums = [b.vector_of(values[i : i + size]) for i in range(2 * rows, len(values), size)]
+        return running_rows([*values[: 2 * rows], *(shaped(s, self.unit.accumulator_type()) for s in sums)], rows)
+
+    def _write(self, running: RunningRows) -> None:
         for i, piece in enumerate(self.unit.pieces()):
-            run = len(piece.elements)
-            for n in range(self.score_tiles):
-                value = b.vector_of(weights[i][n * run : (n + 1) * run])
-                vector = value if run > 1 else b.splat(value, 1)
-                where = [b.add(first_row, piece.row), b.add(self.column, n * self.unit.columns)]
-                for part, half in enumerate(self._split_any(vector)):
-                    b.store(half, self.weight_memory, [self.subgroup, part, *where])
-
-    def _split_any(self, value: ir.Value) -> list[ir.Value]:
-        if b.width_of(value) > 1:
-            return self._split(value)
-        high = b.emit("arith.truncf", [value], [ir.BF16Type.get()])
-        rest = b.binary("arith.subf", value, b.extend(high))
-        return [high, b.emit("arith.truncf", [rest], [ir.BF16Type.get()])]
-
-    def _add_values(self, sums: list[ir.Value]) -> list[ir.Value]:
-        row, group = self._lane(self.unit.lane_row()), self._lane(self.unit.lane_group())
-        for block in range(self.keys // self.unit.block):
-            t = b.add(block * self.unit.block, b.mul(group, self.unit.run))
-            left = [
-                [self._run(self.weight_memory, [self.subgroup, part, b.add(row, r), t]) for r in self.unit.left_rows]
-                for part in range(2)
-            ]
-            for n in range(self.sum_tiles):
-                d = b.add(row, n * self.unit.columns)
-                right = [self._run(self.value_memory, [part, d, t]) for part in range(self.cache_parts)]
-                for mine, other in self.products:
-                    sums[n] = self.unit.multiply(left[mine], right[other], sums[n])
-        return sums
-
-    def _scaled(self, total: ir.Value, scales: list[ir.Value]) -> ir.Value:
-        """An accumulator with each row's elements times the row's scale."""
-        order = {e: scales[i] for i, piece in enumerate(self.unit.pieces()) for e in piece.elements}
-        factors = b.vector_of([order[e] for e in range(len(order))])
-        scaled = b.binary("arith.mulf", self._flat(total), factors)
-        return (
-            scaled if scaled.type == total.type else create_op("vector.shape_cast", [scaled], [total.type]).results[0]
-        )
-
-    def _flat(self, total: ir.Value) -> ir.Value:
-        type_ = ir.VectorType.get([prod(self.unit.accumulator)], b.f32())
-        return total if total.type == type_ else create_op("vector.shape_cast", [total], [type_]).results[0]
-
-    def _run(self, memory: ir.Value, index: list[Index]) -> ir.Value:
-        *outer, k = index
-        return _joined([b.load(memory, [*outer, b.add(k, i)], 8) for i in range(0, self.unit.run, 8)])
-
-    def _write(self, result: tuple[list[ir.Value], list[ir.Value]]) -> None:
-        sums, totals = result
-        for i, piece in enumerate(self.unit.pieces()):
-            inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), totals[i])
+            inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), running.totals[i])
 
             def write(i: int = i, elements: tuple[int, ...] = piece.elements, inverse: ir.Value = inverse) -> None:
-                for n, total in enumerate(sums):
-                    flat = self._flat(total)
-                    value = b.vector_of([b.binary("arith.mulf", b.lane_of(flat, e), inverse) for e in elements])
-                    d = b.add(self.column, n * self.unit.columns)
-                    b.store(value, self.attention.out_buffer, [*self.rows[i], d])
+                for n, total in enumerate(running.sums):
+                    vector = flat(total)
+                    value = b.vector_of([b.binary("arith.mulf", b.lane_of(vector, e), inverse) for e in elements])
+                    d = b.add(self.lanes.result_column, n * self.unit.columns)
+                    b.store(value, self.attention.out_buffer, [*self.places[i], d])
 
-            if self.positions % self.tile:
+            if self.positions % self.rows:
                 b.if_then(b.less(self.result_rows[i], self.positions), write)
             else:
                 write()
-
-
-def _joined(vectors: list[ir.Value]) -> ir.Value:
-    """Vectors of one size, one after the other."""
-    while len(vectors) > 1:
-        size = vectors[0].type.shape[0]
-        mask = ir.DenseI64ArrayAttr.get(list(range(2 * size)))
-        type_ = ir.VectorType.get([2 * size], vectors[0].type.element_type)
-        vectors = [
-            create_op("vector.shuffle", vectors[i : i + 2], [type_], {"mask": mask}).results[0]
-            for i in range(0, len(vectors), 2)
-        ]
-    return vectors[0]

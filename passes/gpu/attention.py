@@ -11,7 +11,7 @@ from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
 from lispgpt.passes.gpu.read import Reader, outputs_of
 from lispgpt.passes.gpu.views import sliced_index
-from lispgpt.passes.structure import dim_positions, indexing_maps, integers, operations, shape_of
+from lispgpt.passes.structure import defining_op, dim_positions, indexing_maps, integers, operations, shape_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Attention:
     """scores[rows…, heads…, t] = q · k, then elementwise ops, softmax over t, and the sum weighted by it with v.
 
     writes: how the rows' own keys and values enter the cache, keys first.  cache: the buffer.
-    positions: the tensor whose element bounds t for a row (t <= it), and the map from the scores' loops to it.
+    bound: the tensor whose element bounds t for a row (t <= it), and the map from the scores' loops to it.
+    within: that comparison, in the body of the op that masks.
     """
 
     scores: ir.Operation
@@ -51,6 +52,7 @@ class Attention:
     cache: ir.Value
     updated: tuple[ir.Value, ...]
     bound: tuple[ir.Value, ir.AffineMap] | None
+    within: ir.Value | None
     out: ir.Value
     out_buffer: ir.Value
 
@@ -113,8 +115,24 @@ def parse_attention(kernel: ir.Operation) -> Attention:
     mask = pattern.position_bound()
     bound = (mask[0].operands[mask[1]], indexing_maps(mask[0])[mask[1]]) if mask is not None else None
     return Attention(
-        pattern.scores, pattern.softmax, pattern.weighted, writes, cache, updated, bound, result, out_buffer
+        pattern.scores,
+        pattern.softmax,
+        pattern.weighted,
+        writes,
+        cache,
+        updated,
+        bound,
+        _chooser(mask[0]) if mask is not None else None,
+        result,
+        out_buffer,
     )
+
+
+def _chooser(masked: ir.Operation) -> ir.Value:
+    """The condition of the select that an elementwise op ends with."""
+    select = defining_op(operations(masked.regions[0].blocks[0])[-1].operands[0])
+    assert select is not None
+    return select.operands[0]
 
 
 def _cache_writes(

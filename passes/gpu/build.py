@@ -228,6 +228,11 @@ def shared(shape: Sequence[int], type_: ir.Type) -> ir.Value:
     return emit("memref.alloca", [], [shared_type(shape, type_)], operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
 
 
+def shared_view(memory: ir.Value, start: int, shape: Sequence[int], type_: ir.Type) -> ir.Value:
+    """Part of a block's memory of bytes, from byte `start`, as elements of another type."""
+    return emit("memref.view", [memory, as_value(start)], [shared_type(shape, type_)])
+
+
 def shared_type(shape: Sequence[int], type_: ir.Type) -> ir.Type:
     return ir.MemRefType.get(list(shape), type_, memory_space=ir.Attribute.parse(WORKGROUP))
 
@@ -237,6 +242,20 @@ def if_then(condition: ir.Value, body: Callable[[], None]) -> None:
     with ir.InsertionPoint(op.regions[0].blocks.append()):
         body()
         create_op("scf.yield")
+
+
+def choose(
+    condition: ir.Value,
+    types: Sequence[ir.Type],
+    then: Callable[[], Sequence[ir.Value]],
+    otherwise: Callable[[], Sequence[ir.Value]],
+) -> list[ir.Value]:
+    """scf.if with the values of one side or of the other."""
+    op = create_op("scf.if", [condition], types, regions=2)
+    for region, side in zip(op.regions, (then, otherwise), strict=True):
+        with ir.InsertionPoint(region.blocks.append()):
+            create_op("scf.yield", side())
+    return list(op.results)
 
 
 def loop(

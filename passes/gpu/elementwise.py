@@ -20,6 +20,7 @@ class Values(Protocol):
     """A Reader: what it makes of the tensors, scalars and indices that a body takes."""
 
     target: Gpu
+    assumed: frozenset[ir.Value]
 
     def read(self, tensor: ir.Value, index: Sequence[Index], width: int = 1) -> ir.Value: ...
 
@@ -45,7 +46,11 @@ def elementwise(reader: Values, op: ir.Operation, index: list[Index], width: int
         if argument in used:
             values[argument] = _operand(reader, operand, map_, index, width)
     for nested in operations(block)[:-1]:
-        values[nested.results[0]] = _body_op(reader, nested, values, index, width)
+        if nested.name == "arith.select" and nested.operands[0] in reader.assumed:
+            first = nested.operands[1]
+            values[nested.results[0]] = values[first] if first in values else reader.scalar(first)
+        else:
+            values[nested.results[0]] = _body_op(reader, nested, values, index, width)
     result = values.get(operations(block)[-1].operands[0])
     if result is None:
         result = reader.scalar(operations(block)[-1].operands[0])

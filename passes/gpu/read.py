@@ -7,7 +7,8 @@ reductions becomes one expression in registers.  What is read twice at one index
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from lispgpt.errors import InternalError
@@ -37,12 +38,20 @@ class Reader:
         self.target = target
         self.team = team
         self.bound: dict[ir.Value, Callable[[Sequence[Index], int], ir.Value]] = {}
+        self.assumed: frozenset[ir.Value] = frozenset()
         self.indices: dict[ir.Value, Index] = {}
         self._scopes: list[dict[Any, ir.Value]] = [{}]
 
     def bind(self, tensor: ir.Value, value: Callable[[Sequence[Index], int], ir.Value]) -> None:
         """Take a tensor's elements from value(index, width), such as a schedule's own registers."""
         self.bound[tensor] = value
+
+    @contextmanager
+    def assuming(self, conditions: frozenset[ir.Value]) -> Iterator[None]:
+        """Within it, conditions in elementwise ops' bodies are true: what they select needs no selecting."""
+        before, self.assumed = self.assumed, self.assumed | conditions
+        yield
+        self.assumed = before
 
     def scope(self) -> _Scope:
         """Within it, values that were read may be used only inside (a loop's or a condition's body)."""

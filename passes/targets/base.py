@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from lispgpt.mlir import ir
+from lispgpt.mlir import create_op, ir
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
@@ -118,6 +118,13 @@ class Gpu(Target):
 
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         """Record on a kernel's function that this many of its blocks should fit a core at once."""
+
+    def team_barrier(self, team: Any, threads: int) -> None:
+        """Emit a barrier of the team numbered `team`: each `threads` neighbouring threads of a block are one.
+
+        Every thread of the block meets it equally often; a chip may make the whole block wait.
+        """
+        create_op("gpu.barrier")
 
     def cluster_barrier(self) -> None:
         """Emit a barrier of all threads of a cluster, which also makes shared memory visible."""

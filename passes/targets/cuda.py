@@ -14,7 +14,7 @@ from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
-    "exp2": "llvm.exp2.f32",
+    "exp2": "llvm.nvvm.ex2.approx.ftz.f",
     "reciprocal": "llvm.nvvm.rcp.approx.ftz.f",
     "rsqrt": "llvm.nvvm.rsqrt.approx.f",
     "sqrt": "llvm.sqrt.f32",
@@ -43,6 +43,12 @@ class Cuda(Gpu):
 
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
+
+    def team_barrier(self, team: Any, threads: int) -> None:
+        """Named barriers, of which number 0 is the whole block's."""
+        number = b.emit("arith.index_cast", [b.as_value(b.add(team, 1))], [b.i32()])
+        sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
+        create_op("nvvm.barrier", [number, b.constant(threads, b.i32())], attributes=sizes)
 
     def cluster_barrier(self) -> None:
         create_op("nvvm.cluster.arrive")

@@ -28,6 +28,8 @@ class MatrixUnit:
     another run.  left_rows: which rows, counted from its own, a lane holds of A.  accumulator: shape of a lane's share
     of D.  row_major_lanes: whether neighbouring lanes hold neighbouring runs rather than neighbouring rows.
     padding: elements between rows in shared memory that keep lanes off each other's banks.
+    result_as_left: whether what a lane holds of neighbouring tiles of D, row by row, is its run of A for a product over
+    D's columns; load_right then reads B with the same order of k.
     """
 
     rows: int
@@ -38,6 +40,7 @@ class MatrixUnit:
     accumulator: tuple[int, ...]
     row_major_lanes: bool
     padding: int
+    result_as_left: bool = False
 
     @property
     def block(self) -> int:
@@ -59,6 +62,19 @@ class MatrixUnit:
         """Emit one step: a lane's run for each of left_rows, its run of B, and the sum so far."""
         raise NotImplementedError
 
+    def multiply_row(
+        self, left: Sequence[ir.Value], right: Sequence[ir.Value], totals: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        """Emit one step for several tiles of B, so that neighbouring instructions do not wait for each other."""
+        return [self.multiply(left, run, total) for run, total in zip(right, totals, strict=True)]
+
+    def load_right(self, memory: ir.Value, index: Sequence[ir.Value]) -> ir.Value:
+        """Emit the load of a lane's run of B, in the order of results, from shared memory that has k outermost.
+
+        index: where the row of memory starts whose number in the block is the lane's number; B's columns go along it.
+        """
+        raise NotImplementedError
+
     def result_lane(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         """((divisor, modulus, factor) for the first row of a lane's results, the same for the first column)."""
         raise NotImplementedError
@@ -72,12 +88,26 @@ class MmaSync(MatrixUnit):
     """NVIDIA's mma.sync.m16n8k16."""
 
     def multiply(self, left: Sequence[ir.Value], right: ir.Value, total: ir.Value) -> ir.Value:
+        return self.multiply_row(left, [right], [total])[0]
+
+    def multiply_row(
+        self, left: Sequence[ir.Value], right: Sequence[ir.Value], totals: Sequence[ir.Value]
+    ) -> list[ir.Value]:
         shape = ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IntegerType.get_signless(64), n) for n in (16, 8, 16)])
+        totals = list(totals)
         for half in (0, 4):
-            pairs = [_slice(side, half + 2 * j) for j in (0, 1) for side in left]
-            a, b = _rows(pairs), _rows([_slice(right, half), _slice(right, half + 2)])
-            total = create_op("nvgpu.mma.sync", [a, b, total], [total.type], {"mmaShape": shape}).results[0]
-        return total
+            a = _rows([_slice(side, half + 2 * j) for j in (0, 1) for side in left])
+            for n, run in enumerate(right):
+                b = _rows([_slice(run, half), _slice(run, half + 2)])
+                operands = [a, b, totals[n]]
+                totals[n] = create_op("nvgpu.mma.sync", operands, [totals[n].type], {"mmaShape": shape}).results[0]
+        return totals
+
+    def load_right(self, memory: ir.Value, index: Sequence[ir.Value]) -> ir.Value:
+        tiles, run = (ir.VectorType.get(shape, memory.type.element_type) for shape in ([4, 2], [8]))
+        attributes = {"transpose": ir.BoolAttr.get(True), "numTiles": _i32(4)}
+        loaded = create_op("nvgpu.ldmatrix", [memory, *index], [tiles], attributes).results[0]
+        return create_op("vector.shape_cast", [loaded], [run]).results[0]
 
     def result_lane(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         return (4, 8, 1), (1, 4, 2)
@@ -118,7 +148,7 @@ class Mfma(MatrixUnit):
         return tuple(Piece(i, (i,)) for i in range(4))
 
 
-MMA_SYNC = MmaSync(16, 8, 8, 4, (0, 8), (2, 2), row_major_lanes=True, padding=0)
+MMA_SYNC = MmaSync(16, 8, 8, 4, (0, 8), (2, 2), row_major_lanes=True, padding=0, result_as_left=True)
 WMMA_RDNA3 = Wmma(16, 16, 16, 1, (0,), (8,), row_major_lanes=False, padding=8)
 WMMA_RDNA4 = Wmma(16, 16, 8, 2, (0,), (8,), row_major_lanes=False, padding=8)
 MFMA = Mfma(16, 16, 8, 4, (0,), (4,), row_major_lanes=False, padding=8)
