@@ -1,5 +1,39 @@
-"""`python -m lispgpt`."""
+"""Where `lispgpt` and `python -m lispgpt` start: from here on an interrupt ends the process with a word and code 130.
 
-from lispgpt.cli import main
+While the command line is imported, and while the interpreter shuts down, nothing else would catch it.
+"""
 
-main()
+import os
+import signal
+from types import FrameType
+
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Run the command line; an interrupt reaches it as KeyboardInterrupt, unless the caller has it ignored."""
+    caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if caught:
+        signal.signal(signal.SIGINT, _end)
+    from lispgpt.cli import main as run_command_line
+
+    try:
+        if caught:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        run_command_line()
+    except KeyboardInterrupt:
+        _end()
+    finally:
+        if caught:
+            signal.signal(signal.SIGINT, _end)
+
+
+def _end(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
+    try:
+        os.write(2, b"interrupted\n")
+    finally:
+        os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

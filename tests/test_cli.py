@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -264,3 +265,14 @@ def test_an_interrupt_ends_it_with_a_word(made: Path) -> None:
     assert process.returncode == 130
     assert err.splitlines()[-1] == "interrupted"
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("before", "code", "said"), [("", 130, "interrupted\n"), ("trap '' INT; ", 7, "")])
+def test_an_interrupt_while_it_starts_needs_no_traceback(before: str, code: int, said: str, tmp_path: Path) -> None:
+    """The interrupt comes as the command line is imported; where the caller ignores them, that goes on."""
+    raising = "import os, signal, sys, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.1)\nsys.exit(7)\n"
+    (tmp_path / "click.py").write_text(raising)
+    command = f"{before}exec {shlex.join([*LISPGPT, 'targets'])}"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", said)
