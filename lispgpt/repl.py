@@ -154,9 +154,9 @@ class Session:
             known = ", ".join(self.evaluator.model.entries) or "none yet"
             self.write(f"there is no entry {name!r}; there are: {known}")
             return
-        argmax = self.evaluator.prelude.lookup(Symbol(declared.form.span, "argmax"))
+        best = self.evaluator.prelude.lookup(Symbol(declared.form.span, "best-token"))
         with self._undoing(always=True):
-            entries.build(self.evaluator, declared, 1, int(positions) if positions.isdigit() else 1, argmax)
+            entries.build(self.evaluator, declared, 1, int(positions) if positions.isdigit() else 1, best)
             operations = self.evaluator.module.body.operations
             self.write(str(operations[len(operations) - 1]))
 

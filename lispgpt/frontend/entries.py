@@ -21,8 +21,8 @@ def build(
     """Add `name_bB_sS` to the module: inputs, weights and states to the result, the next tokens where the program
     generates from this entry, and the states as they are afterwards.
 
-    choose: the library's function that makes tokens of logits.  settings: how many words of i32 a sequence's settings
-    have, if it draws by them; the function is then `name_bB_sS_drawn`, with the settings as its last input.
+    choose: the library's `best-token` or `draw-token`, which make tokens of logits.  settings: for the latter, how many
+    words of i32 a sequence's settings have; the function is then `name_bB_sS_drawn`, with the settings as last input.
     """
     model = evaluator.model
     rows = ir.RankedTensorType.get([batch * positions], evaluator.i32)
@@ -50,8 +50,8 @@ def build(
     try:
         result = evaluate_in(evaluator, block, entry.body, scope)
         outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-        drawing = arguments[:inputs] if settings is not None else None
-        results = _results(evaluator, entry, evaluator.value_of(result, entry.body[-1]), choose, drawing)
+        given_too = [] if settings is None else [arguments[inputs - 1], arguments[1]]
+        results = _results(evaluator, entry, evaluator.value_of(result, entry.body[-1]), choose, given_too)
         names = [f"result:{entry.name}", "result:next"][: len(results)] + [f"state:{state.name}" for state in states]
         results += [state.value for state in states]
         evaluator.emitter.emit("func.return", results, [], {}, entry.form)
@@ -66,9 +66,11 @@ def build(
     evaluator.verify(function, entry.form)
 
 
-def _results(evaluator: Evaluator, entry: Entry, result: Any, choose: Any, drawing: list[Any] | None) -> list[Any]:
-    """The entry's result and, where the program generates from it, the next tokens; drawing: the entry's inputs, where
-    they are drawn."""
+def _results(evaluator: Evaluator, entry: Entry, result: Any, choose: Any, given_too: list[Any]) -> list[Any]:
+    """The entry's result and, where the program generates from it, the next tokens.
+
+    given_too: what `choose` takes between the logits and the size of the vocabulary.
+    """
     form = entry.body[-1]
     if not shapes.is_tensor(result):
         evaluator.fail(f"an entry gives a tensor, and `{entry.name}` gives {describe(result)}", form)
@@ -81,11 +83,7 @@ def _results(evaluator: Evaluator, entry: Entry, result: Any, choose: Any, drawi
     vocabulary = evaluator.model.config.get("vocab", width)
     if not isinstance(vocabulary, int) or not 0 < vocabulary <= width:
         evaluator.fail(f"vocab is {vocabulary}, and {entry.name} gives {width} logits", form)
-    if drawing is not None:
-        _, places, settings = drawing
-        return [result, evaluator.call(choose, [result, settings, places, vocabulary], form)]
-    real = shapes.extract(evaluator, result, (0, 0), (result.type.shape[0], vocabulary), form)
-    return [result, evaluator.call(choose, [real], form)]
+    return [result, evaluator.call(choose, [result, *given_too, vocabulary], form)]
 
 
 def _attributes(entry: Entry, batch: int, positions: int, model: Any, drawn: bool) -> dict[str, Any]:

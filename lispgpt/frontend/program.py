@@ -99,9 +99,9 @@ def evaluate(
     overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
     overrides has to be one of the program's config.  shapes: the (sequences, positions of each) that every entry is
     built for, as far as the config's `context` reaches.  root: where `(require "@path")` starts.  capabilities: what
-    kernels are told of the chip, by the names in kernels.CAPABILITIES.  draws: whether the entry that the program
-    generates from is built a second time for single steps, with tokens drawn by the library's `draw-token`.  Raises
-    UserError for whatever is wrong with the program.
+    kernels are told of the chip, by the names in kernels.CAPABILITIES.  draws: whether the library's kernels choose
+    tokens, and the entry that the program generates from is built once more for single steps, with drawn tokens.
+    Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
         place = List(Span(source, 0, 0), ())
@@ -118,14 +118,14 @@ def evaluate(
 
 def _build_entries(evaluator: Evaluator, shapes: Iterable[tuple[int, int]], draws: bool, place: List) -> None:
     """Every entry for every shape; where the program generates and `draws`, its single steps once more that draw."""
-    argmax = evaluator.prelude.lookup(Symbol(place.span, "argmax"))
-    generation = evaluator.model.generation
+    generation, library = evaluator.model.generation, evaluator.prelude
+    if draws and generation:
+        library = modules.load(evaluator, modules.LIBRARY / "sampling.lisp", place)
+    best, draw, words = (library.lookup(Symbol(place.span, n)) for n in ("best-token", "draw-token", "settings-words"))
     for entry in evaluator.model.entries.values():
         for batch, positions in shapes:
-            entries.build(evaluator, entry, batch, positions, argmax)
+            entries.build(evaluator, entry, batch, positions, best)
             if draws and positions == 1 and generation and generation.entry == entry.name and len(entry.inputs) == 2:
-                library = modules.load(evaluator, modules.LIBRARY / "sampling.lisp", place)
-                draw, words = (library.lookup(Symbol(place.span, name)) for name in ("draw-token", "settings-words"))
                 entries.build(evaluator, entry, batch, positions, draw, words)
 
 

@@ -17,6 +17,10 @@
     (reduce min none (tensor [r rows c columns]
                        (select (= (at x r c) (at best r)) (cast c i32) none)))))
 
+; logits [batch columns] -> [batch]; columns from vocab on are padding.
+(defn best-token [logits vocab]
+  (argmax (slice logits [0 0] [(dim logits 0) vocab])))
+
 ; ---- integer and float arithmetic by name
 
 (defmacro +i [a b] `(arith.addi ~a ~b))

@@ -1,8 +1,12 @@
-; Drawing tokens on the device: softmax(logits / temperature), cut to the top-k largest, then to the smallest set of most
+; Choosing tokens on the device, each kernel spread over chunks of the vocabulary and a last one over the chunks.
+;
+;   (best-token logits vocab) -> [batch] of i32: the most probable, the lowest id of equals
+;   (draw-token logits settings positions vocab) -> [batch] of i32: drawn at random
+;
+; Both give -1 where the best logit is no finite number; columns of logits [batch columns] from vocab on are padding.
+;
+; A draw is from softmax(logits / temperature), cut to the top-k largest, then to the smallest set of most
 ; probable tokens that reaches top-p of what is left; among equals, lower ids count as larger.
-;
-;   (draw-token logits settings positions vocab) -> [batch] of i32; -1 where the best logit is no finite number
-;
 ; settings [batch 7] of i32, a row for each sequence (runtime/samplers/weighted.py makes them):
 ;   0  log2(e) / temperature, an f32's bits     1  top-k, or a number of at least vocab
 ;   2  top-p, an f32's bits, or infinity        3  4  the seed's low and high words
@@ -91,7 +95,7 @@
         noise (map exponential (philox counter [(word 3) (word 4)]))]
     (map (fn [x e] (/ (weight x top (real-of (word 0))) e)) values noise)))
 
-; [best id] of a quad's races and those before them; the first of equals
+; [best id] of a quad's values and those before them; the first of equals
 (defn best-of [values start best id]
   (fold (fn [found j]
           (let [[best id] found
@@ -102,10 +106,23 @@
 
 (def nobody 0x7fffffff)
 
-; Every lane's best race as the subgroup's, of equals the lowest id.
+; Every lane's [best id] as the subgroup's, of equals the lowest id.
 (defn join-lanes [best id]
   (let [all (across-lanes max best)]
     [all (across-lanes min (select (= best all) id nobody))]))
+
+; For each chunk: the rank of its largest logit, and that one's id.
+(kernel top-chunks [logits tops winners vocab]
+  (let [b (block-id y)
+        chunk (+ (* (block-id x) chunks-of-a-block) (subgroup))]
+    (when (< chunk (dim tops 1))
+      (let [start (start-of chunk)
+            ranks (map rank-of (quad logits b start vocab))
+            [rank id] (best-of ranks start (: lowest-rank i32) (: nobody i32))
+            [rank id] (join-lanes rank id)]
+        (when (= (lane) 0)
+          (memref.store rank tops b chunk)
+          (memref.store id winners b chunk))))))
 
 ; For each chunk: the rank of its largest logit, the sum of its weights beside that, and the best race and its id.
 (kernel race-chunks [logits settings positions tops sums races-won winners vocab]
@@ -191,14 +208,30 @@
                      open (map (fn [x race j] (select (above x start j rank id) race -1.0)) values won (range each))]
                  (best-of open start best winner)))
         [best winner] (sweep row rank [f32 i32] (: -1.0 f32) (: nobody i32) next)
-        winner (first-winner best winner numbers reals)]
+        [_ winner] (first-winner best winner -1.0 reals numbers)]
     [(rank-of (memref.load logits b (cast winner index))) winner]))
 
-; Every thread's best race as the block's winner, of equals the lowest id.
-(defn first-winner [best id numbers reals]
-  (let [[all] (across-block [[max -1.0 best reals]])
+; Every thread's [best id] as the block's, of equals the lowest id.
+(defn first-winner [best id neutral partial numbers]
+  (let [[all] (across-block [[max neutral best partial]])
         [winner] (across-block [[min nobody (select (= best all) id nobody) numbers]])]
-    winner))
+    [all winner]))
+
+(defn is-number [rank]
+  (and (> rank lowest-rank) (< rank infinite-rank)))
+
+(kernel choose-top [tops winners token threads]
+  (let [b (block-id x)
+        subgroups (/ threads (lanes))
+        [_ rank id]
+        (loop {:result [index i32 i32]} [c (thread-id x) rank lowest-rank id nobody]
+          :while (< c (dim tops 1))
+          :do (let [own (memref.load tops b c)
+                    better (> own rank)]
+                [(+ c threads) (select better own rank) (select better (memref.load winners b c) id)]))
+        [rank id] (first-winner rank id lowest-rank (shared [subgroups] i32) (shared [subgroups] i32))]
+    (when (= (thread-id x) 0)
+      (memref.store (select (is-number rank) id -1) token b))))
 
 (kernel choose-token [logits settings positions tops sums races-won winners token vocab threads]
   (let [b (block-id x)
@@ -228,14 +261,13 @@
                  (select better race best)
                  (select better (memref.load winners b c) id)]))
         [total] (across-block [[+ 0.0 total reals]])
-        id (first-winner best id numbers reals)
+        [_ id] (first-winner best id -1.0 reals numbers)
         row [logits settings positions b vocab ranks subgroups]
         k (memref.load settings b 1)
         p (real-of (memref.load settings b 2))
-        is-number (and (> high lowest-rank) (< high infinite-rank))
-        chosen (if {:result i32} (and is-number (or (< k vocab) (< p 1.0)))
+        chosen (if {:result i32} (and (is-number high) (or (< k vocab) (< p 1.0)))
                  (chosen-within row k p low high total id scale numbers reals)
-                 (select is-number id (: -1 i32)))]
+                 (select (is-number high) id -1))]
     (when (= (thread-id x) 0)
       (memref.store chosen token b))))
 
@@ -268,7 +300,17 @@
                  :do (winner-above row rank id top numbers reals))]
     id))
 
-; logits [batch columns], settings [batch 7], positions [batch] -> [batch]; columns from vocab on are padding.
+; ---- on tensors
+
+(defn best-token [logits vocab]
+  (let [batch (dim logits 0)
+        chunks (blocks-of (chunk-size) vocab)
+        threads (min (capability max-threads) (* (blocks-of (lanes) chunks) (lanes)))
+        of-chunks (output (tensor-type [batch chunks] i32))
+        [tops winners] (launch top-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
+                         logits of-chunks of-chunks vocab)]
+    (launch choose-top [batch] [threads] tops winners (output (tensor-type [batch] i32)) threads)))
+
 (defn draw-token [logits settings positions vocab]
   (let [batch (dim logits 0)
         chunks (blocks-of (chunk-size) vocab)

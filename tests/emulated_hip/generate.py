@@ -1,6 +1,7 @@
 """Generate with an artifact on an emulated AMD GPU: generate.py CHIP ARTIFACT CHECKPOINT COUNT SAMPLING TOKEN…
 
-SAMPLING is a JSON object of make_sampler's options, or null for greedy decoding.  Prints one JSON object: the new tokens, the last step's logits, and how many guards around buffers were overwritten.
+SAMPLING is a JSON object of make_sampler's options, or null for greedy decoding.  Prints one JSON object: the new
+tokens, the last step's logits, and how many guards around buffers were overwritten.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def main(chip: str, artifact: str, checkpoint: str, count: int, sampling: dict |
         drawn = sampling is not None
         generator = Generator(session, "logits", make_sampler(**sampling) if drawn else None)
         assert session.advances("logits", drawn)
-        tokens = list(generator.generate(prompt, count, None))
+        tokens = list(generator.generate(prompt, count))
         broken = library.shim_broken_guards()
         logits = session.read("logits_b1_s1" + "_drawn" * drawn + "/logits")
     print(json.dumps({"device": device.name, "tokens": tokens, "broken": broken, "logits": logits[0].tolist()}))

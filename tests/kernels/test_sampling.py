@@ -49,18 +49,24 @@ class Drawing:
         program.write_text(
             f"(require nn sampling) (config context {ROWS})"
             f"(weights (table [{ROWS} {columns}]) (settings [{ROWS} settings-words] i32))"
-            f"(entry token [tokens positions] (draw-token (rows table tokens) settings positions {vocab}))"
+            f"(entry drawn [tokens positions] (draw-token (rows table tokens) settings positions {vocab}))"
+            f"(entry best [tokens positions] (best-token (rows table tokens) {vocab}))"
         )
         self.artifact = compile_model(program)
 
     def draw(self, logits: np.ndarray, samplers: list[Weighted], positions: np.ndarray) -> list[int]:
         """One token for each row by its own settings."""
+        settings = np.stack([s.settings(int(p)) for s, p in zip(samplers, positions, strict=True)])
+        return self._run("drawn", logits, settings, positions)
+
+    def best(self, logits: np.ndarray) -> list[int]:
+        return self._run("best", logits, np.zeros((ROWS, SETTINGS), np.int32), np.arange(ROWS))
+
+    def _run(self, entry: str, logits: np.ndarray, settings: np.ndarray, positions: np.ndarray) -> list[int]:
         table = np.full((ROWS, self.columns), 1e30, np.float32)
         table[:, : self.vocab] = logits
-        settings = np.stack([s.settings(int(p)) for s, p in zip(samplers, positions, strict=True)])
         with open_poisoned(self.artifact, Given({"table": table, "settings": settings})) as session:
-            found = step(session, np.arange(ROWS), positions, "token")["token"]
-        return [int(t) for t in found]
+            return [int(token) for token in step(session, np.arange(ROWS), positions, entry)[entry]]
 
 
 @pytest.fixture(scope="module", params=[(211, 212), (150, 150)], ids=["padded", "odd"])
@@ -98,6 +104,11 @@ def test_the_kernels_choose_as_the_hosts_sampler_does(drawing: Drawing, temperat
         assert found == wanted, f"top_k {top_k}, top_p {top_p}, seed {seed}"
 
 
+def test_the_best_token_is_the_first_of_the_largest(drawing: Drawing) -> None:
+    logits = awkward_rows(drawing.vocab)
+    assert drawing.best(logits) == logits.argmax(-1).tolist()
+
+
 def test_draws_follow_the_distribution(drawing: Drawing) -> None:
     logits = np.full(drawing.vocab, -np.inf, np.float32)
     some = np.random.default_rng().choice(drawing.vocab, 20, replace=False)
@@ -123,9 +134,12 @@ def test_damaged_logits_are_no_token(drawing: Drawing) -> None:
     logits = awkward_rows(drawing.vocab)
     logits[0, 5], logits[1, -1], logits[2] = np.nan, np.inf, -np.inf
     logits[3, 2] = -np.float32(np.nan)
-    found = drawing.draw(logits, [Weighted(1.0, 5, 0.9, 1)] * ROWS, np.zeros(ROWS, np.int32))
-    assert found[:4] == [-1] * 4
-    assert min(found[4:]) >= 0
+    for found in (
+        drawing.draw(logits, [Weighted(1.0, 5, 0.9, 1)] * ROWS, np.zeros(ROWS, np.int32)),
+        drawing.best(logits),
+    ):
+        assert found[:4] == [-1] * 4
+        assert min(found[4:]) >= 0
 
 
 @pytest.fixture(scope="module")
