@@ -24,6 +24,7 @@ AMD_FACTS = {
     "spills": ".vgpr_spill_count",
     "scratch": ".private_segment_fixed_size",
 }
+COPIES = re.compile(r"cp\.async\.c[ag]\.shared\.global[\w.:]* \[[^]]*\], \[[^]]*\], (\d+)")
 LOADS = re.compile(r"\b(?:global_load_(?:b|dwordx?)(\d*)|ld\.global(?:\.nc)?(?:\.v(\d))?\.[a-z](\d+))")
 
 
@@ -138,7 +139,7 @@ def _bodies(text: str, start: re.Pattern[str]) -> dict[str, str]:
 
 
 def _widest_load(body: str) -> int:
-    widths = [0]
+    widths = [0, *map(int, COPIES.findall(body))]
     for amd, count, bits in LOADS.findall(body):
         if bits:
             widths.append(int(count or 1) * int(bits) // 8)

@@ -169,10 +169,12 @@ class _Run:
         from lispgpt.runtime.profile import measured_rates, profile_entry, table
 
         session, position = generator.session, min(generator.position, generator.context - 1)
-        rows = profile_entry(session, session.entry(generator.entry, 1, 1), [[generator.tokens[-1]]], [[position]])
-        rates = measured_rates(session)
+        entry, rates = session.entry(generator.entry, 1, 1), measured_rates(session)
+        profile = profile_entry(session, entry, [[generator.tokens[-1]]], [[position]])
         known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
-        click.echo(f"a decode step at position {position}, kernel by kernel; {known}\n{table(rows, rates)}", err=True)
+        click.echo(
+            f"a decode step at position {position}, kernel by kernel; {known}\n{table(profile, rates)}", err=True
+        )
 
     def _matching(self, artifact: Artifact, checkpoint: Checkpoint | None) -> Artifact:
         """Check that an artifact was compiled for this machine and for this checkpoint's sizes."""
@@ -236,8 +238,7 @@ class _Run:
         pieces: list[str] = []
         if self.options["format_"] == "text" and self.options["prompt"]:
             self._show(self.options["prompt"])
-        end_of_text = tokenizer.end_of_text if tokenizer else None
-        for token in generator.generate(prompt, limit, end_of_text):
+        for token in generator.generate(prompt, limit, tokenizer.ends if tokenizer else ()):
             times.append(time.time())
             tokens.append(token)
             pieces.append(decoder.push(token) if decoder else f"{token} ")

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.plan import Entry, Launch
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.work import Amount, Positions, Rates, Work
 
-ROUNDS, REPEATS, FEWEST_LAUNCHES = 3, 20, 12
+ROUNDS, ROUND_SECONDS, MOST_REPEATS, FEWEST_LAUNCHES = 5, 0.01, 50, 12
 COPIED_BYTES = 1 << 29
 """More than the caches of any GPU hold."""
 
 
 @dataclass(frozen=True)
 class KernelTime:
-    """microseconds: of one launch, among others of its kind.  amount: what a launch has to do, where it was counted."""
+    """microseconds: of one launch.  amount: what a launch has to do, where it was counted."""
 
     kernel: str
     launches: int
@@ -29,22 +29,41 @@ class KernelTime:
     amount: Amount | None
 
 
-def profile_entry(session: Session, entry: Entry, tokens: Positions, positions: Positions) -> list[KernelTime]:
-    """Times of an entry's kernels at these tokens and positions, in the order of their first launch.
+@dataclass(frozen=True)
+class Profile:
+    """rows: an entry's kernels in the order of their first launch.  microseconds: of one run of all of it."""
 
-    Each kernel's launches run alone, back to back, many times over.  States and inputs change meanwhile; the inputs are
-    put back before each kernel.
+    rows: tuple[KernelTime, ...]
+    microseconds: float
+
+
+def profile_entry(session: Session, entry: Entry, tokens: Positions, positions: Positions) -> Profile:
+    """Times of an entry and its kernels at these tokens and positions.
+
+    On a device whose floors are known, a kernel's time is what a run takes less without it: then caches hold what they
+    hold in a run, which is not the weights.  Elsewhere its launches run alone, over and over.  So does the launch that
+    advances the inputs, which every other run does without.
     """
-    rows = []
+    own, device = entry.launches[: -1 if entry.advance else None], session.device
+
+    def run_of(launches: tuple[Launch, ...]) -> Callable[[], None]:
+        return partial(device.launch, session.prepare(replace(entry, launches=launches)))
+
+    session.set_inputs(entry, (tokens, positions))
+    everything, rows = run_of(own), []
     for kernel in dict.fromkeys(launch.kernel for launch in entry.launches):
         mine = tuple(launch for launch in entry.launches if launch.kernel == kernel)
-        copies = max(1, FEWEST_LAUNCHES // len(mine))
-        session.set_inputs(entry, (tokens, positions))
-        executable = session.prepare(replace(entry, launches=mine * copies))
-        each = _seconds(session.device, partial(session.device.launch, executable)) / (len(mine) * copies)
+        others = tuple(launch for launch in own if launch.kernel != kernel)
+        if session.artifact.rates is not None and 0 < len(others) < len(own):
+            whole, rest = _fastest(device, [everything, run_of(others)])
+            seconds = max(whole - rest, 0.0) / len(mine)
+        else:
+            copies = max(1, FEWEST_LAUNCHES // len(mine))
+            seconds = _fastest(device, [run_of(mine * copies)])[0] / (copies * len(mine))
+            session.set_inputs(entry, (tokens, positions))
         work = Work.of(session.artifact.kernels[kernel])
-        rows.append(KernelTime(kernel, len(mine), each * 1e6, None if work is None else work.at(positions)))
-    return rows
+        rows.append(KernelTime(kernel, len(mine), seconds * 1e6, None if work is None else work.at(positions)))
+    return Profile(tuple(rows), _fastest(device, [everything])[0] * 1e6)
 
 
 def measured_rates(session: Session) -> Rates | None:
@@ -59,49 +78,62 @@ def measured_rates(session: Session) -> Rates | None:
     noise = np.random.default_rng(0).integers(0, 256, COPIED_BYTES // 16, np.uint8)
     for start in range(0, COPIED_BYTES, noise.size):
         device.copy_in(source, noise, start)
-    seconds = _seconds(device, partial(device.copy, source, target, COPIED_BYTES))
+    (seconds,) = _fastest(device, [partial(device.copy, source, target, COPIED_BYTES)])
     return replace(rates, bandwidth=2 * COPIED_BYTES / seconds, part=f"{rates.part}; bandwidth as copied here")
 
 
-def _seconds(device: Device, launch: Callable[[], None]) -> float:
-    """The fastest of a few rounds, for one launch among many."""
-    launch()
-    best = float("inf")
-    for _ in range(ROUNDS):
-        device.sync()
-        started = time.perf_counter()
-        for _ in range(REPEATS):
-            launch()
-        device.sync()
-        best = min(best, (time.perf_counter() - started) / REPEATS)
+def _fastest(device: Device, runs: Sequence[Callable[[], None]]) -> list[float]:
+    """Seconds of one of each run among many, in the fastest of a few rounds.
+
+    The runs take turns, so that a clock that changes meanwhile changes all of them.
+    """
+    best = [float("inf")] * len(runs)
+    repeats = [1] * len(runs)
+    for number in range(ROUNDS + 1):
+        for i, run in enumerate(runs):
+            device.sync()
+            started = time.perf_counter()
+            for _ in range(repeats[i]):
+                run()
+            device.sync()
+            seconds = (time.perf_counter() - started) / repeats[i]
+            if number:
+                best[i] = min(best[i], seconds)
+            else:
+                repeats[i] = max(2, min(MOST_REPEATS, round(ROUND_SECONDS / max(seconds, 1e-9))))
     return best
 
 
-def table(rows: list[KernelTime], rates: Rates | None) -> str:
-    """The rows and their sums as text: MB and Mflop of one launch, its floor, and the floor's share of its time."""
+def table(profile: Profile, rates: Rates | None) -> str:
+    """The rows, their sums, and the whole at once, as text.
+
+    MB and Mflop are what one launch has to do, floor how long that takes at these rates at least, and share how much of
+    the time that is.
+    """
     columns = ("launches", "us each", "us", "MB", "Mflop", "GB/s", "floor us", "share")
-    lines = [f"{'kernel':36}" + "".join(f"{c:>10}" for c in columns)]
-    for row in rows:
-        times = (str(row.launches), f"{row.microseconds:.2f}", f"{row.microseconds * row.launches:.1f}")
-        work: tuple[str, ...] = ("-", "-", "-", "-", "-")
-        if row.amount is not None:
-            rate = row.amount.nbytes / row.microseconds / 1e3
-            moved = f"{row.amount.nbytes / 1e6:.2f}", f"{row.amount.operations / 1e6:.2f}", f"{rate:.0f}"
-            work = (*moved, *_share(rates.floor(row.amount) * 1e6 if rates else None, row.microseconds))
-        lines.append(f"{row.kernel:36}" + "".join(f"{cell:>10}" for cell in (*times, *work)))
-    return "\n".join([*lines, _sums(rows, rates)])
+    lines = [_line("kernel", *columns)]
+    amounts = [row.amount for row in profile.rows for _ in range(row.launches) if row.amount is not None]
+    for row in profile.rows:
+        times = str(row.launches), f"{row.microseconds:.2f}", f"{row.microseconds * row.launches:.1f}"
+        lines.append(_line(row.kernel, *times, *_work([row.amount] if row.amount else [], row.microseconds, rates)))
+    count, added = sum(row.launches for row in profile.rows), sum(r.microseconds * r.launches for r in profile.rows)
+    lines.append(_line("sum", str(count), "", f"{added:.1f}", *_work(amounts, added, rates)))
+    whole = _work(amounts, profile.microseconds, rates)
+    return "\n".join([*lines, _line("all at once", str(count), "", f"{profile.microseconds:.1f}", *whole)])
 
 
-def _sums(rows: list[KernelTime], rates: Rates | None) -> str:
-    microseconds = sum(row.microseconds * row.launches for row in rows)
-    known = [(row.amount, row.launches) for row in rows if row.amount is not None]
-    nbytes, operations = (sum(getattr(a, n) * k for a, k in known) / 1e6 for n in ("nbytes", "operations"))
-    floor = sum(rates.floor(a) * k for a, k in known) * 1e6 if rates and known else None
-    work = (f"{nbytes:.1f}", f"{operations:.1f}", f"{nbytes / microseconds * 1e3:.0f}") if known else ("-", "-", "-")
-    cells = (str(sum(row.launches for row in rows)), "", f"{microseconds:.1f}", *work, *_share(floor, microseconds))
-    return f"{'sum':36}" + "".join(f"{cell:>10}" for cell in cells)
+def _line(name: str, *cells: str) -> str:
+    return f"{name:36}" + "".join(f"{cell:>10}" for cell in cells)
 
 
-def _share(floor: float | None, microseconds: float) -> tuple[str, str]:
-    """The floor in microseconds, and how much of the time that is."""
-    return ("-", "-") if floor is None else (f"{floor:.2f}", f"{floor / microseconds:.0%}")
+def _work(amounts: Sequence[Amount], microseconds: float, rates: Rates | None) -> tuple[str, ...]:
+    """MB, Mflop, GB/s, the floor and its share of the time; dashes for what is not known."""
+    if not amounts:
+        return ("-",) * 5
+    megabytes = sum(a.nbytes for a in amounts) / 1e6
+    known = f"{megabytes:.2f}", f"{sum(a.operations for a in amounts) / 1e6:.2f}"
+    floor = sum(map(rates.floor, amounts)) * 1e6 if rates else None
+    if microseconds == 0:
+        return (*known, "-", "-" if floor is None else f"{floor:.2f}", "-")
+    share = ("-", "-") if floor is None else (f"{floor:.2f}", f"{floor / microseconds:.0%}")
+    return (*known, f"{megabytes / microseconds * 1e3:.0f}", *share)

@@ -207,9 +207,10 @@ def test_a_profile_has_every_kernel_of_a_step_and_their_sum(call: Call) -> None:
     assert done.code == 0, done
     lines = done.err.splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("a decode step at position"))
-    header, *rows, total = [line.split() for line in lines[start + 1 :]]
+    header, *rows, total, whole = [line.split() for line in lines[start + 1 :]]
     assert header[:3] == ["kernel", "launches", "us"] and header[-3:] == ["floor", "us", "share"]
     assert total[0] == "sum" and int(total[1]) == sum(int(row[1]) for row in rows)
+    assert whole[:4] == ["all", "at", "once", total[1]]
     assert any(row[0].startswith("attention") for row in rows)
 
 
@@ -236,6 +237,27 @@ def test_closed_streams_full_devices_and_no_home(made: Path) -> None:
     assert shell(f"{command} 2>/dev/null >/dev/full") == 1
     assert shell(f"{command} --max-new-tokens 500 2>/dev/null | head -c 7 >/dev/null") == 0
     assert not (made / "lispgpt-bug.txt").exists()
+
+
+def test_generation_stops_at_any_of_the_ends_in_the_config(made: Path, call: Call) -> None:
+    folder = made / "folder"
+    make(folder, Gpt2Shape.unpadded(vocab=300, context=20, layers=1, heads=3, width=12), "huggingface", "bf16", 1)
+    options = ["--checkpoint", "folder", "--prompt-tokens", "5", "--max-new-tokens", 12, "--format", "json"]
+
+    def generated(ends: object) -> list[int]:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": ends}))
+        done = call("run", PROGRAM, *options, "--temperature", 3, "--seed", 11)
+        assert done.code == 0, done.err
+        tokens: list[int] = json.loads(done.out)["tokens"]
+        return tokens
+
+    free = generated(299)
+    assert len(free) == 12 and len(set(free)) > 6
+    last = next(i for i in range(4, 12) if free[i] not in free[:i])
+    absent = next(token for token in range(300) if token not in free)
+    assert generated([absent, free[last]]) == free[: last + 1]
+    assert generated([free[11], free[last]]) == free[: min(last, free.index(free[11])) + 1]
 
 
 def test_an_interrupt_ends_it_with_a_word(made: Path) -> None:
