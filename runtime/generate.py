@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,8 +71,8 @@ class Generator:
             return self._slide()
         return self._feed(self.tokens[-1:])
 
-    def generate(self, prompt: Sequence[int], max_new_tokens: int, end_of_text: int | None) -> Iterator[int]:
-        """New tokens as they come, the end-of-text token last if it ends them."""
+    def generate(self, prompt: Sequence[int], max_new_tokens: int, ends: Collection[int] = ()) -> Iterator[int]:
+        """New tokens as they come, up to and with the first of those that end a text."""
         if max_new_tokens < 1:
             self.prefill(prompt)
             return
@@ -80,12 +80,12 @@ class Generator:
         count = 1
         self.tokens.append(token)
         yield token
-        while token != end_of_text and count < max_new_tokens:
+        while token not in ends and count < max_new_tokens:
             for token in self._next_tokens(max_new_tokens - count):
                 count += 1
                 self.tokens.append(token)
                 yield token
-                if token == end_of_text:
+                if token in ends:
                     break
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:

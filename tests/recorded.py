@@ -67,7 +67,7 @@ class Model:
         """The program generates the recorded tokens from the checkpoint at path."""
         with open_session(program, path) as session:
             for case in self.cases:
-                tokens = list(Generator(session, "logits").generate(case.prompt, len(case.tokens), None))
+                tokens = list(Generator(session, "logits").generate(case.prompt, len(case.tokens)))
                 assert case.accepts(tokens), f"{self.name}: {tokens} is not {case.tokens}"
 
 

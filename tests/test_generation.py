@@ -72,7 +72,7 @@ def test_generation_goes_on_past_the_context(tmp_path: Path, examples: Path) -> 
     make(tmp_path / "model.bin", shape, "llmc", "f32", 3)
     with open_session(examples / "gpt2_generate.lisp", tmp_path / "model.bin") as session:
         generator = Generator(session, "logits")
-        tokens = list(generator.generate([1, 2, 3], 80, None))
+        tokens = list(generator.generate([1, 2, 3], 80))
         assert len(tokens) == 80
         window = (generator.tokens[:-1])[-generator.position :]
         fresh = Generator(session, "logits")

@@ -63,7 +63,7 @@ def test_inputs_arrive_and_states_stay(artifact: Artifact) -> None:
 def test_a_generator_prefills_in_chunks_and_decodes_one_by_one(artifact: Artifact) -> None:
     session, device = open_null(artifact)
     with session:
-        tokens = list(Generator(session, "logits").generate([1] * 15, 4, None))
+        tokens = list(Generator(session, "logits").generate([1] * 15, 4))
         assert tokens == [0] * 4
         head = session.entry("logits", 1, 1).launches[-1].kernel
         assert device.launched[head] == 1 + 3

@@ -50,7 +50,7 @@ class Ours:
     def measure(self, what: str) -> float:
         """Seconds of a prefill, or of one decoded token."""
         with Session(self.artifact, CpuDevice(self.threads), self.checkpoint) as session:
-            for _ in Generator(session, "logits").generate([1], 8, None):  # code and weights in memory
+            for _ in Generator(session, "logits").generate([1], 8):  # code and weights in memory
                 continue
             generator = Generator(session, "logits")
             if what == "prefill":
@@ -59,7 +59,7 @@ class Ours:
                 started = time.perf_counter()
                 generator.prefill(prompt)
                 return time.perf_counter() - started
-            tokens = generator.generate([1], DECODE + 1, None)
+            tokens = generator.generate([1], DECODE + 1)
             next(tokens)
             started = time.perf_counter()
             count = sum(1 for _ in tokens)

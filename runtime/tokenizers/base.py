@@ -31,12 +31,14 @@ UNKNOWN = "\ufffd".encode()
 class Tokenizer(ABC):
     """Text to token ids and back.
 
-    size: every id is below it.  end_of_text: the id that ends a text, where there is one.  start: the ids that every
-    text begins with (none for GPT-2, one for Llama).
+    size: every id is below it.  end_of_text: the id that ends a text, where there is one.  other_ends: more ids that
+    end one, such as a turn's in a conversation.  start: the ids that every text begins with (none for GPT-2, one for
+    Llama).
     """
 
     size: int
     end_of_text: int | None
+    other_ends: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
 
     @abstractmethod
@@ -54,6 +56,11 @@ class Tokenizer(ABC):
         except UnicodeEncodeError as error:
             raise UserError(f"the text is not valid UTF-8 at character {error.start}") from error
         return self.encode_valid(text)
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The ids after which nothing is generated."""
+        return frozenset(self.other_ends if self.end_of_text is None else (self.end_of_text, *self.other_ends))
 
     def prompt(self, text: str) -> list[int]:
         """The ids that a model continues a text from; for an empty one what every text begins with, or else what

@@ -48,7 +48,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
         raise UserError(
             f"{path} is no byte-level tokenizer such as GPT-2's, nor one that falls back to bytes, as Llama 2's"
         )
-    tokenizer = HuggingFaceTokenizer(library, byte_level, _end_in(path.with_name(CONFIG)))
+    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_in(path.with_name(CONFIG)))
     if tokenizer.size > 2 * library.get_vocab_size() + 1024:
         raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
     return tokenizer
@@ -73,7 +73,7 @@ def write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None:
 class HuggingFaceTokenizer(Tokenizer):
     """A tokenizer of the `tokenizers` library; byte_level: else tokens are spelled as SentencePiece does."""
 
-    def __init__(self, library: Library, byte_level: bool, end_of_text: int | None = None) -> None:
+    def __init__(self, library: Library, byte_level: bool, ends: Sequence[int] = ()) -> None:
         library.no_truncation()
         library.no_padding()
         self._library = library
@@ -82,7 +82,9 @@ class HuggingFaceTokenizer(Tokenizer):
         self.size = max(library.get_vocab().values(), default=-1) + 1
         self._byte_level = byte_level
         named = [token for name in _ENDS if (token := library.token_to_id(name)) is not None]
-        self.end_of_text = end_of_text if end_of_text is not None else next(iter(named), None)
+        ends = tuple(ends or named[:1])
+        self.end_of_text = ends[0] if ends else None
+        self.other_ends = ends[1:]
         self.start = tuple(library.encode("", add_special_tokens=True).ids)
 
     def encode_valid(self, text: str) -> list[int]:
@@ -101,11 +103,10 @@ class HuggingFaceTokenizer(Tokenizer):
         return bytes(self._bytes[character] for character in spelled)
 
 
-def _end_in(config: Path) -> int | None:
-    """The end-of-text id that a model's config.json gives, the first where it gives several."""
+def _ends_in(config: Path) -> list[int]:
+    """The end-of-text ids that a model's config.json gives: one, or a list of them."""
     given = read_json(config).get("eos_token_id") if config.is_file() else None
-    first = given[0] if isinstance(given, list) and given else given
-    return first if type(first) is int and first >= 0 else None
+    return [token for token in (given if isinstance(given, list) else [given]) if type(token) is int and token >= 0]
 
 
 def _from_pair(vocab: Path, merges: Path) -> Library:

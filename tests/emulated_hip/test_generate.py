@@ -96,7 +96,7 @@ def test_tokens_are_the_cpus(
     cpu = load_artifact(compiled(examples, checkpoint, "cpu", tmp_path))
     with Session(cpu, CpuDevice(), checkpoints.open(checkpoint)) as session:
         sampler = make_sampler(**sampling) if sampling else None
-        expected = list(Generator(session, "logits", sampler).generate(prompt, COUNT, None))
+        expected = list(Generator(session, "logits", sampler).generate(prompt, COUNT))
         logits = session.read("logits_b1_s1/logits")[0]
     artifact = compiled(examples, checkpoint, f"rocm:{chip}", tmp_path)
     arguments = [chip, str(artifact), str(checkpoint), str(COUNT), json.dumps(sampling), *map(str, prompt)]

@@ -127,7 +127,7 @@ def test_gpt2_by_hand_gives_the_same_tokens(tmp_path: Path, examples: Path) -> N
     for program in (tmp_path / "by-hand.lisp", examples / "gpt2_generate.lisp"):
         with recorded.open_session(program, tmp_path / "model.bin") as session:
             generator = Generator(session, "logits", sampler=lambda row: logits.append(row.copy()) or 7)
-            list(generator.generate(prompt, 3, None))
+            list(generator.generate(prompt, 3))
     by_hand, by_library = logits[: len(logits) // 2], logits[len(logits) // 2 :]
     assert len(by_hand) == len(by_library) == 3
     np.testing.assert_allclose(by_hand, by_library, atol=1e-4)

@@ -272,3 +272,5 @@ def test_the_end_of_a_text_is_the_one_in_the_config(sentencepiece: Path, tmp_pat
     (tmp_path / "tokenizer.json").write_bytes((sentencepiece / "tokenizer.json").read_bytes())
     (tmp_path / "config.json").write_text('{"eos_token_id": [7, 9]}')
     assert tokenizers.open(tmp_path).end_of_text == 7
+    assert tokenizers.open(tmp_path).ends == {7, 9}
+    assert tokenizers.open(sentencepiece).ends == {2}
