@@ -145,6 +145,8 @@
 
 ; ---- the choice among the chunks, by one block for each sequence
 
+(defn one-if [condition] (cast (cast condition i8) i32))
+
 ; Each part [combine neutral x partial] as the block's: partial has an element of shared memory for each subgroup.
 (defn across-block [parts]
   (let [mine (map (fn [part] (across-lanes (nth part 0) (nth part 2))) parts)
@@ -170,17 +172,26 @@
                  (select (> count k) beyond (select (= count k) (+ middle 1) middle))]))]
     low))
 
-; [a c] carried over the quads of all chunks in which something reaches a rank, by (next values start a c).
-(defn sweep [row rank types a c next]
+; [a c] carried over the quads of all chunks in which something reaches a rank, by (next values start a c); a subgroup
+; looks at `together` chunks at once.
+(defn sweep [row rank together types a c next]
   (let [[logits _ _ b vocab ranks subgroups] row
+        chunks (dim ranks 0)
         [_ a c]
         (loop {:result (cons index types)} [chunk (subgroup) a a c c]
-          :while (< chunk (dim ranks 0))
-          :do (let [start (start-of chunk)
-                    [a c] (if {:result types} (>= (memref.load ranks chunk) rank)
-                            (next (quad logits b start vocab) start a c)
+          :while (< chunk chunks)
+          :do (let [group (map (fn [i] (+ chunk (* i subgroups))) (range together))
+                    open (map (fn [own]
+                                (and (< own chunks)
+                                     (>= (memref.load ranks (select (< own chunks) own (: 0 index))) rank)))
+                              group)
+                    [a c] (if {:result types} (fold (fn [any one] (or any one)) (first open) (rest open))
+                            (let [starts (map (fn [own one] (select one (start-of own) (dim logits 1))) group open)
+                                  quads (map (fn [start] (quad logits b start vocab)) starts)]
+                              (fold (fn [found i] (let [[a c] found] (next (nth quads i) (nth starts i) a c)))
+                                    [a c] (range together)))
                             [a c])]
-                [(+ chunk subgroups) a c]))]
+                [(+ chunk (* together subgroups)) a c]))]
     [a c]))
 
 ; Whether element j of a quad is more probable than what has that rank and id.
@@ -195,9 +206,9 @@
                        (let [[count mass] found
                              x (nth values j)
                              more (above x start j rank id)]
-                         [(+ count (cast (cast more i8) i32)) (+ mass (select more (weight x top scale) 0.0))]))
+                         [(+ count (one-if more)) (+ mass (select more (weight x top scale) 0.0))]))
                      [count mass] (range each)))
-        [count mass] (sweep row rank [i32 f32] (: 0 i32) (: 0.0 f32) next)]
+        [count mass] (sweep row rank 4 [i32 f32] (: 0 i32) (: 0.0 f32) next)]
     (across-block [[+ 0 count numbers] [+ 0.0 mass reals]])))
 
 ; [rank id] of the winner among the tokens that are more probable than one.
@@ -207,7 +218,7 @@
                (let [won (races values start top settings positions b)
                      open (map (fn [x race j] (select (above x start j rank id) race -1.0)) values won (range each))]
                  (best-of open start best winner)))
-        [best winner] (sweep row rank [f32 i32] (: -1.0 f32) (: nobody i32) next)
+        [best winner] (sweep row rank 1 [f32 i32] (: -1.0 f32) (: nobody i32) next)
         [_ winner] (first-winner best winner -1.0 reals numbers)]
     [(rank-of (memref.load logits b (cast winner index))) winner]))
 
@@ -238,54 +249,55 @@
         chunks (dim tops 1)
         subgroups (/ threads (lanes))
         reals (shared [subgroups] f32)
+        more-reals (shared [subgroups] f32)
         numbers (shared [subgroups] i32)
         more-numbers (shared [subgroups] i32)
         ranks (shared [chunks] i32)
-        [_ low high]
-        (loop {:result [index i32 i32]} [c (thread-id x) low (: nobody i32) high (: lowest-rank i32)]
-          :while (< c chunks)
-          :do (let [rank (memref.load tops b c)]
-                (memref.store rank ranks c)
-                [(+ c threads) (min low rank) (max high rank)]))
-        [low high] (across-block [[min nobody low numbers] [max lowest-rank high more-numbers]])
+        own-chunks (map (fn [i] (+ (thread-id x) (* i threads))) (range (blocks-of threads chunks)))
+        mine (map (fn [c]                      ; of each of them: [rank sum race winner]
+                    (let [at (select (< c chunks) c (: 0 index))
+                          rank (select (< c chunks) (memref.load tops b at) lowest-rank)]
+                      (when (< c chunks)
+                        (memref.store rank ranks c))
+                      [rank (memref.load sums b at) (memref.load races-won b at) (memref.load winners b at)]))
+                  own-chunks)
+        [high] (across-block [[max lowest-rank (fold max lowest-rank (map first mine)) numbers]])
         top (value-of high)
         scale (real-of (memref.load settings b 0))
-        [_ total best id]
-        (loop {:result [index f32 f32 i32]} [c (thread-id x) total 0.0 best -1.0 id nobody]
-          :while (< c chunks)
-          :do (let [share (weight (value-of (memref.load ranks c)) top scale)
-                    race (* share (memref.load races-won b c))
-                    better (> race best)]
-                [(+ c threads)
-                 (+ total (* share (memref.load sums b c)))
-                 (select better race best)
-                 (select better (memref.load winners b c) id)]))
-        [total] (across-block [[+ 0.0 total reals]])
-        [_ id] (first-winner best id -1.0 reals numbers)
+        shares (map (fn [own] (weight (value-of (first own)) top scale)) mine)
+        total (fold + 0.0 (map (fn [own share] (* share (nth own 1))) mine shares))
+        [best id] (fold (fn [found i]
+                          (let [[best id] found
+                                [_ _ race winner] (nth mine i)
+                                race (* (nth shares i) race)]
+                            [(max race best) (select (> race best) winner id)]))
+                        [(: -1.0 f32) (: nobody i32)] (range (count mine)))
+        [total all] (across-block [[+ 0.0 total reals] [max -1.0 best more-reals]])
+        [id] (across-block [[min nobody (select (= best all) id nobody) numbers]])
         row [logits settings positions b vocab ranks subgroups]
         k (memref.load settings b 1)
         p (real-of (memref.load settings b 2))
         chosen (if {:result i32} (and (is-number high) (or (< k vocab) (< p 1.0)))
-                 (chosen-within row k p low high total id scale numbers reals)
+                 (chosen-within row own-chunks (map first mine) k p high total id scale numbers reals)
                  (select (is-number high) id -1))]
     (when (= (thread-id x) 0)
       (memref.store chosen token b))))
 
 ; The first winner in the set that top-k and top-p leave; id is the first of all.
-(defn chosen-within [row k p low high total id scale numbers reals]
+(defn chosen-within [row own-chunks own-tops k p high total id scale numbers reals]
   (let [[logits _ _ b vocab ranks _] row
         top (value-of high)
         count-tops (fn [rank]
-                     (let [[_ count]
-                           (loop {:result [index i32]} [c (thread-id x) count 0]
-                             :while (< c (dim ranks 0))
-                             :do [(+ c (block-size x))
-                                  (+ count (cast (cast (>= (memref.load ranks c) rank) i8) i32))])]
-                       (first (across-block [[+ 0 count numbers]]))))
+                     (let [reaching (map (fn [own] (one-if (>= own rank))) own-tops)]
+                       (first (across-block [[+ 0 (fold + 0 reaching) numbers]]))))
         count-all (fn [rank] (first (tally row rank (: 0 i32) top scale numbers reals)))
         few (and (< k vocab) (<= k (dim ranks 0)))
         ; the k-th of the chunks' largest is at most the k-th of all
-        low (if {:result i32} few (threshold count-tops k low high) (: lowest-rank i32))
+        lowest (fold min nobody (map (fn [own c] (select (< c (dim ranks 0)) own nobody)) own-tops own-chunks))
+        low (if {:result i32} few
+              (let [[low] (across-block [[min nobody lowest numbers]])]
+                (threshold count-tops k low high))
+              (: lowest-rank i32))
         total (if {:result f32} (and (< k vocab) (< p 1.0))
                 (let [edge (threshold (fn [rank] (count-all (- rank 1))) k low high)
                       [count mass] (tally row edge (: 0 i32) top scale numbers reals)]
