@@ -2,7 +2,8 @@
 
 A sampler is called with one sequence's logits, a float32 array already cut to the real vocabulary (padding rows can
 therefore never be chosen), and returns a token id.  It may keep state, such as its random stream; it may not change the
-array.  A new one is one file in this folder; copy `greedy.py`.
+array.  A new one is one file in this folder; copy `greedy.py`.  On GPUs greedy and weighted choices are made by kernels
+(`sampling.lisp` of the language's library); with any other sampler each step's logits come to the host.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def make_sampler(
 
     The logits are divided by `temperature` (default 1; 0 means greedy), then cut to the `top_k` largest (0: all), then
     to the smallest set of most probable tokens whose probabilities reach `top_p` (0 < top_p <= 1) of what is left.
-    seed: an integer >= 0 makes the choices repeatable.  UserError for values out of range.
+    seed: an integer >= 0 makes the choices repeatable, on every device that computes the same logits.  UserError for
+    values out of range.
     """
     from lispgpt.runtime.samplers.greedy import Greedy
     from lispgpt.runtime.samplers.weighted import Weighted
