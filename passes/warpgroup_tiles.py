@@ -9,9 +9,6 @@ from lispgpt.passes.targets import Gpu
 PARTS = 2
 """bf16 numbers that each element of x is split into: two keep about 16 bits."""
 
-X_PADDING = 8
-"""f32 between rows of x in shared memory, which puts the rows that lanes read together on different banks."""
-
 MOST_STAGES, FEWEST_STAGES = 5, 3
 
 

@@ -6,11 +6,11 @@ A new chip is one row in its vendor's file; a new vendor is one file with a `CHI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.mlir import create_op, ir
+from lispgpt.passes.targets.copies import AsyncCopies
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
@@ -72,8 +72,8 @@ class Gpu(Target):
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and
     load what no launch writes, before the launch ahead of it has finished.  cluster: blocks that can read each other's
-    shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with copy_async and
-    `dynamic_shared_bytes`, what a block can have of shared memory if it asks.
+    shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with `copies` that run on their
+    own and `dynamic_shared_bytes`, what a block can have of shared memory if it asks.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -86,6 +86,7 @@ class Gpu(Target):
     cores: int = 64
     matrix: MatrixUnit | None = None
     warpgroup: WarpgroupUnit | None = None
+    copies: AsyncCopies | None = None
     dynamic_shared_bytes: int = 0
     grid_barrier: bool = True
     early_launch: bool = False
@@ -130,22 +131,8 @@ class Gpu(Target):
         """Emit a barrier of all threads of a cluster, which also makes shared memory visible."""
         raise NotImplementedError
 
-    def cluster_load(self, shared: ir.Value, index: Any, rank: int, width: int = 1) -> ir.Value:
+    def cluster_load(self, shared: ir.Value, index: Any, rank: Any, width: int = 1) -> ir.Value:
         """Emit a load of `width` neighbouring f32 from another block's shared memory."""
-        raise NotImplementedError
-
-    def copy_async(
-        self, source: ir.Value, source_index: Sequence[Any], shared: ir.Value, shared_index: Sequence[Any], width: int
-    ) -> None:
-        """Emit the start of a copy of `width` elements, 16 bytes, from global to shared memory."""
-        raise NotImplementedError
-
-    def commit_copies(self) -> None:
-        """Emit the end of a batch of this thread's copies; a batch may be empty."""
-        raise NotImplementedError
-
-    def await_copies(self, newest: int) -> None:
-        """Emit a wait for all of this thread's batches but the `newest`; a barrier then makes them the block's."""
         raise NotImplementedError
 
     def lowering(self) -> str:

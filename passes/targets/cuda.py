@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ from lispgpt.mlir import create_op, ir
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import serialized_objects
+from lispgpt.passes.targets.copies import ASYNC_COPIES
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.warpgroup import WGMMA
 
@@ -54,44 +54,15 @@ class Cuda(Gpu):
         create_op("nvvm.cluster.arrive")
         create_op("nvvm.cluster.wait")
 
-    def copy_async(
-        self, source: ir.Value, source_index: Sequence[Any], shared: ir.Value, shared_index: Sequence[Any], width: int
-    ) -> None:
-        places = [[b.as_value(i) for i in index] for index in (shared_index, source_index)]
-        attributes = {
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(places[0]), 1, len(places[1]), 0]),
-            "dstElements": _index_attribute(width),
-            "bypassL1": ir.UnitAttr.get(),
-        }
-        token = ir.Type.parse("!nvgpu.device.async.token")
-        create_op("nvgpu.device_async_copy", [shared, *places[0], source, *places[1]], [token], attributes)
-
-    def commit_copies(self) -> None:
-        create_op("nvvm.cp.async.commit.group")
-
-    def await_copies(self, newest: int) -> None:
-        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), newest)
-        create_op("nvvm.cp.async.wait.group", attributes={"n": number})
-        # Matrix instructions read shared memory through another path than the copies wrote it.
-        kind, space = (
-            ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"),
-            ir.Attribute.parse("#nvvm.shared_space<cta>"),
-        )
-        create_op("nvvm.fence.proxy", attributes={"kind": kind, "space": space})
-
-    def cluster_load(self, shared: ir.Value, index: Any, rank: int, width: int = 1) -> ir.Value:
-        i64, i32 = (ir.IntegerType.get_signless(n) for n in (64, 32))
-        local, remote = (ir.Type.parse(f"!llvm.ptr<{space}>") for space in (3, 7))
-        base = create_op("memref.extract_aligned_pointer_as_index", [shared], [ir.IndexType.get()]).results[0]
-        offset = create_op("arith.muli", [b.as_value(index), b.as_value(4)], [ir.IndexType.get()]).results[0]
-        address = create_op("arith.addi", [base, offset], [ir.IndexType.get()]).results[0]
-        address = create_op("arith.index_cast", [address], [i64]).results[0]
-        pointer = create_op("llvm.inttoptr", [address], [local]).results[0]
-        number = create_op("arith.constant", [], [i32], {"value": ir.IntegerAttr.get(i32, rank)}).results[0]
-        mapped = create_op("nvvm.mapa", [pointer, number], [remote]).results[0]
-        loaded = ir.F32Type.get() if width == 1 else ir.VectorType.get([width], ir.F32Type.get())
-        alignment = {"alignment": ir.IntegerAttr.get(i64, 4 * width)}
-        return create_op("llvm.load", [mapped], [loaded], alignment).results[0]
+    def cluster_load(self, shared: ir.Value, index: Any, rank: Any, width: int = 1) -> ir.Value:
+        i64, index_type = ir.IntegerType.get_signless(64), ir.IndexType.get()
+        base = b.emit("memref.extract_aligned_pointer_as_index", [shared], [index_type])
+        address = b.emit("arith.index_cast", [b.add(base, b.mul(index, 4))], [i64])
+        pointer = b.emit("llvm.inttoptr", [address], [ir.Type.parse("!llvm.ptr<3>")])
+        number = b.emit("arith.index_cast", [b.as_value(rank)], [b.i32()])
+        mapped = b.emit("nvvm.mapa", [pointer, number], [ir.Type.parse("!llvm.ptr<7>")])
+        type_ = b.with_width(b.f32(), width)
+        return b.emit("llvm.load", [mapped], [type_], alignment=ir.IntegerAttr.get(i64, 4 * width))
 
     def lowering(self) -> str:
         return (
@@ -107,10 +78,6 @@ class Cuda(Gpu):
         return self.serialize(module).decode()
 
 
-def _index_attribute(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IndexType.get(), value)
-
-
 CHIPS = {
     "sm_80": Cuda("sm_80", cores=108, matrix=MMA_SYNC),
     "sm_90": Cuda("sm_90", cores=132, matrix=MMA_SYNC, early_launch=True, cluster=8, cluster_cores=120),
@@ -119,6 +86,7 @@ CHIPS = {
         cores=132,
         matrix=MMA_SYNC,
         warpgroup=WGMMA,
+        copies=ASYNC_COPIES,
         dynamic_shared_bytes=227 * 1024,
         early_launch=True,
         cluster=8,

@@ -1,0 +1,52 @@
+"""Copies from global to shared memory that run on their own while threads go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lispgpt.mlir import create_op, ir
+from lispgpt.passes.gpu import build as b
+from lispgpt.passes.gpu.build import Index
+
+
+@dataclass(frozen=True)
+class AsyncCopies:
+    """NVIDIA's cp.async, by which each thread copies for itself.
+
+    Source: "Parallel Thread Execution ISA", section cp.async.
+    """
+
+    def start(
+        self,
+        source: ir.Value,
+        source_index: Sequence[Index],
+        shared: ir.Value,
+        shared_index: Sequence[Index],
+        width: int,
+    ) -> None:
+        """Start to copy `width` elements, 16 bytes."""
+        places = [[b.as_value(i) for i in index] for index in (shared_index, source_index)]
+        attributes = {
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(places[0]), 1, len(places[1]), 0]),
+            "dstElements": ir.IntegerAttr.get(ir.IndexType.get(), width),
+            "bypassL1": ir.UnitAttr.get(),
+        }
+        token = ir.Type.parse("!nvgpu.device.async.token")
+        create_op("nvgpu.device_async_copy", [shared, *places[0], source, *places[1]], [token], attributes)
+
+    def commit(self) -> None:
+        """End a batch of this thread's copies; a batch may be empty."""
+        create_op("nvvm.cp.async.commit.group")
+
+    def wait(self, newest: int) -> None:
+        """Until this thread's batches but the `newest` have arrived; a barrier then makes them the block's."""
+        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), newest)
+        create_op("nvvm.cp.async.wait.group", attributes={"n": number})
+        # Matrix instructions read shared memory through another path than the copies wrote it.
+        kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
+        space = ir.Attribute.parse("#nvvm.shared_space<cta>")
+        create_op("nvvm.fence.proxy", attributes={"kind": kind, "space": space})
+
+
+ASYNC_COPIES = AsyncCopies()
