@@ -98,12 +98,10 @@ class Generator:
             return
         settings = draws.settings(self.position) if draws else None
         for token in self.session.steps(self.entry, self.tokens[-1], self.position, room, settings):
-            if not 0 <= token < self.vocab:
-                raise damaged_logits("no finite number")
             self.position += 1
             if draws:
                 draws.drawn += 1
-            yield token
+            yield self._checked(token)
 
     def _slide(self) -> int:
         keep = max(1, self.context * 3 // 4)
@@ -124,8 +122,14 @@ class Generator:
             start += real
             self.position += real
         if self.sampler is None and "next" in results:
-            return int(results["next"][0])
+            return self._checked(int(results["next"][0]))
         return self._sample(results["logits"][0, : self.vocab])
+
+    def _checked(self, token: int) -> int:
+        """A token that the entry chose; UserError where it found no logit to choose by."""
+        if not 0 <= token < self.vocab:
+            raise damaged_logits("no finite number")
+        return token
 
     def _sample(self, logits: np.ndarray) -> int:
         return int(np.argmax(logits)) if self.sampler is None else self.sampler(logits)

@@ -63,8 +63,9 @@ class Session:
         key = (entry, *tokens.shape, settings is not None)
         compiled = self._entries.get(key)
         if compiled is None:
+            drawing = "" if settings is None else " with drawn tokens"
             raise UserError(
-                f"entry {entry!r} is compiled for {self.shapes(entry)} (batch, positions), not {tokens.shape}"
+                f"entry {entry!r} is compiled for {self.shapes(entry)} (batch, positions), not {tokens.shape}{drawing}"
             )
         self.set_inputs(compiled, (tokens, positions) if settings is None else (tokens, positions, settings))
         self.device.launch(self._prepared(key))

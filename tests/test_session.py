@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compiled_models import Weights, compile_model, random_weights
+from compiled_models import Weights, compile_model, open_poisoned, random_weights
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.plan import Argument, Plan
+from lispgpt.runtime.plan import SETTINGS, Argument, Plan
+from lispgpt.runtime.samplers import Sampler, make_sampler
 from lispgpt.runtime.session import Session
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
@@ -73,8 +74,22 @@ def test_a_generator_prefills_in_chunks_and_decodes_one_by_one(artifact: Artifac
 def test_shapes_that_were_not_compiled_are_refused(artifact: Artifact) -> None:
     session, _ = open_null(artifact)
     zeros = np.zeros((2, 5), np.int32)
-    with session, pytest.raises(UserError, match=r"\(2, 5\)"):
+    with session, pytest.raises(UserError, match=r"not \(2, 5\)$"):
         session.run("logits", zeros, zeros)
+
+
+def test_a_program_for_the_cpu_draws_no_tokens_by_itself(artifact: Artifact) -> None:
+    session, _ = open_null(artifact)
+    one = np.zeros((1, 1), np.int32)
+    with session, pytest.raises(UserError, match=r"not \(1, 1\) with drawn tokens$"):
+        session.run("logits", one, one, np.zeros((1, SETTINGS), np.int32))
+
+
+@pytest.mark.parametrize("sampler", [None, make_sampler(greedy=True), make_sampler(seed=1)])
+def test_damaged_weights_end_in_one_line(artifact: Artifact, sampler: Sampler | None) -> None:
+    weights = changed(random_weights(artifact), lnf_b=np.full(8, np.nan, np.float32))
+    with open_poisoned(artifact, weights) as session, pytest.raises(UserError, match="the model's best logit is"):
+        list(Generator(session, "logits", sampler).generate([1, 2], 3))
 
 
 def changed(weights: Weights, **values: np.ndarray) -> Weights:
