@@ -251,8 +251,10 @@
         reals (shared [subgroups] f32)
         more-reals (shared [subgroups] f32)
         numbers (shared [subgroups] i32)
-        more-numbers (shared [subgroups] i32)
         ranks (shared [chunks] i32)
+        scale (real-of (memref.load settings b 0))
+        k (memref.load settings b 1)
+        p (real-of (memref.load settings b 2))
         own-chunks (map (fn [i] (+ (thread-id x) (* i threads))) (range (blocks-of threads chunks)))
         mine (map (fn [c]                      ; of each of them: [rank sum race winner]
                     (let [at (select (< c chunks) c (: 0 index))
@@ -263,7 +265,6 @@
                   own-chunks)
         [high] (across-block [[max lowest-rank (fold max lowest-rank (map first mine)) numbers]])
         top (value-of high)
-        scale (real-of (memref.load settings b 0))
         shares (map (fn [own] (weight (value-of (first own)) top scale)) mine)
         total (fold + 0.0 (map (fn [own share] (* share (nth own 1))) mine shares))
         [best id] (fold (fn [found i]
@@ -275,8 +276,6 @@
         [total all] (across-block [[+ 0.0 total reals] [max -1.0 best more-reals]])
         [id] (across-block [[min nobody (select (= best all) id nobody) numbers]])
         row [logits settings positions b vocab ranks subgroups]
-        k (memref.load settings b 1)
-        p (real-of (memref.load settings b 2))
         chosen (if {:result i32} (and (is-number high) (or (< k vocab) (< p 1.0)))
                  (chosen-within row own-chunks (map first mine) k p high total id scale numbers reals)
                  (select (is-number high) id -1))]
