@@ -37,16 +37,16 @@ def tilings(target: Gpu, inner: int) -> list[Tiling]:
 
 
 def cost(tiling: Tiling, rows: int, outputs: int, inner: int, target: Gpu) -> float:
-    """Clock cycles, roughly: for every wave of blocks the time of matrix units or of copies from L2, if that is more.
+    """Clock cycles, roughly: for every wave of blocks the time of matrix units, copies from L2 or waiting, the longest.
 
-    Measured on an H200 (2026): 26 bytes a cycle and core from L2; a start of a block, its fill and its results, about
-    5000 cycles; 85 % of 2048 multiply-adds.
+    Measured on an H200 (2026): 26 bytes a cycle and core from L2; 700 cycles from step to step at least; a start of a
+    block, its fill and its results, about 5000; 85 % of 2048 multiply-adds.
     """
     unit = target.warpgroup
     assert unit is not None
     waves = -(-tiling.blocks(rows, outputs) // target.cores_for(tiling.splits))
     multiply = PARTS * tiling.rows * tiling.outputs / (0.85 * unit.multiply_adds)
-    load = (4 * tiling.rows + 2 * tiling.outputs) / 26
+    load = (4 * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs)) / 26
     exchange = 1000 + tiling.rows * tiling.outputs * 4 / 26 if tiling.splits > 1 else 0
     ragged = 500 if rows % tiling.rows or outputs % tiling.outputs else 0
-    return waves * (5000 + inner / tiling.splits * max(multiply, load) + exchange + ragged)
+    return waves * (5000 + inner / tiling.splits * max(multiply, load, 700 / unit.inner) + exchange + ragged)

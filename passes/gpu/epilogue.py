@@ -31,8 +31,7 @@ class Piece:
 class Epilogue:
     """Finishes a product [rows, outputs] whose blocks compute tiles of `tile`: (rows, outputs).
 
-    Sums past the last row must be those of the last row (they are stored as it); past the last output they may be
-    anything.  results: (tensor computed from the product, the buffer it goes to).
+    Sums past the last row or output may be anything.  results: (tensor computed from the product, its buffer).
     """
 
     reader: Reader
@@ -43,36 +42,35 @@ class Epilogue:
     def write(self, pieces: Sequence[Piece]) -> None:
         """Emit all of a thread's pieces."""
         width = b.width_of(pieces[0].value)
-        if self._extent(1) % width:
+        if shape_of(self.product)[1] % width:
             pieces = [piece.lane(i) for piece in pieces for i in range(width)]
         for start in range(0, len(pieces), BATCH):
             with self.reader.scope():
-                batch = [self._within_rows(piece) for piece in pieces[start : start + BATCH]]
+                batch = pieces[start : start + BATCH]
                 finished = [self._finished(piece) for piece in batch]
             for piece, values in zip(batch, finished, strict=True):
                 self._store(piece, values)
 
-    def _extent(self, dimension: int) -> int:
-        return shape_of(self.product)[dimension]
-
-    def _within_rows(self, piece: Piece) -> Piece:
-        if self._extent(0) % self.tile[0] == 0:
-            return piece
-        return Piece(b.at_most(piece.row, self._extent(0) - 1), piece.output, piece.value)
+    def _ragged(self, dimension: int) -> bool:
+        """Whether the last tile along a dimension is not full."""
+        return shape_of(self.product)[dimension] % self.tile[dimension] != 0
 
     def _finished(self, piece: Piece) -> list[ir.Value]:
-        width, output = b.width_of(piece.value), piece.output
-        if self._extent(1) % self.tile[1]:
-            output = b.at_most(output, self._extent(1) - width)
+        """The results of a piece, from operands that are there."""
+        width, (rows, outputs) = b.width_of(piece.value), shape_of(self.product)
+        row = b.at_most(piece.row, rows - 1) if self._ragged(0) else piece.row
+        output = b.at_most(piece.output, outputs - width) if self._ragged(1) else piece.output
         self.reader.bind(self.product, lambda index, width: piece.value)
-        return [self.reader.read(tensor, [piece.row, output], width) for tensor, _ in self.results]
+        return [self.reader.read(tensor, [row, output], width) for tensor, _ in self.results]
 
     def _store(self, piece: Piece, values: list[ir.Value]) -> None:
         def store() -> None:
             for value, (_, buffer) in zip(values, self.results, strict=True):
                 b.store(value, buffer, [piece.row, piece.output])
 
-        if self._extent(1) % self.tile[1]:
-            b.if_then(b.less(piece.output, self._extent(1)), store)
+        places = (piece.row, piece.output)
+        inside = [b.less(places[i], shape_of(self.product)[i]) for i in (0, 1) if self._ragged(i)]
+        if inside:
+            b.if_then(inside[0] if len(inside) == 1 else b.binary("arith.andi", *inside), store)
         else:
             store()

@@ -142,10 +142,10 @@ class Stages:
         self._fill(self.x, self.layout.tiling.rows, self.block.first_row, step, self.x_memory, place)
 
     def _fill(self, tensor: ir.Value, rows: int, first: Index, step: Index, memory: ir.Value, place: Place) -> None:
-        """Start this thread's copies of a step's tile, 16 bytes each."""
+        """Start this thread's copies of a step's tile, 16 bytes each; past a tensor's end it may stay undefined."""
         width = 16 // b.item_bytes(tensor.type)
         per_row, threads = self.layout.inner // width, self.block.threads
-        count = rows * per_row
+        count = min(rows, shape_of(tensor)[0]) * per_row
         for number in range(-(-count // threads)):
             vector = b.add(self.block.thread, number * threads)
             row, part = b.div(vector, per_row), b.mod(vector, per_row)
@@ -162,7 +162,7 @@ class Stages:
     def _locate(self, tensor: ir.Value, tile: int, row: Index, step: Index, k: Index) -> tuple[ir.Value, list[Index]]:
         """The buffer that a tensor is a view of, and where an element lies there; past the last row, the last one's."""
         extent = shape_of(tensor)[0]
-        if extent % tile:
+        if extent > tile and extent % tile:
             row = b.at_most(row, extent - 1)
         index = [row, b.add(b.add(self.block.first_k, b.mul(step, self.layout.inner)), k)]
         op = defining_op(tensor)
