@@ -189,6 +189,16 @@ def test_a_generator_draws_on_the_device(for_a_gpu: Artifact) -> None:
         assert device.check_guards()
 
 
+def test_draws_are_counted_past_the_context(for_a_gpu: Artifact) -> None:
+    device, sampler = NullDevice(), Weighted(1.0, None, None, seed=2)
+    with Session(for_a_gpu, device, random_weights(for_a_gpu)) as session:  # type: ignore[arg-type]
+        tokens = list(Generator(session, "logits", sampler).generate([1, 2, 3], 80))
+    assert len(tokens) == sampler.drawn == 80
+    by_host = 80 - device.launched["choose_token"]  # after each prefill; the null device draws 0
+    assert 1 < by_host < 20
+    assert sum(token > 0 for token in tokens) <= by_host
+
+
 class Damaged(NullDevice):
     """Every result reads as -1."""
 
