@@ -1,7 +1,8 @@
 ; GPT-2: "Language Models are Unsupervised Multitask Learners", Radford et al. 2019.
 (require nn)
 
-(config vocab 50257  padded-vocab 50304  context 1024  layers 12  heads 12  width 768  epsilon 1e-5  weight-type bf16)
+(config vocab 50257  padded-vocab 50304  context 1024  layers 12  heads 12  width 768  epsilon 1e-5
+        weight-type bf16  cache-type f32)
 
 (weights                                        ; bound by name to the checkpoint's tensors
   (wte [padded-vocab width] weight-type)
@@ -16,7 +17,7 @@
   (lnf-w [width])
   (lnf-b [width]))
 
-(state (kv [layers 2 heads context (/ width heads)] f32))   ; the keys and values of every position so far
+(state (kv [layers 2 heads context (/ width heads)] cache-type))   ; the keys and values of every position so far
 
 (defn attend-block [x l]
   (let [qkv (linear (layer-norm x (ln1-w l) (ln1-b l) epsilon) (qkv-w l) (qkv-b l))]
