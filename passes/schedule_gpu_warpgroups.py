@@ -36,7 +36,7 @@ class ScheduleGpuWarpgroups(Pass):
     """least_rows: the fewest rows of x to treat this way.  rows, outputs, splits: of a tile; 0 chooses by cost."""
 
     name: ClassVar[str] = "schedule-gpu-warpgroups"
-    least_rows: int = 64
+    least_rows: int = 16
     rows: int = 0
     outputs: int = 0
     splits: int = 0
