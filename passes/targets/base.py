@@ -147,5 +147,5 @@ class Gpu(Target):
         """Capabilities in one line, for listings."""
         tile = f"matrix tiles of {self.matrix.rows}x{self.matrix.columns}" if self.matrix else "no matrix instructions"
         if self.warpgroup:
-            tile += f", and of {self.warpgroup.rows} rows by warpgroups with up to {self.dynamic_shared_bytes // 1024} KiB"
+            tile += f", of {self.warpgroup.rows} rows by warpgroups with {self.dynamic_shared_bytes // 1024} KiB"
         return f"subgroups of {self.subgroup}, {self.shared_bytes // 1024} KiB of shared memory, {tile}"
