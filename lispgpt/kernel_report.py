@@ -19,10 +19,10 @@ from lispgpt.runtime.work import Amount, Rates, Work
 
 COLUMNS = ("registers", "shared", "spills", "scratch")
 AMD_FACTS = {
-    "registers": ".vgpr_count",
-    "shared": ".group_segment_fixed_size",
-    "spills": ".vgpr_spill_count",
-    "scratch": ".private_segment_fixed_size",
+    "registers": (".vgpr_count",),
+    "shared": (".group_segment_fixed_size",),
+    "spills": (".sgpr_spill_count", ".vgpr_spill_count"),
+    "scratch": (".private_segment_fixed_size",),
 }
 COPIES = re.compile(r"cp\.async\.c[ag]\.shared\.global[\w.:]* \[[^]]*\], \[[^]]*\], (\d+)")
 LOADS = re.compile(r"\b(?:global_load_(?:b|dwordx?)(\d*)|ld\.global(?:\.nc)?(?:\.v(\d))?\.[a-z](\d+))")
@@ -30,8 +30,12 @@ LOADS = re.compile(r"\b(?:global_load_(?:b|dwordx?)(\d*)|ld\.global(?:\.nc)?(?:\
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """Registers of a lane; bytes of shared memory of a block; spilled registers or bytes; bytes of scratch of a lane;
-    bytes of the widest load from global memory.  None: not known here."""
+    """What one kernel needs; None: not known here.
+
+    registers: of a lane, vector registers on AMD.  shared: bytes of a block.  spills: AMD's vector and scalar registers
+    (scalar ones that went to lanes of vector registers too), NVIDIA's bytes.  scratch: bytes of a lane.  widest_load:
+    bytes of the widest load from global memory.
+    """
 
     registers: int | None
     shared: int | None
@@ -115,7 +119,7 @@ def _amd_facts(assembly: str) -> dict[str, KernelFacts]:
     for part in re.split(r"^  - (?=\.)", metadata, flags=re.MULTILINE)[1:]:
         values = dict(re.findall(r"^\s*(\.\w+):\s*(\S+)\s*$", part, flags=re.MULTILINE))
         name = values.get(".name", "").strip("'\"")
-        numbers = {fact: int(values[key]) for fact, key in AMD_FACTS.items()}
+        numbers = {fact: sum(int(values[key]) for key in keys) for fact, keys in AMD_FACTS.items()}
         found[name] = KernelFacts(**numbers, widest_load=_widest_load(bodies.get(name, "")))
     return found
 

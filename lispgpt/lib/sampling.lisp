@@ -30,11 +30,12 @@
 (defn bits-of [x] (arith.bitcast {:result i32} x))
 (defn real-of [bits] (arith.bitcast {:result f32} bits))
 
-; Integers in the order of the reals: both zeros equal, a NaN above all.  Its own inverse on bits.
+; Integers in the order of the reals: both zeros equal, a NaN above all (rank-of-number's are anywhere).
+; flip is its own inverse.
 (defn flip [bits]
   (arith.xori bits (arith.andi (arith.shrsi bits 31) 0x7fffffff)))
-(defn rank-of [x]
-  (select (!= x x) 0x7fffffff (flip (bits-of (+ x 0.0)))))
+(defn rank-of-number [x] (flip (bits-of (+ x 0.0))))
+(defn rank-of [x] (select (!= x x) 0x7fffffff (rank-of-number x)))
 (defn value-of [rank] (real-of (flip rank)))
 
 (def infinite-rank 0x7f800000)
@@ -71,7 +72,7 @@
 ; Elements start … start + 3 of a row, for this lane of a chunk; -infinity for what lies outside the vocabulary.
 (defn quad [logits b start vocab]
   (let [columns (dim logits 1)
-        inside (fn [i] (select (< i columns) i (: 0 index)))
+        inside (fn [i] (cast (select (< i columns) i (: 0 i32)) index))
         values (if (= (mod columns each) 0)
                  (let [four (vector.load {:result vector<4xf32> :alignment (: 16 i64)} logits b (inside start))]
                    (map (fn [place] (vector.extract {:static_position place} four))
@@ -81,17 +82,16 @@
 
 (defn lane [] (arith.remui (thread-id x) (: (lanes) index)))
 (defn subgroup [] (arith.divui (thread-id x) (: (lanes) index)))
-(defn start-of [chunk] (+ (* chunk (chunk-size)) (* (lane) each)))
+(defn start-of [chunk] (+ (* (cast chunk i32) (chunk-size)) (* (cast (lane) i32) each)))
 
-; e^((x - top) / temperature), 0 where x is -infinity
-(defn weight [x top scale]
-  (select (> x -inf) (math.exp2 (* (- x top) scale)) 0.0))
+; e^((x - top) / temperature) for a finite top; 0 where x is -infinity
+(defn weight [x top scale] (math.exp2 (* (- x top) scale)))
 
 ; When each of a quad's clocks rings: the larger, the sooner.
 (defn races [values start top settings positions b]
   (let [word (fn [i] (memref.load settings b i))
         draw (+ (memref.load positions b) (word 6))
-        counter [(arith.shrui (cast start i32) (: 2 i32)) draw (word 5) (: 0 i32)]
+        counter [(arith.shrui start (: 2 i32)) draw (word 5) (: 0 i32)]
         noise (map exponential (philox counter [(word 3) (word 4)]))]
     (map (fn [x e] (/ (weight x top (real-of (word 0))) e)) values noise)))
 
@@ -101,7 +101,7 @@
           (let [[best id] found
                 x (nth values j)
                 better (> x best)]
-            [(select better x best) (select better (cast (+ start j) i32) id)]))
+            [(select better x best) (select better (+ start j) id)]))
         [best id] (range each)))
 
 (def nobody 0x7fffffff)
@@ -132,7 +132,7 @@
       (let [start (start-of chunk)
             values (quad logits b start vocab)
             rank (across-lanes max (fold max lowest-rank (map rank-of values)))
-            top (value-of rank)
+            top (value-of (max rank (+ lowest-rank 1)))    ; finite, if need be the lowest number
             scale (real-of (memref.load settings b 0))
             sum (across-lanes + (fold + 0.0 (map (fn [x] (weight x top scale)) values)))
             [best id] (best-of (races values start top settings positions b) start (: -1.0 f32) (: nobody i32))
@@ -186,7 +186,8 @@
                                      (>= (memref.load ranks (select (< own chunks) own (: 0 index))) rank)))
                               group)
                     [a c] (if {:result types} (fold (fn [any one] (or any one)) (first open) (rest open))
-                            (let [starts (map (fn [own one] (select one (start-of own) (dim logits 1))) group open)
+                            (let [starts (map (fn [own one] (select one (start-of own) (: (dim logits 1) i32)))
+                                              group open)
                                   quads (map (fn [start] (quad logits b start vocab)) starts)]
                               (fold (fn [found i] (let [[a c] found] (next (nth quads i) (nth starts i) a c)))
                                     [a c] (range together)))
@@ -194,19 +195,17 @@
                 [(+ chunk (* together subgroups)) a c]))]
     [a c]))
 
-; Whether element j of a quad is more probable than what has that rank and id.
+; Whether element j of a quad of numbers is more probable than what has that rank and id.
 (defn above [x start j rank id]
-  (let [own (rank-of x)]
-    (or (> own rank) (and (= own rank) (< (cast (+ start j) i32) id)))))
+  (> (rank-of-number x) (select (< (+ start j) id) (- rank 1) rank)))
 
 ; [count mass] of the tokens that are more probable than one.
 (defn tally [row rank id top scale numbers reals]
   (let [next (fn [values start count mass]
                (fold (fn [found j]
                        (let [[count mass] found
-                             x (nth values j)
-                             more (above x start j rank id)]
-                         [(+ count (one-if more)) (+ mass (select more (weight x top scale) 0.0))]))
+                             more (above (nth values j) start j rank id)]
+                         [(+ count (one-if more)) (+ mass (weight (select more (nth values j) -inf) top scale))]))
                      [count mass] (range each)))
         [count mass] (sweep row rank 4 [i32 f32] (: 0 i32) (: 0.0 f32) next)]
     (across-block [[+ 0 count numbers] [+ 0.0 mass reals]])))

@@ -59,6 +59,7 @@ def test_amd_kernels_of_a_124m_model(target: str, examples: Path) -> None:
     assert time.process_time() - started < COMPILE_SECONDS
     facts = kernel_facts(assembly)
     assert [name for name, f in facts.items() if f.spills or f.scratch] == []
+    assert set(re.findall(r"\.[sv]gpr_spill_count:\s*(\d+)", assembly)) == {"0"}
     decode = [f for name, f in facts.items() if re.match(r"(rows_1x|contraction_1x|attention_1x1x)", name)]
     assert len(decode) >= 9 and all(f.widest_load == 16 for f in decode)
     prefill = [name for name in facts if re.match(r"(contraction_(16|128|1024)x|attention_1x(128|1024)x\w+x64$)", name)]
