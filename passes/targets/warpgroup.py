@@ -58,6 +58,12 @@ class WarpgroupUnit:
         i64 = descriptor.type
         return b.emit("arith.addi", [descriptor, b.constant(block * self.block * 2 // 16, i64)], [i64])
 
+    def publish(self) -> None:
+        """Let instructions see what this thread has stored to shared memory."""
+        kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
+        space = ir.Attribute.parse("#nvvm.shared_space<cta>")
+        create_op("nvvm.fence.proxy", attributes={"kind": kind, "space": space})
+
     def fence(self) -> None:
         create_op("nvvm.wgmma.fence.aligned")
 
@@ -80,27 +86,59 @@ class WarpgroupUnit:
         high = b.intrinsic("llvm.nvvm.prmt", halves, b.i32())
         return high, b.lane_of(b.emit("vector.bitcast", [low], [ir.VectorType.get([1], b.i32())]), 0)
 
-    def multiply(self, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value]) -> list[ir.Value]:
-        """left: four i32 of two bf16 each.  right: a descriptor.  sums: this thread's N / 2 elements of D, in f32."""
-        count = len(sums)
-        names = [f"${i}" for i in range(count)]
-        a = ", ".join(f"${2 * count + i}" for i in range(4))
-        text = (
-            "{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0; "
-            f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{', '.join(names)}}}, {{{a}}}, "
-            f"${2 * count + 4}, accumulate, 1, 1, 0; }}"
+    def ready(self, values: Sequence[ir.Value]) -> list[ir.Value]:
+        """fence() for these f32 and i32 registers, which are thus written before it."""
+        return self._assembly("wgmma.fence.sync.aligned;", list(values), [])
+
+    def done(self, sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """wait(0) for sums, which are thus not taken before it."""
+        return self._assembly("wgmma.wait_group.sync.aligned 0;", list(sums), [])
+
+    def multiply(
+        self, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value], turned: bool = False
+    ) -> list[ir.Value]:
+        """left: four i32 of two bf16 each.  right: a descriptor.  sums: this thread's N / 2 elements of D, in f32.
+
+        turned: B lies with n along its rows in shared memory, which start at k, rather than the other way round.
+        """
+        return self._assembly(self._text(len(sums), len(sums), True, turned), list(sums), [*left, right])
+
+    def start(self, left: Sequence[ir.Value], right: ir.Value, count: int) -> list[ir.Value]:
+        """The same for `count` sums that start at zero."""
+        outputs = ["=f"] * count
+        return self._emit(
+            self._text(count, 0, False, False), outputs + ["r"] * 4 + ["l"], [*left, right], [b.f32()] * count
         )
-        constraints = ",".join(["=f"] * count + [str(i) for i in range(count)] + ["r"] * 4 + ["l"])
-        struct = ir.Type.parse(f"!llvm.struct<({', '.join(['f32'] * count)})>")
+
+    def _text(self, count: int, tied: int, accumulate: bool, turned: bool) -> str:
+        """$0 and on are the sums, then `tied` once more, then four words and a descriptor."""
+        names = ", ".join(f"${i}" for i in range(count))
+        words = ", ".join(f"${count + tied + i}" for i in range(4))
+        return (
+            f"{{ .reg .pred accumulate; setp.{'eq' if accumulate else 'ne'}.u32 accumulate, 0, 0; "
+            f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{names}}}, {{{words}}}, "
+            f"${count + tied + 4}, accumulate, 1, 1, {int(turned)}; }}"
+        )
+
+    def _assembly(self, text: str, changed: list[ir.Value], others: list[ir.Value]) -> list[ir.Value]:
+        """Instructions that change f32 and i32 registers, and take four words and a descriptor or nothing else."""
+        outputs = ["=r" if value.type == b.i32() else "=f" for value in changed]
+        inputs = [str(i) for i in range(len(changed))] + (["r"] * 4 + ["l"] if others else [])
+        return self._emit(text, outputs + inputs, [*changed, *others], [value.type for value in changed])
+
+    def _emit(
+        self, text: str, constraints: list[str], operands: list[ir.Value], types: list[ir.Type]
+    ) -> list[ir.Value]:
         attributes = {
             "asm_string": ir.StringAttr.get(text),
-            "constraints": ir.StringAttr.get(constraints),
+            "constraints": ir.StringAttr.get(",".join(constraints)),
             "has_side_effects": ir.UnitAttr.get(),
         }
-        result = create_op("llvm.inline_asm", [*sums, *left, right], [struct], attributes).results[0]
+        struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
+        result = create_op("llvm.inline_asm", operands, [struct], attributes).results[0]
         return [
-            b.emit("llvm.extractvalue", [result], [b.f32()], position=ir.DenseI64ArrayAttr.get([i]))
-            for i in range(count)
+            b.emit("llvm.extractvalue", [result], [type_], position=ir.DenseI64ArrayAttr.get([i]))
+            for i, type_ in enumerate(types)
         ]
 
 
