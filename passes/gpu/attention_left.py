@@ -9,9 +9,14 @@ from lispgpt.passes.gpu.build import Index
 from lispgpt.passes.gpu.matrices import Lanes, joined, split
 from lispgpt.passes.gpu.read import Reader
 from lispgpt.passes.targets.matrix import MatrixUnit
+from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 Parts = list[list[list[ir.Value]]]
 """[part][block of k]: a lane's runs, one for each row that it holds of a left operand."""
+
+
+Words = list[list[list[ir.Value]]]
+"""[block of k][part]: a lane's four words of a warpgroup's left operand."""
 
 
 def queries(attention: Attention, reader: Reader, lanes: Lanes, places: list[list[Index]]) -> Parts:
@@ -78,3 +83,31 @@ def load_weights(memory: ir.Value, subgroup: Index, lanes: Lanes, keys: int) -> 
     return [
         [[run(part, row, block) for row in unit.left_rows] for block in range(keys // unit.block)] for part in range(2)
     ]
+
+
+def query_words(
+    attention: Attention, reader: Reader, lanes: Lanes, places: list[list[Index]], unit: WarpgroupUnit
+) -> Words:
+    """The lane's share of the queries of its two rows for warpgroup instructions."""
+    tensor, words = attention.scores.operands[0], []
+    for block in range(attention.depth // unit.block):
+        pairs = []
+        for column in (0, 8):
+            d = b.add(lanes.result_column, block * unit.block + column)
+            pairs += [b.extend(reader.read(tensor, attention.query_index(place, d), 2)) for place in places]
+        words.append(_parts_of([unit.split(pair) for pair in pairs]))
+    return words
+
+
+def weight_words(unit: WarpgroupUnit, weights: list[list[ir.Value]], keys: int) -> Words:
+    """weights[i]: the lane's weights of its i-th row, tile by tile."""
+    words = []
+    for block in range(keys // unit.block):
+        starts = [4 * block, 4 * block + 2]
+        pairs = [b.vector_of(row[start : start + 2]) for start in starts for row in weights]
+        words.append(_parts_of([unit.split(pair) for pair in pairs]))
+    return words
+
+
+def _parts_of(halves: list[tuple[ir.Value, ir.Value]]) -> list[list[ir.Value]]:
+    return [[half[part] for half in halves] for part in range(2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.mlir import ir
@@ -42,8 +43,10 @@ class Rows:
 class TileLayout:
     """What a tile of `keys` positions takes: in shared memory, in `parts` bf16 parts, and of `threads` threads."""
 
-    def __init__(self, attention: Attention, target: Gpu, keys: int, threads: int) -> None:
+    def __init__(self, attention: Attention, target: Gpu, keys: int, threads: int, whole: bool) -> None:
+        """whole: that matrix instructions read them without lanes' help."""
         assert target.matrix is not None
+        self.whole = whole
         self.attention, self.unit = attention, target.matrix
         self.positions, self.threads, self.depth = keys, threads, attention.depth
         cache_bytes = b.item_bytes(attention.cache.type)
@@ -55,6 +58,8 @@ class TileLayout:
 
     def _keys(self) -> Rows:
         """Eight lanes read 64 bytes of two neighbouring rows at once."""
+        if self.whole:
+            return Rows(self.positions, self.depth, 0, 8, 8)
         turns = self.unit.padding == 0 and self.padded % 64 == 0
         return Rows(self.positions, self.padded, self.unit.padding, *((2, 32) if turns else ()))
 
@@ -73,14 +78,19 @@ class TileLayout:
 
     @property
     def nbytes(self) -> int:
-        return 2 * self.parts * sum(rows.count * rows.stride for rows in (self.keys, self.values))
+        """In shared memory."""
+        return sum(self.part_bytes(rows) * self.parts for rows in (self.keys, self.values))
+
+    def part_bytes(self, rows: Rows) -> int:
+        return 2 * rows.count * rows.stride
 
 
 class Tiles:
-    """Each team's tile.  memory: the block's.  last: the largest position.
+    """Each team's tile.
 
-    place: indices of a row of the scores, of which keys and values are those for all the block's rows.  thread: of the
-    team.
+    memory: gives what starts at a byte of the block's shared memory, with its shape and type.  thread: of the team.
+    place: indices of a row of the scores, whose keys and values are those of all the block's rows.  last: the largest
+    position.
     """
 
     def __init__(
@@ -88,7 +98,7 @@ class Tiles:
         layout: TileLayout,
         reader: Reader,
         lanes: Lanes,
-        memory: ir.Value,
+        memory: Callable[[int, list[int], ir.Type], ir.Value],
         teams: int,
         team: Index,
         thread: Index,
@@ -101,8 +111,13 @@ class Tiles:
         self.memories, start = [], 0
         for rows in (layout.keys, layout.values):
             shape = [teams, layout.parts, rows.count, rows.stride]
-            self.memories.append(b.shared_view(memory, start, shape, ir.BF16Type.get()))
-            start += 2 * teams * layout.parts * rows.count * rows.stride
+            self.memories.append(memory(start, shape, ir.BF16Type.get()))
+            start += teams * layout.parts * layout.part_bytes(rows)
+
+    def offset(self, which: int, part: int) -> Index:
+        """Bytes from the start of the memory of keys (0) or values (1) to a part of the team's tile."""
+        nbytes = self.layout.part_bytes((self.layout.keys, self.layout.values)[which])
+        return b.mul(b.add(b.mul(self.team, self.layout.parts), part), nbytes)
 
     def load(self, start: Index) -> list[ir.Value]:
         """This thread's vectors of the keys from position `start` on, then of the values; past the last, the last's."""

@@ -1,0 +1,36 @@
+"""A block's shared memory as one piece, parts of which are seen as arrays: static where it is small, else dynamic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lispgpt.mlir import ir
+from lispgpt.passes.gpu import build as b
+from lispgpt.passes.targets import Gpu
+
+ALIGNMENT = 1024
+"""Of dynamic memory: what swizzled operands of warpgroup instructions need."""
+
+
+class BlockMemory:
+    """`nbytes` of shared memory, from its first byte on aligned to 16 bytes, or if `aligned` to 1024."""
+
+    def __init__(self, target: Gpu, nbytes: int, aligned: bool) -> None:
+        i8, index = ir.IntegerType.get_signless(8), ir.IndexType.get()
+        self.start: ir.Value | int = 0
+        self.dynamic_bytes = 0
+        if nbytes <= target.shared_bytes and not aligned:
+            self.memory = b.shared([nbytes], i8)
+            return
+        self.dynamic_bytes = nbytes + ALIGNMENT
+        everything = b.shared_type([ir.ShapedType.get_dynamic_size()], i8)
+        self.memory = b.emit("gpu.dynamic_shared_memory", [], [everything])
+        address = b.emit("memref.extract_aligned_pointer_as_index", [self.memory], [index])
+        below = b.emit("arith.subi", [b.as_value(0), address], [index])
+        self.start = b.emit("arith.andi", [below, b.as_value(ALIGNMENT - 1)], [index])
+
+    def view(self, offset: int, shape: Sequence[int], type_: ir.Type) -> ir.Value:
+        """What starts `offset` bytes from the first."""
+        return b.emit(
+            "memref.view", [self.memory, b.as_value(b.add(self.start, offset))], [b.shared_type(shape, type_)]
+        )
