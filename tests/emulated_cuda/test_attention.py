@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_cuda import ptx
+from emulated_cuda.machine import Memory, launch
+from emulated_cuda.ptx import parse
+from emulated_cuda.registers import bf16
 
 from lispgpt.driver import Observer, Request, compile_request
 from lispgpt.runtime.artifact import Artifact
@@ -36,12 +38,16 @@ class Case:
     groups: int = 2
     depth: int = 64
     near: bool = False
+    chip: str = "sm_90"
 
 
 CASES = [Case(), Case("bf16"), Case(heads=4), Case("bf16", depth=40), Case(near=True)]
+CASES += [Case(chip="sm_90a"), Case("bf16", heads=4, near=True, chip="sm_90a"), Case(depth=40, chip="sm_90a")]
 
 
-@pytest.mark.parametrize("case", [Case(heads=1, groups=1, depth=32), *(pytest.param(c, marks=SLOW) for c in CASES)])
+@pytest.mark.parametrize(
+    "case", [Case(heads=1, groups=1, depth=32), *(pytest.param(c, marks=SLOW) for c in CASES)], ids=str
+)
 def test_attention_is_exact_to_16_bits(case: Case, tmp_path: Path) -> None:
     """Rows at positions 50 to 177, after others' keys and values; past them the cache holds NaN."""
     random = np.random.default_rng()
@@ -64,26 +70,26 @@ def compiled(case: Case, folder: Path) -> Artifact:
     sizes = {"rows": CONTEXT, "width": case.heads * case.depth, "shared": case.groups * case.depth, "context": CONTEXT}
     facts = {"heads": case.heads, "groups": case.groups, "depth": case.depth, "cache": case.cache}
     program.write_text(PROGRAM.format(**sizes, **facts, weigh=NEAR if case.near else ""))
-    artifact, _ = compile_request(Request(program, "cuda:sm_90"), Observer())
+    artifact, _ = compile_request(Request(program, f"cuda:{case.chip}"), Observer())
     return artifact
 
 
-def run(artifact: Artifact, values: dict[str, np.ndarray]) -> tuple[np.ndarray, ptx.Memory]:
+def run(artifact: Artifact, values: dict[str, np.ndarray]) -> tuple[np.ndarray, Memory]:
     """The result of the entry for ROWS rows; what is not among the values starts as NaN."""
     entry = next(e for e in artifact.plan.entries if e.positions == ROWS)
-    used = {a.buffer for launch in entry.launches for a in launch.arguments}
+    used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]
     for array, buffer in zip(arrays, buffers, strict=True):
         given = values.get(buffer.name.rpartition("/")[2])
         if given is not None:
             array[: given.nbytes] = given.reshape(-1).view(np.uint8)
-    memory = ptx.Memory(arrays)
+    memory = Memory(arrays)
     addresses = {buffer.name: address for buffer, address in zip(buffers, memory.addresses, strict=True)}
     text = artifact.code.decode()
-    for launch in entry.launches:
-        arguments = [addresses[a.buffer] + a.offset for a in launch.arguments]
-        ptx.launch(ptx.parse(text, launch.kernel), memory, arguments, launch.grid)
+    for step in entry.launches:
+        arguments = [addresses[a.buffer] + a.offset for a in step.arguments]
+        launch(parse(text, step.kernel), memory, arguments, step.grid, step.shared_bytes)
     number = next(i for i, buffer in enumerate(buffers) if buffer.name == entry.results[0])
     return memory.read(number, np.empty(buffers[number].shape, np.float32)), memory
 
@@ -103,7 +109,7 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, positions: np.ndarray
 
 
 def as_stored(values: np.ndarray, cache: str) -> np.ndarray:
-    return ptx.bf16(values) if cache == "bf16" else values
+    return bf16(values) if cache == "bf16" else values
 
 
 def as_float(stored: np.ndarray) -> np.ndarray:

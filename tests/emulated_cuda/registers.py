@@ -1,0 +1,27 @@
+"""What registers hold: bits, of integers, of f32, or of two bf16."""
+
+from __future__ import annotations
+
+import numpy as np
+
+LANES = np.arange(32)
+
+
+def names(operand: str) -> list[str]:
+    return [name.strip() for name in operand.strip("{}").split(",")]
+
+
+def bf16(values: np.ndarray) -> np.ndarray:
+    """To the nearest, ties to even; NaN stays NaN."""
+    bits = values.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)
+    return np.where(np.isnan(values), np.uint64(0x7FFF), rounded).astype(np.uint16)
+
+
+def bytes_of(words: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(words).view(np.uint8).reshape(len(words), 4)
+
+
+def halves(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two bf16 numbers of each 32-bit word, the low one first."""
+    return (words << np.uint32(16)).view(np.float32), (words & np.uint32(0xFFFF0000)).view(np.float32)
