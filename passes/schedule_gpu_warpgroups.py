@@ -145,8 +145,7 @@ class _Schedule:
         left, sums = carried[: len(left)], carried[len(left) :]
         if steps % 2:
             sums = self._multiply(steps - 1, left, sums)
-        unit.wait(0)
-        return sums
+        return unit.done(sums)
 
     def _step(self, number: Index, left: list[ir.Value], sums: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
         """Multiply what is in registers and in shared memory; meanwhile prepare the next step's x."""
@@ -173,7 +172,8 @@ class _Schedule:
         offset = b.mul(self.stages.stage(step), self.layout.w_bytes)
         offset = b.add(offset, b.mul(self.output_part, self.columns * self.unit.inner * 2))
         right = self.unit.descriptor(self.stages.w_memory, offset)
-        self.unit.fence()
+        registers = self.unit.ready([*left, *sums])
+        left, sums = registers[: len(left)], registers[len(left) :]
         for block in range(self.unit.inner // self.unit.block):
             column = self.unit.advanced(right, block)
             for part in range(PARTS):
