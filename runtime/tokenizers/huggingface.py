@@ -19,7 +19,8 @@ from lispgpt.runtime.files import read_json, replacing
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
 from lispgpt.runtime.tokenizers.merging import merges_of, ranks_of
 
-JSON, VOCAB, MERGES, CONFIG = "tokenizer.json", "vocab.json", "merges.txt", "config.json"
+JSON, VOCAB, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
+CONFIGS = ("config.json", "generation_config.json")
 
 _ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>")
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -48,7 +49,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
         raise UserError(
             f"{path} is no byte-level tokenizer such as GPT-2's, nor one that falls back to bytes, as Llama 2's"
         )
-    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_in(path.with_name(CONFIG)))
+    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path))
     if tokenizer.size > 2 * library.get_vocab_size() + 1024:
         raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
     return tokenizer
@@ -103,10 +104,13 @@ class HuggingFaceTokenizer(Tokenizer):
         return bytes(self._bytes[character] for character in spelled)
 
 
-def _ends_in(config: Path) -> list[int]:
-    """The end-of-text ids that a model's config.json gives: one, or a list of them."""
-    given = read_json(config).get("eos_token_id") if config.is_file() else None
-    return [token for token in (given if isinstance(given, list) else [given]) if type(token) is int and token >= 0]
+def _ends_beside(path: Path) -> list[int]:
+    """The end-of-text ids that a model's configs give, one or a list in each: chat models add theirs in the second."""
+    found: list[object] = []
+    for config in map(path.with_name, CONFIGS):
+        given = read_json(config).get("eos_token_id") if config.is_file() else None
+        found += given if isinstance(given, list) else [given]
+    return list(dict.fromkeys(token for token in found if type(token) is int and token >= 0))
 
 
 def _from_pair(vocab: Path, merges: Path) -> Library:

@@ -274,3 +274,27 @@ def test_the_end_of_a_text_is_the_one_in_the_config(sentencepiece: Path, tmp_pat
     assert tokenizers.open(tmp_path).end_of_text == 7
     assert tokenizers.open(tmp_path).ends == {7, 9}
     assert tokenizers.open(sentencepiece).ends == {2}
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "ends"),
+    [
+        (7, 9, [7, 9]),
+        ([7, 9], [11, 9, 13], [7, 9, 11, 13]),
+        (None, [9, 7], [9, 7]),
+        (7, None, [7]),
+        ([7], [-1, "9"], [7]),
+    ],
+)
+def test_a_generation_config_adds_ends(
+    sentencepiece: Path, tmp_path: Path, config: object, generation: object, ends: list[int]
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((sentencepiece / "tokenizer.json").read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": config}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": generation}))
+    tokenizer = tokenizers.open(tmp_path)
+    assert [tokenizer.end_of_text, *tokenizer.other_ends] == ends
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(UserError, match=r"generation_config\.json"):
+        tokenizers.open(tmp_path)
