@@ -13,6 +13,7 @@ Ensures: kernels of kind "attention" have only scalar and vector ops, a grid and
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -89,6 +90,21 @@ def _write_rows(attention: Attention, reader: Reader, vector: Index, width: int)
     b.if_then(b.less(vector, prod(shape) // width), write)
 
 
+def lane_width(depth: int, one_load: int, subgroup: int) -> int:
+    """Neighbours that one lane takes of a position's vectors, so that a subgroup holds them: whole loads, if need be
+    several, that divide the depth."""
+    widths = range(one_load, depth + 1, one_load)
+    return next(width for width in widths if depth % width == 0 and depth // width <= subgroup)
+
+
+@dataclass(frozen=True)
+class Element:
+    """One that a thread writes of a row's result: where in it, and whether it lies in the row at all."""
+
+    d: Index
+    live: ir.Value
+
+
 class _Schedule:
     def __init__(
         self,
@@ -102,14 +118,15 @@ class _Schedule:
         self.constants = constants
         self.alone = attention.shape[1] == 1
         cache_bytes = b.item_bytes(attention.cache.type)
-        self.width = b.largest_width(attention.depth, cache_bytes, target.vector_bytes)
+        one_load = b.largest_width(attention.depth, cache_bytes, target.vector_bytes)
+        self.width = lane_width(attention.depth, one_load, target.subgroup)
         self.lanes = 1
         while self.lanes * self.width < attention.depth:
             self.lanes *= 2
         tasks = prod(attention.shape)
         self.parts = target.cluster if tasks * 2 <= target.cores else 1
         self.subgroups = options.subgroups * (1 if self.parts > 1 else 2)
-        self.unroll = options.unroll
+        self.unroll = max(1, options.unroll * one_load // self.width)
         self.threads = self.subgroups * target.subgroup
         self.teams = target.subgroup // self.lanes
         self.stride = self.parts * self.subgroups * self.teams
@@ -249,32 +266,40 @@ class _Schedule:
         owner = b.less(self.lane, self.lanes)
         b.if_then(owner if self.live is None else b.binary("arith.andi", owner, self.live), publish)
         b.barrier()
-        d = b.mod(self.thread, depth)
         ranks = range(self.subgroups)
         tops, totals = ([b.load(facts, [i, j], 1) for i in ranks] for j in range(2))
-        joined = join(tops, totals, [b.load(sums, [i, d], 1) for i in ranks], self.target)
+        places = [b.add(self.thread, first) for first in range(0, depth, self.threads)]
+        elements = [Element(b.mod(place, depth), b.less(place, depth)) for place in places]
+        shares = [join(tops, totals, [b.load(sums, [i, e.d], 1) for i in ranks], self.target) for e in elements]
         if self.parts > 1:
-            joined = self._join_blocks(joined, d)
-        mine = b.less(b.add(b.mul(self.part, self.threads), self.thread), depth)
-        self._store(joined, d, mine)
+            self._join_blocks(elements, shares)
+        else:
+            self._store(elements, shares)
 
-    def _join_blocks(self, joined: Running, d: Index) -> Running:
+    def _join_blocks(self, elements: list[Element], joined: list[Running]) -> None:
+        """Let the first block of the cluster join what all of them have, while the others keep their memory for it."""
         depth = self.attention.depth
         shares = b.shared([depth + 2], b.f32())
 
-        def publish() -> None:
-            b.store(joined.sums, shares, [d])
-            b.store(joined.top, shares, [depth])
-            b.store(joined.total, shares, [depth + 1])
+        def publish(d: Index, share: Running) -> None:
+            b.store(share.sums, shares, [d])
+            b.store(share.top, shares, [depth])
+            b.store(share.total, shares, [depth + 1])
 
-        b.if_then(b.less(self.thread, depth), publish)
-        self.target.cluster_barrier()
-        ranks = range(self.parts)
-        columns = [[self.target.cluster_load(shares, at, rank) for rank in ranks] for at in (depth, depth + 1, d)]
-        self.target.cluster_barrier()
-        tops, totals, sums = columns
-        return join(tops, totals, sums, self.target)
+        def column(at: Index) -> list[ir.Value]:
+            return [self.target.cluster_load(shares, at, rank) for rank in range(self.parts)]
 
-    def _store(self, joined: Running, d: Index, mine: ir.Value) -> None:
-        result = b.binary("arith.divf", joined.sums, joined.total)
-        b.if_then(mine, lambda: b.store(result, self.attention.out_buffer, [*self.place, d]))
+        def finish() -> None:
+            tops, totals = column(depth), column(depth + 1)
+            self._store(elements, [join(tops, totals, column(e.d), self.target) for e in elements])
+
+        for element, share in zip(elements, joined, strict=True):
+            b.if_then(element.live, partial(publish, element.d, share))
+        self.target.cluster_barrier()
+        b.if_then(b.equal(self.part, 0), finish)
+        self.target.cluster_barrier()
+
+    def _store(self, elements: list[Element], joined: list[Running]) -> None:
+        for element, share in zip(elements, joined, strict=True):
+            result = b.binary("arith.divf", share.sums, share.total)
+            b.if_then(element.live, partial(b.store, result, self.attention.out_buffer, [*self.place, element.d]))

@@ -139,7 +139,7 @@ def vector_of(values: Sequence[ir.Value]) -> ir.Value:
 
 
 def load(memref: ir.Value, index: Sequence[Index], width: int) -> ir.Value:
-    """`width` neighbours in the last dimension, which the caller knows to be aligned to their size."""
+    """`width` neighbours in the last dimension, which the caller knows to be aligned to their size's powers of two."""
     operands = [memref, *map(as_value, index)]
     if width == 1:
         return emit("memref.load", operands, [memref.type.element_type])
@@ -156,8 +156,8 @@ def store(value: ir.Value, memref: ir.Value, index: Sequence[Index]) -> None:
 
 
 def _alignment(memref: ir.Value, width: int) -> ir.Attribute:
-    item = {"f32": 4, "i32": 4, "bf16": 2, "f16": 2}[str(memref.type.element_type)]
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), width * item)
+    size = width * {"f32": 4, "i32": 4, "bf16": 2, "f16": 2}[str(memref.type.element_type)]
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), size & -size)
 
 
 def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:

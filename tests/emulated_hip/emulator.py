@@ -14,13 +14,12 @@ from typing import Any
 ELF_HEADER_BYTES = 64
 
 
-def install(chip: str) -> ctypes.CDLL:
-    """Register the emulator for a chip; the library, which counts broken guards."""
+def code_object(chip: str) -> type:
+    """The emulator's CodeObject for a chip, with what the project's kernels need beside it."""
     import accumulators
     import bounded_shared
     import emulate_amdgpu
     import swizzled
-    from hip import hip
 
     emu = emulate_amdgpu._load_emulator()
     swizzled.extend(emu)
@@ -33,17 +32,27 @@ def install(chip: str) -> ctypes.CDLL:
         def _special(cls, emu: Any, op: str) -> Any:
             if op == swizzled.Swizzled.op.name:
                 return lambda emu, state, instruction: swizzled.execute(emu, arch, state, instruction)
+            if op == "V_NOP_E32":
+                return cls._no_effect
             if accumulators.is_product(op):
                 return lambda emu, state, _: accumulators.execute(emu, arch, state)
             return super()._special(emu, op)
 
     arch = emulate_amdgpu.EMULATOR_ARCH[chip[:5]]
+    return CodeObject
 
+
+def install(chip: str) -> ctypes.CDLL:
+    """Register the emulator for a chip; the library, which counts broken guards."""
+    import bounded_shared
+    from hip import hip
+
+    image_type = code_object(chip)
     library = ctypes.CDLL("libamdhip64.so")
     modules: list[Any] = []
 
     def load(image: int) -> int:
-        modules.append(CodeObject(ctypes.string_at(image, _elf_size(image)), chip))
+        modules.append(image_type(ctypes.string_at(image, _elf_size(image)), chip))
         return len(modules) - 1
 
     def launch(module: int, kernel: bytes, shape: Any, _shared: int, arguments: int, size: int) -> int:

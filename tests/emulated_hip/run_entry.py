@@ -1,42 +1,46 @@
-"""Run one entry of an AMD artifact on an instruction emulator: run_entry.py CHIP ARTIFACT ENTRY IN.npz OUT.npy
+"""Run entries of an AMD artifact on an instruction emulator: run_entry.py CHIP ARTIFACT IN.npz OUT.npz ENTRY…
 
-IN.npz holds the weights by name, and tokens; OUT.npy is the entry's first result as bytes.  Every buffer starts as
-bytes of 0xFF, which read as NaN.
+IN.npz holds tokens, weights and states by name, and positions if they do not count from 0; OUT.npz the first result of
+each entry as bytes, by the entry's name.  Every other buffer starts as bytes of 0xFF, which read as NaN.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
-import emulate_amdgpu
+import bounded_shared
+import emulator
 import numpy as np
 
-from lispgpt.runtime.artifact import load_artifact
+from lispgpt.runtime.artifact import Artifact, load_artifact
 
 ELEMENT_BYTES = {"bf16": 2, "f32": 4, "i32": 4, "i8": 1}
-SHARED_BYTES = 64 * 1024
+GIVEN = ("weight", "input", "state")
 
 
-def main(chip: str, path: str, name: str, given: str, out: str) -> None:
-    artifact = load_artifact(Path(path))
-    values = dict(np.load(given))
-    count = values["tokens"].size
-    values["positions"] = np.arange(count, dtype=np.int32)
+def main(chip: str, path: str, given: str, out: str, *names: str) -> None:
+    artifact, values = load_artifact(Path(path)), dict(np.load(given))
+    values.setdefault("positions", np.arange(values["tokens"].size, dtype=np.int32))
+    code = emulator.code_object(chip)(artifact.code, chip)
+    np.savez(out, **{name: run(artifact, code, values, name) for name in names})
+
+
+def run(artifact: Artifact, code: Any, values: dict[str, np.ndarray], name: str) -> np.ndarray:
     plan = artifact.plan
-    entry = next(e for e in plan.entries if e.name == name and e.positions == count)
+    entry = next(e for e in plan.entries if e.name == name and e.positions == values["tokens"].size)
     memory = {}
     for buffer in plan.buffers:
         size = int(np.prod(buffer.shape)) * ELEMENT_BYTES[buffer.dtype]
         memory[buffer.name] = np.full(size, 0xFF, np.uint8)
         key = buffer.name.rpartition("/")[2]
-        if buffer.kind in ("weight", "input") and key in values and values[key].nbytes == size:
+        if buffer.kind in GIVEN and key in values and values[key].nbytes == size:
             memory[buffer.name][:] = np.ascontiguousarray(values[key]).reshape(-1).view(np.uint8)
-    code = emulate_amdgpu.CodeObject(artifact.code, chip)
     for launch in entry.launches:
         addresses = [memory[a.buffer].ctypes.data + a.offset for a in launch.arguments]
-        code.launch(launch.kernel, tuple(launch.grid), tuple(launch.block), addresses, SHARED_BYTES)
-    np.save(out, memory[entry.results[0]])
+        code.launch(launch.kernel, tuple(launch.grid), tuple(launch.block), addresses, bounded_shared.BYTES)
+    return memory[entry.results[0]]
 
 
 if __name__ == "__main__":

@@ -28,8 +28,11 @@ pytestmark = [
 ]
 
 
-def run_entry(chip: str, artifact: Path, entry: str, given: Path, folder: Path) -> np.ndarray:
-    """The entry's first result as float32."""
+def run_entries(
+    chip: str, artifact: Path, entries: list[str], values: dict[str, np.ndarray], folder: Path
+) -> dict[str, np.ndarray]:
+    """The entries' first results as float32, from tokens, weights and states by name."""
+    np.savez(folder / "given.npz", **values)
     clang = folder / "clang"
     clang.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ziglang clang "$@"\n')
     clang.chmod(0o700)
@@ -41,15 +44,15 @@ def run_entry(chip: str, artifact: Path, entry: str, given: Path, folder: Path) 
         str(HERE / "run_entry.py"),
         chip,
         str(artifact),
-        entry,
-        str(given),
-        str(folder / "out.npy"),
+        str(folder / "given.npz"),
+        str(folder / "out.npz"),
+        *entries,
     ]
     ran = subprocess.run(
         command, env={**os.environ, **paths, "PATH": path}, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    return np.load(folder / "out.npy").view(np.float32)
+    return {name: found.view(np.float32) for name, found in np.load(folder / "out.npz").items()}
 
 
 @pytest.mark.parametrize(
@@ -66,9 +69,8 @@ def test_values(chip: str, entries: list[str], tmp_path: Path) -> None:
     artifact.save(tmp_path / "layers.lgpt")
     weights = random_weights(artifact)
     tokens = np.random.default_rng().integers(0, VOCAB, 16).astype(np.int32)
-    given = tmp_path / "given.npz"
-    np.savez(given, tokens=tokens, **{name: weights.view(name) for name in weights.names()})
+    values = {"tokens": tokens, **{name: weights.view(name) for name in weights.names()}}
+    found = run_entries(chip, tmp_path / "layers.lgpt", entries, values, tmp_path)
     for entry in entries:
         right = expected(weights, tokens)[entry.partition("-by-")[0]]
-        found = run_entry(chip, tmp_path / "layers.lgpt", entry, given, tmp_path).reshape(right.shape)
-        np.testing.assert_allclose(found, right, rtol=2e-5, atol=2e-5, err_msg=entry)
+        np.testing.assert_allclose(found[entry].reshape(right.shape), right, rtol=2e-5, atol=2e-5, err_msg=entry)
