@@ -203,7 +203,8 @@ class _Run:
         if greedy:
             return None, "greedy"
         settings = ", ".join(f"{k} {v}" for k, v in values.items() if v is not None)
-        return make_sampler(**values, seed=self.options["seed"]), settings
+        seed = defaults.get("seed") if self.options["seed"] is None else self.options["seed"]
+        return make_sampler(**values, seed=seed), settings
 
     def _tokenizer(self) -> Tokenizer | None:
         return tokenizers.find(self.options["checkpoint"], self.options["tokenizer_path"])

@@ -224,6 +224,15 @@ def test_a_seed_repeats_and_no_cache_makes_no_difference(call: Call) -> None:
     assert texts == [texts[0]] * 3
 
 
+def test_a_program_may_give_the_seed(call: Call, made: Path) -> None:
+    text = f'(require "{PROGRAM.parent / "gpt2.lisp"}")\n(generate logits {{:temperature 9.0 :seed %d}})\n'
+    drawn = []
+    for name, seed in (("one.lisp", 4), ("two.lisp", 4), ("three.lisp", 5)):
+        (made / name).write_text(text % seed)
+        drawn.append(generate(call, "--prompt-tokens", "1", "--max-new-tokens", 12, program=name).out)
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 @pytest.mark.skipif(os.geteuid() != 0 and not hasattr(os, "fork"), reason="needs a POSIX system")
 def test_closed_streams_full_devices_and_no_home(made: Path) -> None:
     words = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "small.bin", "--prompt", "hello", "--max-new-tokens", "3"]

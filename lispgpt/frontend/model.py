@@ -17,7 +17,8 @@ from lispgpt.mlir import ir
 if TYPE_CHECKING:
     from lispgpt.frontend.evaluator import Evaluator
 DTYPES = ("f32", "bf16", "i32")
-GENERATE_OPTIONS = ("max-new-tokens", "temperature", "top-k", "top-p", "seed", "greedy")
+COUNTS = ("max-new-tokens", "top-k", "seed")
+GENERATE_OPTIONS = (*COUNTS, "temperature", "top-p", "greedy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +80,11 @@ def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, sour
         return ir.Type.parse(given)
     if isinstance(value, float) and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
+    if isinstance(value, ir.Type):
+        evaluator.fail(f"{source} gives {name.name} as {given!r}, which is none of {', '.join(DTYPES)}", name)
     if type(given) is not type(value):
-        evaluator.fail(f"{source} gives {name.name} as {given!r}, and the program has {_plain(value)!r} there", name)
+        evaluator.fail(f"{source} gives {name.name} as {given!r}, and the program has {value!r} there", name)
     return given
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, ir.Type) else value
 
 
 @special("weights", 0, None)
@@ -183,6 +182,8 @@ def _generate(evaluator: Evaluator, form: List, environment: Environment) -> Any
         value = evaluator.single(given[index + 1], environment)
         if not isinstance(value, (int, float)):
             evaluator.fail(f"`:{key.name}` is a number, and not {describe(value)}", given[index + 1])
+        if key.name in COUNTS and (type(value) is not int or value < 0):
+            evaluator.fail(f"`:{key.name}` is a whole number from 0, and not {describe(value)}", given[index + 1])
         options[key.name] = value
     model.generation = Generation(name.name, options, form)
     return None
