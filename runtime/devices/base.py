@@ -60,4 +60,7 @@ class Device(Protocol):
         """Wait until everything launched is done."""
 
     def close(self) -> None:
-        """Free memory, threads and modules; called once."""
+        """Free memory, threads and modules, once nothing is under way; a second call does nothing.
+
+        It tries all of it, and raises the first failure only where no error is under way already.
+        """

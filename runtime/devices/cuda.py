@@ -78,6 +78,7 @@ class CudaDevice(GpuDevice):
         call("cuCtxSetCurrent", context)
         (stream,) = call("cuStreamCreate", 1)
         super().__init__(call, "cu", _others(call), stream)
+        self._owned.insert(0, ("DevicePrimaryCtxRelease", self._device))
         self._early: set[str] = set()
         (raw,) = call("cuDeviceGetName", 256, self._device)
         major, minor = _capability(call, self._device)
@@ -127,10 +128,6 @@ class CudaDevice(GpuDevice):
         executable = super().prepare(entry, buffers)
         self._call("cuGraphUpload", executable, self._stream)
         return executable
-
-    def close(self) -> None:
-        super().close()
-        self._call("cuDevicePrimaryCtxRelease", self._device)
 
 
 def _others(call: Calls) -> dict[str, tuple[Any, ...]]:

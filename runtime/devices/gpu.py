@@ -7,7 +7,9 @@ opens the device, loads machine code and launches a kernel.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -34,18 +36,17 @@ class GpuDevice:
     """One GPU whose entries run as graphs on one stream; buffers are addresses.
 
     prefix: of the driver's calls.  others: those with another name than CUDA's, or with arguments behind the common
-    ones (but ahead of a stream that comes last): name → (its name, arguments…).
+    ones (but ahead of a stream that comes last): name → (its name, arguments…).  `_owned` has what closing gives back,
+    last first: the call, and what it is called with.
     """
 
     name: str
 
     def __init__(self, call: Calls, prefix: str, others: Mapping[str, tuple[Any, ...]], stream: Any) -> None:
         self._call, self._prefix, self._others, self._stream = call, prefix, others, stream
-        self._buffers: list[Any] = []
-        self._graphs: list[tuple[Any, Any]] = []
+        self._owned: list[tuple[str, Any]] = [("StreamDestroy", stream)]
         self._slots: list[tuple[Any, Any]] = []
         self._reads = 0
-        self._module: Any = None
         self._functions: dict[str, Any] = {}
 
     def _driver(
@@ -74,7 +75,7 @@ class GpuDevice:
     def _reserve(self, nbytes: int) -> int:
         hint = "the GPU is short of memory"
         (pointer,) = self._driver("MemAlloc", max(nbytes, 1), about=f"{nbytes:,} bytes", hint=hint)
-        self._buffers.append(pointer)
+        self._owned.append(("MemFree", pointer))
         return int(pointer)
 
     def copy_in(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
@@ -95,21 +96,34 @@ class GpuDevice:
         return address
 
     def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
-        self._module = self._load_module(code)
+        module = self._load_module(code)
+        self._owned.append(("ModuleUnload", module))
         for name, facts in kernels.items():
             about, hint = f"kernel {name}", "the artifact is damaged"
-            found = self._driver("ModuleGetFunction", self._module, name.encode(), about=about, hint=hint)
+            found = self._driver("ModuleGetFunction", module, name.encode(), about=about, hint=hint)
             (self._functions[name],) = found
             self._configure(name, facts)
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
+        about = f"entry {entry.name}"
         self._driver("StreamBeginCapture", self._stream)
-        for number, launch in enumerate(entry.launches):
-            self._launch_kernel(launch, [buffers[a.buffer] + a.offset for a in launch.arguments], number == 0)
-        (graph,) = self._driver("StreamEndCapture", self._stream, about=f"entry {entry.name}")
-        (executable,) = self._driver("GraphInstantiate", graph, 0, about=f"entry {entry.name}")
-        self._graphs.append((graph, executable))
+        try:
+            for number, launch in enumerate(entry.launches):
+                self._launch_kernel(launch, [buffers[a.buffer] + a.offset for a in launch.arguments], number == 0)
+        except BaseException:
+            with suppress(UserError):  # that the capture ends badly follows from the error, which says more
+                self._end_capture(about)
+            raise
+        graph = self._end_capture(about)
+        (executable,) = self._driver("GraphInstantiate", graph, 0, about=about)
+        self._owned.append(("GraphExecDestroy", executable))
         return executable
+
+    def _end_capture(self, about: str) -> Any:
+        """The graph of what was launched since the capture began."""
+        (graph,) = self._driver("StreamEndCapture", self._stream, about=about)
+        self._owned.append(("GraphDestroy", graph))
+        return graph
 
     def launch(self, executable: Any) -> None:
         self._driver("GraphLaunch", executable, self._stream)
@@ -135,22 +149,22 @@ class GpuDevice:
     def _make_slots(self) -> None:
         for _ in range(READS_AHEAD):
             (host,) = self._driver("MemAllocHost", SLOT_BYTES, about="pinned memory")
+            self._owned.append(("MemFreeHost", host))
             (event,) = self._driver("EventCreate")
+            self._owned.append(("EventDestroy", event))
             self._slots.append((host, event))
 
     def sync(self) -> None:
         self._driver("StreamSynchronize", self._stream, hint=FAILED_BEFORE)
 
     def close(self) -> None:
-        for graph, executable in self._graphs:
-            self._driver("GraphExecDestroy", executable)
-            self._driver("GraphDestroy", graph)
-        for host, event in self._slots:
-            self._driver("EventDestroy", event)
-            self._driver("MemFreeHost", host)
-        for pointer in self._buffers:
-            self._driver("MemFree", pointer)
-        if self._module is not None:
-            self._driver("ModuleUnload", self._module)
-        self._driver("StreamDestroy", self._stream)
-        self._buffers, self._graphs, self._slots, self._module = [], [], [], None
+        """Give everything back, once nothing is under way; the first failure is raised unless an error led here."""
+        owned, self._owned = self._owned, []
+        failures = []
+        for name, handle in [("StreamSynchronize", self._stream), *reversed(owned)] if owned else []:
+            try:
+                self._driver(name, handle, hint=FAILED_BEFORE)
+            except UserError as error:
+                failures.append(error)
+        if failures and sys.exc_info()[0] is None:
+            raise failures[0]

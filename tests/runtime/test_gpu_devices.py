@@ -6,124 +6,20 @@ import ctypes
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from gpu_drivers import CUDA, HIP, Driver
 
 from lispgpt.errors import UserError
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime.devices import cuda, hip
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan import Argument, Entry, Launch
-
-CUDA = {
-    "Init": "flags", "DeviceGetCount": "", "DeviceGet": "ordinal", "DevicePrimaryCtxRetain": "device",
-    "CtxSetCurrent": "context", "StreamCreate": "flags", "DeviceGetName": "length device",
-    "DeviceGetAttribute": "attribute device", "MemAlloc": "size", "MemFree": "pointer", "MemsetD8": "to value size",
-    "MemcpyHtoD": "to source size", "MemcpyDtoH": "to source size", "MemcpyDtoHAsync": "to source size stream",
-    "MemcpyDtoDAsync": "to source size stream", "MemAllocHost": "size", "MemFreeHost": "pointer",
-    "ModuleLoadDataEx": "code count options values", "ModuleGetFunction": "module name", "ModuleUnload": "module",
-    "FuncSetAttribute": "function attribute value", "LaunchKernelEx": "config function parameters extra",
-    "StreamBeginCapture": "stream mode", "StreamEndCapture": "stream", "StreamSynchronize": "stream",
-    "StreamDestroy": "stream", "GraphInstantiate": "graph flags", "GraphUpload": "executable stream",
-    "GraphLaunch": "executable stream", "GraphExecDestroy": "executable", "GraphDestroy": "graph",
-    "EventCreate": "flags", "EventRecord": "event stream", "EventSynchronize": "event", "EventDestroy": "event",
-    "DevicePrimaryCtxRelease": "device",
-}  # fmt: skip
-HIP = {
-    "GetDeviceCount": "", "SetDevice": "ordinal", "GetDeviceProperties": "ordinal", "StreamCreate": "",
-    "Malloc": "size", "Free": "pointer", "Memset": "to value size", "Memcpy": "to source size kind",
-    "MemcpyAsync": "to source size kind stream", "HostMalloc": "size flags", "HostFree": "pointer",
-    "ModuleLoadData": "code", "ModuleGetFunction": "module name", "ModuleUnload": "module",
-    "ModuleLaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
-    "StreamBeginCapture": "stream mode", "StreamEndCapture": "stream", "StreamSynchronize": "stream",
-    "StreamDestroy": "stream", "GraphInstantiateWithFlags": "graph flags", "GraphLaunch": "executable stream",
-    "GraphExecDestroy": "executable", "GraphDestroy": "graph", "EventCreate": "", "EventRecord": "event stream",
-    "EventSynchronize": "event", "EventDestroy": "event",
-}  # fmt: skip
-ATTRIBUTES = {"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 9, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": 0}
-
-
-class Anything:
-    """An enum whose every name is there and is its own value."""
-
-    def __getattr__(self, name: str) -> Any:
-        return SimpleNamespace(value=2) if name == "CU_EVENT_DISABLE_TIMING" else name
-
-
-class Driver(ModuleType):
-    """A driver whose device memory is this process's: copies are made, launches are kept and write nothing."""
-
-    def __init__(self, prefix: str, signatures: dict[str, str]) -> None:
-        super().__init__(prefix)
-        self.prefix, self.signatures = prefix, signatures
-        self.calls: list[tuple[str, SimpleNamespace]] = []
-        self.memory: dict[int, Any] = {}
-        self.alive: Counter[str] = Counter()
-        self.failing: str | None = None
-        self.when_launched: Callable[[], None] = lambda: None
-        enums = "CUresult CUjit_option CUdevice_attribute CUfunction_attribute CUlaunchAttributeID CUstreamCaptureMode"
-        for name in f"{enums} CUevent_flags hipError_t hipMemcpyKind hipStreamCaptureMode".split():
-            setattr(self, name, Anything())
-        self.CUlaunchConfig = SimpleNamespace
-        self.CUlaunchAttribute = lambda: SimpleNamespace(value=SimpleNamespace())
-
-    def __getattr__(self, name: str) -> Any:
-        short = name.removeprefix(self.prefix)
-        if short not in self.signatures:
-            raise AttributeError(name)
-        names = self.signatures[short].split()
-
-        def call(*arguments: Any) -> Any:
-            assert len(arguments) == len(names), f"{name} takes {names}, not {arguments}"
-            given = SimpleNamespace(**dict(zip(names, arguments, strict=True)))
-            self.calls.append((short, given))
-            good = "CUDA_SUCCESS" if self.prefix == "cu" else "hipSuccess"
-            return (good if short != self.failing else "ERROR_OF_ITS_KIND", *self.results(short, given))
-
-        return call
-
-    def results(self, name: str, given: SimpleNamespace) -> tuple[Any, ...]:
-        if name in ("DeviceGetCount", "GetDeviceCount"):
-            return (2,)
-        if name == "DeviceGet":
-            return (given.ordinal,)
-        if name == "DeviceGetName":
-            return (b"NVIDIA Made\0up",)
-        if name == "GetDeviceProperties":
-            return (SimpleNamespace(name=b"AMD Made\0", gcnArchName=b"gfx1151:xnack-"),)
-        if name == "DeviceGetAttribute":
-            return (ATTRIBUTES[given.attribute],)
-        if name in ("MemAlloc", "Malloc", "MemAllocHost", "HostMalloc"):
-            buffer = ctypes.create_string_buffer(b"\xa5" * given.size, given.size)
-            self.memory[ctypes.addressof(buffer)] = buffer
-            return (ctypes.addressof(buffer),)
-        if name in ("MemFree", "Free", "MemFreeHost", "HostFree"):
-            del self.memory[int(given.pointer)]
-        elif name.startswith("Memset"):
-            ctypes.memset(given.to, given.value, given.size)
-        elif name.startswith("Memcpy"):
-            ctypes.memmove(given.to, given.source, given.size)
-        elif name == "GraphLaunch":
-            self.when_launched()
-        elif name.startswith(("ModuleLoadData", "ModuleGet", "StreamEnd", "GraphInst")) or "Create" in name:
-            return (self.make(name),)
-        elif name == "DevicePrimaryCtxRetain":
-            return (self.make("Context"),)
-        return ()
-
-    def make(self, name: str) -> str:
-        self.alive[name] += 1
-        return f"{name}#{self.alive[name]}"
-
-    def made(self, *names: str) -> list[SimpleNamespace]:
-        return [given for name, given in self.calls if name in names]
-
-    def order(self) -> list[str]:
-        return [name for name, _ in self.calls]
 
 
 def put(monkeypatch: pytest.MonkeyPatch, **modules: ModuleType) -> None:
@@ -238,7 +134,9 @@ def test_cuda_starts_kernels_early_behind_the_first_and_asks_for_much_shared_mem
     assert attribute.value.programmaticStreamSerializationAllowed == 1
 
 
-def test_reads_are_those_of_their_own_launch_however_many_are_ahead(driver: Driver) -> None:
+@pytest.mark.parametrize("slow", [False, True])
+def test_reads_are_those_of_their_own_launch_however_many_are_ahead(slow: bool, driver: Driver) -> None:
+    driver.slow = slow
     device = opened(driver)
     device.load(b"code", FACTS)
     buffer = device.alloc(4)
@@ -271,12 +169,25 @@ def test_closing_gives_everything_back_once(driver: Driver) -> None:
     driver.calls.clear()
     device.close()
     assert driver.memory == {}
-    assert [given.executable for given in driver.made("GraphExecDestroy")] == executables
+    assert [given.executable for given in driver.made("GraphExecDestroy")] == executables[::-1]
     assert len({given.graph for given in driver.made("GraphDestroy")}) == 2
     assert len({given.event for given in driver.made("EventDestroy")}) == READS_AHEAD
     assert driver.order()[-2 - (driver.prefix == "cu") :][:2] == ["ModuleUnload", "StreamDestroy"]
     assert len(driver.made("ModuleUnload")) == len(driver.made("StreamDestroy")) == 1
     assert len(driver.made("DevicePrimaryCtxRelease")) == (driver.prefix == "cu")
+    driver.calls.clear()
+    device.close()
+    assert driver.calls == []
+
+
+def test_closing_waits_for_steps_under_way(driver: Driver) -> None:
+    driver.slow = True
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffer = device.alloc(4)
+    device.launch_reading(device.prepare(entry(), {"a": buffer, "b": buffer}), buffer, np.empty(1, np.int32))
+    device.close()
+    assert driver.memory == {} and driver.under_way == []
 
 
 FAILURES = [
@@ -302,3 +213,65 @@ def test_a_failure_names_the_call_and_what_it_was_about(
     message = caught.value.message
     assert message.startswith(f"{driver.prefix}{driver.failing} failed")
     assert about in message and hint in message and "ERROR_OF_ITS_KIND" in message and "\n" not in message
+
+
+def test_a_refused_launch_is_what_is_said_and_leaves_nothing(driver: Driver) -> None:
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffer = device.alloc(32)
+    driver.failing = "LaunchKernelEx" if driver.prefix == "cu" else "ModuleLaunchKernel"
+    with (
+        pytest.raises(UserError, match=f"{driver.failing} failed for kernel first .*this many threads"),
+        closing(device),
+    ):
+        device.prepare(entry(), {"a": buffer, "b": buffer})
+    assert driver.memory == {} and not driver.capturing
+    assert len(driver.made("GraphDestroy")) == driver.alive["StreamEndCapture"]
+
+
+def test_a_device_goes_on_after_a_refused_launch(driver: Driver) -> None:
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffers = {"a": device.alloc(32), "b": device.alloc(32)}
+    driver.failing = "LaunchKernelEx" if driver.prefix == "cu" else "ModuleLaunchKernel"
+    with pytest.raises(UserError, match="kernel first"):
+        device.prepare(entry(), buffers)
+    driver.failing = None
+    device.launch(device.prepare(entry(), buffers))
+    device.sync()
+    device.close()
+    assert driver.memory == {}
+
+
+def test_where_every_call_fails_from_then_on_the_first_failure_is_what_is_said(driver: Driver) -> None:
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffer = device.alloc(32)
+    device.launch_reading(device.prepare(entry(), {"a": buffer, "b": buffer}), buffer, np.empty(1, np.int32))()
+    with pytest.raises(UserError, match=r"launch failed") as caught, closing(device):
+        driver.failing = "*"
+        raise UserError("launch failed")
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("by_cuda", "by_hip"), [("MemFree", "Free"), ("GraphDestroy",) * 2, ("StreamSynchronize",) * 2]
+)
+def test_a_failing_close_tries_every_call_once_then_says_the_first_failure(
+    by_cuda: str, by_hip: str, driver: Driver
+) -> None:
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffers = {"a": device.alloc(32), "b": device.alloc(32)}
+    device.launch_reading(device.prepare(entry(), buffers), buffers["a"], np.empty(1, np.int32))()
+    driver.failing = by_cuda if driver.prefix == "cu" else by_hip
+    driver.calls.clear()
+    with pytest.raises(UserError, match=f"{driver.failing} failed"):
+        device.close()
+    expected = {"GraphExecDestroy": 1, "GraphDestroy": 1, "EventDestroy": READS_AHEAD, "ModuleUnload": 1}
+    frees = {"MemFree": 2, "MemFreeHost": READS_AHEAD, "DevicePrimaryCtxRelease": 1}
+    frees = frees if driver.prefix == "cu" else {"Free": 2, "HostFree": READS_AHEAD}
+    assert Counter(driver.order()) == {"StreamSynchronize": 1, "StreamDestroy": 1, **expected, **frees}
+    driver.calls.clear()
+    device.close()
+    assert driver.calls == []
