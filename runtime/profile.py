@@ -21,17 +21,19 @@ COPIED_BYTES = 1 << 29
 
 @dataclass(frozen=True)
 class KernelTime:
-    """microseconds: of one launch.  amount: what a launch has to do, where it was counted."""
+    """microseconds: of one launch.  amount: what a launch has to do, where it was counted.  apart: whether it is the
+    launch that advances the inputs, without which the whole is run."""
 
     kernel: str
     launches: int
     microseconds: float
     amount: Amount | None
+    apart: bool = False
 
 
 @dataclass(frozen=True)
 class Profile:
-    """rows: an entry's kernels in the order of their first launch.  microseconds: of one run of all of it."""
+    """rows: an entry's kernels in the order of their first launch.  microseconds: of one run of all that are not apart."""
 
     rows: tuple[KernelTime, ...]
     microseconds: float
@@ -62,7 +64,8 @@ def profile_entry(session: Session, entry: Entry, tokens: Positions, positions: 
             seconds = _fastest(device, [run_of(mine * copies)])[0] / (copies * len(mine))
             session.set_inputs(entry, (tokens, positions))
         work = Work.of(session.artifact.kernels[kernel])
-        rows.append(KernelTime(kernel, len(mine), seconds * 1e6, None if work is None else work.at(positions)))
+        amount = None if work is None else work.at(positions)
+        rows.append(KernelTime(kernel, len(mine), seconds * 1e6, amount, apart=mine[0] not in own))
     return Profile(tuple(rows), _fastest(device, [everything])[0] * 1e6)
 
 
@@ -105,21 +108,28 @@ def _fastest(device: Device, runs: Sequence[Callable[[], None]]) -> list[float]:
 
 
 def table(profile: Profile, rates: Rates | None) -> str:
-    """The rows, their sums, and the whole at once, as text.
+    """The rows, their sums, and the whole at once (but for what is apart), as text.
 
     MB and Mflop are what one launch has to do, floor how long that takes at these rates at least, and share how much of
     the time that is.
     """
     columns = ("launches", "us each", "us", "MB", "Mflop", "GB/s", "floor us", "share")
     lines = [_line("kernel", *columns)]
-    amounts = [row.amount for row in profile.rows for _ in range(row.launches) if row.amount is not None]
     for row in profile.rows:
         times = str(row.launches), f"{row.microseconds:.2f}", f"{row.microseconds * row.launches:.1f}"
         lines.append(_line(row.kernel, *times, *_work([row.amount] if row.amount else [], row.microseconds, rates)))
-    count, added = sum(row.launches for row in profile.rows), sum(r.microseconds * r.launches for r in profile.rows)
-    lines.append(_line("sum", str(count), "", f"{added:.1f}", *_work(amounts, added, rates)))
-    whole = _work(amounts, profile.microseconds, rates)
-    return "\n".join([*lines, _line("all at once", str(count), "", f"{profile.microseconds:.1f}", *whole)])
+    together = [row for row in profile.rows if not row.apart]
+    added = sum(row.microseconds * row.launches for row in profile.rows)
+    lines.append(_total("sum", profile.rows, added, rates))
+    name = "all at once" + ", not advancing" * (len(together) < len(profile.rows))
+    return "\n".join([*lines, _total(name, together, profile.microseconds, rates)])
+
+
+def _total(name: str, rows: Sequence[KernelTime], microseconds: float, rates: Rates | None) -> str:
+    """A line of what these kernels' launches have to do, all together, in that time."""
+    amounts = [row.amount for row in rows for _ in range(row.launches) if row.amount is not None]
+    work = _work(amounts, microseconds, rates)
+    return _line(name, str(sum(row.launches for row in rows)), "", f"{microseconds:.1f}", *work)
 
 
 def _line(name: str, *cells: str) -> str:

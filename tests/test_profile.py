@@ -58,6 +58,8 @@ def test_the_table_has_each_kernels_floor_and_its_share_and_their_sums() -> None
         KernelTime("unknown_4", 1, 4.0, None),
         KernelTime("hidden_4", 1, 0.0, Amount(1000, 0, matrix=False)),
     )
+    text = table(Profile((*rows[:3], replace(rows[3], apart=True)), 16.0), RATE)
+    assert columns(text)[-1] == [*"all at once, not advancing 6 16.0 0.00 0.02 0 7.00 44%".split()]
     text = table(Profile(rows, 16.0), RATE)
     first, second, unknown, hidden, total, whole = columns(text)[1:]
     assert first == ["first_4", "3", "2.00", "6.0", "0.00", "0.00", "0", "1.00", "50%"]
@@ -132,6 +134,7 @@ def test_where_floors_are_known_a_kernel_takes_what_a_run_takes_more_with_it(art
     assert [row.kernel for row in profiled.rows] == list(dict.fromkeys(x.kernel for x in entry.launches))
     for row in profiled.rows:
         assert row.microseconds == pytest.approx(len(row.kernel), rel=0.05)
+    assert [row.apart for row in profiled.rows] == [row.kernel == "advance" for row in profiled.rows]
     assert profiled.microseconds == pytest.approx(sum(len(x.kernel) for x in entry.launches[:-1]), rel=0.05)
 
 
