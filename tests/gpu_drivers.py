@@ -11,8 +11,9 @@ from typing import Any
 CUDA = {
     "Init": "flags", "DeviceGetCount": "", "DeviceGet": "ordinal", "DevicePrimaryCtxRetain": "device",
     "CtxSetCurrent": "context", "StreamCreate": "flags", "DeviceGetName": "length device",
-    "DeviceGetAttribute": "attribute device", "MemAlloc": "size", "MemFree": "pointer", "MemsetD8": "to value size",
-    "MemcpyHtoD": "to source size", "MemcpyDtoH": "to source size", "MemcpyDtoHAsync": "to source size stream",
+    "DeviceGetAttribute": "attribute device", "MemAlloc": "size", "MemFree": "pointer",
+    "MemsetD8Async": "to value size stream", "MemcpyHtoDAsync": "to source size stream",
+    "MemcpyDtoHAsync": "to source size stream",
     "MemcpyDtoDAsync": "to source size stream", "MemAllocHost": "size", "MemFreeHost": "pointer",
     "ModuleLoadDataEx": "code count options values", "ModuleGetFunction": "module name", "ModuleUnload": "module",
     "FuncSetAttribute": "function attribute value", "LaunchKernelEx": "config function parameters extra",
@@ -24,7 +25,7 @@ CUDA = {
 }  # fmt: skip
 HIP = {
     "GetDeviceCount": "", "SetDevice": "ordinal", "GetDeviceProperties": "ordinal", "StreamCreate": "",
-    "Malloc": "size", "Free": "pointer", "Memset": "to value size", "Memcpy": "to source size kind",
+    "Malloc": "size", "Free": "pointer", "MemsetAsync": "to value size stream",
     "MemcpyAsync": "to source size kind stream", "HostMalloc": "size flags", "HostFree": "pointer",
     "ModuleLoadData": "code", "ModuleGetFunction": "module name", "ModuleUnload": "module",
     "ModuleLaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
@@ -48,7 +49,8 @@ class Driver(ModuleType):
     """A driver whose device memory is this process's: copies are made, launches are kept and write nothing.
 
     failing: the call that fails, or "*" for every one.  slow: what is given to a stream is done when somebody waits for
-    it, and no sooner; else at once.  A stream that is being captured refuses what CUDA refuses then.
+    it, and no sooner; else at once.  A stream that is being captured refuses what CUDA refuses then.  There are no copies
+    apart from streams: a device's own stream need not wait for those.
     """
 
     def __init__(self, prefix: str, signatures: dict[str, str]) -> None:

@@ -33,7 +33,7 @@ def missing(count: Callable[[], int], vendor: str) -> str | None:
 
 
 class GpuDevice:
-    """One GPU whose entries run as graphs on one stream; buffers are addresses.
+    """One GPU whose entries and copies run in order on one stream, entries as graphs; buffers are addresses.
 
     prefix: of the driver's calls.  others: those with another name than CUDA's, or with arguments behind the common
     ones (but ahead of a stream that comes last): name → (its name, arguments…).  `_owned` has what closing gives back,
@@ -69,7 +69,7 @@ class GpuDevice:
 
     def alloc(self, nbytes: int) -> int:
         address = self._reserve(nbytes)
-        self._driver("MemsetD8", address, 0, max(nbytes, 1))
+        self._driver("MemsetD8Async", address, 0, max(nbytes, 1), on=(self._stream,))
         return address
 
     def _reserve(self, nbytes: int) -> int:
@@ -79,13 +79,13 @@ class GpuDevice:
         return int(pointer)
 
     def copy_in(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
-        self.sync()
         source = np.ascontiguousarray(array)
-        self._driver("MemcpyHtoD", buffer + offset, source.ctypes.data, source.nbytes)
+        self._driver("MemcpyHtoDAsync", buffer + offset, source.ctypes.data, source.nbytes, on=(self._stream,))
+        self.sync()
 
     def copy_out(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
+        self._driver("MemcpyDtoHAsync", array.ctypes.data, buffer + offset, array.nbytes, on=(self._stream,))
         self.sync()
-        self._driver("MemcpyDtoH", array.ctypes.data, buffer + offset, array.nbytes)
 
     def copy(self, source: int, target: int, nbytes: int) -> None:
         self._driver("MemcpyDtoDAsync", target, source, nbytes, on=(self._stream,))

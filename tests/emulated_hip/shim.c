@@ -95,8 +95,11 @@ int hipMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stre
     return SUCCESS;
 }
 
-int hipMemset(void *to, int value, size_t size) { memset(to, value, size); return SUCCESS; }
-int hipMemcpy(void *to, const void *from, size_t size, int kind) { (void)kind; memcpy(to, from, size); return SUCCESS; }
+int hipMemsetAsync(void *to, int value, size_t size, void *stream) {
+    (void)stream;
+    memset(to, value, size);
+    return SUCCESS;
+}
 
 typedef struct { int number; } module_t;
 typedef struct { int module; char name[256]; } function_t;
