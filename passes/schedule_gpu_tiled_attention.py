@@ -1,7 +1,7 @@
 """schedule-gpu-tiled-attention: attention of many rows at once, on the target's matrix instructions.
 
 Before: writes of keys and values into the cache; scores, mask, softmax over all positions, weighted sum, for at least
-        `rows` rows of each sequence.
+        `rows` rows of each sequence, of heads small enough for a tile of keys and values to fit in shared memory.
 After:  a launch that writes the cache; then a block for 16 rows per subgroup of one head, those that see most positions
         first.  Its teams take turns with tiles of the positions that its rows may see: keys and values to shared memory
         while the next tile is on its way to registers, scores on matrix instructions of subgroups or of warpgroups, a
@@ -23,13 +23,13 @@ from typing import ClassVar
 from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu import attention_left as left_of
+from lispgpt.passes.gpu import block_memory
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.attention import Attention, parse_attention
 from lispgpt.passes.gpu.attention_products import Products, SubgroupProducts, WarpgroupProducts
 from lispgpt.passes.gpu.attention_results import join_teams, share_size, write_rows
 from lispgpt.passes.gpu.attention_scores import Mask
 from lispgpt.passes.gpu.attention_tiles import TileLayout, Tiles
-from lispgpt.passes.gpu.block_memory import BlockMemory
 from lispgpt.passes.gpu.build import Index
 from lispgpt.passes.gpu.kernel import coordinates, reschedule
 from lispgpt.passes.gpu.matrices import lanes_of
@@ -65,7 +65,9 @@ class ScheduleGpuTiledAttention(Pass):
             return
         for kernel in kernel_functions(module, "attention"):
             attention = parse_attention(kernel)
-            if attention.shape[1] >= self.rows and attention.depth % target.matrix.columns == 0:
+            if attention.shape[1] < self.rows or attention.depth % target.matrix.columns:
+                continue
+            if _Schedule(kernel, attention, target, self).fits():
                 split_off_writes(module, kernel, target)
                 _Schedule(kernel, parse_attention(kernel), target, self).emit()
 
@@ -87,8 +89,12 @@ class _Schedule:
         self.tile = TileLayout(attention, target, self.keys, self.threads, self.warpgroup is not None)
         self.sum_tiles = attention.depth // self.unit.columns
         self.ahead = self._words() <= AHEAD_WORDS
-        while self.teams > 1 and self._memory_bytes() > (target.dynamic_shared_bytes or target.shared_bytes):
+        while self.teams > 1 and not self.fits():
             self.teams -= 1
+
+    def fits(self) -> bool:
+        """Whether the block's shared memory is one that the target has."""
+        return block_memory.fits(self.target, self._memory_bytes(), self.warpgroup is not None)
 
     def _suits_warpgroups(self, keys: int) -> bool:
         unit, depth = self.target.warpgroup, self.attention.depth
@@ -124,7 +130,7 @@ class _Schedule:
         self.reader = Reader(self.target)
         for tensor in self.attention.updated:
             self.reader.bind(tensor, lambda index, width: b.load(self.attention.cache, index, width))
-        self.memory = BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
+        self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
         self.target.dependency_release()
         self.target.dependency_wait()
         last_tile = b.constant(-(-self.positions // self.rows) - 1, ir.IndexType.get())

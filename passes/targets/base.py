@@ -66,14 +66,14 @@ class Target:
 class Gpu(Target):
     """A GPU.
 
-    subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more.
+    subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more, and
+    dynamic_shared_bytes what it can have if it asks; 0 where that is no more.
     cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and cluster_cores
     those of them that clusters of more than two large blocks can use at once.
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
-    early_launch: whether a kernel may start, and
-    load what no launch writes, before the launch ahead of it has finished.  cluster: blocks that can read each other's
-    shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with `copies` that run on their
-    own and `dynamic_shared_bytes`, what a block can have of shared memory if it asks.
+    early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
+    finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
+    subgroups, which comes with `copies` that run on their own.
     """
 
     pipeline: ClassVar[str] = "gpu"

@@ -78,9 +78,23 @@ class Cuda(Gpu):
         return self.serialize(module).decode()
 
 
+PORTABLE_SHARED_BYTES = 99 * 1024
+"""What a block can have on every chip from sm_80 on: sm_86, sm_89 and sm_120, which run the same PTX, allow no more.
+
+Source: "CUDA C++ Programming Guide", technical specifications per compute capability.
+"""
+
 CHIPS = {
-    "sm_80": Cuda("sm_80", cores=108, matrix=MMA_SYNC),
-    "sm_90": Cuda("sm_90", cores=132, matrix=MMA_SYNC, early_launch=True, cluster=8, cluster_cores=120),
+    "sm_80": Cuda("sm_80", cores=108, matrix=MMA_SYNC, dynamic_shared_bytes=PORTABLE_SHARED_BYTES),
+    "sm_90": Cuda(
+        "sm_90",
+        cores=132,
+        matrix=MMA_SYNC,
+        dynamic_shared_bytes=PORTABLE_SHARED_BYTES,
+        early_launch=True,
+        cluster=8,
+        cluster_cores=120,
+    ),
     "sm_90a": Cuda(
         "sm_90a",
         cores=132,

@@ -42,7 +42,12 @@ class Case:
 
 
 CASES = [Case(), Case("bf16"), Case(heads=4), Case("bf16", depth=40), Case(near=True)]
-CASES += [Case(chip="sm_90a"), Case("bf16", heads=4, near=True, chip="sm_90a"), Case(depth=40, chip="sm_90a")]
+CASES += [
+    Case(heads=1, groups=1, depth=128),
+    Case(chip="sm_90a"),
+    Case("bf16", heads=4, near=True, chip="sm_90a"),
+    Case(depth=40, chip="sm_90a"),
+]
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from head_sizes import HeadSize, write_program
 
 from lispgpt.driver import Observer, Request, compile_request, emit
-from lispgpt.errors import UserError
+from lispgpt.errors import InternalError, UserError
 from lispgpt.kernel_report import kernel_facts, kernel_table
-from lispgpt.passes.targets import GPU_CHIPS, find_target
+from lispgpt.passes.gpu.block_memory import BlockMemory
+from lispgpt.passes.targets import GPU_CHIPS, Gpu, find_target
 from lispgpt.runtime.devices import installed_chip
 from lispgpt.runtime.devices.cuda import CudaDevice
 from lispgpt.runtime.devices.cuda import probe as probe_cuda
@@ -83,6 +85,36 @@ def test_ptx_has_wide_loads_and_matrix_instructions(target: str, examples: Path)
     assert all(f.shared is not None and f.shared <= 48 * 1024 for f in facts.values())
     assert ".extern .func" not in assembly and "call" not in re.findall(r"^\s+(\w+)", assembly, re.MULTILINE)
     assert ("griddepcontrol.wait" in assembly) == find_target(target).early_launch  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("target", "depth", "tiled"),
+    [
+        ("rocm:gfx1100", 256, False),
+        ("cuda:sm_90", 256, True),
+        pytest.param("rocm:gfx942", 256, False, marks=pytest.mark.slow),
+        pytest.param("rocm:gfx950", 256, True, marks=pytest.mark.slow),
+        pytest.param("rocm:gfx1100", 512, False, marks=pytest.mark.slow),
+        pytest.param("cuda:sm_80", 256, True, marks=pytest.mark.slow),
+        pytest.param("cuda:sm_80", 512, False, marks=pytest.mark.slow),
+    ],
+)
+def test_large_heads_take_the_shared_memory_that_there_is(target: str, depth: int, tiled: bool, tmp_path: Path) -> None:
+    """Prefill's attention uses matrix instructions where a tile of keys and values fits, another schedule elsewhere."""
+    request = Request(write_program(tmp_path / "attention.lisp", [HeadSize(depth, "f32")], 128), target)
+    chip, assembly = find_target(target), emit(request, "asm", Observer())
+    assert isinstance(chip, Gpu)
+    assert all(f.shared is not None and f.shared <= chip.shared_bytes for f in kernel_facts(assembly).values())
+    launches = [x for e in compile_request(request, Observer())[0].plan.entries for x in e.launches]
+    assert all(x.shared_bytes <= chip.dynamic_shared_bytes for x in launches)
+    assert (MATRIX.get(target, "wmma" if target.startswith("rocm") else MATRIX["cuda"]) in assembly) == tiled
+
+
+def test_shared_memory_that_a_chip_lacks_is_no_kernel() -> None:
+    chip = find_target("rocm:gfx1100")
+    assert isinstance(chip, Gpu)
+    with pytest.raises(InternalError, match="wants 65537 bytes of shared memory, more than rocm:gfx1100 has"):
+        BlockMemory(chip, 64 * 1024 + 1, aligned=False)
 
 
 def test_early_kernels_load_weights_ahead_of_their_wait(examples: Path) -> None:
