@@ -169,12 +169,14 @@ class _Run:
         from lispgpt.runtime.profile import measured_rates, profile_entry, table
 
         session, position = generator.session, min(generator.position, generator.context - 1)
-        entry, rates = session.entry(generator.entry, 1, 1), measured_rates(session)
-        profile = profile_entry(session, entry, [[generator.tokens[-1]]], [[position]])
+        draws, rates = generator.device_draws(), measured_rates(session)
+        entry = session.entry(generator.entry, 1, 1, drawn=draws is not None)
+        settings = None if draws is None else draws.settings(position)
+        profile = profile_entry(session, entry, [[generator.tokens[-1]]], [[position]], settings)
+        chosen = f"drawn by the {'device' if draws else 'host'}" if generator.sampler else "the most probable"
         known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
-        click.echo(
-            f"a decode step at position {position}, kernel by kernel; {known}\n{table(profile, rates)}", err=True
-        )
+        heading = f"a decode step at position {position}, its token {chosen}, kernel by kernel; {known}"
+        click.echo(f"{heading}\n{table(profile, rates)}", err=True)
 
     def _matching(self, artifact: Artifact, checkpoint: Checkpoint | None) -> Artifact:
         """Check that an artifact was compiled for this machine and for this checkpoint's sizes."""

@@ -88,12 +88,17 @@ class Generator:
                 if token in ends:
                     break
 
+    def device_draws(self) -> Weighted | None:
+        """The sampler by whose settings the device draws; None where it decodes greedily or the host samples."""
+        sampler = self.sampler if isinstance(self.sampler, Weighted) else None
+        return sampler if self.session.advances(self.entry, drawn=True) else None
+
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
         room = min(wanted, self.context - self.position)
-        draws = self.sampler if isinstance(self.sampler, Weighted) else None
-        by_host = self.sampler is not None and draws is None
-        if by_host or room < 2 or not self.session.advances(self.entry, draws is not None):
+        draws = self.device_draws()
+        able = draws is not None or (self.sampler is None and self.session.advances(self.entry))
+        if room < 2 or not able:
             yield self.decode()
             return
         settings = draws.settings(self.position) if draws else None

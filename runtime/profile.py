@@ -33,25 +33,30 @@ class KernelTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """rows: an entry's kernels in the order of their first launch.  microseconds: of one run of all that are not apart."""
+    """rows: an entry's kernels in the order of their first launch.  microseconds: of a run of all but those apart."""
 
     rows: tuple[KernelTime, ...]
     microseconds: float
 
 
-def profile_entry(session: Session, entry: Entry, tokens: Positions, positions: Positions) -> Profile:
+def profile_entry(
+    session: Session, entry: Entry, tokens: Positions, positions: Positions, settings: np.ndarray | None = None
+) -> Profile:
     """Times of an entry and its kernels at these tokens and positions.
+
+    settings: i32 [batch, SETTINGS], by which an entry that draws draws; None for one that does not.
 
     On a device whose floors are known, a kernel's time is what a run takes less without it: then caches hold what they
     hold in a run, which is not the weights.  Elsewhere its launches run alone, over and over.  So does the launch that
     advances the inputs, which every other run does without.
     """
     own, device = entry.launches[: -1 if entry.advance else None], session.device
+    inputs = (tokens, positions) if settings is None else (tokens, positions, settings)
 
     def run_of(launches: tuple[Launch, ...]) -> Callable[[], None]:
         return partial(device.launch, session.prepare(replace(entry, launches=launches)))
 
-    session.set_inputs(entry, (tokens, positions))
+    session.set_inputs(entry, inputs)
     everything, rows = run_of(own), []
     for kernel in dict.fromkeys(launch.kernel for launch in entry.launches):
         mine = tuple(launch for launch in entry.launches if launch.kernel == kernel)
@@ -62,7 +67,7 @@ def profile_entry(session: Session, entry: Entry, tokens: Positions, positions: 
         else:
             copies = max(1, FEWEST_LAUNCHES // len(mine))
             seconds = _fastest(device, [run_of(mine * copies)])[0] / (copies * len(mine))
-            session.set_inputs(entry, (tokens, positions))
+            session.set_inputs(entry, inputs)
         work = Work.of(session.artifact.kernels[kernel])
         amount = None if work is None else work.at(positions)
         rows.append(KernelTime(kernel, len(mine), seconds * 1e6, amount, apart=mine[0] not in own))

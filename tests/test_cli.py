@@ -16,9 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lispgpt import run_cli
 from lispgpt.cli import main
+from lispgpt.runtime import profile
+from lispgpt.runtime.artifact import load_artifact
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
+from lispgpt.runtime.devices.null import NullDevice
 
 PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 LISPGPT = [sys.executable, "-m", "lispgpt"]
@@ -212,6 +216,32 @@ def test_a_profile_has_every_kernel_of_a_step_and_their_sum(call: Call) -> None:
     assert total[0] == "sum" and int(total[1]) == sum(int(row[1]) for row in rows)
     assert whole[:4] == ["all", "at", "once", total[1]]
     assert any(row[0].startswith("attention") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("target", "sampling", "said"),
+    [
+        ("cpu", ["--greedy"], "the most probable"),
+        ("cpu", ["--temperature", 0.7], "drawn by the host"),
+        ("cuda:sm_90", ["--greedy"], "the most probable"),
+        ("cuda:sm_90", ["--temperature", 0.7, "--top-k", 5], "drawn by the device"),
+    ],
+)
+def test_the_profiled_step_is_the_one_that_ran(
+    target: str, sampling: list, said: str, call: Call, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = NullDevice()
+    monkeypatch.setattr(run_cli, "open_device", lambda *_: device)
+    monkeypatch.setattr(profile, "COPIED_BYTES", 1 << 16)
+    assert call("compile", PROGRAM, "--checkpoint", "small.bin", "--target", target, "-o", "made.lgpt").code == 0
+    given = ("--checkpoint", "small.bin", "--prompt-tokens", "1,2", "--max-new-tokens", 4)
+    done = call("run", "made.lgpt", *given, *sampling, "--profile")
+    assert done.code == 0 and f"a decode step at position 5, its token {said}, kernel by kernel" in done.err
+    rows = {line.split()[0] for line in done.err.splitlines() if line}
+    drawn = said == "drawn by the device"
+    (step,) = [e for e in load_artifact(made / "made.lgpt").plan.entries if (e.positions, e.drawn) == (1, drawn)]
+    assert {launch.kernel for launch in step.launches} <= rows
+    assert any(row.startswith("race_chunks") for row in rows) == drawn
 
 
 def test_no_new_tokens_prints_the_prompt_alone(call: Call) -> None:

@@ -59,7 +59,8 @@ def test_the_table_has_each_kernels_floor_and_its_share_and_their_sums() -> None
         KernelTime("hidden_4", 1, 0.0, Amount(1000, 0, matrix=False)),
     )
     text = table(Profile((*rows[:3], replace(rows[3], apart=True)), 16.0), RATE)
-    assert columns(text)[-1] == [*"all at once, not advancing 6 16.0 0.00 0.02 0 7.00 44%".split()]
+    assert text.splitlines()[-1].startswith("all at once, not advancing ")
+    assert columns(text)[-1][-7:] == ["6", "16.0", "0.00", "0.02", "0", "7.00", "44%"]
     text = table(Profile(rows, 16.0), RATE)
     first, second, unknown, hidden, total, whole = columns(text)[1:]
     assert first == ["first_4", "3", "2.00", "6.0", "0.00", "0.00", "0", "1.00", "50%"]
