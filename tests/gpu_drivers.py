@@ -49,8 +49,8 @@ class Driver(ModuleType):
     """A driver whose device memory is this process's: copies are made, launches are kept and write nothing.
 
     failing: the call that fails, or "*" for every one.  slow: what is given to a stream is done when somebody waits for
-    it, and no sooner; else at once.  A stream that is being captured refuses what CUDA refuses then.  There are no copies
-    apart from streams: a device's own stream need not wait for those.
+    it, and no sooner; else at once.  A stream that is being captured refuses what CUDA refuses then.  There are no
+    copies apart from streams: a device's own stream need not wait for those.
     """
 
     def __init__(self, prefix: str, signatures: dict[str, str]) -> None:
