@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
+from math import lcm, prod
 from typing import ClassVar
 
+from lispgpt.errors import UserError
 from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu import attention_left as left_of
@@ -50,7 +51,8 @@ class ScheduleGpuTiledAttention(Pass):
 
     teams: of a block, as far as shared memory has room for their tiles.  warpgroups: whether a team uses the chip's
     instructions for these, where it has them.  Their tiles have other extents than the values' depth of 64: with equal
-    ones, ptxas of CUDA 12.9 lets weights overwrite the queries' registers.
+    ones, ptxas of CUDA 12.9 lets weights overwrite the queries' registers.  Raises UserError for keys that no matrix
+    instructions divide, and for more threads or teams than a block can have.
     """
 
     name: ClassVar[str] = "schedule-gpu-tiled-attention"
@@ -63,6 +65,7 @@ class ScheduleGpuTiledAttention(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
             return
+        self._check_block(target)
         for kernel in kernel_functions(module, "attention"):
             attention = parse_attention(kernel)
             if attention.shape[1] < self.rows or attention.depth % target.matrix.columns:
@@ -70,6 +73,14 @@ class ScheduleGpuTiledAttention(Pass):
             if _Schedule(kernel, attention, target, self).fits():
                 split_off_writes(module, kernel, target)
                 _Schedule(kernel, parse_attention(kernel), target, self).emit()
+
+    def _check_block(self, target: Gpu) -> None:
+        teams, threads = self.teams, self.teams * self.subgroups * target.subgroup
+        if teams < 1 or self.subgroups < 1 or teams > target.most_teams or threads > target.max_threads:
+            raise UserError(
+                f"there is no block of teams {teams}, subgroups {self.subgroups}: "
+                f"{target} has 1 to {target.most_teams} teams and up to {target.max_threads} threads"
+            )
 
 
 class _Schedule:
@@ -83,9 +94,7 @@ class _Schedule:
         self.threads = self.subgroups * target.subgroup
         self.rows = 16 * self.subgroups
         self.warpgroup = target.warpgroup if options.warpgroups and self._suits_warpgroups(options.keys) else None
-        self.keys = options.keys
-        if self.warpgroup is None and self.unit.result_as_left and b.item_bytes(attention.cache.type) == 2:
-            self.keys *= 2
+        self.keys = self._tile_keys(options.keys)
         self.tile = TileLayout(attention, target, self.keys, self.threads, self.warpgroup is not None)
         self.sum_tiles = attention.depth // self.unit.columns
         self.ahead = self._words() <= AHEAD_WORDS
@@ -100,7 +109,19 @@ class _Schedule:
         unit, depth = self.target.warpgroup, self.attention.depth
         if unit is None or (self.threads, depth) != (unit.threads, unit.inner):
             return False
-        return keys % unit.block == 0 and keys != depth
+        return keys in range(unit.block, unit.most_columns + 1, unit.block) and keys != depth
+
+    def _tile_keys(self, keys: int) -> int:
+        """Positions of a tile: twice as many of a bf16 cache take no more room, where weights take none of it."""
+        if self.warpgroup is not None:
+            return keys
+        factor = 2 if self.unit.result_as_left and b.item_bytes(self.attention.cache.type) == 2 else 1
+        step = lcm(self.unit.block, self.unit.columns) // factor
+        if keys < 1 or keys % step:
+            raise UserError(
+                f"there is no tile of keys {keys}: matrix instructions of {self.target} take multiples of {step} here"
+            )
+        return factor * keys
 
     def _words(self) -> int:
         """Registers that a lane's queries and sums take, and a tile on its way."""

@@ -67,7 +67,8 @@ class Gpu(Target):
     """A GPU.
 
     subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more, and
-    dynamic_shared_bytes what it can have if it asks; 0 where that is no more.
+    dynamic_shared_bytes what it can have if it asks; 0 where that is no more.  most_teams: of a block that team_barrier
+    can tell apart.
     cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and cluster_cores
     those of them that clusters of more than two large blocks can use at once.
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
@@ -83,6 +84,7 @@ class Gpu(Target):
     subgroup: int = 32
     shared_bytes: int = 48 * 1024
     max_threads: int = 1024
+    most_teams: int = 1024
     cores: int = 64
     matrix: MatrixUnit | None = None
     warpgroup: WarpgroupUnit | None = None

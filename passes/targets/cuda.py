@@ -28,6 +28,7 @@ class Cuda(Gpu):
 
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
+    most_teams: int = 15
 
     def dependency_wait(self) -> None:
         if self.early_launch:
@@ -45,7 +46,7 @@ class Cuda(Gpu):
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
 
     def team_barrier(self, team: Any, threads: int) -> None:
-        """Named barriers, of which number 0 is the whole block's."""
+        """Named barriers, 16 of them, of which number 0 is the whole block's."""
         number = b.emit("arith.index_cast", [b.as_value(b.add(team, 1))], [b.i32()])
         sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
         create_op("nvvm.barrier", [number, b.constant(threads, b.i32())], attributes=sizes)

@@ -12,6 +12,7 @@ from emulated_cuda.ptx import parse
 from emulated_cuda.registers import bf16
 
 from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.errors import UserError
 from lispgpt.runtime.artifact import Artifact
 
 ROWS, CONTEXT = 128, 200
@@ -39,11 +40,14 @@ class Case:
     depth: int = 64
     near: bool = False
     chip: str = "sm_90"
+    options: str = ""
 
 
 CASES = [Case(), Case("bf16"), Case(heads=4), Case("bf16", depth=40), Case(near=True)]
 CASES += [
     Case(heads=1, groups=1, depth=128),
+    Case(heads=1, groups=1, options=":keys 96 :teams 3"),
+    Case(heads=1, groups=1, chip="sm_90a", options=":keys 48"),
     Case(chip="sm_90a"),
     Case("bf16", heads=4, near=True, chip="sm_90a"),
     Case(depth=40, chip="sm_90a"),
@@ -70,12 +74,37 @@ def test_attention_is_exact_to_16_bits(case: Case, tmp_path: Path) -> None:
     assert memory.broken() == 0
 
 
+@pytest.mark.parametrize(
+    ("case", "problem"),
+    [
+        (Case(options=":keys 48"), "there is no tile of keys 48: .* cuda:sm_90 take multiples of 32"),
+        (Case("bf16", options=":keys 24"), "there is no tile of keys 24: .* cuda:sm_90 take multiples of 16"),
+        (Case(chip="sm_90a", options=":keys 24"), "there is no tile of keys 24"),
+        (Case(options=":keys 0"), "there is no tile of keys 0"),
+        (Case(options=":teams 0"), "there is no block of teams 0, subgroups 4"),
+        (Case(options=":subgroups 0"), "there is no block of teams 2, subgroups 0"),
+        (Case(options=":teams 12"), "there is no block of teams 12, .* up to 1024 threads"),
+        (Case(options=":teams 16 :subgroups 1"), "there is no block of teams 16, .* 1 to 15 teams"),
+    ],
+    ids=lambda value: value.options if isinstance(value, Case) else "",
+)
+def test_options_that_no_block_has_are_errors(case: Case, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=problem):
+        compiled(case, tmp_path)
+
+
 def compiled(case: Case, folder: Path) -> Artifact:
     program = folder / "attention.lisp"
     sizes = {"rows": CONTEXT, "width": case.heads * case.depth, "shared": case.groups * case.depth, "context": CONTEXT}
     facts = {"heads": case.heads, "groups": case.groups, "depth": case.depth, "cache": case.cache}
     program.write_text(PROGRAM.format(**sizes, **facts, weigh=NEAR if case.near else ""))
-    artifact, _ = compile_request(Request(program, f"cuda:{case.chip}"), Observer())
+    pipeline = folder / "mine.lisp"
+    text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
+    assert "schedule-gpu-tiled-attention)" in text
+    pipeline.write_text(
+        text.replace("schedule-gpu-tiled-attention)", f"schedule-gpu-tiled-attention {{{case.options}}})")
+    )
+    artifact, _ = compile_request(Request(program, f"cuda:{case.chip}", pipeline=pipeline), Observer())
     return artifact
 
 
