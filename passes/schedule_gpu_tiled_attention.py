@@ -137,9 +137,7 @@ class _Schedule:
         tiles = -(-self.positions // self.rows)
         grid = [self.attention.shape[0] * prod(self.attention.shape[2:]), tiles]
         reschedule(self.kernel, grid, [self.teams * self.threads], self.target, self._body)
-        if self.memory.dynamic_bytes:
-            nbytes = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self.memory.dynamic_bytes)
-            self.kernel.attributes["shared_bytes"] = nbytes
+        self.memory.record(self.kernel)
 
     def _body(self) -> None:
         thread = b.thread_id()

@@ -103,8 +103,7 @@ class _Schedule:
         t = self.tiling
         grid = [t.splits, -(-self.rows // t.rows), -(-self.outputs // t.outputs)]
         reschedule(self.kernel, grid, [self.threads], self.target, self._body)
-        i64 = ir.IntegerType.get_signless(64)
-        self.kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(i64, self.layout.nbytes)
+        self.stages.memory.record(self.kernel)
         if t.splits > 1:
             self.target.set_cluster(self.kernel, t.splits)
 

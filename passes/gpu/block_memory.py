@@ -47,3 +47,8 @@ class BlockMemory:
         return b.emit(
             "memref.view", [self.memory, b.as_value(b.add(self.start, offset))], [b.shared_type(shape, type_)]
         )
+
+    def record(self, kernel: ir.Operation) -> None:
+        """On a kernel's function, after `reschedule`, what its launches ask for."""
+        i64 = ir.IntegerType.get_signless(64)
+        kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(i64, self.dynamic_bytes)

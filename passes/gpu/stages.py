@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lispgpt.mlir import ir
 from lispgpt.passes.gpu import build as b
+from lispgpt.passes.gpu.block_memory import ALIGNMENT, BlockMemory
 from lispgpt.passes.gpu.build import Index
 from lispgpt.passes.gpu.read import Reader
 from lispgpt.passes.gpu.views import VIEWS
@@ -20,13 +21,10 @@ X_PADDING = 8
 Place = Callable[[Index, Index], list[Index]]
 """From a row of a tile and a vector of 16 bytes in it to where that lies in a stage."""
 
-ALIGNMENT = 1024
-"""Of swizzled shared memory."""
-
 
 @dataclass(frozen=True)
 class Layout:
-    """What a block's dynamic shared memory holds: `stages` of w, then as many of x.
+    """What a block's shared memory holds: `stages` of w, then as many of x.
 
     inner: elements of k in a stage.  steps: stages that are filled one after the other in all.
     """
@@ -56,8 +54,7 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """To ask for, the block's alignment included."""
-        return ALIGNMENT + self.stages * (self.w_bytes + self.x_bytes)
+        return self.stages * (self.w_bytes + self.x_bytes)
 
 
 @dataclass(frozen=True)
@@ -78,21 +75,14 @@ class Stages:
         assert target.copies is not None and target.warpgroup is not None
         self.layout, self.x, self.w, self.target, self.block = layout, x, w, target, block
         self.copies, self.unit, self.reader = target.copies, target.warpgroup, Reader(target)
-        i8, index = ir.IntegerType.get_signless(8), ir.IndexType.get()
-        self.dynamic = b.emit("gpu.dynamic_shared_memory", [], [b.shared_type([ir.ShapedType.get_dynamic_size()], i8)])
-        address = b.emit("memref.extract_aligned_pointer_as_index", [self.dynamic], [index])
-        negative = b.emit("arith.subi", [b.as_value(0), address], [index])
-        self.aligned = b.emit("arith.andi", [negative, b.as_value(ALIGNMENT - 1)], [index])
+        self.memory = BlockMemory(target, layout.nbytes, aligned=True)
         t, count = layout.tiling, layout.stages
-        self.w_memory = self._view(0, [count, t.outputs, layout.inner], ir.BF16Type.get())
-        self.x_memory = self._view(count * layout.w_bytes, [count, t.rows, layout.x_row], b.f32())
+        self.w_memory = self.memory.view(0, [count, t.outputs, layout.inner], ir.BF16Type.get())
+        self.x_memory = self.memory.view(count * layout.w_bytes, [count, t.rows, layout.x_row], b.f32())
 
     def scratch(self, shape: list[int]) -> ir.Value:
         """f32 memory in place of the stages, once all threads are done with those."""
-        return self._view(0, shape, b.f32())
-
-    def _view(self, offset: int, shape: list[int], type_: ir.Type) -> ir.Value:
-        return b.emit("memref.view", [self.dynamic, b.add(self.aligned, offset)], [b.shared_type(shape, type_)])
+        return self.memory.view(0, shape, b.f32())
 
     def stage(self, step: Index) -> Index:
         return b.mod(step, self.layout.stages)
