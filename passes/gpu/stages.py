@@ -117,6 +117,7 @@ class Stages:
     def _await(self, newest: int) -> None:
         """Until all but the newest batches of copies have arrived, those of every thread of the block."""
         self.copies.wait(newest)
+        self.unit.publish()
         b.barrier()
 
     def _fill_w(self, step: Index) -> None:

@@ -43,10 +43,6 @@ class AsyncCopies:
         """Until this thread's batches but the `newest` have arrived; a barrier then makes them the block's."""
         number = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), newest)
         create_op("nvvm.cp.async.wait.group", attributes={"n": number})
-        # Matrix instructions read shared memory through another path than the copies wrote it.
-        kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
-        space = ir.Attribute.parse("#nvvm.shared_space<cta>")
-        create_op("nvvm.fence.proxy", attributes={"kind": kind, "space": space})
 
 
 ASYNC_COPIES = AsyncCopies()

@@ -59,7 +59,7 @@ class WarpgroupUnit:
         return b.emit("arith.addi", [descriptor, b.constant(block * self.block * 2 // 16, i64)], [i64])
 
     def publish(self) -> None:
-        """Let instructions see what this thread has stored to shared memory."""
+        """Let instructions, which read shared memory another way, see what this thread has stored or copied there."""
         kind = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>")
         space = ir.Attribute.parse("#nvvm.shared_space<cta>")
         create_op("nvvm.fence.proxy", attributes={"kind": kind, "space": space})
