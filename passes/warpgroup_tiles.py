@@ -11,6 +11,9 @@ PARTS = 2
 
 MOST_STAGES, FEWEST_STAGES = 5, 3
 
+SHAPES = ((2, 1, 192), (1, 2, 256))
+"""(row_parts, output_parts, most outputs) of tiles that two warpgroups can hold in registers."""
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -27,11 +30,14 @@ class Tiling:
 
 
 def tilings(target: Gpu, inner: int) -> list[Tiling]:
-    """All that two warpgroups can hold in registers, and the fewest stages in shared memory."""
+    """All of SHAPES, whose fewest stages fit in shared memory."""
     unit = target.warpgroup
     assert unit is not None
-    shapes = [(2 * unit.rows, n, 2, 1) for n in range(16, 193, unit.columns)]
-    shapes += [(unit.rows, n, 1, 2) for n in range(16, 257, 2 * unit.columns)]
+    shapes = [
+        (row_parts * unit.rows, n, row_parts, output_parts)
+        for row_parts, output_parts, most in SHAPES
+        for n in range(16, most + 1, output_parts * unit.columns)
+    ]
     splits = [n for n in (1, 2, 4, 8) if n <= target.cluster and inner // unit.inner % n == 0]
     return [Tiling(*shape, split) for shape in shapes for split in splits]
 

@@ -24,7 +24,7 @@ class WarpgroupUnit:
     """Hopper's wgmma.m64nNk16, for any N that is a multiple of `columns` up to `most_columns`.
 
     threads: of a warpgroup.  rows: of D.  block: elements of k of one instruction.  inner: elements of k in a row of B
-    in shared memory, 128 bytes.  cycles: of one instruction over all its multiply-adds, per column.
+    in shared memory, 128 bytes.  multiply_adds: of a core in a clock cycle.
     """
 
     threads: int = 128
