@@ -43,10 +43,10 @@ class Rows:
 class TileLayout:
     """What a tile of `keys` positions takes: in shared memory, in `parts` bf16 parts, and of `threads` threads."""
 
-    def __init__(self, attention: Attention, target: Gpu, keys: int, threads: int, whole: bool) -> None:
-        """whole: that matrix instructions read them without lanes' help."""
+    def __init__(self, attention: Attention, target: Gpu, keys: int, threads: int, for_warpgroups: bool) -> None:
+        """for_warpgroups: whether both are right operands of warpgroup instructions, in their layout."""
         assert target.matrix is not None
-        self.whole = whole
+        self.for_warpgroups = for_warpgroups
         self.attention, self.unit = attention, target.matrix
         self.positions, self.threads, self.depth = keys, threads, attention.depth
         cache_bytes = b.item_bytes(attention.cache.type)
@@ -58,7 +58,7 @@ class TileLayout:
 
     def _keys(self) -> Rows:
         """Eight lanes read 64 bytes of two neighbouring rows at once."""
-        if self.whole:
+        if self.for_warpgroups:
             return Rows(self.positions, self.depth, 0, 8, 8)
         turns = self.unit.padding == 0 and self.padded % 64 == 0
         return Rows(self.positions, self.padded, self.unit.padding, *((2, 32) if turns else ()))
