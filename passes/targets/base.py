@@ -70,7 +70,7 @@ class Gpu(Target):
     dynamic_shared_bytes what it can have if it asks; 0 where that is no more.  most_teams: of a block that team_barrier
     can tell apart.
     cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and cluster_cores
-    those of them that clusters of more than two large blocks can use at once.
+    those of them that clusters of more than two large blocks can use at once; 0: all.
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
@@ -107,7 +107,7 @@ class Gpu(Target):
 
     def cores_for(self, cluster: int) -> int:
         """The cores that blocks in clusters of that size can use at once, one block to a core."""
-        return self.cores if cluster <= 2 else self.cluster_cores
+        return self.cluster_cores if cluster > 2 and self.cluster_cores else self.cores
 
     def dependency_wait(self) -> None:
         """Emit what must stand before the first access to memory that an earlier launch writes."""

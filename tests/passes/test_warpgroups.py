@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,14 @@ def test_the_best_tile_fits_its_target(rows: int, outputs: int, inner: int) -> N
     assert best.outputs // best.output_parts % 8 == 0
     assert inner // 64 % best.splits == 0 and best.splits <= target.cluster
     assert best.blocks(rows, outputs) <= target.cores_for(best.splits), "one wave of blocks does it"
+
+
+def test_clusters_use_every_core_of_a_chip_that_says_nothing_else() -> None:
+    target = find_target("cuda:sm_90a")
+    assert isinstance(target, Gpu) and target.cores_for(8) == target.cluster_cores < target.cores
+    target = replace(target, cluster_cores=0)
+    assert target.cores_for(8) == target.cores
+    assert all(cost(tiling, 128, 768, 3072, target) > 0 for tiling in tilings(target, 3072))
 
 
 def test_a_tile_that_cannot_be_is_an_error(tmp_path: Path) -> None:
