@@ -80,15 +80,19 @@ class GpuDevice:
 
     def copy_in(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
         source = np.ascontiguousarray(array)
-        self._driver("MemcpyHtoDAsync", buffer + offset, source.ctypes.data, source.nbytes, on=(self._stream,))
+        self._copy("MemcpyHtoDAsync", buffer + offset, source.ctypes.data, source.nbytes)
         self.sync()
 
     def copy_out(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
-        self._driver("MemcpyDtoHAsync", array.ctypes.data, buffer + offset, array.nbytes, on=(self._stream,))
+        self._copy("MemcpyDtoHAsync", array.ctypes.data, buffer + offset, array.nbytes)
         self.sync()
 
     def copy(self, source: int, target: int, nbytes: int) -> None:
-        self._driver("MemcpyDtoDAsync", target, source, nbytes, on=(self._stream,))
+        self._copy("MemcpyDtoDAsync", target, source, nbytes)
+
+    def _copy(self, name: str, target: int, source: int, nbytes: int) -> None:
+        """Copy behind what the stream has to do; one from or to the host's memory may wait for that and fail for it."""
+        self._driver(name, target, source, nbytes, on=(self._stream,), hint=FAILED_BEFORE)
 
     def adopt(self, array: np.ndarray) -> int:
         address = self._reserve(array.nbytes)
@@ -136,7 +140,7 @@ class GpuDevice:
         host, event = self._slots[self._reads % len(self._slots)]
         self._reads += 1
         self.launch(executable)
-        self._driver("MemcpyDtoHAsync", int(host), buffer, array.nbytes, on=(self._stream,))
+        self._copy("MemcpyDtoHAsync", int(host), buffer, array.nbytes)
         self._driver("EventRecord", event, self._stream)
 
         def wait() -> np.ndarray:

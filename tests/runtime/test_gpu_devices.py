@@ -112,6 +112,15 @@ def test_steps_read_inputs_copied_before_them_and_none_copied_later(driver: Driv
     np.testing.assert_array_equal(found, kept)
 
 
+def test_a_copy_that_fails_says_that_a_kernel_may_have(driver: Driver) -> None:
+    device, array = opened(driver), np.zeros(2, np.int32)
+    buffer = device.alloc(8)
+    driver.failing = "*"
+    for copy in (device.copy_in, device.copy_out):
+        with pytest.raises(UserError, match=r"Memcpy\w*Async failed .*: a kernel launched before it may have failed"):
+            copy(buffer, array)
+
+
 def test_an_entry_is_captured_in_order_with_its_addresses(driver: Driver) -> None:
     device = opened(driver)
     device.load(b"code", FACTS)
