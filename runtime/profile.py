@@ -47,8 +47,9 @@ def profile_entry(
     settings: i32 [batch, SETTINGS], by which an entry that draws draws; None for one that does not.
 
     On a device whose floors are known, a kernel's time is what a run takes less without it: then caches hold what they
-    hold in a run, which is not the weights.  Elsewhere its launches run alone, over and over.  So does the launch that
-    advances the inputs, which every other run does without.
+    hold in a run, which is not the weights.  A kernel without arithmetic is run twice instead: what it writes may be
+    addresses, which others could not do without.  Elsewhere a kernel's launches run alone, over and over.  So does the
+    launch that advances the inputs, which every other run does without.
     """
     own, device = entry.launches[: -1 if entry.advance else None], session.device
     inputs = (tokens, positions) if settings is None else (tokens, positions, settings)
@@ -60,15 +61,17 @@ def profile_entry(
     everything, rows = run_of(own), []
     for kernel in dict.fromkeys(launch.kernel for launch in entry.launches):
         mine = tuple(launch for launch in entry.launches if launch.kernel == kernel)
+        work = Work.of(session.artifact.kernels[kernel])
         others = tuple(launch for launch in own if launch.kernel != kernel)
         if session.artifact.rates is not None and 0 < len(others) < len(own):
-            whole, rest = _fastest(device, [everything, run_of(others)])
-            seconds = max(whole - rest, 0.0) / len(mine)
+            dispensable = work is not None and work.operations + work.position_operations > 0
+            changed = others if dispensable else tuple(n for n in own for _ in range(1 + (n.kernel == kernel)))
+            whole, other = _fastest(device, [everything, run_of(changed)])
+            seconds = max(whole - other if dispensable else other - whole, 0.0) / len(mine)
         else:
             copies = max(1, FEWEST_LAUNCHES // len(mine))
             seconds = _fastest(device, [run_of(mine * copies)])[0] / (copies * len(mine))
             session.set_inputs(entry, inputs)
-        work = Work.of(session.artifact.kernels[kernel])
         amount = None if work is None else work.at(positions)
         rows.append(KernelTime(kernel, len(mine), seconds * 1e6, amount, apart=mine[0] not in own))
     return Profile(tuple(rows), _fastest(device, [everything])[0] * 1e6)

@@ -121,11 +121,15 @@ def test_where_floors_are_known_a_kernel_takes_what_a_run_takes_more_with_it(art
         def launch(self, executable: Entry) -> None:
             super().launch(executable)
             self.runs += 1
+            run_kernels.append({x.kernel for x in executable.launches})
             clock.now += sum(len(x.kernel) for x in executable.launches) * 1e-6 * (1 + self.runs * 1e-5)
 
+    run_kernels: list[set[str]] = []
+    first, second = (launch.kernel for launch in artifact.plan.entries[0].launches[:2])
     advanced = replace(artifact.plan.entries[0].launches[0], kernel="advance")
+    idle = {**artifact.kernels[first], "work": {**artifact.kernels[first]["work"], "operations": 0}}
     with Session(
-        replace(artifact, rates=RATE, kernels={**artifact.kernels, "advance": {}}),
+        replace(artifact, rates=RATE, kernels={**artifact.kernels, first: idle, "advance": {}}),
         Timed(),
         random_weights(artifact),  # type: ignore[arg-type]
     ) as session:
@@ -137,6 +141,9 @@ def test_where_floors_are_known_a_kernel_takes_what_a_run_takes_more_with_it(art
         assert row.microseconds == pytest.approx(len(row.kernel), rel=0.05)
     assert [row.apart for row in profiled.rows] == [row.kernel == "advance" for row in profiled.rows]
     assert profiled.microseconds == pytest.approx(sum(len(x.kernel) for x in entry.launches[:-1]), rel=0.05)
+    steps = [kernels for kernels in run_kernels if "advance" not in kernels]
+    assert all(first in kernels for kernels in steps), "what a kernel without arithmetic writes may be addresses"
+    assert any(second not in kernels for kernels in steps)
 
 
 def test_bandwidth_is_that_of_a_copy_that_reads_and_writes(
