@@ -26,9 +26,19 @@ class Session:
     def __init__(self, artifact: Artifact, device: Device, checkpoint: Checkpoint) -> None:
         self.artifact, self.device = artifact, device
         self.config: Mapping[str, Any] = artifact.config
-        device.load(artifact.code, artifact.kernels)
         self._declared = {buffer.name: buffer for buffer in artifact.plan.buffers}
         self._buffers: dict[str, Any] = {}
+        try:
+            self._load(checkpoint)
+        except BaseException:
+            device.close()
+            raise
+        self._entries = {(e.name, e.batch, e.positions, e.drawn): e for e in artifact.plan.entries}
+        self._executables: dict[tuple[str, int, int, bool], Any] = {}
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        artifact, device = self.artifact, self.device
+        device.load(artifact.code, artifact.kernels)
         views = []
         for buffer in artifact.plan.buffers:
             if buffer.kind == "weight":
@@ -39,8 +49,6 @@ class Session:
                 self._buffers[buffer.name] = device.alloc(buffer.nbytes)
         if views:
             checkpoint.check_finite(views)
-        self._entries = {(e.name, e.batch, e.positions, e.drawn): e for e in artifact.plan.entries}
-        self._executables: dict[tuple[str, int, int, bool], Any] = {}
 
     def __enter__(self) -> Session:
         return self

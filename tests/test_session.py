@@ -105,6 +105,20 @@ def test_weights_that_do_not_fit_are_refused(artifact: Artifact) -> None:
         open_null(artifact, Weights(less, weights.bf16))
 
 
+def test_a_session_that_cannot_be_gives_its_device_back(artifact: Artifact) -> None:
+    class Watched(NullDevice):
+        closed = 0
+
+        def close(self) -> None:
+            super().close()
+            self.closed += 1
+
+    device = Watched()
+    with pytest.raises(UserError, match="no weight"):
+        Session(artifact, device, Weights({}, frozenset()))  # type: ignore[arg-type]
+    assert device.closed == 1
+
+
 def test_the_null_device_sees_an_argument_past_its_buffer(artifact: Artifact) -> None:
     entry = artifact.plan.entries[0]
     first = entry.launches[0]
