@@ -19,7 +19,7 @@ from lispgpt.mlir import create_op, ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
-from lispgpt.passes.gpu.epilogue import Epilogue, Piece
+from lispgpt.passes.gpu.epilogue import Epilogue, Piece, places
 from lispgpt.passes.gpu.kernel import constant_arguments, reschedule
 from lispgpt.passes.gpu.read import Reader, outputs_of
 from lispgpt.passes.gpu.team import tree
@@ -263,8 +263,8 @@ class _Schedule:
         pieces = self._pieces(sums)
         if self.tiling.inner_parts > 1:
             pieces = self._add_parts(pieces)
-        placed = [Piece(b.add(self.first_row, p.row), b.add(self.first_output, p.output), p.value) for p in pieces]
-        Epilogue(self.reader, self.result, self.results, (self.tiling.rows, self.tiling.outputs)).write(placed)
+        tile, first = (self.tiling.rows, self.tiling.outputs), (self.first_row, self.first_output)
+        Epilogue(self.reader, self.result, self.results, tile, first).write(pieces)
 
     def _pieces(self, sums: list[ir.Value]) -> list[Piece]:
         """What this lane has summed, by row and output in the block's tile."""
@@ -291,11 +291,7 @@ class _Schedule:
         b.barrier()
         width, found = 2, []
         count = t.rows * t.outputs // width
-        for number in range(-(-count // self.threads)):
-            vector = b.add(self.thread, number * self.threads)
-            if (number + 1) * self.threads > count:
-                vector = b.at_most(vector, count - 1)
-            row, column = b.div(vector, t.outputs // width), b.mul(b.mod(vector, t.outputs // width), width)
+        for row, column in places(self.thread, self.threads, count, t.outputs, width):
             shares = [b.load(partial, [part, row, column], width) for part in range(t.inner_parts)]
             found.append(Piece(row, column, tree("arith.addf", shares)))
         return found

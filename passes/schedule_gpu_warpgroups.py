@@ -20,7 +20,7 @@ from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
-from lispgpt.passes.gpu.epilogue import Epilogue, Piece
+from lispgpt.passes.gpu.epilogue import Epilogue, Piece, places
 from lispgpt.passes.gpu.kernel import constant_arguments, reschedule
 from lispgpt.passes.gpu.read import Reader, outputs_of
 from lispgpt.passes.gpu.stages import Block, Layout, Stages
@@ -191,10 +191,8 @@ class _Schedule:
         ]
         if self.tiling.splits > 1:
             pieces = self._add_splits(pieces)
-        first_row, first_output = self.block.first_row, self.block.first_output
-        placed = [Piece(b.add(first_row, p.row), b.add(first_output, p.output), p.value) for p in pieces]
-        reader = Reader(self.target)
-        Epilogue(reader, self.result, self.results, (self.tiling.rows, self.tiling.outputs)).write(placed)
+        tile, first = (self.tiling.rows, self.tiling.outputs), (self.block.first_row, self.block.first_output)
+        Epilogue(Reader(self.target), self.result, self.results, tile, first).write(pieces)
 
     def _add_splits(self, pieces: list[Piece]) -> list[Piece]:
         """Add what the blocks of a cluster have summed over their parts of k; each gets some rows of it."""
@@ -208,12 +206,7 @@ class _Schedule:
         count = t.rows // t.splits * t.outputs // width
         first = b.mul(self.split, count)
         found = []
-        for number in range(-(-count // self.threads)):
-            vector = b.add(self.block.thread, number * self.threads)
-            if (number + 1) * self.threads > count:
-                vector = b.at_most(vector, count - 1)
-            place = b.add(first, vector)
-            row, column = b.div(place, t.outputs // width), b.mul(b.mod(place, t.outputs // width), width)
+        for row, column in places(self.block.thread, self.threads, count, t.outputs, width, first):
             at = b.add(b.mul(row, stride), column)
             shares = [self.target.cluster_load(partial, at, rank, width) for rank in range(t.splits)]
             found.append(Piece(row, column, tree("arith.addf", shares)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lispgpt.mlir import ir
@@ -17,7 +17,7 @@ BATCH = 16
 
 @dataclass(frozen=True)
 class Piece:
-    """Neighbouring sums of one row, and where in the product they stand."""
+    """Neighbouring sums of one row, and where in their block's tile they stand."""
 
     row: Index
     output: Index
@@ -27,9 +27,24 @@ class Piece:
         return Piece(self.row, b.add(self.output, number), b.lane_of(self.value, number))
 
 
+def places(
+    thread: Index, threads: int, count: int, outputs: int, width: int, first: Index = 0
+) -> Iterator[tuple[Index, Index]]:
+    """(row, output) of this thread's vectors of `width` among `count` of a tile, from its first-th on.
+
+    Threads for which there is none left take the last one, too.
+    """
+    for number in range(-(-count // threads)):
+        vector = b.add(thread, number * threads)
+        if (number + 1) * threads > count:
+            vector = b.at_most(vector, count - 1)
+        place = b.add(first, vector)
+        yield b.div(place, outputs // width), b.mul(b.mod(place, outputs // width), width)
+
+
 @dataclass(frozen=True)
 class Epilogue:
-    """Finishes a product [rows, outputs] whose blocks compute tiles of `tile`: (rows, outputs).
+    """Finishes a product [rows, outputs]: this block its tile of `tile` (rows, outputs), from `first` on.
 
     Sums past the last row or output may be anything.  results: (tensor computed from the product, its buffer).
     """
@@ -38,9 +53,12 @@ class Epilogue:
     product: ir.Value
     results: Sequence[tuple[ir.Value, ir.Value]]
     tile: tuple[int, int]
+    first: tuple[Index, Index]
 
     def write(self, pieces: Sequence[Piece]) -> None:
         """Emit all of a thread's pieces."""
+        row, output = self.first
+        pieces = [Piece(b.add(row, p.row), b.add(output, p.output), p.value) for p in pieces]
         width = b.width_of(pieces[0].value)
         if shape_of(self.product)[1] % width:
             pieces = [piece.lane(i) for piece in pieces for i in range(width)]
