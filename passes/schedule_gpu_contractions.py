@@ -142,7 +142,7 @@ class _Schedule:
     def _clamped(self, row: Index) -> Index:
         if not self.loops and self.outer % (self.groups * self.unroll) == 0:
             return row
-        return b.emit("arith.minui", [b.as_value(row), b.as_value(self.outer - 1)], [ir.IndexType.get()])
+        return b.at_most(row, self.outer - 1)
 
     def _input(self, load: Callable[[int, Index], ir.Value], n: int, piece: Chunk) -> ir.Value:
         value = load(n, piece.start)

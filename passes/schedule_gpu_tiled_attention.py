@@ -172,7 +172,7 @@ class _Schedule:
     def _place(self, row: Index) -> list[Index]:
         """The scores' leading indices for a row of the sequence; past the end, the last row's."""
         if self.positions % self.rows:
-            row = b.emit("arith.minui", [b.as_value(row), b.as_value(self.positions - 1)], [ir.IndexType.get()])
+            row = b.at_most(row, self.positions - 1)
         return [self.sequence, row, *self.heads]
 
     def _products(self, own_first: Index, number: Index) -> Products:

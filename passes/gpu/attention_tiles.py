@@ -129,7 +129,7 @@ class Tiles:
         ):
             for number in range(self.layout.vectors):
                 t, d = place_of(number)
-                at = b.emit("arith.minui", [b.as_value(b.add(start, t)), self.last], [ir.IndexType.get()])
+                at = b.at_most(b.add(start, t), self.last)
                 found.append(self.reader.read(op.operands[1], index_of(self.place, at, d), self.layout.width))
         return found
 

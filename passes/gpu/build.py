@@ -85,7 +85,7 @@ def _binary(name: str, a: Index, b: Index) -> ir.Value:
     return emit(name, [as_value(a), as_value(b)], [ir.IndexType.get()])
 
 
-def at_most(index: Index, largest: int) -> ir.Value:
+def at_most(index: Index, largest: Index) -> ir.Value:
     """The smaller of the two."""
     return emit("arith.minui", [as_value(index), as_value(largest)], [ir.IndexType.get()])
 

@@ -37,7 +37,7 @@ class Layout:
     @classmethod
     def of(cls, tiling: Tiling, inner: int, steps: int, target: Gpu) -> Layout:
         one = cls(tiling, inner, steps, 1)
-        fit = (target.dynamic_shared_bytes - ALIGNMENT) // (one.w_bytes + one.x_bytes)
+        fit = (target.dynamic_shared_bytes - ALIGNMENT) // one.nbytes
         return cls(tiling, inner, steps, max(FEWEST_STAGES, min(steps + 1, MOST_STAGES, fit)))
 
     @property
