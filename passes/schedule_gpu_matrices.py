@@ -12,15 +12,15 @@ Ensures: kernels of kind "contraction" with at least `rows` rows have only scala
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import ClassVar
 
-from lispgpt.mlir import create_op, ir
+from lispgpt.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.gpu import build as b
 from lispgpt.passes.gpu.build import Index
 from lispgpt.passes.gpu.epilogue import Epilogue, Piece, places
 from lispgpt.passes.gpu.kernel import constant_arguments, reschedule
+from lispgpt.passes.gpu.matrices import flat, joined, lanes_of
 from lispgpt.passes.gpu.read import Reader, outputs_of
 from lispgpt.passes.gpu.team import tree
 from lispgpt.passes.schedule_gpu_contractions import find_product
@@ -118,7 +118,8 @@ class _Schedule:
     def _body(self) -> None:
         t, unit = self.tiling, self.unit
         self.thread = b.thread_id()
-        self.lane, self.subgroup = b.mod(self.thread, self.target.subgroup), b.div(self.thread, self.target.subgroup)
+        self.lanes = lanes_of(unit, b.mod(self.thread, self.target.subgroup))
+        self.subgroup = b.div(self.thread, self.target.subgroup)
         self.row_part = b.mod(self.subgroup, t.row_parts)
         self.output_part = b.mod(b.div(self.subgroup, t.row_parts), t.output_parts)
         self.inner_part = b.div(self.subgroup, t.row_parts * t.output_parts)
@@ -223,8 +224,7 @@ class _Schedule:
     def _multiply(self, sums: list[ir.Value], buffer: Index) -> list[ir.Value]:
         """One step of every tile of this subgroup, over its part of the k in shared memory."""
         t, unit = self.tiling, self.unit
-        row = self._lane(unit.lane_row())
-        group = self._lane(unit.lane_group())
+        row, group = self.lanes.row, self.lanes.group
         share = t.inner // t.inner_parts
         output = b.add(b.mul(self.output_part, t.outputs // t.output_parts), row)
         left = b.add(b.mul(self.row_part, t.rows // t.row_parts), row)
@@ -247,17 +247,7 @@ class _Schedule:
     def _run(self, memory: ir.Value, index: list[Index]) -> ir.Value:
         """A lane's run of k, in loads of eight."""
         *outer, k = index
-        parts = [b.load(memory, [*outer, b.add(k, i)], 8) for i in range(0, self.unit.run, 8)]
-        if len(parts) == 1:
-            return parts[0]
-        mask = ir.DenseI64ArrayAttr.get(list(range(16)))
-        return create_op("vector.shuffle", parts, [ir.VectorType.get([16], ir.BF16Type.get())], {"mask": mask}).results[
-            0
-        ]
-
-    def _lane(self, rule: tuple[int, ...]) -> Index:
-        divisor, modulus, *factor = rule
-        return b.mul(b.mod(b.div(self.lane, divisor), modulus), factor[0] if factor else 1)
+        return joined([b.load(memory, [*outer, b.add(k, i)], 8) for i in range(0, self.unit.run, 8)])
 
     def _finish(self, sums: list[ir.Value]) -> None:
         pieces = self._pieces(sums)
@@ -269,16 +259,13 @@ class _Schedule:
     def _pieces(self, sums: list[ir.Value]) -> list[Piece]:
         """What this lane has summed, by row and output in the block's tile."""
         t, unit = self.tiling, self.unit
-        row_rule, column_rule = unit.result_lane()
-        row = b.add(b.mul(self.row_part, t.rows // t.row_parts), self._lane(row_rule))
-        column = b.add(b.mul(self.output_part, t.outputs // t.output_parts), self._lane(column_rule))
+        row = b.add(b.mul(self.row_part, t.rows // t.row_parts), self.lanes.result_row)
+        column = b.add(b.mul(self.output_part, t.outputs // t.output_parts), self.lanes.result_column)
         found = []
         for at, total in enumerate(sums):
             m, n = divmod(at, self.tile_columns)
-            flat_type = ir.VectorType.get([prod(unit.accumulator)], b.f32())
-            flat = total if total.type == flat_type else create_op("vector.shape_cast", [total], [flat_type]).results[0]
             for piece in unit.pieces():
-                value = b.vector_of([b.lane_of(flat, e) for e in piece.elements])
+                value = b.vector_of([b.lane_of(flat(total), e) for e in piece.elements])
                 found.append(Piece(b.add(row, m * unit.rows + piece.row), b.add(column, n * unit.columns), value))
         return found
 
