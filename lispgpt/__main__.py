@@ -15,7 +15,7 @@ def main() -> None:
     caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if caught:
         signal.signal(signal.SIGINT, _end)
-    from lispgpt.cli import main as run_command_line
+    from lispgpt.cli.main import main as run_command_line
 
     try:
         if caught:

@@ -63,11 +63,11 @@ def cache_key(program: Path, target: str, host: str, settings: Mapping[str, Any]
 def package_hash() -> str:
     """A hash of this package's sizes and times of change, so that a changed compiler compiles again."""
     digest = hashlib.sha256()
-    for folder in (PACKAGE, PACKAGE / "frontend", PACKAGE / "lib", *sorted((PACKAGE / "passes").glob("**/"))):
-        for path in sorted(folder.iterdir()):
+    for top in (PACKAGE, PACKAGE / "passes", PACKAGE / "runtime"):  # rglob does not follow the two links
+        for path in sorted(top.rglob("*")):
             if path.suffix in (".py", ".lisp", ".lark", ".mlir"):
                 stat = path.stat()
-                digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+                digest.update(f"{path.relative_to(PACKAGE)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 

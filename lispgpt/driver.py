@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.errors import UserError
-from lispgpt.frontend.program import Program, evaluate
-from lispgpt.frontend.reader import read
-from lispgpt.frontend.tree import tree
-from lispgpt.mlir import ir, new_context
-from lispgpt.passes.emit_plan import read_plan
+from lispgpt.ir.mlir import ir, new_context
+from lispgpt.language.core.program import Program, evaluate
+from lispgpt.language.reader.reader import read
+from lispgpt.language.reader.tree import tree
 from lispgpt.passes.pipeline import Pipeline, Runner
+from lispgpt.passes.plan.emit_plan import read_plan
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.passes.targets.rates import RATES
 from lispgpt.pipeline_file import pipeline_path, read_pipeline

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.errors import UserError
-from lispgpt.frontend.forms import Form, Keyword, List, Literal, Map, Symbol, head_name, show
-from lispgpt.frontend.reader import read
+from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, head_name, show
+from lispgpt.language.reader.reader import read
 from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
 from lispgpt.source import Source
 

@@ -1,20 +1,22 @@
-"""What a pass is: a frozen dataclass whose fields are its options, one per file, found by its name.
+"""What a pass is: a frozen dataclass whose fields are its options, one per file, found by its name in whichever folder.
 
-`passes/outline_kernels.py` holds `class OutlineKernels(Pass)` with `name = "outline-kernels"`.  A pass gets a verified
-`builtin.module` and the Target, changes the module in place, and leaves it verifiable.  It may assume that a context
-and an unknown location are active.  It raises `UserError` for what the user's program cannot mean, and `InternalError`
-for what an earlier pass should have ensured.  Print and parse follow MLIR: `name{field=value other=3}`.
+`passes/model/outline_kernels.py` holds `class OutlineKernels(Pass)` with `name = "outline-kernels"`.  A pass gets a
+verified `builtin.module` and the Target, changes the module in place, and leaves it verifiable.  It may assume that a
+context and an unknown location are active.  It raises `UserError` for what the user's program cannot mean, and
+`InternalError` for what an earlier pass should have ensured.  Print and parse follow MLIR: `name{field=value other=3}`.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 from lispgpt.errors import UserError
-from lispgpt.mlir import ir
+from lispgpt.ir.mlir import ir
+
+FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,12 @@ class Pass:
 
 
 def find_pass(name: str) -> type[Pass] | None:
-    """The Python pass of that name, or None where this package has none."""
-    module_name = f"lispgpt.passes.{name.replace('-', '_')}"
-    if not name.replace("-", "").isalnum() or importlib.util.find_spec(module_name) is None:
+    """The Python pass of that name, in this folder or one in it, or None where this package has none."""
+    file = f"{name.replace('-', '_')}.py"
+    found = sorted(FOLDER.glob(f"**/{file}")) if name.replace("-", "").isalnum() else []
+    if not found:
         return None
+    module_name = ".".join(("lispgpt.passes", *found[0].relative_to(FOLDER).with_suffix("").parts))
     for value in vars(importlib.import_module(module_name)).values():
         if isinstance(value, type) and issubclass(value, Pass) and getattr(value, "name", None) == name:
             return value

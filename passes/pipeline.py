@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.errors import InternalError, UserError
-from lispgpt.mlir import ir, passmanager
+from lispgpt.ir.diagnostics import Diagnostics
+from lispgpt.ir.mlir import ir, passmanager
 from lispgpt.passes.base import find_pass, make_pass
-from lispgpt.passes.diagnostics import Diagnostics
 from lispgpt.passes.targets import Target
 from lispgpt.source import Span
 

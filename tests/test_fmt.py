@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lispgpt.cli.fmt import fmt, format_source
 from lispgpt.errors import UserError
-from lispgpt.fmt import fmt, format_source
-from lispgpt.frontend.forms import Form, Sequence
-from lispgpt.frontend.reader import read
+from lispgpt.language.reader.forms import Form, Sequence
+from lispgpt.language.reader.reader import read
 from lispgpt.source import Source
 
 ROOT = Path(__file__).parent.parent

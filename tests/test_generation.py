@@ -97,9 +97,9 @@ def test_the_command_line_prints_json_and_needs_no_mlir_for_an_artifact(tmp_path
     subprocess.run([*lispgpt, "compile", program, "--checkpoint", str(path), "-o", str(artifact)], check=True)
     blocked = (
         "import sys\n"
-        "for name in ('lark', 'mlir', 'flydsl', 'lispgpt.mlir', 'lispgpt.frontend', 'lispgpt.passes'):\n"
+        "for name in ('lark', 'mlir', 'flydsl', 'lispgpt.ir.mlir', 'lispgpt.language', 'lispgpt.passes'):\n"
         "    sys.modules[name] = None\n"
-        "from lispgpt.cli import main\n"
+        "from lispgpt.cli.main import main\n"
         "main(sys.argv[1:])\n"
     )
     case = model.cases[0]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from compiled_models import compile_model, random_weights
 
+from lispgpt.cli.kernel_report import kernel_facts, kernel_table
 from lispgpt.driver import Observer, Request, compile_request, emit
 from lispgpt.errors import UserError
-from lispgpt.kernel_report import kernel_facts, kernel_table
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.passes.targets.rates import RATES
 from lispgpt.runtime import profile

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lispgpt.repl import is_complete
+from lispgpt.cli.repl import is_complete
 
 
 def answers(text: str) -> list[str]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lispgpt.compile_options import parse_settings
+from lispgpt.cli.opt import parse_module
+from lispgpt.cli.options import parse_settings
 from lispgpt.driver import Observer, Request, compile_request, emit
 from lispgpt.errors import InternalError, UserError
-from lispgpt.mlir import ir, new_context
-from lispgpt.opt_cli import parse_module
+from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
 from lispgpt.passes.targets import find_target
 from lispgpt.pipeline_file import PIPELINES, read_pipeline

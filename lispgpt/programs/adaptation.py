@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lispgpt.frontend.compilation import Compilation
+from lispgpt.language.forms.compilation import Compilation
 from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
 from lispgpt.passes.targets import Target
 from lispgpt.passes.targets.binary import linker_toolkit

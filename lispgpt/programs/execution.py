@@ -15,8 +15,8 @@ import numpy as np
 
 from lispgpt.child import Reporter
 from lispgpt.errors import UserError
-from lispgpt.mlir import execution_engine, ir, passmanager
-from lispgpt.passes.diagnostics import span_of
+from lispgpt.ir.diagnostics import span_of
+from lispgpt.ir.mlir import execution_engine, ir, passmanager
 from lispgpt.passes.targets import Target
 from lispgpt.programs.crash_site import CrashSite
 from lispgpt.programs.externals import Externals, flush_output, write_output

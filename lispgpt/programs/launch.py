@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lispgpt.child import Outcome, Reporter, run_in_child
 from lispgpt.errors import UserError
-from lispgpt.frontend.compilation import Compilation
-from lispgpt.mlir import ir
-from lispgpt.passes.diagnostics import span_of
+from lispgpt.ir.diagnostics import span_of
+from lispgpt.ir.mlir import ir
+from lispgpt.language.forms.compilation import Compilation
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
@@ -23,7 +23,7 @@ from lispgpt.source import Source, Span
 
 if TYPE_CHECKING:
     from lispgpt.driver import Observer, Request
-    from lispgpt.frontend.program import Program
+    from lispgpt.language.core.program import Program
 
 SUFFIXES = {"rocm": ".hsaco", "cuda": ".ptx"}
 

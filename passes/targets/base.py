@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from lispgpt.mlir import create_op, ir
+from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.copies import AsyncCopies
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit

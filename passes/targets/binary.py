@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from lispgpt.errors import InternalError, UserError
-from lispgpt.mlir import ir, passmanager
+from lispgpt.ir.mlir import ir, passmanager
 
 FATAL = ("no libcall available", "undefined symbol", "undefined reference")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lispgpt.mlir import create_op, ir
-from lispgpt.passes.gpu import build as b
-from lispgpt.passes.gpu.build import Index
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from lispgpt import host
 from lispgpt.errors import InternalError, UserError
-from lispgpt.mlir import execution_engine, ir
+from lispgpt.ir.mlir import execution_engine, ir
 from lispgpt.passes.targets.base import Target
 from lispgpt.passes.targets.binary import linker_toolkit
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from lispgpt.mlir import create_op, ir
-from lispgpt.passes.gpu import build as b
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import serialized_objects
 from lispgpt.passes.targets.copies import ASYNC_COPIES

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lispgpt.mlir import create_op, ir
+from lispgpt.ir.mlir import create_op, ir
 
 
 @dataclass(frozen=True)

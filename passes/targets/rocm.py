@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from lispgpt.mlir import ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4

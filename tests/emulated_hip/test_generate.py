@@ -59,7 +59,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def make_checkpoint(path: Path, layers: int, heads: int, context: int) -> Path:
     """Width 64 with 16-bit weights, other ones in every run."""
-    from lispgpt.checkpoint_cli import checkpoint as command
+    from lispgpt.cli.checkpoint import checkpoint as command
 
     seed = str(np.random.default_rng().integers(1 << 30))
     sizes = {"layers": layers, "heads": heads, "width": 64, "vocab": VOCAB, "context": context, "seed": seed}

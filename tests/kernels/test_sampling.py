@@ -12,7 +12,7 @@ from compiled_models import Weights, compile_model, open_poisoned, random_weight
 
 from lispgpt.driver import Observer, Request, compile_request
 from lispgpt.errors import UserError
-from lispgpt.frontend.kernels import CAPABILITIES
+from lispgpt.language.forms.kernels import CAPABILITIES
 from lispgpt.passes.targets import Cpu
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints.base import TensorInfo

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from lispgpt.mlir import execution_engine, ir, new_context, passmanager
-from lispgpt.passes.expand_math import ExpandMath
+from lispgpt.ir.mlir import execution_engine, ir, new_context, passmanager
+from lispgpt.passes.lower.expand_math import ExpandMath
 
 COUNT = 1 << 14
 LOWERING = (

@@ -9,9 +9,9 @@ import pytest
 from compiled_models import compile_model
 
 from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.mlir import ir, new_context
-from lispgpt.passes.kernel_work import kernel_work
-from lispgpt.passes.structure import kernel_functions
+from lispgpt.ir.mlir import ir, new_context
+from lispgpt.ir.structure import kernel_functions
+from lispgpt.passes.model.kernel_work import kernel_work
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.work import Amount, Work
 

@@ -13,7 +13,7 @@ from compiled_models import Weights, rounded_to_bf16
 from lispgpt.driver import Observer, Request, compile_request, emit
 from lispgpt.errors import UserError
 from lispgpt.passes.targets import Gpu, find_target
-from lispgpt.passes.warpgroup_tiles import cost, tilings
+from lispgpt.passes.targets.warpgroup_tiles import cost, tilings
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.cuda import probe

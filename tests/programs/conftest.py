@@ -12,7 +12,7 @@ import pytest
 RUNNER = """
 import sys
 from lispgpt.errors import UserError
-from lispgpt.mlir import ir, new_context
+from lispgpt.ir.mlir import ir, new_context
 from lispgpt.programs.launch import Job, run
 with new_context():
     try:

@@ -38,8 +38,8 @@ PROGRAM = """module {
 RUNNER = """
 import sys
 from lispgpt.errors import UserError
-from lispgpt.frontend.compilation import Compilation, PassForm
-from lispgpt.mlir import ir, new_context
+from lispgpt.language.forms.compilation import Compilation, PassForm
+from lispgpt.ir.mlir import ir, new_context
 from lispgpt.programs.launch import Job, run
 passes = tuple(PassForm(name) for name in sys.argv[2].split())
 own = [Compilation("rocm", passes)] if passes else []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from lispgpt.compile_cli import compile_
+from lispgpt.cli.compile import compile_
 
 PROGRAM = """(require-dialect arith linalg memref scf)
 (compilation (target cpu
@@ -34,7 +34,7 @@ PROGRAM = """(require-dialect arith linalg memref scf)
 
 @pytest.mark.parametrize(("extent", "unroll"), [(24, 8), (7, 8), (12, 4), (16, 1)])
 def test_sums(tmp_path: Path, capfd: pytest.CaptureFixture[str], extent: int, unroll: int) -> None:
-    from lispgpt.run_cli import run
+    from lispgpt.cli.run import run
 
     a, b = (int(n) for n in np.random.default_rng().integers(1, 11, 2))
     path = tmp_path / "product.lisp"

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from safetensors import numpy as safetensors_numpy
 
-from lispgpt.checkpoint_cli import checkpoint as cli
+from lispgpt.cli.checkpoint import checkpoint as cli
 from lispgpt.errors import UserError
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape

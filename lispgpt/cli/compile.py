@@ -1,0 +1,87 @@
+"""`lispgpt compile`: a program to an artifact, or the text of one of its stages."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lispgpt.cli.kernel_report import kernel_table
+from lispgpt.cli.options import PATH, compile_options, contained, parse_settings, resolve_target
+from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program
+from lispgpt.errors import UserError
+from lispgpt.ir.mlir import new_context
+from lispgpt.programs import launch
+from lispgpt.runtime import checkpoints
+from lispgpt.runtime.files import write_text
+
+
+@click.command("compile")
+@click.argument("program", type=PATH)
+@compile_options
+@click.option("-o", "output", type=PATH, help="The artifact to write (default: the program's name with .lgpt).")
+@click.option(
+    "--emit", "stage", default="artifact", show_default=True, help="forms, mlir, a stage of the pipeline, asm."
+)
+@click.option("--report", is_flag=True, help="Print a row for each kernel: grid, registers, memory, work, floor.")
+@contained
+def compile_(
+    program: Path,
+    checkpoint: Path | None,
+    settings: tuple[str, ...],
+    target: str,
+    pipeline: Path | None,
+    batch: int,
+    dump_dir: Path | None,
+    print_after: tuple[str, ...],
+    output: Path | None,
+    stage: str,
+    report: bool,
+) -> None:
+    """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
+    header: dict[str, Any] = dict(checkpoints.open(checkpoint).config) if checkpoint else {}
+    request = Request(program, resolve_target(target), parse_settings(settings), header, pipeline, batch)
+    observer = Observer(dump_dir, print_after, click.echo)
+    if stage != "artifact":
+        text = emit(request, stage, observer)
+        if output is None:
+            click.echo(text)
+        else:
+            write_text(output, text)
+        return
+    started = time.time()
+    with new_context():
+        evaluated = evaluate_request(request)
+        if is_program(evaluated):
+            _write_objects(launch.build(launch.job_of(evaluated, request, observer)), request, output)
+            return
+        artifact = compile_program(evaluated, request, observer)
+    path = output or Path(program.stem + ".lgpt")
+    artifact.save(path)
+    launches = max((len(e.launches) for e in artifact.plan.entries), default=0)
+    click.echo(
+        f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "
+        f"{len(artifact.code):,} bytes of code, in {time.time() - started:.2f} s",
+        err=True,
+    )
+    if report:
+        click.echo(kernel_table(artifact, emit(request, "asm", Observer())))
+
+
+def _write_objects(objects: dict[str, bytes], request: Request, output: Path | None) -> None:
+    """A single object to the file asked for; several, or by default, to a folder."""
+    chip = request.target.replace(":", "-")
+    path = output or Path(f"{request.program.stem}.{chip}")
+    try:
+        if output is not None and len(objects) == 1:
+            files = {output: next(iter(objects.values()))}
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            files = {path / name: code for name, code in objects.items()}
+        for file, code in files.items():
+            file.write_bytes(code)
+            click.echo(f"{file}: {request.target}, {len(code):,} bytes", err=True)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}") from error

@@ -1,0 +1,139 @@
+"""The command line.  Errors of the user's end with exit code 1, of the command line with 2, of ours with 3."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+STARTED = time.time()
+
+import errno  # noqa: E402
+import os  # noqa: E402
+import traceback  # noqa: E402
+from importlib import import_module  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import click  # noqa: E402
+
+from lispgpt import __version__  # noqa: E402
+from lispgpt.errors import InternalError, UserError  # noqa: E402
+
+COMMANDS = {
+    "run": ("lispgpt.cli.run", "run", "Run a program or a compiled artifact."),
+    "compile": ("lispgpt.cli.compile", "compile_", "Compile a program to an artifact, or show a stage of it."),
+    "opt": ("lispgpt.cli.opt", "opt", "Run passes on a file of MLIR, such as a dump."),
+    "targets": ("lispgpt.cli.targets", "targets", "Say what can compile and run here, and what would help."),
+    "checkpoint": ("lispgpt.cli.checkpoint", "checkpoint", "Look into checkpoints, make random ones, convert them."),
+    "repl": ("lispgpt.cli.repl", "repl", "Evaluate forms one by one."),
+    "fmt": ("lispgpt.cli.fmt", "fmt", "Lay out programs."),
+}
+
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where there is no room to write."""
+
+
+class _Commands(click.Group):
+    """Imports a command's module only when it is asked for: most need no MLIR."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[name]
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done; 1 the program, a file or its data is wrong; 2 the command line is wrong; 3 a bug in "
+    "lispgpt.",
+)
+@click.version_option(__version__)
+@click.pass_context
+def main_group(ctx: click.Context) -> None:
+    """Compile and run language models written in a small Lisp."""
+    ctx.obj = {"started": STARTED, "environment": dict(os.environ)}
+
+
+def cache_folder(environment: dict[str, str]) -> Path:
+    """Where compiled artifacts are kept: LISPGPT_CACHE, else the user's cache folder."""
+    if environment.get("LISPGPT_CACHE"):
+        return Path(environment["LISPGPT_CACHE"])
+    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "lispgpt"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console script: run a command, and turn every error into one message and an exit code."""
+    _reopen_closed_streams()
+    _name_a_home()
+    try:
+        code = main_group.main(arguments, standalone_mode=False)
+    except UserError as error:
+        code = _complain(error.render(), 1)
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except click.exceptions.Abort:
+        code = _complain("interrupted", 130)
+    except KeyboardInterrupt:
+        code = _complain("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except OSError as error:
+        code = _complain(f"error: {error}", 1) if error.errno in FULL else _report_bug(error)
+    except Exception as error:  # the last line of defence: anything else is our bug
+        code = _report_bug(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _reopen_closed_streams() -> None:
+    """Give a process that was started without standard streams the null device: files would take their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        continue
+    os.close(number)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _name_a_home() -> None:
+    """Give a user without a home (as in containers) one where nothing is kept: libraries ask for it as they load."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/nonexistent"
+
+
+def _complain(message: str, code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except OSError:  # what it holds cannot be written, now or when the interpreter ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(message, file=sys.stderr)
+    return code
+
+
+def _report_bug(error: Exception) -> int:
+    told = str(error) if isinstance(error, InternalError) else traceback.format_exception_only(error)[-1]
+    where: Any = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
+    place = f" (at {Path(where.filename).name}:{where.lineno})" if where else ""
+    log = Path("lispgpt-bug.txt")
+    try:
+        log.write_text("".join(traceback.format_exception(error)))
+        kept = f"; please report it with {log}"
+    except OSError:
+        kept = ""
+    lines = told.strip().splitlines() or [repr(error)]
+    summary = lines[-1] if lines[0].startswith("Traceback") else "\n".join(lines)
+    return _complain(f"this is a bug in lispgpt{place}: {summary}{kept}", 3)

@@ -1,0 +1,78 @@
+"""`lispgpt opt`: passes on a file of MLIR."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from lispgpt.cli.options import PATH, contained
+from lispgpt.driver import read_source
+from lispgpt.errors import UserError
+from lispgpt.ir.diagnostics import Diagnostics
+from lispgpt.ir.mlir import ir, new_context
+from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
+from lispgpt.passes.targets import find_target
+from lispgpt.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.runtime.files import write_text
+from lispgpt.source import Span
+
+
+@click.command("opt")
+@click.argument("file", type=PATH)
+@click.option(
+    "--pipeline", "pipeline_text", help="A pipeline file, or passes as name{option=value},…; default: the target's."
+)
+@click.option(
+    "--skip", default=0, type=click.IntRange(0), help="Leave out the pipeline's first passes (a dump's number)."
+)
+@click.option("--target", default="cpu", show_default=True, help="Whose capabilities schedules read.")
+@click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder.")
+@click.option("--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass.")
+@click.option("-o", "output", type=PATH, help="Where the result goes (default: standard output).")
+@contained
+def opt(
+    file: Path,
+    pipeline_text: str | None,
+    skip: int,
+    target: str,
+    dump_dir: Path | None,
+    print_after: tuple[str, ...],
+    output: Path | None,
+) -> None:
+    """Run passes on FILE, which holds MLIR, such as a dump of --dump-dir."""
+    chip = find_target(target)
+    if pipeline_text is None:
+        pipeline = read_pipeline(pipeline_path(chip.pipeline))
+    elif pipeline_text.endswith(".lisp") or Path(pipeline_text).is_file():
+        pipeline = read_pipeline(Path(pipeline_text))
+    else:
+        pipeline = Pipeline("command line", (Stage("passes", parse_calls(pipeline_text)),))
+    pipeline = pipeline.after(skip)
+    with new_context() as context, ir.Location.unknown():
+        pipeline.check()
+        module = parse_module(context, file)
+        Runner(chip, dump_dir, print_after, click.echo).run(module, pipeline)
+        text = str(module)
+    if output is None:
+        click.echo(text)
+    else:
+        write_text(output, text)
+
+
+def parse_module(context: ir.Context, file: Path) -> ir.Module:
+    """A module from a file; MLIR's complaint at its place in the file as a UserError."""
+    source = read_source(file)
+    with Diagnostics(context) as diagnostics:
+        try:
+            return ir.Module.parse(source.text.encode(), context)
+        except ir.MLIRError as error:
+            said = error.error_diagnostics[0] if error.error_diagnostics else None
+            message = diagnostics.text() or (said.message if said else str(error))
+            place = re.search(r'"-":(\d+):(\d+)', str(said.location) if said else str(error))
+            span = diagnostics.span()
+            if span is None and place is not None and int(place[1]) <= source.text.count("\n") + 1:
+                start = source.offset(int(place[1]), int(place[2]))
+                span = Span(source, start, start + 1)
+            raise UserError(f"{file} is not valid MLIR: {message}", span) from error

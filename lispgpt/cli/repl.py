@@ -1,0 +1,309 @@
+"""`lispgpt repl`: forms are evaluated one by one into a module that grows, and can be looked at and run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lispgpt.errors import InternalError, UserError
+from lispgpt.ir.mlir import create_op, ir, new_context
+from lispgpt.language.core.program import begin
+from lispgpt.language.core.values import Builtin, Closure, Function, Macro, OpResults, Special, describe
+from lispgpt.language.forms import functions
+from lispgpt.language.model import entries
+from lispgpt.language.reader.forms import (
+    Form,
+    Keyword,
+    List,
+    Literal,
+    Map,
+    Sequence,
+    Symbol,
+    Value,
+    Vector,
+    head_name,
+    show,
+)
+from lispgpt.language.reader.reader import read
+from lispgpt.programs import launch
+from lispgpt.source import Source, Span
+
+HELP = """Type a form and see its value; a value that exists at run time only is shown as the op that makes it.
+  ,ir      the module so far          ,ir NAME   one function of it
+  ,run     compile the module and run its main, or its loose ops in order
+  ,names   what you have defined      ,entry NAME 16   an entry for one sequence of 16 positions
+  ,reset   start again
+  ,help    this                       ,quit      leave (or end the input)
+A form may take several lines: it ends where its brackets close."""
+
+_QUIET = re.compile(r';[^\n]*|"(?:[^"\\]|\\.)*"', re.DOTALL)
+"""Where brackets do not count."""
+
+
+def is_complete(text: str) -> bool:
+    """Whether every bracket and string that the text opens is closed in it."""
+    bare = _QUIET.sub(" ", text)
+    depth = sum(bare.count(bracket) for bracket in "([{") - sum(bare.count(bracket) for bracket in ")]}")
+    return '"' not in bare and depth <= 0 and not bare.rstrip().endswith(("'", "`", "~", "~@"))
+
+
+class Session:
+    """A module in the making.  Needs an active ir.Context and location.
+
+    root: where `(require "@path")` starts.  write: is told each line to show.
+    """
+
+    def __init__(self, root: Path, write: Callable[[str], None]) -> None:
+        self.root, self.write = root, write
+        self.inputs = 0
+        self.start()
+
+    def start(self) -> None:
+        """Forget everything."""
+        self.last: Any = None
+        place = List(Span(Source("repl", ""), 0, 0), ())
+        self.evaluator, self.environment = begin(self.root, place)
+        self.evaluator.loading.append(self.root / "repl")
+
+    def enter(self, text: str) -> bool:
+        """Evaluate an input; False where it asks to leave.  Errors are shown, and leave everything as it was."""
+        self.inputs += 1
+        try:
+            if text.strip().startswith(","):
+                return self._command(text.strip()[1:])
+            for form in read(Source(f"input {self.inputs}", text)):
+                self._evaluate(form)
+        except UserError as error:
+            self.write(error.render())
+        except RecursionError:
+            self.write("error: this is nested too deeply to evaluate")
+        except InternalError as error:
+            self.write(f"this is a bug in lispgpt: {error}")
+        return True
+
+    def _evaluate(self, form: Form) -> None:
+        with self._undoing():
+            replaced = self._take_out(form)
+            try:
+                functions.declare_ahead(self.evaluator, (form,), self.environment)
+                value = self.evaluator.evaluate(form, self.environment)
+                self.evaluator.verify(self.evaluator.module.operation, form)
+            except (UserError, InternalError, RecursionError):
+                if replaced is not None:
+                    self.evaluator.module.body.append(replaced)
+                raise
+        self.last = value
+        shown = show_value(value)
+        if shown:
+            self.write(shown)
+
+    @contextmanager
+    def _undoing(self, always: bool = False) -> Iterator[None]:
+        """Undo what is evaluated inside where it fails, or always: ops, names and functions."""
+        evaluator = self.evaluator
+        place = evaluator.insertion
+        before = {op.operation for op in evaluator.module.body.operations}
+        tables: list[dict[Any, Any]] = [evaluator.functions, evaluator.strings, evaluator.ahead, evaluator.launches]
+        tables.append(self.environment.names)
+        kept = [dict(table) for table in tables]
+        done = False
+        try:
+            yield
+            done = not always
+        finally:
+            if not done:
+                evaluator.insertion = place
+                evaluator.frames.clear()
+                evaluator.blocks.clear()
+                _erase_others(evaluator.module, before)
+                for table, old in zip(tables, kept, strict=True):
+                    table.clear()
+                    table.update(old)
+
+    def _take_out(self, form: Form) -> ir.Operation | None:
+        """Take a function out of the module that the form defines anew."""
+        name = form.items[1] if head_name(form) == "defn" and isinstance(form, List) and len(form.items) > 2 else None
+        if not isinstance(name, Symbol) or name.name not in self.evaluator.functions:
+            return None
+        for op in self.evaluator.module.body.operations:
+            if _symbol(op.operation) == name.name:
+                del self.evaluator.functions[name.name]
+                return op.operation.detach_from_parent()
+        return None
+
+    def _command(self, text: str) -> bool:
+        name, _, argument = text.partition(" ")
+        commands = {"ir": self._ir, "run": self._run, "names": self._names, "entry": self._entry}
+        commands["reset"] = lambda _: self.start()
+        if name in ("quit", "q", "exit"):
+            return False
+        if name in commands:
+            commands[name](argument.strip())
+        else:
+            self.write(HELP if name in ("help", "h", "?") else f"there is no command ,{name}; ,help lists them")
+        return True
+
+    def _ir(self, name: str) -> None:
+        if not name:
+            self.write(str(self.evaluator.module).rstrip())
+            return
+        found = [op for op in self.evaluator.module.body.operations if _symbol(op.operation) == name]
+        self.write(str(found[0]) if found else f"the module has no function {name}")
+
+    def _names(self, _: str) -> None:
+        own = [(key, value) for key, value in self.environment.names.items() if isinstance(key, str)]
+        self.write("\n".join(f"{key}: {describe(value)}" for key, value in own) or "nothing is defined yet")
+
+    def _entry(self, argument: str) -> None:
+        name, _, positions = argument.partition(" ")
+        declared = self.evaluator.model.entries.get(name)
+        if declared is None:
+            known = ", ".join(self.evaluator.model.entries) or "none yet"
+            self.write(f"there is no entry {name!r}; there are: {known}")
+            return
+        best = self.evaluator.prelude.lookup(Symbol(declared.form.span, "best-token"))
+        with self._undoing(always=True):
+            entries.build(self.evaluator, declared, 1, int(positions) if positions.isdigit() else 1, best)
+            operations = self.evaluator.module.body.operations
+            self.write(str(operations[len(operations) - 1]))
+
+    def _run(self, _: str) -> None:
+        module = ir.Module.parse(self.evaluator.module.operation.get_asm(print_generic_op_form=True))
+        if "main" not in self.evaluator.functions:
+            _wrap_in_main(module, self.last)
+        job = launch.Job(module, compilations=self.evaluator.compilations, libraries=self.evaluator.libraries)
+        sys.stdout.flush()
+        launch.run(job, [])
+
+
+def _erase_others(module: ir.Module, kept: set[Any]) -> None:
+    """Take everything out of a module that is not among these ops; the last come first, because they use the others."""
+    for op in reversed([op.operation for op in module.body.operations]):
+        if op not in kept:
+            op.erase()
+
+
+def _symbol(op: ir.Operation) -> str | None:
+    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else None
+
+
+def _wrap_in_main(module: ir.Module, last: Any) -> None:
+    """Put a module's loose ops into a main, which returns the last one's number where the last form had one."""
+    loose = [op.operation for op in module.body.operations if _symbol(op.operation) is None]
+    kind = ir.FunctionType.get([], [])
+    attributes = {"sym_name": ir.StringAttr.get("main"), "function_type": ir.TypeAttr.get(kind)}
+    main = create_op("func.func", attributes=attributes, regions=1, ip=ir.InsertionPoint(module.body))
+    block = main.regions[0].blocks.append()
+    for op in loose:
+        block.append(op)
+    returned = list(loose[-1].results)[:1] if loose and isinstance(last, ir.Value) else []
+    if returned and not isinstance(returned[0].type, (ir.IntegerType, ir.FloatType, ir.IndexType)):
+        returned = []
+    with ir.InsertionPoint(block):
+        create_op("func.return", returned)
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([], [v.type for v in returned]))
+
+
+def show_value(value: Any) -> str:
+    """A value as a reader could write it, or the op that makes it; nothing for nil."""
+    match value:
+        case None | OpResults() if not value:
+            return ""
+        case ir.Value():
+            return str(value.owner) if not isinstance(value.owner, ir.Block) else str(value)
+        case OpResults():
+            return str(value[0].owner)
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return f'"{value}"'
+        case tuple():
+            return f"[{' '.join(show_value(item) or 'nil' for item in value)}]"
+        case Form():
+            return spelled(value)
+        case Closure() | Macro() | Builtin() | Special() | Function():
+            return f"; {describe(value)}"
+        case int() | float() | ir.Type() | ir.Attribute():
+            return str(value)
+        case _:
+            return f"; {describe(value)}"
+
+
+def spelled(form: Form) -> str:
+    """A form as text: what a macro built has none of its own."""
+    if isinstance(form, Sequence):
+        brackets = {List: "()", Vector: "[]", Map: "{}"}[type(form)]
+        return f"{brackets[0]}{' '.join(map(spelled, form.items))}{brackets[1]}"
+    match form:
+        case Symbol():
+            return form.name
+        case Keyword():
+            return f":{form.name}"
+        case Literal() | Value():
+            return show_value(form.value) or "nil"
+        case _:
+            return show(form)
+
+
+def inputs(prompt: bool) -> Iterator[str]:
+    """Inputs from standard input, each as many lines as its brackets need."""
+    text = ""
+    while True:
+        try:
+            line = input(("....> " if text else "lisp> ") if prompt else "")
+        except EOFError:
+            break
+        except KeyboardInterrupt:
+            text = ""
+            click.echo("")
+            continue
+        text = f"{text}\n{line}" if text else line
+        if text.strip() and (is_complete(text) or text.startswith(",")):
+            yield text
+            text = ""
+        elif not text.strip():
+            text = ""
+    if text.strip():
+        yield text
+
+
+@click.command()
+@click.pass_context
+def repl(ctx: click.Context) -> None:
+    """Evaluate forms one by one, from the keyboard or from standard input; ,help lists what else can be asked."""
+    at_keyboard = sys.stdin.isatty()
+    if at_keyboard:
+        click.echo("lispgpt: ,help for help, ,quit to leave")
+        _keep_history(ctx)
+    with new_context(), ir.Location.unknown():
+        session = Session(Path.cwd(), click.echo)
+        for text in inputs(at_keyboard):
+            if not session.enter(text):
+                break
+
+
+def _keep_history(ctx: click.Context) -> None:
+    """Line editing, and a history that outlives the process, where Python has readline."""
+    from lispgpt.cli.main import cache_folder
+
+    with suppress(ImportError):
+        import atexit
+        import readline
+
+        path = cache_folder(ctx.obj["environment"]) / "history"
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            readline.read_history_file(path)
+        readline.set_history_length(1000)
+        atexit.register(lambda: _write_history(readline, path))
+
+
+def _write_history(readline: Any, path: Path) -> None:
+    with suppress(OSError):
+        readline.write_history_file(path)

@@ -1,0 +1,286 @@
+"""Small functions that emit one op each at the current insertion point; index arithmetic folds plain integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lispgpt.errors import InternalError
+from lispgpt.ir.mlir import create_op, ir
+
+Index = Any
+"""An index: a Python integer where it is known, else an SSA value of type index."""
+
+INTRINSIC_BINARIES = {"arith.maxnumf": "llvm.maxnum.f32", "arith.minnumf": "llvm.minnum.f32"}
+"""Ops that some vendor's lowering would turn into calls of a device library."""
+
+WORKGROUP = "#gpu.address_space<workgroup>"
+
+
+def emit(name: str, operands: Sequence[Any], results: Sequence[ir.Type], **attributes: Any) -> ir.Value:
+    """One op with one result."""
+    return create_op(name, operands, results, attributes).results[0]
+
+
+def f32() -> ir.Type:
+    return ir.F32Type.get()
+
+
+def i32() -> ir.Type:
+    return ir.IntegerType.get_signless(32)
+
+
+def constant(value: Any, type_: ir.Type) -> ir.Value:
+    if isinstance(type_, ir.VectorType):
+        element = _scalar_attribute(value, type_.element_type)
+        return emit("arith.constant", [], [type_], value=ir.DenseElementsAttr.get_splat(type_, element))
+    return emit("arith.constant", [], [type_], value=_scalar_attribute(value, type_))
+
+
+def _scalar_attribute(value: Any, type_: ir.Type) -> ir.Attribute:
+    is_float = isinstance(type_, (ir.F32Type, ir.BF16Type, ir.F16Type, ir.F64Type))
+    return ir.FloatAttr.get(type_, float(value)) if is_float else ir.IntegerAttr.get(type_, int(value))
+
+
+def as_value(index: Index) -> ir.Value:
+    return constant(index, ir.IndexType.get()) if isinstance(index, int) else index
+
+
+def add(a: Index, b: Index) -> Index:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    if a is b and isinstance(a, int):
+        return 2 * a
+    if isinstance(a, int) and a == 0:
+        return b
+    if isinstance(b, int) and b == 0:
+        return a
+    return _binary("arith.addi", a, b)
+
+
+def mul(a: Index, b: Index) -> Index:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, int) and x in (0, 1):
+            return y if x else 0
+    return _binary("arith.muli", a, b)
+
+
+def div(a: Index, b: int) -> Index:
+    """Floor of a / b for a ≥ 0."""
+    if isinstance(a, int):
+        return a // b
+    return a if b == 1 else _binary("arith.divui", a, b)
+
+
+def mod(a: Index, b: int) -> Index:
+    """a modulo b for a ≥ 0."""
+    if isinstance(a, int):
+        return a % b
+    return 0 if b == 1 else _binary("arith.remui", a, b)
+
+
+def _binary(name: str, a: Index, b: Index) -> ir.Value:
+    return emit(name, [as_value(a), as_value(b)], [ir.IndexType.get()])
+
+
+def at_most(index: Index, largest: Index) -> ir.Value:
+    """The smaller of the two."""
+    return emit("arith.minui", [as_value(index), as_value(largest)], [ir.IndexType.get()])
+
+
+def less(a: Index, b: Index, predicate: int = 6) -> ir.Value:
+    """a < b, unsigned (predicate 7: a ≤ b)."""
+    attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
+    return emit("arith.cmpi", [as_value(a), as_value(b)], [ir.IntegerType.get_signless(1)], predicate=attribute)
+
+
+def equal(a: Index, b: Index) -> ir.Value:
+    return less(a, b, 0)
+
+
+def select(condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+    return emit("arith.select", [condition, a, b], [a.type])
+
+
+def element_of(type_: ir.Type) -> ir.Type:
+    return type_.element_type if isinstance(type_, (ir.VectorType, ir.MemRefType, ir.RankedTensorType)) else type_
+
+
+def with_width(type_: ir.Type, width: int) -> ir.Type:
+    """The scalar type for one element, else the vector of that many."""
+    element = element_of(type_)
+    return element if width == 1 else ir.VectorType.get([width], element)
+
+
+def width_of(value: ir.Value) -> int:
+    return value.type.shape[0] if isinstance(value.type, ir.VectorType) else 1
+
+
+def splat(value: ir.Value, width: int) -> ir.Value:
+    if width == 1 or isinstance(value.type, ir.VectorType):
+        return value
+    return emit("vector.broadcast", [value], [ir.VectorType.get([width], value.type)])
+
+
+def lane_of(value: ir.Value, position: int) -> ir.Value:
+    """One element of a vector."""
+    if not isinstance(value.type, ir.VectorType):
+        return value
+    where = ir.DenseI64ArrayAttr.get([position])
+    return emit("vector.extract", [value], [value.type.element_type], static_position=where)
+
+
+def vector_of(values: Sequence[ir.Value]) -> ir.Value:
+    if len(values) == 1:
+        return values[0]
+    return emit("vector.from_elements", list(values), [ir.VectorType.get([len(values)], values[0].type)])
+
+
+def load(memref: ir.Value, index: Sequence[Index], width: int) -> ir.Value:
+    """`width` neighbours in the last dimension, which the caller knows to be aligned to their size's powers of two."""
+    operands = [memref, *map(as_value, index)]
+    if width == 1:
+        return emit("memref.load", operands, [memref.type.element_type])
+    return emit("vector.load", operands, [with_width(memref.type, width)], alignment=_alignment(memref, width))
+
+
+def store(value: ir.Value, memref: ir.Value, index: Sequence[Index]) -> None:
+    operands = [value, memref, *map(as_value, index)]
+    width = width_of(value)
+    if width == 1:
+        create_op("memref.store", operands)
+    else:
+        create_op("vector.store", operands, attributes={"alignment": _alignment(memref, width)})
+
+
+def _alignment(memref: ir.Value, width: int) -> ir.Attribute:
+    size = width * {"f32": 4, "i32": 4, "bf16": 2, "f16": 2}[str(memref.type.element_type)]
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), size & -size)
+
+
+def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:
+    """A call of an LLVM intrinsic that works on scalars, done per element for vectors."""
+    width = width_of(operands[0])
+    if width > 1:
+        lanes = [intrinsic(name, [lane_of(o, i) for o in operands], element_of(result)) for i in range(width)]
+        return vector_of(lanes)
+    sizes = ir.DenseI32ArrayAttr.get([len(operands), 0])
+    attributes = {"intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([])}
+    attributes["operandSegmentSizes"] = sizes
+    return create_op("llvm.call_intrinsic", operands, [result], attributes).results[0]
+
+
+def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    if isinstance(a.type, ir.VectorType):
+        return emit("vector.fma", [a, b, c], [c.type])
+    return intrinsic("llvm.fma.f32", [a, b, c], c.type)
+
+
+def extend(value: ir.Value) -> ir.Value:
+    """To f32, from f32, bf16 or f16."""
+    element = element_of(value.type)
+    if isinstance(element, ir.F32Type):
+        return value
+    return emit("arith.extf", [value], [with_width(f32(), width_of(value))])
+
+
+def binary(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
+    if name in INTRINSIC_BINARIES:
+        return intrinsic(INTRINSIC_BINARIES[name], [a, b], a.type)
+    return emit(name, [a, b], [a.type])
+
+
+def horizontal(name: str, value: ir.Value) -> ir.Value:
+    """All elements of a vector combined, as a balanced tree."""
+    parts = [lane_of(value, i) for i in range(width_of(value))]
+    while len(parts) > 1:
+        parts = [binary(name, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def shuffle_xor(value: ir.Value, distance: int, subgroup: int) -> ir.Value:
+    """The value of the lane whose number differs by `distance` in exclusive or."""
+    mode = ir.Attribute.parse("#gpu<shuffle_mode xor>")
+    operands = [value, constant(distance, i32()), constant(subgroup, i32())]
+    return create_op("gpu.shuffle", operands, [value.type, ir.IntegerType.get_signless(1)], {"mode": mode}).results[0]
+
+
+def thread_id() -> ir.Value:
+    return _dimension("gpu.thread_id", "x")
+
+
+def block_id(axis: str = "x") -> ir.Value:
+    return _dimension("gpu.block_id", axis)
+
+
+def _dimension(name: str, axis: str) -> ir.Value:
+    return emit(name, [], [ir.IndexType.get()], dimension=ir.Attribute.parse(f"#gpu<dim {axis}>"))
+
+
+def barrier() -> None:
+    create_op("gpu.barrier")
+
+
+def shared(shape: Sequence[int], type_: ir.Type) -> ir.Value:
+    """Memory of the block; becomes an attribution when kernels are collected into a gpu.module."""
+    return emit("memref.alloca", [], [shared_type(shape, type_)], operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
+
+
+def shared_view(memory: ir.Value, start: int, shape: Sequence[int], type_: ir.Type) -> ir.Value:
+    """Part of a block's memory of bytes, from byte `start`, as elements of another type."""
+    return emit("memref.view", [memory, as_value(start)], [shared_type(shape, type_)])
+
+
+def shared_type(shape: Sequence[int], type_: ir.Type) -> ir.Type:
+    return ir.MemRefType.get(list(shape), type_, memory_space=ir.Attribute.parse(WORKGROUP))
+
+
+def if_then(condition: ir.Value, body: Callable[[], None]) -> None:
+    op = create_op("scf.if", [condition], regions=2)
+    with ir.InsertionPoint(op.regions[0].blocks.append()):
+        body()
+        create_op("scf.yield")
+
+
+def choose(
+    condition: ir.Value,
+    types: Sequence[ir.Type],
+    then: Callable[[], Sequence[ir.Value]],
+    otherwise: Callable[[], Sequence[ir.Value]],
+) -> list[ir.Value]:
+    """scf.if with the values of one side or of the other."""
+    op = create_op("scf.if", [condition], types, regions=2)
+    for region, side in zip(op.regions, (then, otherwise), strict=True):
+        with ir.InsertionPoint(region.blocks.append()):
+            create_op("scf.yield", side())
+    return list(op.results)
+
+
+def loop(
+    low: Index, high: Index, step: Index, inits: Sequence[ir.Value], body: Callable[..., Sequence[ir.Value]]
+) -> list[ir.Value]:
+    """scf.for; body(index, *carried) returns what is carried on."""
+    bounds = [as_value(low), as_value(high), as_value(step)]
+    op = create_op("scf.for", [*bounds, *inits], [i.type for i in inits], regions=1)
+    block = op.regions[0].blocks.append(ir.IndexType.get(), *[i.type for i in inits])
+    with ir.InsertionPoint(block):
+        carried = body(block.arguments[0], *block.arguments[1:])
+        create_op("scf.yield", carried)
+    return list(op.results)
+
+
+def largest_width(extent: int, item_bytes: int, vector_bytes: int) -> int:
+    """The most neighbours one lane can load at once from rows of `extent` items: a power of two that divides it."""
+    width = vector_bytes // item_bytes
+    while extent % width:
+        width //= 2
+    return width
+
+
+def item_bytes(type_: ir.Type) -> int:
+    try:
+        return {"f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1}[str(element_of(type_))]
+    except KeyError:
+        raise InternalError(f"GPU schedules have no size for {type_}") from None

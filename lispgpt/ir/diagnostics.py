@@ -1,0 +1,62 @@
+"""MLIR's diagnostics as values: what was said and at which place of the program."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lispgpt.errors import UserError
+from lispgpt.ir.mlir import ir
+from lispgpt.source import Source, Span
+
+PLACE = re.compile(r'loc\((?:callsite\()?(?:"[^"]*"\()?"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
+
+
+class Diagnostics:
+    """Collects the diagnostics of a context while it is open, instead of letting MLIR print them."""
+
+    def __init__(self, context: ir.Context) -> None:
+        self.context = context
+        self.errors: list[tuple[str, str]] = []
+        self._handler: Any = None
+
+    def __enter__(self) -> Diagnostics:
+        def collect(diagnostic: ir.Diagnostic) -> bool:
+            if diagnostic.severity == ir.DiagnosticSeverity.ERROR:
+                self.errors.append((diagnostic.message, str(diagnostic.location)))
+            return True
+
+        self._handler = self.context.attach_diagnostic_handler(collect)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._handler.detach()
+
+    def check(self) -> None:
+        """Fail where a pass reported an error and nevertheless succeeded."""
+        if self.errors:
+            raise UserError(self.text(), self.span())
+
+    def text(self) -> str:
+        return "; ".join(message.splitlines()[0] for message, _ in self.errors[:3])
+
+    def span(self) -> Span | None:
+        """The first place in a file that an error named."""
+        spans = (span_of(location) for _, location in self.errors)
+        return next((span for span in spans if span is not None), None)
+
+
+def span_of(location: object) -> Span | None:
+    """The innermost place in a file that an MLIR location names, as one character; None where there is none."""
+    found = PLACE.search(str(location))
+    if found is None:
+        return None
+    path = Path(found["file"])
+    text = path.read_text(errors="replace") if path.is_file() else "\n" * int(found["line"])
+    source = Source(found["file"], text)
+    if int(found["line"]) > text.count("\n") + 1:
+        return None
+    start = source.offset(int(found["line"]), int(found["column"]))
+    return Span(source, start, start + 1)

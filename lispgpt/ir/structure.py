@@ -1,0 +1,139 @@
+"""Questions that passes ask about functions, linalg ops and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+
+VIEWS = {"tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"}
+
+
+def operations(block: ir.Block) -> list[ir.Operation]:
+    """A block's ops as plain operations (some bindings' op classes give `name` another meaning)."""
+    return [op.operation for op in block.operations]
+
+
+def entry_functions(module: ir.Module) -> list[ir.Operation]:
+    """The functions that are entries of a model, in order."""
+    return [op for op in operations(module.body) if op.name == "func.func" and "entry" in op.attributes]
+
+
+def kernel_functions(module: ir.Module, kind: str | None = None) -> list[ir.Operation]:
+    """The functions that are kernels, of one kind ("contraction", …) or all."""
+    functions = [op for op in operations(module.body) if op.name == "func.func" and "kernel" in op.attributes]
+    return [f for f in functions if kind is None or ir.StringAttr(f.attributes["kernel"]).value == kind]
+
+
+def defining_op(value: ir.Value) -> Any:
+    """The operation that a value is a result of; None for a block's argument."""
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def shape_of(value: ir.Value) -> tuple[int, ...]:
+    """A shaped value's extents; () for a scalar."""
+    return tuple(value.type.shape) if isinstance(value.type, (ir.RankedTensorType, ir.MemRefType)) else ()
+
+
+def element_type(value: ir.Value) -> ir.Type:
+    return value.type.element_type if isinstance(value.type, (ir.RankedTensorType, ir.MemRefType)) else value.type
+
+
+def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
+    """The affine maps of a linalg op's operands, outputs last."""
+    return [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
+
+
+def dim_positions(map_: ir.AffineMap) -> list[Any]:
+    """For each result of a map, the number of the loop it is; None where it is no plain loop."""
+    return [e.position if isinstance(e, ir.AffineDimExpr) else None for e in map_.results]
+
+
+def loop_extents(op: ir.Operation) -> dict[int, int]:
+    """The extents of a linalg op's loops by their numbers."""
+    if "indexing_maps" not in op.attributes:
+        return dict(enumerate(max((shape_of(v) for v in op.operands), key=prod)))
+    extents: dict[int, int] = {}
+    for value, map_ in zip(op.operands, indexing_maps(op), strict=True):
+        for dim, extent in zip(dim_positions(map_), shape_of(value), strict=True):
+            if dim is not None:
+                extents[dim] = extent
+    return extents
+
+
+def trip_count(op: ir.Operation) -> int:
+    """How many times the body of an op runs, as far as it is known here."""
+    if op.name == "scf.for":
+        start, stop, step = (_constant(v) for v in list(op.operands)[:3])
+        return 1 if start is None or stop is None or step is None else max(0, -(-(stop - start) // step))
+    return prod(loop_extents(op).values()) if op.name.startswith("linalg.") else 1
+
+
+def _constant(value: ir.Value) -> int | None:
+    op = defining_op(value)
+    return ir.IntegerAttr(op.attributes["value"]).value if op is not None and op.name == "arith.constant" else None
+
+
+def is_elementwise(op: ir.Operation) -> bool:
+    """Whether an op is a linalg.generic with one result whose loops are all parallel and write it in order."""
+    if op.name != "linalg.generic" or len(op.results) != 1:
+        return False
+    if any("parallel" not in str(t) for t in op.attributes["iterator_types"]):
+        return False
+    last = indexing_maps(op)[-1]
+    return dim_positions(last) == list(range(last.n_dims))
+
+
+def captured_values(op: ir.Operation) -> list[ir.Value]:
+    """Values that ops inside an op's regions use and that are defined outside it, each once."""
+    inside: set = set()
+    found: list[ir.Value] = []
+    seen: set = set()
+    for nested in nested_operations(op):
+        for region in nested.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+        inside.update(nested.results)
+    for region in op.regions:
+        for block in region.blocks:
+            inside.update(block.arguments)
+    for nested in nested_operations(op):
+        for operand in nested.operands:
+            if operand not in inside and operand not in seen:
+                seen.add(operand)
+                found.append(operand)
+    return found
+
+
+def replace_captured(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
+    """Replace operands of the ops inside an op's regions."""
+    if not mapping:
+        return
+    for nested in nested_operations(op):
+        for i, operand in enumerate(nested.operands):
+            if operand in mapping:
+                nested.operands[i] = mapping[operand]
+
+
+def nested_operations(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The ops in an op's regions, at any depth."""
+    for region in op.regions:
+        for block in region.blocks:
+            for child in operations(block):
+                yield child
+                yield from nested_operations(child)
+
+
+def strings(attribute: ir.Attribute) -> list[str]:
+    """The values of an array of string attributes."""
+    return [ir.StringAttr(a).value for a in attribute]
+
+
+def integers(attribute: ir.Attribute) -> list[int]:
+    """The values of an array of integer attributes, or of a dense i64 array."""
+    if isinstance(attribute, ir.DenseI64ArrayAttr):
+        return list(attribute)
+    return [ir.IntegerAttr(a).value for a in attribute]

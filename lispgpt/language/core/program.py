@@ -1,0 +1,173 @@
+"""The front end's one door: a program's text to its MLIR and what the program declares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lispgpt.errors import UserError
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core import registry
+from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.forms import (
+    arithmetic,
+    calls,
+    choice,
+    compilation,
+    core_forms,
+    functions,
+    kernels,
+    lists,
+    modules,
+    shapes,
+    structs,
+    tensors,
+)
+from lispgpt.language.model import declarations as model
+from lispgpt.language.model import entries
+from lispgpt.language.reader.forms import List, Symbol
+from lispgpt.source import Source, Span
+
+__all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
+
+_REGISTERED = (
+    arithmetic,
+    calls,
+    choice,
+    compilation,
+    core_forms,
+    functions,
+    kernels,
+    lists,
+    model,
+    modules,
+    shapes,
+    structs,
+    tensors,
+)
+
+
+@dataclass(frozen=True)
+class TensorDecl:
+    """A weight or a state; dtype is "f32", "bf16" or "i32"; a state's shape is without the batch."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Generate:
+    """What `(generate entry {options})` says; options are named as in the program: max-new-tokens, top-k …"""
+
+    entry: str
+    options: dict[str, int | float | bool]
+
+
+@dataclass(frozen=True)
+class Program:
+    """An evaluated program; sources are the files that it required, library files among them."""
+
+    module: ir.Module
+    config: dict[str, Any]
+    weights: tuple[TensorDecl, ...]
+    states: tuple[TensorDecl, ...]
+    entries: tuple[str, ...]
+    generate: Generate | None
+    has_main: bool
+    sources: tuple[Path, ...] = ()
+    compilations: tuple[compilation.Compilation, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+
+def evaluate(
+    source: Source,
+    *,
+    overrides: dict[str, int | float | str | bool],
+    checkpoint_config: dict[str, Any],
+    shapes: Iterable[tuple[int, int]],
+    root: Path,
+    capabilities: dict[str, int] | None = None,
+    draws: bool = False,
+) -> Program:
+    """Evaluate a program inside the active ir.Context.
+
+    overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
+    overrides has to be one of the program's config.  shapes: the (sequences, positions of each) that every entry is
+    built for, as far as the config's `context` reaches.  root: where `(require "@path")` starts.  capabilities: what
+    kernels are told of the chip, by the names in kernels.CAPABILITIES.  draws: whether the library's kernels choose
+    tokens, and the entry that the program generates from is built once more for single steps, with drawn tokens.
+    Raises UserError for whatever is wrong with the program.
+    """
+    with ir.Location.unknown():
+        place = List(Span(source, 0, 0), ())
+        evaluator, environment = begin(root, place)
+        evaluator.capabilities.update(capabilities or {})
+        evaluator.model.overrides, evaluator.model.checkpoint = dict(overrides), dict(checkpoint_config)
+        evaluator.loading.append(Path(source.name).resolve())
+        modules.run(evaluator, source, environment)
+        _check_overrides(evaluator, place)
+        _build_entries(evaluator, _within_context(shapes, evaluator.model.config), draws, place)
+        evaluator.verify(evaluator.module.operation, place)
+        return _program(evaluator)
+
+
+def _build_entries(evaluator: Evaluator, shapes: Iterable[tuple[int, int]], draws: bool, place: List) -> None:
+    """Every entry for every shape; where the program generates and `draws`, its single steps once more that draw."""
+    generation, library = evaluator.model.generation, evaluator.prelude
+    if draws and generation:
+        library = modules.load(evaluator, modules.LIBRARY / "sampling.lisp", place)
+    best, draw, words = (library.lookup(Symbol(place.span, n)) for n in ("best-token", "draw-token", "settings-words"))
+    for entry in evaluator.model.entries.values():
+        for batch, positions in shapes:
+            entries.build(evaluator, entry, batch, positions, best)
+            if draws and positions == 1 and generation and generation.entry == entry.name and len(entry.inputs) == 2:
+                entries.build(evaluator, entry, batch, positions, draw, words)
+
+
+def begin(root: Path, place: List) -> tuple[Evaluator, Environment]:
+    """An evaluator with an empty module, and the environment of a program's top level; place is for messages about the
+    core library.  Needs an active ir.Context and location."""
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
+    evaluator = Evaluator(root)
+    evaluator.prelude.names.update(registry.NAMES)
+    evaluator.capabilities.update(kernels.CAPABILITIES)
+    core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
+    evaluator.prelude.names.update(core.names)
+    return evaluator, Environment(evaluator.prelude, Dialects())
+
+
+def _within_context(shapes: Iterable[tuple[int, int]], config: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """The shapes whose positions fit in the config's `context`, where it has one; always those of one position."""
+    context = config.get("context")
+    return [s for s in shapes if s[1] == 1 or not isinstance(context, int) or s[1] <= context]
+
+
+def _check_overrides(evaluator: Evaluator, place: List) -> None:
+    config = evaluator.model.config
+    for name in evaluator.model.overrides:
+        if name not in config:
+            known = f"; it has {', '.join(config)}" if config else "; it has no `config`"
+            hint = did_you_mean(name, config, known)
+            raise UserError(f"--set {name}: the program has no config value of this name{hint}")
+
+
+def _program(evaluator: Evaluator) -> Program:
+    declared = evaluator.model
+    generation = declared.generation
+    return Program(
+        module=evaluator.module,
+        config={k: str(v) if isinstance(v, ir.Type) else v for k, v in declared.config.items()},
+        weights=tuple(TensorDecl(w.name, w.shape, w.dtype) for w in declared.weights.values()),
+        states=tuple(TensorDecl(s.name, s.shape, s.dtype) for s in declared.states.values()),
+        entries=tuple(declared.entries),
+        generate=Generate(generation.entry, generation.options) if generation else None,
+        sources=tuple(evaluator.loaded),
+        has_main="main" in evaluator.functions,
+        compilations=tuple(evaluator.compilations),
+        libraries=tuple(evaluator.libraries),
+    )

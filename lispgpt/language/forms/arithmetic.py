@@ -1,0 +1,275 @@
+"""`+ - * / < = sqrt …`: computed on numbers, emitted as arith and math on SSA scalars and vectors, and element by
+element on tensors."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.registry import NAMES, builtin
+from lispgpt.language.core.values import LoopIndex, describe
+from lispgpt.language.forms import tensors
+from lispgpt.language.reader.forms import Form, show
+
+if TYPE_CHECKING:
+    from lispgpt.language.core.evaluator import Evaluator
+
+_MOST_DIGITS = 4096
+
+# name: (on numbers, on integers, on floats)
+_BINARY: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
+    "+": (operator.add, "arith.addi", "arith.addf"),
+    "-": (operator.sub, "arith.subi", "arith.subf"),
+    "*": (operator.mul, "arith.muli", "arith.mulf"),
+    "/": (operator.truediv, "arith.divsi", "arith.divf"),
+    "mod": (operator.mod, "arith.remsi", "arith.remf"),
+    "min": (min, "arith.minsi", "arith.minimumf"),
+    "max": (max, "arith.maxsi", "arith.maximumf"),
+}
+_COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], int, int]] = {
+    "<": (operator.lt, 2, 4),
+    "<=": (operator.le, 3, 5),
+    ">": (operator.gt, 4, 2),
+    ">=": (operator.ge, 5, 3),
+    "=": (operator.eq, 0, 1),
+    "!=": (operator.ne, 1, 13),
+}
+_MATH: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt,
+    "rsqrt": lambda x: 1 / math.sqrt(x),
+    "exp": math.exp,
+    "log": math.log,
+    "tanh": math.tanh,
+    "sin": math.sin,
+    "cos": math.cos,
+    "erf": math.erf,
+}
+
+NAMES["inf"], NAMES["-inf"], NAMES["pi"] = math.inf, -math.inf, math.pi
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def is_float(kind: ir.Type) -> bool:
+    """Whether values of a type, or its elements, are floating-point numbers."""
+    return isinstance(kind.element_type if isinstance(kind, ir.ShapedType) else kind, ir.FloatType)
+
+
+def _define_binary(name: str) -> None:
+    least = 2 if name == "mod" else 1
+
+    @builtin(name, least, 2 if name == "mod" else None)
+    def run(evaluator: Evaluator, form: Form, *arguments: Any) -> Any:
+        values = [_operand(evaluator, argument, form) for argument in arguments]
+        if len(values) == 1:
+            if name not in ("-", "/"):
+                return values[0]
+            values.insert(0, 0 if name == "-" else 1)
+        result = values[0]
+        for value in values[1:]:
+            result = binary(evaluator, name, result, value, form)
+        return result
+
+
+def _operand(evaluator: Evaluator, value: Any, form: Form) -> Any:
+    if isinstance(value, LoopIndex):
+        return evaluator.ssa(value, form)
+    if is_number(value) or isinstance(value, ir.Value):
+        return value
+    evaluator.fail(f"`{show(form)}` computes with numbers and tensors, and got {describe(value)}", form)
+
+
+def binary(evaluator: Evaluator, name: str, left: Any, right: Any, form: Form) -> Any:
+    """One arithmetic operation on two numbers or SSA values."""
+    compute, on_integers, on_floats = _BINARY[name]
+    if is_number(left) and is_number(right):
+        return _compute(evaluator, name, compute, left, right, form)
+    if tensors.is_tensor(left) or tensors.is_tensor(right):
+        return tensors.elementwise(evaluator, lambda a, b: binary(evaluator, name, a, b, form), (left, right), form)
+    left, right = same_type(evaluator, left, right, form)
+    op = on_floats if is_float(left.type) else on_integers
+    return evaluator.emitter.emit(op, [left, right], [left.type], {}, form)
+
+
+def _compute(evaluator: Evaluator, name: str, compute: Any, left: Any, right: Any, form: Form) -> Any:
+    try:
+        if name == "/" and isinstance(left, int) and isinstance(right, int) and left % right == 0:
+            return left // right
+        result = compute(left, right)
+    except ZeroDivisionError:
+        evaluator.fail(f"`{show(form)}` divides by zero", form)
+    except OverflowError:
+        evaluator.fail(f"`{show(form)}` is too large for a real number", form)
+    if isinstance(result, int) and result.bit_length() > _MOST_DIGITS:
+        evaluator.fail(f"`{show(form)}` has more than {_MOST_DIGITS} bits", form)
+    return result
+
+
+def same_type(evaluator: Evaluator, left: Any, right: Any, form: Form) -> tuple[ir.Value, ir.Value]:
+    """Two scalars or vectors as values of one type: numbers become constants, narrow floats widen, an index becomes
+    the integer that it meets."""
+    if is_number(left):
+        return evaluator.emitter.constant(_fitting(left, right.type), right.type, form), right
+    if is_number(right):
+        return left, evaluator.emitter.constant(_fitting(right, left.type), left.type, form)
+    one, two = left.type, right.type
+    if one == two:
+        return left, right
+    if isinstance(one, ir.FloatType) and isinstance(two, ir.FloatType) and one.width != two.width:
+        wide = one if one.width > two.width else two
+        return cast(evaluator, left, wide, form), cast(evaluator, right, wide, form)
+    if isinstance(one, ir.IndexType) and isinstance(two, ir.IntegerType):
+        return cast(evaluator, left, two, form), right
+    if isinstance(two, ir.IndexType) and isinstance(one, ir.IntegerType):
+        return left, cast(evaluator, right, one, form)
+    evaluator.fail(f"`{show(form)}` mixes {one} and {two}; (cast x {one}) converts", form)
+
+
+def _fitting(number: Any, kind: ir.Type) -> Any:
+    return float(number) if is_float(kind) and not isinstance(number, float) and abs(number) < 1 << 1000 else number
+
+
+def cast(evaluator: Evaluator, value: Any, kind: ir.Type, form: Form) -> ir.Value:
+    """A scalar as another scalar type."""
+    if is_number(value):
+        return evaluator.emitter.constant(value, kind, form)
+    have = value.type
+    if have == kind:
+        return value
+    numbers = (ir.IntegerType, ir.IndexType, ir.FloatType)
+    if not isinstance(have, numbers) or not isinstance(kind, numbers):
+        evaluator.fail(f"there is no cast from {have} to {kind}", form)
+    op = _cast_op(have, kind)
+    if op is None:
+        middle = evaluator.f32 if isinstance(have, ir.FloatType) and isinstance(kind, ir.FloatType) else evaluator.i64
+        return cast(evaluator, cast(evaluator, value, middle, form), kind, form)
+    return evaluator.emitter.emit(op, [value], [kind], {}, form)
+
+
+def _cast_op(have: ir.Type, kind: ir.Type) -> str | None:
+    if isinstance(have, ir.FloatType):
+        if isinstance(kind, ir.FloatType):
+            if have.width == kind.width:
+                return None
+            return "arith.extf" if kind.width > have.width else "arith.truncf"
+        return "arith.fptosi" if isinstance(kind, ir.IntegerType) else None
+    if isinstance(kind, ir.FloatType):
+        if isinstance(have, ir.IndexType):
+            return None
+        return "arith.uitofp" if have.width == 1 else "arith.sitofp"
+    if isinstance(have, ir.IndexType) or isinstance(kind, ir.IndexType):
+        return "arith.index_castui" if isinstance(have, ir.IntegerType) and have.width == 1 else "arith.index_cast"
+    if kind.width > have.width:
+        return "arith.extui" if have.width == 1 else "arith.extsi"
+    return "arith.trunci"
+
+
+@builtin("cast", 2, 2)
+def _cast(evaluator: Evaluator, form: Form, value: Any, kind: Any) -> Any:
+    """`(cast x T)`: a scalar, or each element of a tensor, as type T."""
+    if not isinstance(kind, ir.Type):
+        evaluator.fail(f"`cast` wants a type second: (cast x f32), and got {describe(kind)}", form)
+    value = _operand(evaluator, value, form)
+    if tensors.is_tensor(value):
+        if value.type.element_type == kind:
+            return value
+        return tensors.elementwise(evaluator, lambda a: cast(evaluator, a, kind, form), (value,), form, widen=False)
+    return cast(evaluator, value, kind, form)
+
+
+def _define_comparison(name: str) -> None:
+    compute, integer, real = _COMPARISONS[name]
+
+    def compare(evaluator: Evaluator, left: Any, right: Any, form: Form) -> Any:
+        if isinstance(left, LoopIndex) or isinstance(right, LoopIndex):
+            left, right = evaluator.ssa(left, form), evaluator.ssa(right, form)
+        if not isinstance(left, ir.Value) and not isinstance(right, ir.Value):
+            if name not in ("=", "!=") and not (is_number(left) and is_number(right)):
+                evaluator.fail(f"`{show(form)}` compares numbers, and got {describe(left)} and {describe(right)}", form)
+            return bool(compute(_comparable(left), _comparable(right)))
+        left, right = _operand(evaluator, left, form), _operand(evaluator, right, form)
+        if tensors.is_tensor(left) or tensors.is_tensor(right):
+            return tensors.elementwise(evaluator, lambda a, b: compare(evaluator, a, b, form), (left, right), form)
+        left, right = same_type(evaluator, left, right, form)
+        op, predicate = ("arith.cmpf", real) if is_float(left.type) else ("arith.cmpi", integer)
+        attribute = ir.IntegerAttr.get(evaluator.i64, predicate)
+        kind = evaluator.i1
+        if isinstance(left.type, ir.VectorType):
+            kind = ir.VectorType.get(left.type.shape, kind)
+        return evaluator.emitter.emit(op, [left, right], [kind], {"predicate": attribute}, form)
+
+    builtin(name, 2, 2)(lambda evaluator, form, left, right: compare(evaluator, left, right, form))
+
+
+def _comparable(value: Any) -> Any:
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else value
+
+
+def _define_math(name: str) -> None:
+    compute = _MATH[name]
+
+    @builtin(name, 1, 1)
+    def run(evaluator: Evaluator, form: Form, value: Any) -> Any:
+        value = _operand(evaluator, value, form)
+        if is_number(value):
+            try:
+                return compute(value)
+            except (ValueError, OverflowError, ZeroDivisionError):
+                evaluator.fail(f"`{show(form)}` has no value at {value}", form)
+        if tensors.is_tensor(value):
+            return tensors.elementwise(evaluator, lambda a: run(evaluator, form, a), (value,), form)
+        if not is_float(value.type):
+            evaluator.fail(f"`{name}` wants a floating-point value, and got one of type {value.type}", form)
+        return evaluator.emitter.emit(f"math.{name}", [value], [value.type], {}, form)
+
+
+@builtin("abs", 1, 1)
+def _abs(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    value = _operand(evaluator, value, form)
+    if is_number(value):
+        return abs(value)
+    if tensors.is_tensor(value):
+        return tensors.elementwise(evaluator, lambda a: _abs(evaluator, form, a), (value,), form)
+    op = "math.absf" if is_float(value.type) else "math.absi"
+    return evaluator.emitter.emit(op, [value], [value.type], {}, form)
+
+
+@builtin("not", 1, 1)
+def _not(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    if not isinstance(value, ir.Value):
+        return value is None or value is False
+    if value.type != evaluator.i1:
+        evaluator.fail(f"`not` wants an i1, and got {describe(value)}", form)
+    true = evaluator.emitter.constant(1, evaluator.i1, form)
+    return evaluator.emitter.emit("arith.xori", [value, true], [value.type], {}, form)
+
+
+@builtin("select", 3, 3)
+def _select(evaluator: Evaluator, form: Form, condition: Any, one: Any, other: Any) -> Any:
+    """`(select c a b)`: a where c holds, else b; both are evaluated."""
+    if isinstance(condition, bool):
+        return one if condition else other
+    values = [condition, _operand(evaluator, one, form), _operand(evaluator, other, form)]
+    if any(tensors.is_tensor(value) for value in values):
+        return tensors.elementwise(evaluator, lambda *v: _select(evaluator, form, *v), tuple(values), form)
+    if not isinstance(condition, ir.Value):
+        evaluator.fail(f"`select` wants a condition first, and got {describe(condition)}", form)
+    if is_number(values[1]) and is_number(values[2]):
+        kind = evaluator.f32 if isinstance(values[1], float) or isinstance(values[2], float) else evaluator.i64
+        values[1] = evaluator.emitter.constant(values[1], kind, form)
+    one, other = same_type(evaluator, values[1], values[2], form)
+    return evaluator.emitter.emit("arith.select", [condition, one, other], [one.type], {}, form)
+
+
+for _name in _BINARY:
+    _define_binary(_name)
+for _name in _COMPARISONS:
+    _define_comparison(_name)
+for _name in _MATH:
+    _define_math(_name)

@@ -1,0 +1,136 @@
+"""Launches of kernels on tensors, in entries: a call of a function whose body launches the kernel on memrefs.
+
+func.func private @row_softmax(%x: tensor<4x64xf32>) -> tensor<4x64xf32> attributes {hand} {
+  %m = bufferization.to_buffer %x    %y = memref.alloc()
+  gpu.launch blocks(…) threads(…) { … %m … %y … }
+  %t = bufferization.to_tensor %y    return %t }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.values import Closure, describe
+from lispgpt.language.forms.shapes import is_tensor
+from lispgpt.language.forms.tensors import elementwise
+from lispgpt.language.reader.forms import Form, show
+
+if TYPE_CHECKING:
+    from lispgpt.language.core.evaluator import Evaluator
+
+Emit = Callable[[Any, Closure, list[Any], list[Any], Form], None]
+WIDEST_VECTOR = 16
+"""Elements that a kernel loads at once, at most."""
+
+MEMORY_OF_ITS_OWN = ("linalg.", "func.", "scf.")
+"""Ops of these dialects make values that stand in memory as they are."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A result of a launch: the tensor type that the kernel writes as a memref."""
+
+    type: ir.Type
+
+
+def on_tensors(
+    evaluator: Evaluator, kernel: Closure, sizes: list[Any], arguments: list[Any], form: Form, emit: Emit
+) -> Any:
+    """Call the kernel's function for these types, which is made at the first such call; gives its results.
+
+    emit: makes the gpu.launch on memrefs.
+    """
+    if not evaluator.model.batch:
+        evaluator.fail(f"outside an entry a kernel takes memrefs, its results too: `{show(form)}`", form)
+    outputs = [argument.type for argument in arguments if isinstance(argument, Output)]
+    if not outputs:
+        evaluator.fail("a launch on tensors says what it makes: give (output (type x)) where the kernel writes", form)
+    for value in [*sizes, *arguments]:
+        if isinstance(value, ir.Value) and not is_tensor(value):
+            evaluator.fail(f"a launch on tensors takes tensors and numbers, and this is {describe(value)}", form)
+    arguments = [_whole(evaluator, a, form) if is_tensor(a) else a for a in arguments]
+    tensors = [a for a in arguments if is_tensor(a)]
+    key = (kernel, tuple(sizes), tuple(str(a.type) if is_tensor(a) else a for a in arguments))
+    symbol = evaluator.launches.get(key)
+    if symbol is None:
+        symbol = evaluator.launches[key] = _define(evaluator, kernel, sizes, arguments, form, emit)
+    callee = {"callee": ir.FlatSymbolRefAttr.get(symbol)}
+    result = evaluator.emitter.emit("func.call", tensors, outputs, callee, form)
+    return result if len(outputs) == 1 else tuple(result.owner.results)
+
+
+def _whole(evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
+    """A value that stands in memory as it is; a constant, or a part that is not one run of elements, is copied."""
+    root = value
+    while not isinstance(root.owner, ir.Block) and root.owner.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        root = root.owner.operands[0]
+    owner = root.owner
+    if isinstance(owner, ir.Block) or (owner.name.startswith(MEMORY_OF_ITS_OWN) and owner.name != "linalg.fill"):
+        return value
+    if owner.name == "tensor.extract_slice" and root == value and _is_one_run(owner):
+        return value
+    return elementwise(evaluator, lambda element: element, (value,), form, widen=False)
+
+
+def _is_one_run(op: ir.Operation) -> bool:
+    """Whether a slice is of an entry's argument, and one run of its elements that starts where vectors may."""
+    if len(op.operands) != 1 or not isinstance(op.operands[0].owner, ir.Block):
+        return False
+    parts = ("static_offsets", "static_sizes", "static_strides")
+    offsets, sizes, strides = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in parts)
+    whole = list(op.operands[0].type.shape)
+    partial = [i for i, (size, extent) in enumerate(zip(sizes, whole, strict=True)) if size != extent]
+    start = 0
+    for offset, extent in zip(offsets, whole, strict=True):
+        start = start * extent + offset
+    aligned = start % gcd(*list(op.results[0].type.shape)[-1:], WIDEST_VECTOR) == 0
+    return aligned and set(strides) == {1} and (not partial or all(size == 1 for size in sizes[: partial[-1]]))
+
+
+def _define(
+    evaluator: Evaluator, kernel: Closure, sizes: list[Any], arguments: list[Any], form: Form, emit: Emit
+) -> str:
+    """Add the function to the module; its name."""
+    emitter, place = evaluator.emitter, evaluator.location(form)
+    names = {ir.StringAttr(op.operation.attributes["sym_name"]).value for op in evaluator.module.body.operations}
+    stem = "".join(c if c.isalnum() else "_" for c in kernel.name)
+    symbol = next(name for name in (f"{stem}{n or ''}" for n in range(len(names) + 1)) if name not in names)
+    inputs = [a.type for a in arguments if is_tensor(a)]
+    outputs = [a.type for a in arguments if isinstance(a, Output)]
+    attributes = {
+        "sym_name": ir.StringAttr.get(symbol),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs)),
+        "sym_visibility": ir.StringAttr.get("private"),
+        "hand": ir.UnitAttr.get(),
+    }
+    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint.at_block_begin(evaluator.module.body)
+    function = emitter.emit("func.func", [], [], attributes, form, 1)
+    block = ir.Block.create_at_start(function.regions[0], inputs, [place] * len(inputs))
+    evaluator.insertion = ir.InsertionPoint(block)
+    tensors = iter(block.arguments)
+    memory = [_memory(evaluator, next(tensors) if is_tensor(a) else a, form) for a in arguments]
+    emit(evaluator, kernel, sizes, memory, form)
+    results = [
+        emitter.emit("bufferization.to_tensor", [m], [a.type], {"restrict": ir.UnitAttr.get()}, form)
+        for a, m in zip(arguments, memory, strict=True)
+        if isinstance(a, Output)
+    ]
+    emitter.emit("func.return", results, [], {}, form)
+    evaluator.insertion = outside
+    evaluator.verify(function, form)
+    return symbol
+
+
+def _memory(evaluator: Evaluator, argument: Any, form: Form) -> Any:
+    """What the kernel gets for an argument: a memref for a tensor and for an output."""
+    emit = evaluator.emitter.emit
+    if not isinstance(argument, (Output, ir.Value)):
+        return argument
+    kind = ir.MemRefType.get(argument.type.shape, argument.type.element_type)
+    if isinstance(argument, Output):
+        return emit("memref.alloc", [], [kind], {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}, form)
+    return emit("bufferization.to_buffer", [argument], [kind], {}, form)

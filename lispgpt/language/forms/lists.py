@@ -1,0 +1,120 @@
+"""Lists while compiling: `first rest nth count cons concat map fold range` and what else lives without SSA values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.language.core.registry import builtin
+from lispgpt.language.core.values import describe, items_of
+from lispgpt.language.reader.forms import Form, Keyword, Symbol, show
+
+if TYPE_CHECKING:
+    from lispgpt.language.core.evaluator import Evaluator
+
+LONGEST = 1_000_000
+
+
+def _items(evaluator: Evaluator, value: Any, form: Form) -> tuple[Any, ...]:
+    items = items_of(value)
+    if items is None:
+        evaluator.fail(f"`{show(form)}` wants a list, and got {describe(value)}", form)
+    return items
+
+
+@builtin("list", 0, None)
+def _list(evaluator: Evaluator, form: Form, *members: Any) -> Any:
+    return members
+
+
+@builtin("first", 1, 1)
+def _first(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    items = _items(evaluator, value, form)
+    return items[0] if items else None
+
+
+@builtin("rest", 1, 1)
+def _rest(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    items = _items(evaluator, value, form)
+    evaluator.spend(len(items), form)
+    return items[1:]
+
+
+@builtin("nth", 2, 2)
+def _nth(evaluator: Evaluator, form: Form, value: Any, position: Any) -> Any:
+    items = _items(evaluator, value, form)
+    if not isinstance(position, int) or not 0 <= position < len(items):
+        evaluator.fail(f"`nth`: {describe(position)} is not a position in a list of {len(items)}", form)
+    return items[position]
+
+
+@builtin("count", 1, 1)
+def _count(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    return len(value) if isinstance(value, str) else len(_items(evaluator, value, form))
+
+
+@builtin("cons", 2, 2)
+def _cons(evaluator: Evaluator, form: Form, member: Any, value: Any) -> Any:
+    items = _items(evaluator, value, form)
+    evaluator.spend(len(items), form)
+    return (member, *items)
+
+
+@builtin("concat", 0, None)
+def _concat(evaluator: Evaluator, form: Form, *values: Any) -> Any:
+    lists = [_items(evaluator, value, form) for value in values]
+    if sum(map(len, lists)) > LONGEST:
+        evaluator.fail(f"`{show(form)}` is longer than {LONGEST}", form)
+    evaluator.spend(sum(map(len, lists)), form)
+    return tuple(member for items in lists for member in items)
+
+
+@builtin("map", 2, None)
+def _map(evaluator: Evaluator, form: Form, function: Any, *values: Any) -> Any:
+    lists = [_items(evaluator, value, form) for value in values]
+    return tuple(evaluator.call(function, list(members), form) for members in zip(*lists, strict=False))
+
+
+@builtin("fold", 3, 3)
+def _fold(evaluator: Evaluator, form: Form, function: Any, start: Any, value: Any) -> Any:
+    """`(fold f start list)`: (f (f start first) second) and so on."""
+    for member in _items(evaluator, value, form):
+        start = evaluator.call(function, [start, member], form)
+    return start
+
+
+@builtin("range", 1, 3)
+def _range(evaluator: Evaluator, form: Form, *bounds: Any) -> Any:
+    """`(range n)`, `(range from to)`, `(range from to step)`: whole numbers; the end is not in it."""
+    for bound in bounds:
+        if not isinstance(bound, int):
+            evaluator.fail(f"`range` counts whole numbers known while compiling, and got {describe(bound)}", form)
+    if len(bounds) == 3 and bounds[2] == 0:
+        evaluator.fail("`range` with a step of 0 never ends", form)
+    numbers = range(*bounds)
+    if numbers and abs((numbers[-1] - numbers[0]) // numbers.step) >= LONGEST:
+        evaluator.fail(f"`{show(form)}` is longer than {LONGEST}; unroll less, or emit scf.for", form)
+    evaluator.spend(len(numbers), form)
+    return tuple(numbers)
+
+
+@builtin("str", 0, None)
+def _str(evaluator: Evaluator, form: Form, *parts: Any) -> Any:
+    text = "".join(_text(part) for part in parts)
+    if len(text) > LONGEST:
+        evaluator.fail(f"`{show(form)}` is longer than {LONGEST} characters", form)
+    evaluator.spend(len(text), form)
+    return text
+
+
+@builtin("symbol", 1, None)
+def _symbol(evaluator: Evaluator, form: Form, *parts: Any) -> Any:
+    """`(symbol "a" b)`: the name spelled by the parts, for macros that make names."""
+    return Symbol(form.span, "".join(_text(part) for part in parts))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (Symbol, Keyword)):
+        return value.name
+    if value is None or isinstance(value, bool):
+        return {None: "nil", True: "true", False: "false"}[value]
+    return show(value) if isinstance(value, Form) else str(value)

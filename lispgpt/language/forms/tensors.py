@@ -1,0 +1,314 @@
+"""Tensors: comprehensions and elementwise functions (linalg.generic), contractions, reductions, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.registry import builtin, special
+from lispgpt.language.core.values import LoopIndex, describe
+from lispgpt.language.forms.shapes import as_index, is_tensor, reshape, tensor_of, tensor_type
+from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
+
+if TYPE_CHECKING:
+    from lispgpt.language.core.evaluator import Evaluator
+
+
+def empty(evaluator: Evaluator, shape: tuple[int, ...], dtype: ir.Type, form: Form) -> ir.Value:
+    kind = tensor_type(evaluator, shape, dtype, form)
+    return evaluator.emitter.emit("tensor.empty", [], [kind], {}, form)
+
+
+def filled(evaluator: Evaluator, shape: tuple[int, ...], number: Any, dtype: ir.Type, form: Form) -> ir.Value:
+    """A tensor of one number, through linalg.fill."""
+    value = evaluator.emitter.constant(number, dtype, form)
+    start = empty(evaluator, shape, dtype, form)
+    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
+    fill = evaluator.emitter.emit("linalg.fill", [value, start], [start.type], segments, form, 1)
+    body(evaluator, fill.regions[0], [dtype, dtype], lambda arguments: arguments[0], form)
+    return fill.results[0]
+
+
+def body(
+    evaluator: Evaluator, region: ir.Region, types: list[ir.Type], compute: Callable[[Any], ir.Value], form: Form
+) -> None:
+    """Fill a linalg region: its arguments through compute to linalg.yield."""
+    place = evaluator.location(form)
+    block = ir.Block.create_at_start(region, types, [place] * len(types))
+    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
+    try:
+        evaluator.emitter.emit("linalg.yield", [compute(block.arguments)], [], {}, form)
+    finally:
+        evaluator.insertion = outside
+
+
+@dataclass(eq=False)
+class Comprehension:
+    """A linalg.generic in the making: its block, and the tensors that it reads along its dimensions."""
+
+    shape: tuple[int, ...]
+    block: ir.Block
+    inputs: list[tuple[ir.Value, tuple[int, ...], ir.Value]] = field(default_factory=list)
+
+    def read(self, evaluator: Evaluator, tensor: ir.Value, dimensions: tuple[int, ...], form: Form) -> ir.Value:
+        """The element of a tensor at these of the dimensions: an argument of the block."""
+        for known, along, argument in self.inputs:
+            if known == tensor and along == dimensions:
+                return argument
+        argument = self.block.add_argument(tensor.type.element_type, evaluator.location(form))
+        self.inputs.append((tensor, dimensions, argument))
+        return argument
+
+    def index(self, evaluator: Evaluator, loop: LoopIndex, form: Form) -> ir.Value:
+        """The position along a dimension, as a value in this block."""
+        if loop.value is None:
+            attribute = {"dim": ir.IntegerAttr.get(evaluator.i64, loop.dimension)}
+            loop.value = evaluator.emitter.emit("linalg.index", [], [evaluator.index], attribute, form)
+        return loop.value
+
+
+def generic(
+    evaluator: Evaluator, shape: tuple[int, ...], compute: Callable[[Comprehension], ir.Value], form: Form
+) -> ir.Value:
+    """A linalg.generic whose body compute makes; what it reads becomes operands."""
+    emitter, outside = evaluator.emitter, evaluator.insertion
+    holder = emitter.emit("scf.execute_region", [], [], {}, form, 1)
+    block = ir.Block.create_at_start(holder.regions[0], [])
+    made = Comprehension(shape, block)
+    evaluator.insertion = ir.InsertionPoint(block)
+    value = compute(made)
+    if not isinstance(value, ir.Value) or isinstance(value.type, ir.ShapedType):
+        evaluator.fail(f"an element of a tensor is a scalar, and this is {describe(value)}", form)
+    emitter.emit("linalg.yield", [value], [], {}, form)
+    evaluator.insertion = outside
+    dtype = value.type
+    block.add_argument(dtype, evaluator.location(form))
+    start = empty(evaluator, shape, dtype, form)
+    maps = [projection(len(shape), along) for _, along, _ in made.inputs]
+    maps.append(projection(len(shape), tuple(range(len(shape)))))
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+        "iterator_types": _parallel(evaluator, len(shape)),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(made.inputs), 1]),
+    }
+    operands = [tensor for tensor, _, _ in made.inputs] + [start]
+    operation = emitter.emit("linalg.generic", operands, [start.type], attributes, form, 1)
+    block.append_to(operation.regions[0])
+    holder.erase()
+    return operation.results[0]
+
+
+def projection(rank: int, dimensions: tuple[int, ...]) -> ir.AffineMap:
+    """(d0, …) -> (those of the dimensions)."""
+    return ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(d) for d in dimensions])
+
+
+def _parallel(evaluator: Evaluator, rank: int) -> ir.Attribute:
+    text = "[" + ", ".join(["#linalg.iterator_type<parallel>"] * rank) + "]"
+    found = evaluator.parsed.get(text)
+    if found is None:
+        found = evaluator.parsed[text] = ir.Attribute.parse(text)
+    return found
+
+
+def widened(evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
+    """A bf16 or f16 scalar as f32: everything is computed in f32."""
+    if isinstance(value.type, ir.FloatType) and value.type.width < 32:
+        return evaluator.emitter.emit("arith.extf", [value], [evaluator.f32], {}, form)
+    return value
+
+
+def elementwise(
+    evaluator: Evaluator, function: Callable[..., Any], values: tuple[Any, ...], form: Form, widen: bool = True
+) -> ir.Value:
+    """A function of scalars on tensors, broadcast against each other from the last dimension on; scalars are the same
+    everywhere."""
+    shape = _broadcast(evaluator, [v for v in values if is_tensor(v)], form)
+    values = tuple(_without_ones(evaluator, v, shape, form) if is_tensor(v) else v for v in values)
+
+    def compute(made: Comprehension) -> Any:
+        scalars = []
+        for value in values:
+            if isinstance(value, tuple):
+                value = made.read(evaluator, value[0], value[1], form)
+                value = widened(evaluator, value, form) if widen else value
+            scalars.append(value)
+        result = function(*scalars)
+        return evaluator.emitter.constant(result, evaluator.f32, form) if isinstance(result, (int, float)) else result
+
+    return generic(evaluator, shape, compute, form)
+
+
+def _broadcast(evaluator: Evaluator, values: list[ir.Value], form: Form) -> tuple[int, ...]:
+    shapes = [tuple(value.type.shape) for value in values]
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    result = []
+    for sizes in zip(*padded, strict=True):
+        larger = {size for size in sizes if size != 1}
+        if len(larger) > 1:
+            types = " and ".join(dict.fromkeys(str(value.type) for value in values))
+            evaluator.fail(f"`{show(form)}`: the shapes of {types} do not go together", form)
+        result.append(larger.pop() if larger else 1)
+    return tuple(result)
+
+
+def _without_ones(
+    evaluator: Evaluator, value: ir.Value, shape: tuple[int, ...], form: Form
+) -> tuple[ir.Value, tuple[int, ...]]:
+    own = tuple(value.type.shape)
+    offset = len(shape) - len(own)
+    kept = tuple(i for i, size in enumerate(own) if size == shape[i + offset])
+    if len(kept) < len(own):
+        value = reshape(evaluator, value, tuple(own[i] for i in kept), form)
+    return value, tuple(i + offset for i in kept)
+
+
+@special("tensor", 2, 2)
+def _tensor(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(tensor [i n j m] element)`: the n by m tensor of element, in which `(at x i j)` reads others."""
+    _, dimensions, element = form.items
+    if not isinstance(dimensions, Vector) or len(dimensions.items) % 2:
+        evaluator.fail("`tensor` wants its dimensions as [index size …]: (tensor [i n j m] element)", dimensions)
+    sizes = tuple(dimension(evaluator, item, environment) for item in dimensions.items[1::2])
+
+    def compute(made: Comprehension) -> Any:
+        scope = Environment(environment)
+        for position, name in enumerate(dimensions.items[::2]):
+            if not isinstance(name, Symbol):
+                evaluator.fail(f"`{show(name)}` is not a name for an index", name)
+            scope.define(name, LoopIndex(position, made))
+        value = evaluator.ssa(evaluator.evaluate(element, scope), element)
+        if isinstance(value, (int, float)):
+            value = evaluator.emitter.constant(value, evaluator.f32, element)
+        return value
+
+    return generic(evaluator, sizes, compute, form)
+
+
+def dimension(evaluator: Evaluator, form: Form, environment: Environment) -> int:
+    """A size: a whole number, known while compiling."""
+    value = evaluator.single(form, environment)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40:
+        return value
+    names = _names_in(form)
+    given = [f"{n.name} is {v}" for n in names if isinstance(v := environment.lookup(n), (int, float))]
+    values = f" ({', '.join(given)})" if given and isinstance(form, List) else ""
+    evaluator.fail(f"a size is a whole number above 0, and `{show(form)}` is {describe(value)}{values}", form)
+
+
+def _names_in(form: Form) -> list[Symbol]:
+    if isinstance(form, Symbol):
+        return [form]
+    return [name for item in form.items for name in _names_in(item)] if isinstance(form, (List, Vector)) else []
+
+
+@builtin("at", 1, None)
+def _at(evaluator: Evaluator, form: Form, tensor: Any, *indices: Any) -> Any:
+    """`(at x i j)`: one element of a tensor; bf16 comes as f32."""
+    tensor = tensor_of(evaluator, tensor, form, "at")
+    sizes = tuple(tensor.type.shape)
+    if len(indices) != len(sizes):
+        evaluator.fail(f"`{show(form)}` gives {len(indices)} indices, and {tensor.type} has {len(sizes)}", form)
+    loops = [i for i in indices if isinstance(i, LoopIndex)]
+    if loops and len(loops) == len(indices) == len({loop.dimension for loop in loops}):
+        made = loops[0].comprehension
+        along = tuple(loop.dimension for loop in loops)
+        for position, (size, d) in enumerate(zip(sizes, along, strict=True)):
+            if made.shape[d] > size:
+                message = (
+                    f"index {position} of `{show(form)}` goes to {made.shape[d]}, and {tensor.type} ends at {size}"
+                )
+                evaluator.fail(message, form)
+        return widened(evaluator, made.read(evaluator, tensor, along, form), form)
+    places = [as_index(evaluator, index, form) for index in indices]
+    element = evaluator.emitter.emit("tensor.extract", [tensor, *places], [tensor.type.element_type], {}, form)
+    return widened(evaluator, element, form)
+
+
+@builtin("elementwise", 2, None)
+def _elementwise(evaluator: Evaluator, form: Form, function: Any, *values: Any) -> Any:
+    """`(elementwise f x y)`: f of the elements; on scalars, `(f x y)`."""
+    if not any(is_tensor(value) for value in values):
+        return evaluator.call(function, list(values), form)
+    return elementwise(evaluator, lambda *scalars: evaluator.call(function, list(scalars), form), values, form)
+
+
+@special("contract", 5, 5)
+def _contract(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(contract [n o] x [n k] w [o k])`: products of elements, summed in f32 over the indices not in the result."""
+    _, result, x_form, x_names, w_form, w_names = form.items
+    x = tensor_of(evaluator, evaluator.single(x_form, environment), x_form, "contract")
+    w = tensor_of(evaluator, evaluator.single(w_form, environment), w_form, "contract")
+    sizes: dict[str, tuple[int, ir.Value]] = {}
+    for tensor, names in ((x, x_names), (w, w_names)):
+        if len(_index_names(evaluator, names)) != len(tensor.type.shape):
+            evaluator.fail(f"`{show(names)}` does not name the dimensions of {tensor.type}", names)
+        for name, size in zip(_index_names(evaluator, names), tensor.type.shape, strict=True):
+            known, where = sizes.setdefault(name, (size, tensor))
+            if known != size:
+                message = f"the shapes of {where.type} and {tensor.type} differ in `{name}`: {known} and {size}"
+                evaluator.fail(message, form)
+    kept = _index_names(evaluator, result)
+    for name in kept:
+        if name not in sizes:
+            evaluator.fail(f"`{name}` is an index of the result and of neither operand", result)
+    order = kept + [name for name in sizes if name not in kept]
+    shape = tuple(sizes[name][0] for name in kept)
+    groups = [_index_names(evaluator, x_names), _index_names(evaluator, w_names), kept]
+    maps = [projection(len(order), tuple(order.index(name) for name in names)) for names in groups]
+    start = filled(evaluator, shape, 0.0, evaluator.f32, form)
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
+    }
+    emit = evaluator.emitter.emit
+    operation = emit("linalg.contract", [x, w, start], [start.type], attributes, form, 1)
+
+    def compute(arguments: Any) -> Any:
+        f32 = [evaluator.f32]
+        product = emit("arith.mulf", [widened(evaluator, a, form) for a in list(arguments)[:2]], f32, {}, form)
+        return emit("arith.addf", [arguments[2], product], f32, {}, form)
+
+    types = [x.type.element_type, w.type.element_type, evaluator.f32]
+    if not all(isinstance(kind, ir.FloatType) for kind in types):
+        evaluator.fail(f"`contract` multiplies floats, and got {x.type} and {w.type}", form)
+    body(evaluator, operation.regions[0], types, compute, form)
+    return operation.results[0]
+
+
+def _index_names(evaluator: Evaluator, form: Form) -> list[str]:
+    if not isinstance(form, Vector) or not all(isinstance(item, Symbol) for item in form.items):
+        evaluator.fail(f"`{show(form)}` stands where index names are wanted, like [n k]", form)
+    names = [item.name for item in form.items if isinstance(item, Symbol)]
+    if len(set(names)) != len(names):
+        evaluator.fail(f"`{show(form)}` names an index twice", form)
+    return names
+
+
+@builtin("reduce", 3, 3)
+def _reduce(evaluator: Evaluator, form: Form, function: Any, start: Any, tensor: Any) -> Any:
+    """`(reduce f start x)`: f over the last dimension of a tensor, from a start value."""
+    tensor = tensor_of(evaluator, tensor, form, "reduce")
+    if len(tensor.type.shape) < 1:
+        evaluator.fail(f"`reduce` needs a dimension to go over, and {tensor.type} has none", form)
+    kind = tensor.type.element_type
+    dtype = evaluator.f32 if isinstance(kind, ir.FloatType) and kind.width < 32 else kind
+    rank = len(tensor.type.shape)
+    accumulator = filled(evaluator, tuple(tensor.type.shape)[:-1], start, dtype, form)
+    dimensions = {"dimensions": ir.DenseI64ArrayAttr.get([rank - 1])}
+    operation = evaluator.emitter.emit("linalg.reduce", [tensor, accumulator], [accumulator.type], dimensions, form, 1)
+
+    def compute(arguments: Any) -> Any:
+        value = evaluator.call(function, [arguments[1], widened(evaluator, arguments[0], form)], form)
+        if not isinstance(value, ir.Value) or value.type != dtype:
+            evaluator.fail(f"the function of `reduce` gives {describe(value)}, and {dtype} is wanted", form)
+        return value
+
+    body(evaluator, operation.regions[0], [kind, dtype], compute, form)
+    return operation.results[0]

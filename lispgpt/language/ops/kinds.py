@@ -1,0 +1,141 @@
+"""The kinds of attributes: enumerations by name or number, plain values that take a type from the op."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.environment import Environment, did_you_mean
+from lispgpt.language.ops import attributes
+from lispgpt.language.reader.forms import Form, List, head_name
+
+if TYPE_CHECKING:
+    from lispgpt.language.core.evaluator import Evaluator
+
+_INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+_FLOAT_PREDICATES = (
+    "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
+)  # fmt: skip
+_PREDICATES = {
+    "arith.cmpi": _INTEGER_PREDICATES,
+    "llvm.icmp": _INTEGER_PREDICATES,
+    "arith.cmpf": _FLOAT_PREDICATES,
+    "llvm.fcmp": ("_false", *_FLOAT_PREDICATES[1:-1], "_true"),
+}
+_LINKAGES = (
+    "private", "internal", "available_externally", "linkonce", "weak", "common", "appending", "extern_weak",
+    "linkonce_odr", "weak_odr", "external",
+)  # fmt: skip
+_ATOMICS = (
+    "addf", "addi", "andi", "assign", "maximumf", "maxnumf", "maxs", "maxu", "minimumf", "minnumf", "mins", "minu",
+    "mulf", "muli", "ori", "xori",
+)  # fmt: skip
+# How an enumeration of this attribute's name is spelled in full.
+_ENUMERATIONS = {
+    "dimension": ("#gpu<dim {}>",),
+    "mode": ("#gpu<shuffle_mode {}>",),
+    "op": ("#gpu<all_reduce_op {}>",),
+    "kind": ("#vector.kind<{}>", "#linalg.elementwise_kind<{}>"),
+    "linkage": ("#llvm.linkage<{}>",),
+    "pred": ("#index<cmp_predicate {}>",),
+    "fastmath": ("#arith.fastmath<{}>", "#llvm.fastmath<{}>"),
+    "fastmathFlags": ("#llvm.fastmath<{}>",),
+    "overflowFlags": ("#arith.overflow<{}>", "#llvm.overflow<{}>"),
+    "cast": ("#linalg.type_fn<{}>",),
+    "mapping": ("#gpu.{}",),
+}
+
+
+def attribute(
+    evaluator: Evaluator, op: str, key: str, form: Form, environment: Environment, results: list[ir.Type] | None
+) -> ir.Attribute:
+    """The attribute for one `:key value` of an op; a plain :value takes the type of the op's result."""
+    if head_name(form) == ":" and isinstance(form, List) and len(form.items) == 3:
+        return _typed(evaluator, form, environment)
+    value = evaluator.single(form, environment)
+    if key == "predicate" and op in _PREDICATES and isinstance(value, str):
+        names = _PREDICATES[op]
+        if value not in names:
+            evaluator.fail(f'`{op}` has no predicate "{value}"{did_you_mean(value, names)}', form)
+        value = names.index(value)
+    if key == "kind" and op in ("memref.atomic_rmw", "affine.parallel") and value in _ATOMICS:
+        value = _ATOMICS.index(value)
+    if key == "value" and results and isinstance(value, (bool, int, float)) and _is_number(results[0]):
+        return attributes.number_attribute(evaluator, value, results[0], form)
+    if key == "sym_name" and isinstance(value, str):
+        return ir.StringAttr.get(value.removeprefix("@"))
+    if key in ("linkage",) and isinstance(value, int) and 0 <= value < len(_LINKAGES):
+        value = _LINKAGES[value]
+    if key == "linkage" and isinstance(value, str) and not value.startswith("#"):
+        if value not in _LINKAGES:
+            evaluator.fail(f'there is no linkage "{value}"{did_you_mean(value, _LINKAGES)}', form)
+        return attributes.parse_attribute(evaluator, f"#llvm.linkage<{value}>", form)
+    return attributes.from_value(evaluator, value, form, key)
+
+
+def _is_number(kind: ir.Type) -> bool:
+    if isinstance(kind, (ir.VectorType, ir.RankedTensorType)):
+        return bool(kind.has_static_shape)
+    return isinstance(kind, (ir.IntegerType, ir.IndexType, ir.FloatType))
+
+
+def _typed(evaluator: Evaluator, form: List, environment: Environment) -> ir.Attribute:
+    _, value_form, type_form = form.items
+    kind = attributes.type_of(evaluator, evaluator.single(type_form, environment), type_form)
+    spelled = attributes.typed_attribute(evaluator, value_form, kind)
+    if spelled is not None:
+        return spelled
+    value = evaluator.single(value_form, environment)
+    if isinstance(value, (bool, int, float)):
+        return attributes.number_attribute(evaluator, value, kind, form)
+    if isinstance(value, str):
+        return attributes.parse_attribute(evaluator, f"{value} : {kind}", form)
+    evaluator.fail("a typed attribute is a number or dense<…> with its type", form)
+
+
+def alternatives(evaluator: Evaluator, key: str, value: ir.Attribute) -> list[ir.Attribute | None]:
+    """The other kinds that what was written may have been meant as; None is leaving it out."""
+    if value == ir.BoolAttr.get(True):
+        return [ir.UnitAttr.get()]
+    if value == ir.BoolAttr.get(False):
+        return [None]
+    if isinstance(value, ir.ArrayAttr):
+        members = list(value)
+        if members and all(isinstance(m, ir.BoolAttr) for m in members):
+            return [ir.DenseBoolArrayAttr.get([ir.BoolAttr(m).value for m in members])]
+        if all(isinstance(m, ir.IntegerAttr) for m in members):
+            numbers = [ir.IntegerAttr(m).value for m in members]
+            return _integer_arrays(numbers)
+        return []
+    if isinstance(value, ir.StringAttr):
+        return _from_text(key, value.value)
+    if isinstance(value, ir.IntegerAttr) and value.type == evaluator.i64:
+        number = value.value
+        kinds = [evaluator.i32, evaluator.index, *(ir.IntegerType.get_signless(w) for w in (16, 8, 1))]
+        fitting = [k for k in kinds if isinstance(k, ir.IndexType) or -(1 << k.width - 1) <= number < 1 << k.width - 1]
+        return [ir.IntegerAttr.get(kind, number) for kind in fitting]
+    return []
+
+
+def _integer_arrays(numbers: list[int]) -> list[ir.Attribute | None]:
+    small = all(-(1 << 31) <= n < 1 << 31 for n in numbers)
+    arrays: list[ir.Attribute | None] = [ir.DenseI64ArrayAttr.get(numbers)]
+    if small:
+        arrays.append(ir.DenseI32ArrayAttr.get(numbers))
+    if numbers:
+        listed = ", ".join(map(str, numbers))
+        arrays.append(ir.Attribute.parse(f"dense<[{listed}]> : tensor<{len(numbers)}xi64>"))
+        arrays.append(ir.Attribute.parse(f"dense<[{listed}]> : vector<{len(numbers)}xi64>"))
+    return arrays
+
+
+def _from_text(key: str, text: str) -> list[ir.Attribute | None]:
+    found: list[ir.Attribute | None] = []
+    for pattern in _ENUMERATIONS.get(key, ()):
+        try:
+            found.append(ir.Attribute.parse(pattern.format(text)))
+        except ir.MLIRError:
+            continue
+    if text and all(c.isalnum() or c in "_.$-" for c in text):
+        found.append(ir.FlatSymbolRefAttr.get(text))
+    return found

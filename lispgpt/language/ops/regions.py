@@ -1,0 +1,169 @@
+"""Regions and blocks of ops: `(do …)`, `(region …)`, `(block ^label [(: a T)] …)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.environment import Environment, did_you_mean
+from lispgpt.language.ops import attributes
+from lispgpt.language.reader.forms import Form, List, Symbol, Vector, head_name, show
+
+if TYPE_CHECKING:
+    from lispgpt.language.core.evaluator import Evaluator
+
+
+# What ends a region's block where the program does not say it.
+_TERMINATORS = {
+    "scf.for": "scf.yield",
+    "scf.if": "scf.yield",
+    "scf.execute_region": "scf.yield",
+    "scf.index_switch": "scf.yield",
+    "scf.parallel": "scf.reduce",
+    "scf.forall": "scf.forall.in_parallel",
+    "affine.for": "affine.yield",
+    "affine.if": "affine.yield",
+    "affine.parallel": "affine.yield",
+    "gpu.launch": "gpu.terminator",
+    "gpu.func": "gpu.return",
+    "func.func": "func.return",
+    "memref.alloca_scope": "memref.alloca_scope.return",
+}
+
+
+def is_region(form: Form, environment: Environment) -> bool:
+    """Whether an op's argument is a region."""
+    return head_name(form) in ("do", "region", "block")
+
+
+def label(evaluator: Evaluator, symbol: Symbol) -> ir.Block:
+    """The block that `^label` names, in the regions around."""
+    for blocks in reversed(evaluator.blocks):
+        if symbol.name in blocks:
+            return blocks[symbol.name]
+    known = [name for blocks in evaluator.blocks for name in blocks]
+    evaluator.fail(f"there is no block {symbol.name} here{did_you_mean(symbol.name, known)}", symbol)
+
+
+def fill(evaluator: Evaluator, operation: Any, position: int, form: List, environment: Environment) -> None:
+    """Make the blocks of one of an op's regions, evaluate their bodies, and end them where that is for the op to do."""
+    region = operation.regions[position]
+    scope = Environment(environment)
+    items = (form,) if head_name(form) == "block" else form.items[1:]
+    block_forms = [item for item in items if head_name(item) == "block"]
+    loose = [item for item in items if head_name(item) != "block"]
+    if not items:
+        return
+    if loose and block_forms:
+        evaluator.fail("a region holds either blocks or plain forms, and this one mixes them", loose[0])
+    made: list[tuple[ir.Block, tuple[Form, ...], Environment]] = []
+    labels: dict[str, ir.Block] = {}
+    if loose:
+        made.append((ir.Block.create_at_start(region, []), items, scope))
+    for item in block_forms:
+        assert isinstance(item, List)
+        made.append(_block(evaluator, region, item, scope, labels, made))
+    evaluator.blocks.append(labels)
+    for block, body, inner in made:
+        value = evaluate_in(evaluator, block, body, inner)
+        _end(evaluator, operation, block, value, body[-1] if body else form)
+    evaluator.blocks.pop()
+
+
+def ends(block: ir.Block) -> bool:
+    """Whether a block's last op is a terminator."""
+    count = len(block.operations)
+    return count > 0 and block.operations[count - 1].operation.has_trait(ir.IsTerminatorTrait)
+
+
+def _end(evaluator: Evaluator, operation: Any, block: ir.Block, value: Any, form: Form) -> None:
+    """End a block as its op wants it, with the last value where the op has one result of that type."""
+    terminator = _TERMINATORS.get(operation.name)
+    if terminator is None or ends(block):
+        return
+    operands: list[ir.Value] = []
+    wanted = [] if terminator in ("scf.reduce", "gpu.terminator") else [result.type for result in operation.results]
+    values = list(value) if isinstance(value, tuple) else [value]
+    if operation.name in ("func.func", "gpu.func", "llvm.func"):
+        kind = ir.TypeAttr(operation.attributes["function_type"]).value
+        wanted = list(kind.results) if isinstance(kind, ir.FunctionType) else []
+    if wanted:
+        if len(values) != len(wanted) or _types_differ(values, wanted):
+            return
+        for item, kind in zip(values, wanted, strict=True):
+            if isinstance(item, (bool, int, float)):
+                item = _constant_at_end(evaluator, block, item, kind, form)
+            if not isinstance(item, ir.Value):
+                return
+            operands.append(item)
+    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
+    if terminator == "scf.forall.in_parallel":
+        made = evaluator.emitter.emit(terminator, [], [], {}, form, 1)
+        ir.Block.create_at_start(made.regions[0], [])
+    else:
+        evaluator.emitter.emit(terminator, operands, [], {}, form)
+    evaluator.insertion = outside
+
+
+def _types_differ(values: list[Any], wanted: list[ir.Type]) -> bool:
+    pairs = zip(values, wanted, strict=True)
+    return any(isinstance(value, ir.Value) and value.type != kind for value, kind in pairs)
+
+
+def _constant_at_end(evaluator: Evaluator, block: ir.Block, number: Any, kind: ir.Type, form: Form) -> ir.Value:
+    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
+    try:
+        return evaluator.emitter.constant(number, kind, form)
+    finally:
+        evaluator.insertion = outside
+
+
+def evaluate_in(evaluator: Evaluator, block: ir.Block, body: tuple[Form, ...], scope: Environment) -> Any:
+    """Evaluate forms with their ops going to the end of a block."""
+    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
+    try:
+        return evaluator.body(body, scope)
+    finally:
+        evaluator.insertion = outside
+
+
+def _block(
+    evaluator: Evaluator,
+    region: ir.Region,
+    form: List,
+    scope: Environment,
+    labels: dict[str, ir.Block],
+    made: list[tuple[ir.Block, tuple[Form, ...], Environment]],
+) -> tuple[ir.Block, tuple[Form, ...], Environment]:
+    items = form.items[1:]
+    name = None
+    if items and isinstance(items[0], Symbol) and items[0].name.startswith("^"):
+        name, items = items[0], items[1:]
+    parameters: tuple[Form, ...] = ()
+    if items and isinstance(items[0], Vector):
+        parameters, items = items[0].items, items[1:]
+    pairs = [typed_name(evaluator, parameter, scope) for parameter in parameters]
+    types = [kind for _, kind in pairs]
+    places = [evaluator.location(parameter) for parameter in parameters]
+    if made:
+        block = made[-1][0].create_after(*types, arg_locs=places)
+    else:
+        block = ir.Block.create_at_start(region, types, places)
+    if name is not None:
+        if name.name in labels:
+            evaluator.fail(f"a second block is called {name.name}", name)
+        labels[name.name] = block
+    inner = Environment(scope)
+    for (parameter, _), argument in zip(pairs, block.arguments, strict=True):
+        inner.define(parameter, argument)
+    return block, items, inner
+
+
+def typed_name(evaluator: Evaluator, form: Form, environment: Environment) -> tuple[Symbol, ir.Type]:
+    """`(: name T)`"""
+    if head_name(form) != ":" or not isinstance(form, List) or len(form.items) != 3:
+        evaluator.fail(f"`{show(form)}` stands where a typed name is wanted, like (: x i32)", form)
+    _, name, kind = form.items
+    if not isinstance(name, Symbol):
+        evaluator.fail(f"`{show(name)}` is not a name", name)
+    return name, attributes.type_of(evaluator, evaluator.single(kind, environment), kind)

@@ -1,0 +1,287 @@
+"""What ops want beside their operands: the sizes of groups of operands, and result types that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.forms import functions
+from lispgpt.language.ops import attributes, signatures
+from lispgpt.language.reader.forms import Form, Vector, head_name
+
+if TYPE_CHECKING:
+    from lispgpt.language.core.evaluator import Evaluator
+    from lispgpt.language.ops.ops import Arguments
+
+# Attributes that MLIR once called otherwise, or calls otherwise in a sister dialect.
+_OTHER_NAMES = (
+    ("vector.extract", "position", "static_position"),
+    ("vector.insert", "position", "static_position"),
+    ("index.cmp", "predicate", "pred"),
+)
+_DYNAMIC = -(1 << 63)
+_REGIONS = {
+    "func.func": 1, "llvm.func": 1, "llvm.mlir.global": 1, "scf.if": 2, "gpu.func": 1, "gpu.module": 1, "affine.if": 2,
+    "builtin.module": 1, "scf.forall.in_parallel": 1,
+}  # fmt: skip
+_WITHOUT_BODY = ("linalg.yield", "linalg.index", "linalg.softmax", "linalg.pack", "linalg.unpack")
+
+
+def regions_of(name: str) -> int:
+    """How many regions an op has even where none is written."""
+    if name.startswith("linalg.") and name not in _WITHOUT_BODY and not name.startswith("linalg.winograd"):
+        return 1
+    return _REGIONS.get(name, 0)
+
+
+def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: list[ir.Value], form: Form) -> None:
+    """Work out operandSegmentSizes, and what else the operands settle."""
+    attrs = arguments.attributes
+    if name == "llvm.call":
+        _complete_call(evaluator, attrs)
+    if name == "llvm.mlir.global":
+        _type_value(evaluator, attrs, form)
+    for op, written, meant in _OTHER_NAMES:
+        if name == op and written in attrs:
+            attrs.setdefault(meant, attrs.pop(written))
+    if name in ("affine.load", "affine.store") and operands and "map" not in attrs:
+        rank = len(operands) - (1 if name == "affine.load" else 2)
+        attrs["map"] = ir.AffineMapAttr.get(ir.AffineMap.get_identity(max(rank, 0)))
+    given = attrs.get("operandSegmentSizes")
+    if given is not None:
+        if name == "gpu.launch" and isinstance(given, ir.DenseI32ArrayAttr) and len(given) == 11:
+            attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([*given, 0])
+        elif isinstance(given, ir.ArrayAttr):
+            numbers = [m.value for m in given if isinstance(m, ir.IntegerAttr)]
+            attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(numbers)
+        sizes = attrs["operandSegmentSizes"]
+        if not isinstance(sizes, ir.DenseI32ArrayAttr):
+            evaluator.fail("operandSegmentSizes is written array<i32: 1, 2>", form)
+        if sum(sizes) != len(operands) or any(size < 0 for size in sizes):
+            evaluator.fail(f"operandSegmentSizes counts other than the {len(operands)} operands of `{name}`", form)
+        return
+    worked_out = _SIZES.get(name)
+    if worked_out is not None:
+        sizes = worked_out(evaluator, arguments, operands)
+    elif name.startswith("linalg.") and name not in _WITHOUT_BODY:
+        sizes = _linalg(evaluator, arguments, operands)
+    else:
+        return
+    if any(size < 0 for size in sizes) or sum(sizes) != len(operands):
+        wanted = "the grid's x y z, then the block's x y z" if name == "gpu.launch" else f"groups of {sizes}"
+        evaluator.fail(f"`{name}` cannot have {len(operands)} operands here; it wants {wanted}", form)
+    attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(sizes)
+
+
+def _complete_call(evaluator: Evaluator, attrs: dict[str, ir.Attribute]) -> None:
+    attrs.setdefault("op_bundle_sizes", ir.DenseI32ArrayAttr.get([]))
+    callee = attrs.get("callee")
+    known = functions.function(evaluator, ir.FlatSymbolRefAttr(callee).value) if _is_reference(callee) else None
+    if known is not None and known.foreign and signatures.parts_of(known.type)[2]:
+        attrs.setdefault("var_callee_type", ir.TypeAttr.get(known.type))
+
+
+def _type_value(evaluator: Evaluator, attrs: dict[str, ir.Attribute], form: Form) -> None:
+    """A global's plain number takes the global's type."""
+    value, kind = attrs.get("value"), attrs.get("global_type")
+    if kind is None or not isinstance(value, (ir.IntegerAttr, ir.FloatAttr)):
+        return
+    if isinstance(kind, ir.TypeAttr) and isinstance(kind.value, (ir.IntegerType, ir.FloatType)):
+        attrs["value"] = attributes.number_attribute(evaluator, value.value, kind.value, form)
+
+
+def _is_reference(value: ir.Attribute | None) -> bool:
+    return isinstance(value, ir.FlatSymbolRefAttr)
+
+
+def known_results(
+    evaluator: Evaluator, name: str, operands: list[ir.Value], attrs: dict[str, ir.Attribute]
+) -> list[ir.Type] | None:
+    """The result types of ops whose results follow from a callee or from what a loop starts with."""
+    if name in ("func.call", "llvm.call") and _is_reference(attrs.get("callee")):
+        known = functions.function(evaluator, ir.FlatSymbolRefAttr(attrs["callee"]).value)
+        return signatures.parts_of(known.type)[1] if known is not None else None
+    if name == "scf.for" and len(operands) >= 3:
+        return [operand.type for operand in operands[3:]]
+    if name == "scf.parallel" and "operandSegmentSizes" in attrs:
+        count = ir.DenseI32ArrayAttr(attrs["operandSegmentSizes"])[3]
+        return [operand.type for operand in operands[len(operands) - count :]]
+    if name == "affine.load" and operands and isinstance(operands[0].type, ir.MemRefType):
+        return [operands[0].type.element_type]
+    if name in ("scf.if", "scf.execute_region", "gpu.launch", "func.func", "gpu.func", "gpu.module", "llvm.func"):
+        return []
+    return None
+
+
+def _linalg(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    count = len(operands)
+    outs = arguments.hints.get("outs")
+    ins = arguments.hints.get("ins")
+    if outs is None:
+        outs = count - ins if ins is not None else min(count, 1)
+    return [count - outs if ins is None else ins, outs]
+
+
+def _branches(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    bounds = [*arguments.groups, len(operands)]
+    first = bounds[0] if arguments.groups else len(operands)
+    groups = [end - start for start, end in pairwise(bounds)] if arguments.groups else []
+    return [first, *groups, *[0] * (2 - len(groups))]
+
+
+def _switch(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    _, default, *cases = _branches(evaluator, arguments, operands)
+    count = max(len(arguments.successors) - 1, 0)
+    arguments.attributes.setdefault("case_operand_segments", ir.DenseI32ArrayAttr.get(cases[:count]))
+    return [1, default, sum(cases)]
+
+
+def _parallel(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    rank = len(operands) // 3
+    starts = len(arguments.results or [])
+    if arguments.regions:
+        block = next((item for item in arguments.regions[0].items if head_name(item) == "block"), None)
+        vector = next((i for i in getattr(block, "items", ()) if isinstance(i, Vector)), None)
+        rank = len(vector.items) if vector is not None else rank
+    else:
+        rank = (len(operands) - starts) // 3
+    return [rank, rank, rank, len(operands) - 3 * rank]
+
+
+def _launch(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    shared = 1 if len(operands) in (7, 10) else 0
+    cluster = 1 if len(operands) >= 9 else 0
+    return [0, 1, 1, 1, 1, 1, 1, cluster, cluster, cluster, shared, 0]
+
+
+def _launch_func(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    """Tokens, grid, block, cluster, bytes of shared memory, and what the kernel takes: its type settles the rest."""
+    tokens = sum(str(operand.type) == "!gpu.async.token" for operand in operands)
+    wanted = _kernel_inputs(evaluator, arguments.attributes.get("kernel"))
+    rest = len(operands) - tokens - 6
+    extra = 0 if wanted is None else rest - wanted
+    cluster = 1 if extra >= 3 else 0
+    return [tokens, *[1] * 6, *[cluster] * 3, extra - 3 * cluster, rest - extra, 0]
+
+
+def _kernel_inputs(evaluator: Evaluator, kernel: ir.Attribute | None) -> int | None:
+    """How many operands the kernel of a nested symbol takes; None where the module has no such kernel yet."""
+    if not isinstance(kernel, ir.SymbolRefAttr):
+        return None
+    found: Any = evaluator.module.operation
+    for name in kernel.value:
+        inside = found.regions[0].blocks[0].operations
+        named = [op.operation for op in inside if "sym_name" in op.operation.attributes]
+        found = next((op for op in named if ir.StringAttr(op.attributes["sym_name"]).value == name), None)
+        if found is None or not found.regions or not list(found.regions[0].blocks):
+            return None
+    return len(ir.TypeAttr(found.attributes["function_type"]).value.inputs)
+
+
+def _slices(leading: int) -> Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]:
+    """Ops with offsets, sizes and strides: the dynamic ones are operands, all of them where no attribute is given."""
+
+    def sizes(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+        attrs = arguments.attributes
+        rank = (len(operands) - leading) // 3
+        groups = []
+        for key in ("static_offsets", "static_sizes", "static_strides"):
+            given = attrs.get(key)
+            if given is None:
+                groups.append(rank)
+                attrs[key] = ir.DenseI64ArrayAttr.get([_DYNAMIC] * rank)
+                continue
+            if isinstance(given, ir.ArrayAttr) and all(isinstance(m, ir.IntegerAttr) for m in given):
+                given = attrs[key] = ir.DenseI64ArrayAttr.get([ir.IntegerAttr(m).value for m in given])
+            groups.append(sum(n == _DYNAMIC for n in given) if isinstance(given, ir.DenseI64ArrayAttr) else 0)
+        return [*[1] * leading, *groups]
+
+    return sizes
+
+
+def _first_then(*fixed: int) -> Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]:
+    """One variadic group (written -1) among groups of fixed size."""
+
+    def sizes(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+        rest = len(operands) - sum(size for size in fixed if size > 0)
+        return [rest if size < 0 else size for size in fixed]
+
+    return sizes
+
+
+def _transfer(arguments: Arguments, memory: ir.Value, vectors: list[ir.Type]) -> None:
+    """A transfer's map and bounds where they are not written: the last dimensions, and nothing promised."""
+    if vectors and isinstance(vectors[0], ir.VectorType) and isinstance(memory.type, ir.ShapedType):
+        rank, size = len(memory.type.shape), len(vectors[0].shape)
+        if size <= rank:
+            minor = ir.AffineMapAttr.get(ir.AffineMap.get_minor_identity(rank, size))
+            arguments.attributes.setdefault("permutation_map", minor)
+        promised = ir.ArrayAttr.get([ir.BoolAttr.get(False)] * size)
+        arguments.attributes.setdefault("in_bounds", promised)
+
+
+def _transfer_read(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    if operands:
+        _transfer(arguments, operands[0], arguments.results or [])
+    rank = len(operands[0].type.shape) if operands and isinstance(operands[0].type, ir.ShapedType) else 0
+    return [1, rank, 1, len(operands) - rank - 2]
+
+
+def _transfer_write(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    if len(operands) > 1:
+        _transfer(arguments, operands[1], [operands[0].type])
+    rank = len(operands[1].type.shape) if len(operands) > 1 and isinstance(operands[1].type, ir.ShapedType) else 0
+    return [1, 1, rank, len(operands) - rank - 2]
+
+
+def _forall(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    attrs = arguments.attributes
+    bounds = attrs.pop("bounds", None)
+    if isinstance(bounds, ir.ArrayAttr):
+        numbers = [m.value for m in bounds if isinstance(m, ir.IntegerAttr)]
+        attrs.setdefault("staticLowerBound", ir.DenseI64ArrayAttr.get([0] * len(numbers)))
+        attrs.setdefault("staticUpperBound", ir.DenseI64ArrayAttr.get(numbers))
+        attrs.setdefault("staticStep", ir.DenseI64ArrayAttr.get([1] * len(numbers)))
+    return [0, 0, 0, len(operands)]
+
+
+def _affine_for(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+    attrs = arguments.attributes
+    counts = []
+    for plain, key in (("lower_bound", "lowerBoundMap"), ("upper_bound", "upperBoundMap")):
+        bound = attrs.pop(plain, attrs.get(key))
+        if isinstance(bound, ir.IntegerAttr):
+            bound = ir.AffineMapAttr.get(ir.AffineMap.get_constant(bound.value))
+        if not isinstance(bound, ir.AffineMapAttr):
+            evaluator.fail(f"`affine.for` wants a number or an affine_map<…> as its :{plain}", arguments.place)
+        attrs[key] = bound
+        counts.append(bound.value.n_inputs)
+    step = attrs.get("step", ir.IntegerAttr.get(evaluator.index, 1))
+    if isinstance(step, ir.IntegerAttr):
+        attrs["step"] = ir.IntegerAttr.get(evaluator.index, step.value)
+    return [*counts, len(operands) - sum(counts)]
+
+
+_SIZES: dict[str, Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]] = {
+    "cf.cond_br": _branches,
+    "llvm.cond_br": _branches,
+    "cf.switch": _switch,
+    "scf.parallel": _parallel,
+    "scf.forall": _forall,
+    "affine.for": _affine_for,
+    "gpu.launch": _launch,
+    "gpu.launch_func": _launch_func,
+    "llvm.call": _first_then(-1, 0),
+    "memref.alloc": _first_then(-1, 0),
+    "memref.alloca": _first_then(-1, 0),
+    "gpu.alloc": _first_then(0, -1, 0),
+    "memref.subview": _slices(1),
+    "memref.reinterpret_cast": _slices(1),
+    "tensor.extract_slice": _slices(1),
+    "tensor.insert_slice": _slices(2),
+    "tensor.parallel_insert_slice": _slices(2),
+    "vector.transfer_read": _transfer_read,
+    "vector.transfer_write": _transfer_write,
+}

@@ -1,0 +1,50 @@
+"""The types of functions, and values that have to fit them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.values import describe
+from lispgpt.language.reader.forms import Form, show
+
+if TYPE_CHECKING:
+    from lispgpt.language.core.evaluator import Evaluator
+
+
+def coerce(evaluator: Evaluator, value: Any, kind: ir.Type, form: Form, what: str) -> ir.Value:
+    """A value that has to be of a type; a number becomes its constant."""
+    value = evaluator.ssa(value, form)
+    if isinstance(value, (bool, int, float)):
+        return evaluator.emitter.constant(value, kind, form)
+    if not isinstance(value, ir.Value) or value.type != kind:
+        evaluator.fail(f"{what} {kind}, and `{show(form)}` is {describe(value)}", form)
+    return value
+
+
+def parts_of(kind: ir.Type) -> tuple[list[ir.Type], list[ir.Type], bool]:
+    """The argument types, the result types, and whether more arguments may follow, of a function's type."""
+    if isinstance(kind, ir.FunctionType):
+        return list(kind.inputs), list(kind.results), False
+    text = str(kind).removeprefix("!llvm.func<").removesuffix(">")
+    result, _, listed = text.partition(" (")
+    names = [n.strip() for n in _split(listed.removesuffix(")"))]
+    variadic = bool(names) and names[-1] == "..."
+    types = [_llvm_type(n) for n in names if n and n != "..."]
+    return types, [] if result == "void" else [_llvm_type(result)], variadic
+
+
+def _split(text: str) -> list[str]:
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "<([") - (character in ">)]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _llvm_type(text: str) -> ir.Type:
+    keywords = ("ptr", "struct", "array", "void", "func")
+    return ir.Type.parse(f"!llvm.{text}" if text.split("<")[0].strip() in keywords else text)

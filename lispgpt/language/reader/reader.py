@@ -1,0 +1,160 @@
+"""Text to forms: lark tokenises and parses, one clear error for whatever does not read.
+
+Brackets are matched on the token stream before the parser sees it, so that a missing one is reported where it was
+opened, and nothing here recurses into the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import lark
+
+from lispgpt.errors import UserError
+from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector
+from lispgpt.source import Source, Span
+
+DEEPEST_NESTING = 200
+
+_CLOSERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+_BRACKETS = {"LPAR": "(", "LSQB": "[", "LBRACE": "{", "RPAR": ")", "RSQB": "]", "RBRACE": "}"}
+_SEQUENCES = {"list": List, "vector": Vector, "map": Map}
+_CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "nil": None}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+
+
+def read(source: Source) -> tuple[Form, ...]:
+    """All top-level forms of a source; UserError for text that does not read."""
+    try:
+        tree = _parser().parse(source.text)
+    except _BracketError as error:
+        raise UserError(error.message, Span(source, error.start, error.start + 1)) from None
+    except lark.exceptions.UnexpectedCharacters as error:
+        raise _bad_character(source, error.pos_in_stream or 0) from None
+    except lark.exceptions.UnexpectedToken as error:
+        raise _bad_token(source, error.token) from None
+    built: dict[int, Form] = {}
+    for subtree in tree.iter_subtrees():
+        children = [_atom(source, c) if isinstance(c, lark.Token) else built[id(c)] for c in subtree.children]
+        if subtree is tree:
+            return tuple(children)
+        built[id(subtree)] = _compound(source, subtree.data, children)
+    return ()
+
+
+class _BracketError(Exception):
+    def __init__(self, message: str, start: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.start = start
+
+
+class _MatchBrackets:
+    """Passes tokens on while their brackets match."""
+
+    always_accept = ()
+
+    def process(self, tokens: Iterable[lark.Token]) -> Iterator[lark.Token]:
+        open_brackets: list[lark.Token] = []
+        prefixes = 0
+        for token in tokens:
+            prefixes = prefixes + 1 if token.type in ("QUOTE", "QUASIQUOTE", "UNQUOTE", "SPLICE") else 0
+            if token.type in _CLOSERS:
+                open_brackets.append(token)
+            elif token.type in ("RPAR", "RSQB", "RBRACE"):
+                _close(open_brackets, token)
+            if len(open_brackets) + prefixes > DEEPEST_NESTING:
+                message = f"brackets are nested deeper than {DEEPEST_NESTING} levels; split this up with `def` or `let`"
+                raise _BracketError(message, token.start_pos or 0)
+            yield token
+        if open_brackets:
+            opened = open_brackets[-1]
+            raise _BracketError(f"this `{opened}` is never closed", opened.start_pos or 0)
+
+
+def _close(open_brackets: list[lark.Token], token: lark.Token) -> None:
+    if not open_brackets:
+        raise _BracketError(f"this `{token}` closes nothing", token.start_pos or 0)
+    opened = open_brackets.pop()
+    wanted = _CLOSERS[opened.type]
+    if token.type != wanted:
+        raise _BracketError(
+            f"this `{token}` meets the `{opened}` of line {opened.line}, which wants `{_BRACKETS[wanted]}`",
+            token.start_pos or 0,
+        )
+
+
+@cache
+def _parser() -> lark.Lark:
+    grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
+    return lark.Lark(grammar, parser="lalr", lexer="basic", postlex=_MatchBrackets())
+
+
+def _atom(source: Source, token: lark.Token) -> Form:
+    text = str(token)
+    span = Span(source, token.start_pos or 0, token.end_pos or 0)
+    match token.type:
+        case "SYMBOL" if text in _CONSTANTS:
+            return Literal(span, _CONSTANTS[text])
+        case "KEYWORD":
+            return Keyword(span, text[1:])
+        case "STRING":
+            return Literal(span, _unescape(text[1:-1]))
+        case "INTEGER":
+            return Literal(span, _integer(text, span))
+        case "HEX":
+            return Literal(span, int(text, 16))
+        case "FLOAT":
+            return Literal(span, float(text))
+        case _:
+            return Symbol(span, text)
+
+
+def _integer(text: str, span: Span) -> int:
+    if len(text) > 4000:
+        raise UserError(f"a number of {len(text)} digits is longer than any type here holds", span)
+    return int(text)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    characters = iter(text)
+    return "".join(_ESCAPES.get(e := next(characters), e) if c == "\\" else c for c in characters)
+
+
+def _compound(source: Source, kind: str, children: list[Form]) -> Form:
+    first, last = children[0].span, children[-1].span
+    span = Span(source, first.start, last.end)
+    if kind in _SEQUENCES:
+        return _SEQUENCES[kind](span, tuple(children[1:-1]))
+    return List(span, (Symbol(first, str(kind)), children[1]))
+
+
+def _bad_character(source: Source, position: int) -> UserError:
+    character = source.text[position]
+    span = Span(source, position, position + 1)
+    if character == '"':
+        return UserError("this string is never closed", span)
+    if character.isdigit() or (character == "-" and source.text[position + 1 : position + 2].isdigit()):
+        return UserError("this starts like a number and goes on like a name; put a space between them", span)
+    angle = source.text.find("<", position)
+    if angle >= 0 and not source.text[position].isspace() and source.text[position:angle].isprintable():
+        span = Span(source, angle, angle + 1)
+        return UserError("this `<` opens angle brackets that never close, or that go on after they close", span)
+    if character == ",":
+        return UserError("no comma between forms: a space separates them", span)
+    return UserError(f"`{character}` ({character!r}) cannot start a form", span)
+
+
+def _bad_token(source: Source, token: lark.Token) -> UserError:
+    start = token.start_pos if token.start_pos is not None else len(source.text)
+    if token.type == "$END":
+        return UserError(
+            "the text ends after a quote mark with nothing to quote", Span(source, max(0, start - 1), start)
+        )
+    return UserError(
+        f"`{token}` after a quote mark: there is nothing to quote", Span(source, start, start + len(token))
+    )

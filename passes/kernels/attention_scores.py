@@ -1,0 +1,65 @@
+"""What the ops between attention's first product and its softmax make of a tile of scores."""
+
+from __future__ import annotations
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.attention import Attention
+from lispgpt.passes.kernels.matrices import Lanes, flat
+from lispgpt.passes.kernels.read import Reader
+
+
+class Mask:
+    """places: of the lane's rows in the scores.  least, last: the smallest and the largest position that rows may see.
+
+    ragged: whether tiles reach past the longest context.
+    """
+
+    def __init__(
+        self,
+        attention: Attention,
+        reader: Reader,
+        lanes: Lanes,
+        places: list[list[Index]],
+        least: ir.Value,
+        last: ir.Value,
+        ragged: bool,
+    ) -> None:
+        self.attention, self.reader, self.lanes, self.places = attention, reader, lanes, places
+        self.least, self.last = least, last
+        self.compared = attention.bound is None or ragged
+        for place in places:
+            attention.last_position(reader, place)
+
+    def rows(self, scores: list[ir.Value], start: Index) -> list[list[ir.Value]]:
+        """Each of the lane's rows, of accumulators for positions from `start` on; uncompared where all see all."""
+        unit = self.lanes.unit
+        vectors = [flat(s) for s in scores]
+        raw = [[b.lane_of(v, e) for v in vectors for e in piece.elements] for piece in unit.pieces()]
+        run = len(unit.pieces()[0].elements)
+        offsets = [n * unit.columns + j for n in range(len(scores)) for j in range(run)]
+        count = sum(map(len, raw))
+
+        def masked(whole: bool) -> list[ir.Value]:
+            with self.reader.scope():
+                return [
+                    self._masked(score, place, b.add(start, b.add(self.lanes.result_column, offset)), whole)
+                    for row, place in zip(raw, self.places, strict=True)
+                    for score, offset in zip(row, offsets, strict=True)
+                ]
+
+        whole = b.less(b.add(start, len(scores) * unit.columns - 1), self.least, predicate=7)
+        found = b.choose(whole, [b.f32()] * count, lambda: masked(True), lambda: masked(False))
+        return [found[i : i + len(offsets)] for i in range(0, count, len(offsets))]
+
+    def _masked(self, score: ir.Value, place: list[Index], t: Index, whole: bool) -> ir.Value:
+        attention, inside = self.attention, None
+        if self.compared and not whole:
+            inside = b.less(t, self.last, predicate=7)
+            t = b.select(inside, b.as_value(t), self.last)
+        self.reader.bind(attention.scores.results[0], lambda index, width: score)
+        assumed = frozenset([attention.within] if whole and attention.within is not None else [])
+        with self.reader.assuming(assumed):
+            value = self.reader.read(attention.softmax.operands[0], [*place, t])
+        return value if inside is None else b.select(inside, value, b.constant(float("-inf"), b.f32()))

@@ -1,0 +1,94 @@
+"""What follows a product in its kernel: elementwise ops on the sums, and the stores of the kernel's results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import shape_of
+from lispgpt.passes.kernels.read import Reader
+
+BATCH = 16
+"""Pieces whose operands are loaded together: a load cannot pass the store ahead of it, and each would wait alone."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Neighbouring sums of one row, and where in their block's tile they stand."""
+
+    row: Index
+    output: Index
+    value: ir.Value
+
+    def lane(self, number: int) -> Piece:
+        return Piece(self.row, b.add(self.output, number), b.lane_of(self.value, number))
+
+
+def places(
+    thread: Index, threads: int, count: int, outputs: int, width: int, first: Index = 0
+) -> Iterator[tuple[Index, Index]]:
+    """(row, output) of this thread's vectors of `width` among `count` of a tile, from its first-th on.
+
+    Threads for which there is none left take the last one, too.
+    """
+    for number in range(-(-count // threads)):
+        vector = b.add(thread, number * threads)
+        if (number + 1) * threads > count:
+            vector = b.at_most(vector, count - 1)
+        place = b.add(first, vector)
+        yield b.div(place, outputs // width), b.mul(b.mod(place, outputs // width), width)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Finishes a product [rows, outputs]: this block its tile of `tile` (rows, outputs), from `first` on.
+
+    Sums past the last row or output may be anything.  results: (tensor computed from the product, its buffer).
+    """
+
+    reader: Reader
+    product: ir.Value
+    results: Sequence[tuple[ir.Value, ir.Value]]
+    tile: tuple[int, int]
+    first: tuple[Index, Index]
+
+    def write(self, pieces: Sequence[Piece]) -> None:
+        """Emit all of a thread's pieces."""
+        row, output = self.first
+        pieces = [Piece(b.add(row, p.row), b.add(output, p.output), p.value) for p in pieces]
+        width = b.width_of(pieces[0].value)
+        if shape_of(self.product)[1] % width:
+            pieces = [piece.lane(i) for piece in pieces for i in range(width)]
+        for start in range(0, len(pieces), BATCH):
+            with self.reader.scope():
+                batch = pieces[start : start + BATCH]
+                finished = [self._finished(piece) for piece in batch]
+            for piece, values in zip(batch, finished, strict=True):
+                self._store(piece, values)
+
+    def _ragged(self, dimension: int) -> bool:
+        """Whether the last tile along a dimension is not full."""
+        return shape_of(self.product)[dimension] % self.tile[dimension] != 0
+
+    def _finished(self, piece: Piece) -> list[ir.Value]:
+        """The results of a piece, from operands that are there."""
+        width, (rows, outputs) = b.width_of(piece.value), shape_of(self.product)
+        row = b.at_most(piece.row, rows - 1) if self._ragged(0) else piece.row
+        output = b.at_most(piece.output, outputs - width) if self._ragged(1) else piece.output
+        self.reader.bind(self.product, lambda index, width: piece.value)
+        return [self.reader.read(tensor, [row, output], width) for tensor, _ in self.results]
+
+    def _store(self, piece: Piece, values: list[ir.Value]) -> None:
+        def store() -> None:
+            for value, (_, buffer) in zip(values, self.results, strict=True):
+                b.store(value, buffer, [piece.row, piece.output])
+
+        places = (piece.row, piece.output)
+        inside = [b.less(places[i], shape_of(self.product)[i]) for i in (0, 1) if self._ragged(i)]
+        if inside:
+            b.if_then(inside[0] if len(inside) == 1 else b.binary("arith.andi", *inside), store)
+        else:
+            store()

@@ -1,0 +1,61 @@
+"""Transcendental functions from the instructions that every GPU has: 2^x, 1/x and 1/√x."""
+
+from __future__ import annotations
+
+import math
+
+from lispgpt.errors import InternalError
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.lower.expand_math import Arithmetic, cosine, sine
+from lispgpt.passes.targets import Gpu
+
+LOG2_E = math.log2(math.e)
+
+
+def exp(x: ir.Value, target: Gpu) -> ir.Value:
+    return exp2(b.binary("arith.mulf", x, b.constant(LOG2_E, x.type)), target)
+
+
+def exp2(x: ir.Value, target: Gpu) -> ir.Value:
+    return b.intrinsic(target.intrinsics["exp2"], [x], x.type)
+
+
+def expand(name: str, operands: list[ir.Value], target: Gpu) -> ir.Value:
+    """A `math` op on f32 scalars or vectors."""
+    x = operands[0]
+    if name == "math.exp":
+        return exp(x, target)
+    if name in ("math.exp2", "math.rsqrt", "math.sqrt"):
+        return b.intrinsic(target.intrinsics[name.removeprefix("math.")], [x], x.type)
+    if name == "math.tanh":
+        return _tanh(x, target)
+    if name == "math.fma":
+        return b.fma(*operands)
+    if name in ("math.sin", "math.cos"):
+        turn = sine if name == "math.sin" else cosine
+        return turn(_GpuArithmetic(x.type, True), x)
+    if name == "math.absf":
+        return b.binary("arith.maximumf", x, _negated(x))
+    raise InternalError(f"no expansion of {name} for a GPU")
+
+
+class _GpuArithmetic(Arithmetic):
+    """With the multiply-add that GPUs have."""
+
+    def __call__(self, name: str, *operands: ir.Value | float | int, result: ir.Type | None = None) -> ir.Value:
+        if name != "math.fma":
+            return super().__call__(name, *operands, result=result)
+        return b.fma(*(o if isinstance(o, ir.Value) else self.constant(o, self.type) for o in operands))
+
+
+def _negated(x: ir.Value) -> ir.Value:
+    return b.emit("arith.negf", [x], [x.type])
+
+
+def _tanh(x: ir.Value, target: Gpu) -> ir.Value:
+    """1 - 2 / (e^2x + 1): exact at both ends, absolute error about 1e-7 near zero."""
+    one = b.constant(1.0, x.type)
+    power = exp2(b.binary("arith.mulf", x, b.constant(2 * LOG2_E, x.type)), target)
+    half = b.intrinsic(target.intrinsics["reciprocal"], [b.binary("arith.addf", power, one)], x.type)
+    return b.fma(b.constant(-2.0, x.type), half, one)

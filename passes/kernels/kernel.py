@@ -1,0 +1,78 @@
+"""Replacing a kernel's tensor body by a scheduled one, and what the calls of a kernel tell about its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, entry_functions, operations, strings
+from lispgpt.passes.targets import Gpu
+
+
+def reschedule(
+    kernel: ir.Operation,
+    grid: Sequence[int],
+    block: Sequence[int],
+    target: Gpu,
+    emit: Callable[[], None],
+) -> None:
+    """Emit a new body before the old one's terminator, drop the old ops, and record the launch's facts."""
+    body = kernel.regions[0].blocks[0]
+    old = operations(body)
+    with ir.InsertionPoint(old[-1]), kernel.location:
+        emit()
+    for op in reversed(old[:-1]):
+        op.erase()
+    kernel.attributes["grid"] = _extents(grid)
+    kernel.attributes["block"] = _extents(block)
+    kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+
+
+def _extents(values: Sequence[int]) -> ir.Attribute:
+    i64 = ir.IntegerType.get_signless(64)
+    padded = [*values, 1, 1][:3]
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, v) for v in padded])
+
+
+def constant_arguments(module: ir.Module, kernel: ir.Operation) -> set[ir.Value]:
+    """The kernel's arguments that are weights or inputs in every call: no launch writes them."""
+    arguments = list(kernel.regions[0].blocks[0].arguments)
+    constant = set(range(len(arguments)))
+    for call in calls_of(module, kernel):
+        names = strings(call.parent.operation.attributes["arguments"])
+        for i, operand in enumerate(call.operands):
+            root = _root(operand)
+            kind = names[root.arg_number].split(":")[0] if root is not None else ""
+            if kind not in ("weight", "input"):
+                constant.discard(i)
+    return {arguments[i] for i in constant}
+
+
+def calls_of(module: ir.Module, kernel: ir.Operation) -> list[ir.Operation]:
+    """Every call of a kernel in the module's entries."""
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    ops = [op for entry in entry_functions(module) for op in operations(entry.regions[0].blocks[0])]
+    return [op for op in ops if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == name]
+
+
+def coordinates(linear: Index, shape: Sequence[int]) -> list[Index]:
+    """The index into a shape of its linear-th element, row-major."""
+    where: list[Index] = []
+    inner = 1
+    for extent in reversed(shape):
+        value = b.div(linear, inner)
+        outermost = inner * extent == prod(shape)
+        where.insert(0, 0 if extent == 1 else value if outermost else b.mod(value, extent))
+        inner *= extent
+    return where
+
+
+def _root(value: ir.Value) -> ir.BlockArgument | None:
+    op = defining_op(value)
+    while op is not None and op.name in ("memref.view", "memref.subview"):
+        value = op.operands[0]
+        op = defining_op(value)
+    return ir.BlockArgument(value) if op is None else None

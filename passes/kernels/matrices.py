@@ -1,0 +1,82 @@
+"""What lanes hold of matrix instructions' operands and results, and f32 numbers as sums of bf16 ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.targets.matrix import MatrixUnit
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A lane's share of a unit's tiles.  row, group: of operands.  result_row, result_column: its first result's."""
+
+    unit: MatrixUnit
+    lane: Index
+    row: Index
+    group: Index
+    result_row: Index
+    result_column: Index
+
+    @property
+    def sharing(self) -> int:
+        """Lanes that hold results of one row."""
+        return self.unit.result_lane()[1][1]
+
+
+def lanes_of(unit: MatrixUnit, lane: Index) -> Lanes:
+    rules = (unit.lane_row(), unit.lane_group(), *unit.result_lane())
+    return Lanes(unit, lane, *(_share(lane, rule) for rule in rules))
+
+
+def _share(lane: Index, rule: tuple[int, ...]) -> Index:
+    divisor, modulus, *factor = rule
+    return b.mul(b.mod(b.div(lane, divisor), modulus), factor[0] if factor else 1)
+
+
+def split(value: ir.Value) -> list[ir.Value]:
+    """f32 numbers as two bf16 ones each that add up to them."""
+    type_ = b.with_width(ir.BF16Type.get(), b.width_of(value))
+    high = b.emit("arith.truncf", [value], [type_])
+    return [high, b.emit("arith.truncf", [b.binary("arith.subf", value, _widened(high))], [type_])]
+
+
+def _widened(vector: ir.Value) -> ir.Value:
+    """bf16 to f32, two at a time: taken one by one they would also be rounded one by one."""
+    width = b.width_of(vector)
+    if width % 2:
+        return b.extend(vector)
+    words, halves = (ir.VectorType.get([width // 2], t) for t in (b.i32(), b.f32()))
+    pairs = b.emit("vector.bitcast", [vector], [words])
+    low = b.binary("arith.shli", pairs, b.constant(16, words))
+    high = b.binary("arith.andi", pairs, b.constant(-65536, words))
+    low, high = (b.emit("vector.bitcast", [v], [halves]) for v in (low, high))
+    return b.emit("vector.interleave", [low, high], [b.with_width(b.f32(), width)])
+
+
+def flat(total: ir.Value) -> ir.Value:
+    """A lane's accumulator as a plain vector."""
+    type_ = ir.VectorType.get([prod(total.type.shape)], b.f32())
+    return total if total.type == type_ else create_op("vector.shape_cast", [total], [type_]).results[0]
+
+
+def shaped(vector: ir.Value, type_: ir.Type) -> ir.Value:
+    """The reverse of flat."""
+    return vector if vector.type == type_ else create_op("vector.shape_cast", [vector], [type_]).results[0]
+
+
+def joined(vectors: list[ir.Value]) -> ir.Value:
+    """Vectors of one size, one after the other."""
+    while len(vectors) > 1:
+        size = vectors[0].type.shape[0]
+        mask = ir.DenseI64ArrayAttr.get(list(range(2 * size)))
+        type_ = ir.VectorType.get([2 * size], vectors[0].type.element_type)
+        vectors = [
+            create_op("vector.shuffle", vectors[i : i + 2], [type_], {"mask": mask}).results[0]
+            for i in range(0, len(vectors), 2)
+        ]
+    return vectors[0]

@@ -1,0 +1,40 @@
+"""check-device-calls: no GPU kernel may call a function that only a vendor's device library has.
+
+Before and after: the same module.  A declaration such as `llvm.func @__nv_sinf(f32) -> f32` in a gpu.module is a
+UserError, because neither library is used here and the code object would not load.  `vprintf`, which NVIDIA's driver
+provides, may stay.  Requires: kernels lowered to LLVM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from lispgpt.errors import UserError
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import operations
+from lispgpt.passes.base import Pass
+
+if TYPE_CHECKING:
+    from lispgpt.passes.targets import Target
+
+PROVIDED = ("vprintf", "llvm.")
+
+
+@dataclass(frozen=True)
+class CheckDeviceCalls(Pass):
+    name: ClassVar[str] = "check-device-calls"
+
+    def run(self, module: ir.Module, target: Target) -> None:
+        for gpu_module in operations(module.body):
+            if gpu_module.name != "gpu.module":
+                continue
+            for op in operations(gpu_module.regions[0].blocks[0]):
+                if op.name == "llvm.func" and not list(op.regions[0].blocks):
+                    name: str = ir.StringAttr(op.attributes["sym_name"]).value
+                    if not name.startswith(PROVIDED):
+                        function = name.removeprefix("__nv_").removeprefix("__ocml_").removesuffix("_f32")
+                        raise UserError(
+                            f"a kernel calls {function}, for which {target} has no instruction and no library is "
+                            "used here; write it with exp, exp2, tanh, sqrt and arithmetic"
+                        )

@@ -1,0 +1,87 @@
+"""collect-gpu-kernels: move scheduled kernels into one gpu.module.
+
+Before: func.func private @k(%x: memref<…>) attributes {kernel, grid, block} { … memref.alloca() in workgroup memory … }
+After:  gpu.module @kernels { gpu.func @k(%x: memref<…>) workgroup(…) kernel { … } }
+
+Requires: every kernel has been scheduled and emit-plan has dropped the calls.
+Ensures: no kernel is left outside the gpu.module; the module has `gpu.container_module`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.errors import InternalError
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import integers, kernel_functions, operations
+from lispgpt.passes.base import Pass
+from lispgpt.passes.targets import Target
+
+MODULE_NAME = "kernels"
+SHARED_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class CollectGpuKernels(Pass):
+    name: ClassVar[str] = "collect-gpu-kernels"
+
+    def run(self, module: ir.Module, target: Target) -> None:
+        kernels = kernel_functions(module)
+        first = operations(module.body)[0]
+        attributes = {"sym_name": ir.StringAttr.get(MODULE_NAME)}
+        holder = create_op("gpu.module", attributes=attributes, regions=1, ip=ir.InsertionPoint(first))
+        body = holder.regions[0].blocks.append()
+        for kernel in kernels:
+            if "grid" not in kernel.attributes:
+                name = ir.StringAttr(kernel.attributes["sym_name"]).value
+                raise InternalError(f"no GPU schedule took the kernel {name}")
+            _move(kernel, body)
+        module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
+
+
+def _move(kernel: ir.Operation, body: ir.Block) -> None:
+    old = kernel.regions[0].blocks[0]
+    function_type = kernel.attributes["function_type"]
+    shared = _shared_allocations(kernel)
+    attributes = {
+        "sym_name": kernel.attributes["sym_name"],
+        "function_type": function_type,
+        "kernel": ir.UnitAttr.get(),
+        "workgroup_attributions": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(shared)),
+        "known_block_size": ir.DenseI32ArrayAttr.get(integers(kernel.attributes["block"])),
+    }
+    if shared:
+        aligned = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), SHARED_ALIGNMENT)})
+        attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([aligned] * len(shared))
+    if "residency" in kernel.attributes:
+        attributes["nvvm.minctasm"] = kernel.attributes["residency"]
+    if "cluster" in kernel.attributes:
+        attributes["nvvm.cluster_dim"] = kernel.attributes["cluster"]
+    func = create_op("gpu.func", attributes=attributes, regions=1, loc=kernel.location, ip=ir.InsertionPoint(body))
+    types = [a.type for a in old.arguments] + [a.results[0].type for a in shared]
+    block = func.regions[0].blocks.append(*types, arg_locs=[kernel.location] * len(types))
+    for mine, other in zip(old.arguments, block.arguments, strict=False):
+        mine.replace_all_uses_with(other)
+    for allocation, argument in zip(shared, list(block.arguments)[len(old.arguments) :], strict=True):
+        allocation.results[0].replace_all_uses_with(argument)
+        allocation.erase()
+    *ops, terminator = operations(old)
+    for op in ops:
+        block.append(op)
+    with ir.InsertionPoint(block):
+        create_op("gpu.return")
+    terminator.erase()
+    kernel.erase()
+
+
+def _shared_allocations(kernel: ir.Operation) -> list[ir.Operation]:
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name == "memref.alloca" and "workgroup" in str(op.operation.results[0].type):
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    kernel.walk(visit)
+    return found

@@ -1,0 +1,238 @@
+"""One GPU thread as a function on the CPU: ids become arguments, and waiting becomes suspending a coroutine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lispgpt.errors import UserError
+from lispgpt.ir.diagnostics import span_of
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.lower.gpu_exchanges import Exchanges, integer
+from lispgpt.passes.lower.gpu_launchers import AT_BARRIER, DONE, Launcher
+
+WAITING_OPS = {
+    "gpu.barrier",
+    "gpu.shuffle",
+    "gpu.rotate",
+    "gpu.subgroup_broadcast",
+    "gpu.subgroup_reduce",
+    "gpu.all_reduce",
+    "gpu.ballot",
+}
+
+PRINTING_OPS = {"gpu.printf", "func.call", "llvm.call", "vector.print"}
+"""What may print: a call could."""
+
+
+def make_thread_function(module: ir.Module, kernel: ir.Operation, name: str, subgroup_size: int) -> Launcher:
+    """Turn a gpu.func kernel into func.func @name_thread at the end of the module, and describe its launcher."""
+    inner = _ops(kernel)
+    waits = any(op.name in WAITING_OPS for op in inner)
+    prints = any(op.name in PRINTING_OPS for op in inner)
+    shared_count = integer(kernel, "workgroup_attributions")
+    kernel_type = ir.TypeAttr(kernel.attributes["function_type"]).value
+    count = len(kernel_type.inputs)
+    entry = kernel.regions[0].blocks[0]
+    shared = [str(a.type) for a in list(entry.arguments)[count : count + shared_count]]
+    launcher = Launcher(name, tuple(str(t) for t in kernel_type.inputs), tuple(shared), waits, prints, subgroup_size)
+    with kernel.location, ir.InsertionPoint(module.body):
+        function = create_op("func.func", regions=1)
+        _give_private_memory(entry, count + shared_count)
+        for _, text in launcher.thread_arguments()[len(entry.arguments) :]:
+            entry.add_argument(ir.Type.parse(text), kernel.location)
+        for block in list(kernel.regions[0].blocks):
+            block.append_to(function.regions[0])
+        results = [ir.Type.parse("!llvm.ptr")] if waits else []
+        function.attributes["sym_name"] = ir.StringAttr.get(f"{name}_thread")
+        function.attributes["function_type"] = ir.TypeAttr.get(
+            ir.FunctionType.get([a.type for a in entry.arguments], results)
+        )
+        function.attributes["llvm.linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+    _Thread(function, launcher).convert()
+    return launcher
+
+
+def _give_private_memory(entry: ir.Block, first: int) -> None:
+    """Private attributions (the last arguments) become allocations on the thread's stack."""
+    for index in reversed(range(first, len(entry.arguments))):
+        argument = entry.arguments[index]
+        with ir.InsertionPoint.at_block_begin(entry):
+            segments = ir.DenseI32ArrayAttr.get([0, 0])
+            local = create_op("memref.alloca", [], [argument.type], {"operandSegmentSizes": segments})
+        argument.replace_all_uses_with(local.results[0])
+        entry.erase_argument(index)
+
+
+class _Thread(Exchanges):
+    """The rewriting of one thread function: one method for each gpu op, named after it."""
+
+    def __init__(self, function: ir.Operation, launcher: Launcher) -> None:
+        entry = function.regions[0].blocks[0]
+        names = [n for n, _ in launcher.thread_arguments()]
+        super().__init__(launcher, dict(zip(names, entry.arguments, strict=True)))
+        self.function, self.entry = function, entry
+        self.formats: list[str] = []
+
+    def convert(self) -> None:
+        with self.function.location, ir.InsertionPoint.at_block_begin(self.entry):
+            self._place()
+            if self.launcher.waits:
+                self._begin_coroutine()
+        for op in _ops(self.function):
+            if op.name.startswith("gpu."):
+                with op.location, ir.InsertionPoint(op):
+                    self._convert(op)
+
+    def _convert(self, op: ir.Operation) -> None:
+        handler: Callable[[ir.Operation], Sequence[ir.Value]] | None
+        handler = getattr(self, "_" + op.name.removeprefix("gpu."), None)
+        if handler is None:
+            raise UserError(f"{op.name} cannot run on the cpu target", span_of(op.location))
+        replacements = handler(op)
+        for result, value in zip(op.results, replacements, strict=True):
+            result.replace_all_uses_with(value)
+        op.erase()
+
+    def _place(self) -> None:
+        """Linear thread number, lane and subgroup, for the ops that ask for them."""
+        v = self.values
+        line = self._math("addi", v["ty"], self._math("muli", v["tz"], v["by"]))
+        self.thread = self._math("addi", v["tx"], self._math("muli", line, v["bx"]))
+        self.threads = self._math("muli", self._math("muli", v["bx"], v["by"]), v["bz"])
+        self.size = self._constant(self.launcher.subgroup_size)
+        self.lane = self._math("remui", self.thread, self.size)
+        self.first = self._math("subi", self.thread, self.lane)
+        self.padded = self._math("muli", self._op("arith.ceildivui", [self.threads, self.size], self.index), self.size)
+
+    def _dimension(self, op: ir.Operation, names: str) -> list[ir.Value]:
+        axis = str(op.attributes["dimension"]).split("<dim ")[1][0]
+        return [self.values[names + axis]]
+
+    def _thread_id(self, op: ir.Operation) -> list[ir.Value]:
+        return self._dimension(op, "t")
+
+    def _block_id(self, op: ir.Operation) -> list[ir.Value]:
+        return self._dimension(op, "id")
+
+    def _grid_dim(self, op: ir.Operation) -> list[ir.Value]:
+        return self._dimension(op, "g")
+
+    def _block_dim(self, op: ir.Operation) -> list[ir.Value]:
+        return self._dimension(op, "b")
+
+    def _global_id(self, op: ir.Operation) -> list[ir.Value]:
+        (block,), (size,), (thread,) = self._block_id(op), self._block_dim(op), self._thread_id(op)
+        return [self._math("addi", self._math("muli", block, size), thread)]
+
+    def _lane_id(self, _: ir.Operation) -> list[ir.Value]:
+        return [self.lane]
+
+    def _subgroup_id(self, _: ir.Operation) -> list[ir.Value]:
+        return [self._math("divui", self.thread, self.size)]
+
+    def _num_subgroups(self, _: ir.Operation) -> list[ir.Value]:
+        return [self._math("divui", self.padded, self.size)]
+
+    def _subgroup_size(self, _: ir.Operation) -> list[ir.Value]:
+        return [self.size]
+
+    def _dynamic_shared_memory(self, _: ir.Operation) -> list[ir.Value]:
+        return [self.values["dynamic"]]
+
+    def _printf(self, op: ir.Operation) -> list[ir.Value]:
+        """A call of the C library's printf, with floats as double as C wants them."""
+        text = ir.StringAttr(op.attributes["format"]).value + "\0"
+        name = f"{self.launcher.name}_format_{len(self.formats)}"
+        self.formats.append(name)
+        i64 = ir.IntegerType.get_signless(64)
+        with ir.InsertionPoint(self.function):
+            array = ir.Type.parse(f"!llvm.array<{len(text.encode())} x i8>")
+            attributes = {
+                "sym_name": ir.StringAttr.get(name),
+                "global_type": ir.TypeAttr.get(array),
+                "linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
+                "constant": ir.UnitAttr.get(),
+                "value": ir.StringAttr.get(text),
+                "addr_space": ir.IntegerAttr.get(self.i32, 0),
+            }
+            create_op("llvm.mlir.global", attributes=attributes, regions=1)
+        address = self._op("llvm.mlir.addressof", [], self.pointer, global_name=ir.FlatSymbolRefAttr.get(name))
+        values = [address]
+        for value in op.operands:
+            if isinstance(value.type, ir.FloatType) and value.type.width < 64:
+                value = self._op("arith.extf", [value], ir.F64Type.get())
+            values.append(self._cast(value, i64) if isinstance(value.type, ir.IndexType) else value)
+        attributes = {
+            "callee": ir.FlatSymbolRefAttr.get("gpu_printf"),
+            "var_callee_type": ir.TypeAttr.get(ir.Type.parse("!llvm.func<i32 (ptr, ...)>")),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
+            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        }
+        create_op("llvm.call", values, [self.i32], attributes)
+        return []
+
+    def _begin_coroutine(self) -> None:
+        """Allocate the frame in the entry block, free it in `cleanup`, leave through `suspended`."""
+        token, i64 = ir.Type.parse("token"), ir.IntegerType.get_signless(64)
+        self.function.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("presplitcoroutine")])
+        null = self._op("llvm.mlir.zero", [], self.pointer)
+        self.no_token = self._op("llvm.mlir.none", [], token)
+        self.not_final = self._constant(0, ir.IntegerType.get_signless(1))
+        identity = self._op("llvm.intr.coro.id", [self._constant(0, self.i32), null, null, null], token)
+        bytes_ = self._op("llvm.intr.coro.size", [], i64)
+        call = {"callee": ir.FlatSymbolRefAttr.get("gpu_thread_alloc")}
+        memory = create_op("func.call", [bytes_], [self.pointer], call).results[0]
+        handle = self._op("llvm.intr.coro.begin", [identity, memory], self.pointer)
+        last = list(self.function.regions[0].blocks)[-1]
+        self.cleanup = last.create_after()
+        self.suspended = self.cleanup.create_after()
+        with ir.InsertionPoint(self.cleanup):
+            frame = self._op("llvm.intr.coro.free", [identity, handle], self.pointer)
+            create_op("func.call", [frame], [], {"callee": ir.FlatSymbolRefAttr.get("gpu_thread_free")})
+            create_op("cf.br", successors=[self.suspended])
+        with ir.InsertionPoint(self.suspended):
+            create_op("llvm.intr.coro.end", [handle, self.not_final, self.no_token], [ir.IntegerType.get_signless(1)])
+            create_op("func.return", [handle])
+
+    def suspend(self, op: ir.Operation, status: int | None = None) -> None:
+        """Suspend before op, then go on there; the insertion point of what follows is op's new block."""
+        if status is not None:
+            self._set_status(status)
+        state = self._op("llvm.intr.coro.suspend", [self.no_token, self.not_final], self.i8)
+        block, resumed = op.block, _split_before(op)
+        attributes = {
+            "case_values": ir.DenseElementsAttr.get([ir.IntegerAttr.get(self.i8, n) for n in (0, 1)]),
+            "case_operand_segments": ir.DenseI32ArrayAttr.get([0, 0]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0]),
+        }
+        with ir.InsertionPoint(block):
+            create_op("cf.switch", [state], [], attributes, successors=[self.suspended, resumed, self.cleanup])
+
+    def _set_status(self, status: int) -> None:
+        create_op("memref.store", [self._constant(status, self.i8), self.values["status"], self.thread])
+
+    def _return(self, _: ir.Operation) -> list[ir.Value]:
+        if self.launcher.waits:
+            self._set_status(DONE)
+            create_op("cf.br", successors=[self.cleanup])
+        else:
+            create_op("func.return")
+        return []
+
+    def _barrier(self, op: ir.Operation) -> list[ir.Value]:
+        self.suspend(op, AT_BARRIER)
+        return []
+
+
+def _split_before(op: ir.Operation) -> ir.Block:
+    """Move op and what follows it into a new block right behind its block."""
+    block = op.block
+    operations = [o.operation for o in block.operations]
+    rest = block.create_after()
+    for moved in operations[operations.index(op) :]:
+        rest.append(moved)
+    return rest
+
+
+def _ops(root: ir.Operation) -> list[ir.Operation]:
+    return [op.operation for region in root.regions for block in region.blocks for op in block.operations]

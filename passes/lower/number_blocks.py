@@ -1,0 +1,67 @@
+"""number-blocks: give a CPU kernel the number of its block as an argument.
+
+Before:                                              After:
+  func.func private @k(%x: memref<4xf32>) {            func.func private @k(%block: index, %x: memref<4xf32>) {
+    %b = gpu.block_id x                                  … %block …
+
+Requires: kernels with a `grid` and no thread ids: a block is one call.  Nothing calls them (after emit-plan).
+Ensures: no gpu.block_id is left; the number counts blocks row-major, x fastest.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import integers, kernel_functions
+from lispgpt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class NumberBlocks(Pass):
+    name: ClassVar[str] = "number-blocks"
+
+    def run(self, module: ir.Module, target: object) -> None:
+        for kernel in kernel_functions(module):
+            _number_blocks(kernel)
+
+
+def _number_blocks(kernel: ir.Operation) -> None:
+    grid = integers(kernel.attributes["grid"])
+    block = kernel.regions[0].blocks[0]
+    index = ir.IndexType.get()
+    old = list(block.arguments)
+    number = block.add_argument(index, ir.Location.unknown())
+    moved = [block.add_argument(a.type, ir.Location.unknown()) for a in old]
+    for before, after in zip(old, moved, strict=True):
+        before.replace_all_uses_with(after)
+    for _ in old:
+        block.erase_argument(0)
+    ids: list[ir.Operation] = []
+
+    def collect(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name == "gpu.block_id":
+            ids.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    kernel.walk(collect)
+    last = max(("xyz".index(str(op.attributes["dimension"])[-2]) for op in ids), default=0)
+    for op in ids:
+        axis = "xyz".index(str(op.attributes["dimension"])[-2])
+        with ir.InsertionPoint(op), op.location:
+            value = number
+            if axis:
+                value = create_op("arith.divui", [value, _constant(math.prod(grid[:axis]))], [index]).results[0]
+            if axis < last:
+                value = create_op("arith.remui", [value, _constant(grid[axis])], [index]).results[0]
+        op.results[0].replace_all_uses_with(value)
+        op.erase()
+    types = ir.FunctionType.get([index, *(a.type for a in moved)], [])
+    kernel.attributes["function_type"] = ir.TypeAttr.get(types)
+
+
+def _constant(value: int) -> ir.Value:
+    index = ir.IndexType.get()
+    return create_op("arith.constant", [], [index], {"value": ir.IntegerAttr.get(index, value)}).results[0]

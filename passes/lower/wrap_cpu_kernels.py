@@ -1,0 +1,80 @@
+"""wrap-cpu-kernels: give every kernel the one signature through which threads call its blocks, and add the executor.
+
+Before:                                              After:
+  llvm.func @k(%block: i64, %x: !llvm.ptr) {           llvm.func internal @k_body(%block: i64, %x: !llvm.ptr) { … }
+    …                                                  llvm.func @k(%arguments: !llvm.ptr, %block: i64) {
+                                                         … llvm.load each argument's address, call @k_body …
+
+Requires: kernels in the LLVM dialect whose first argument is the block's number (number-blocks), with bare pointers.
+Ensures: kernels that differ only in how many rows their buffers have share a body; `@lispgpt_run` and
+`@lispgpt_worker` (passes/lower/cpu_executor.mlir) run lists of launches of these functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import operations
+from lispgpt.passes.base import Pass
+
+EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
+
+
+@dataclass(frozen=True)
+class WrapCpuKernels(Pass):
+    name: ClassVar[str] = "wrap-cpu-kernels"
+
+    def run(self, module: ir.Module, target: object) -> None:
+        bodies: dict[str, str] = {}
+        for op in operations(module.body):
+            if op.name == "llvm.func" and "kernel" in op.attributes:
+                _wrap(module, op, bodies)
+        executor = ir.Module.parse(EXECUTOR.read_text())
+        for op in operations(executor.body):
+            module.body.append(op)
+
+
+def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
+    """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
+    symbol = ir.StringAttr(kernel.attributes["sym_name"]).value
+    for name in ("kernel", "grid", "tied"):
+        del kernel.attributes[name]
+    kernel.attributes["sym_name"] = ir.StringAttr.get("body")
+    kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+    count = len(kernel.regions[0].blocks[0].arguments) - 1
+    _sort_constants(kernel)
+    text = kernel.get_asm(assume_verified=True, use_local_scope=True)
+    body = bodies.setdefault(text, f"{symbol}_body")
+    if body == f"{symbol}_body":
+        kernel.attributes["sym_name"] = ir.StringAttr.get(body)
+    else:
+        kernel.erase()
+    loads = "\n".join(
+        f"%p{i} = llvm.getelementptr %arguments[{i}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
+        f"%a{i} = llvm.load %p{i} : !llvm.ptr -> !llvm.ptr"
+        for i in range(count)
+    )
+    operands = "".join(f", %a{i}" for i in range(count))
+    types = "".join(", !llvm.ptr" for _ in range(count))
+    parsed = ir.Module.parse(
+        f"""llvm.func @{body}(i64{types})
+        llvm.func @{symbol}(%arguments: !llvm.ptr, %block: i64) {{
+          {loads}
+          llvm.call @{body}(%block{operands}) : (i64{types}) -> ()
+          llvm.return
+        }}"""
+    )
+    module.body.append(operations(parsed.body)[1])
+
+
+def _sort_constants(kernel: ir.Operation) -> None:
+    """Put the constants of the first block into one order, so that equal bodies have equal texts."""
+    block = kernel.regions[0].blocks[0]
+    constants = [op for op in operations(block) if op.name == "llvm.mlir.constant"]
+    anchor = next((op for op in operations(block) if op.name != "llvm.mlir.constant"), None)
+    for op in sorted(constants, key=lambda op: f"{op.results[0].type} {op.attributes['value']}"):
+        if anchor is not None:
+            op.move_before(anchor)

@@ -1,0 +1,257 @@
+"""destination-passing: turn tensors that cross kernels into buffers that the caller names.
+
+Before:                                               After:
+  func.func private @k(%x: tensor<4xf32>)               func.func private @k(%x: memref<4xf32>, %out: memref<4xf32>) {
+      -> tensor<4xf32> {                                  %t = bufferization.to_tensor %x restrict
+    %y = …                                                %y = …
+    return %y                                             bufferization.materialize_in_destination %y in … %out
+  }                                                     }
+  func.func @entry(%a: tensor<4xf32>)                   func.func @entry(%a: memref<16xi8>, %r: memref<16xi8>) {
+      -> tensor<4xf32> {                                  %x = memref.view %a[%c0]   %o = memref.view %r[%c0]
+    %r = call @k(%a)  return %r                           call @k(%x, %o)            return
+
+Requires: what outline-kernels ensures.
+Ensures: an entry's arguments are byte buffers, `types` gives the tensor type each one holds, `arguments` is extended by
+"result:NAME" for each result; intermediates are memref.alloc; kernels return nothing, and a tied result is written in
+its argument.  States change in place: a new value that was made elsewhere is copied in by a kernel of its own, behind
+the last kernel that reads the old one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.errors import InternalError, UserError
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import defining_op, entry_functions, integers, kernel_functions, operations, strings
+from lispgpt.passes.base import Pass
+
+ELEMENT_BYTES = {"f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1, "i64": 8, "f64": 8}
+
+
+@dataclass(frozen=True)
+class DestinationPassing(Pass):
+    name: ClassVar[str] = "destination-passing"
+
+    def run(self, module: ir.Module, target: object) -> None:
+        tied = {f.attributes["sym_name"].value: integers(f.attributes["tied"]) for f in kernel_functions(module)}
+        for kernel in kernel_functions(module):
+            _rewrite_kernel(kernel)
+        for entry in entry_functions(module):
+            _Entry(entry, module).rewrite(tied)
+
+
+def byte_size(type_: ir.Type) -> int:
+    """Bytes of a static shaped type, row-major without padding."""
+    size = ELEMENT_BYTES[str(type_.element_type)]
+    for extent in type_.shape:
+        size *= extent
+    return size
+
+
+def _memref(type_: ir.Type) -> ir.Type:
+    return ir.MemRefType.get(type_.shape, type_.element_type) if isinstance(type_, ir.RankedTensorType) else type_
+
+
+def _rewrite_kernel(kernel: ir.Operation) -> None:
+    """Give a kernel buffers for its tensor arguments and for each result that is not tied to one."""
+    block = kernel.regions[0].blocks[0]
+    tied = integers(kernel.attributes["tied"])
+    ops = operations(block)
+    terminator = ops[-1]
+    results = list(terminator.operands)
+    inputs = [_memref(a.type) for a in block.arguments]
+    outputs = [_memref(r.type) for r, t in zip(results, tied, strict=True) if t < 0]
+    old = list(block.arguments)
+    new = [block.add_argument(t, ir.Location.unknown()) for t in (*inputs, *outputs)]
+    with ir.InsertionPoint(ops[0]):
+        for i, argument in enumerate(old):
+            value = new[i]
+            if isinstance(argument.type, ir.RankedTensorType):
+                flags = {"restrict": ir.UnitAttr.get()} | ({"writable": ir.UnitAttr.get()} if i in tied else {})
+                value = create_op("bufferization.to_tensor", [value], [argument.type], flags).results[0]
+            argument.replace_all_uses_with(value)
+    free = len(inputs)
+    with ir.InsertionPoint(terminator):
+        for result, argument in zip(results, tied, strict=True):
+            destination = new[argument if argument >= 0 else free]
+            free += argument < 0
+            flags = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
+            create_op("bufferization.materialize_in_destination", [result, destination], [], flags)
+        create_op("func.return")
+    terminator.erase()
+    for _ in old:
+        block.erase_argument(0)
+    function_type = ir.FunctionType.get([*inputs, *outputs], [])
+    kernel.attributes["function_type"] = ir.TypeAttr.get(function_type)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Bytes of an entry's argument or of an allocation; `offset` is only for arguments."""
+
+    buffer: ir.Value
+    offset: int
+
+
+@dataclass(frozen=True)
+class _Update:
+    """A part of a state that is still to be copied in.  old, new: the whole state before and after."""
+
+    source: ir.Value
+    place: _Place
+    old: ir.Value
+    new: ir.Value
+
+    def meets(self, place: _Place, nbytes: int) -> bool:
+        start, end = place.offset, place.offset + nbytes
+        same = place.buffer == self.place.buffer
+        return same and start < self.place.offset + byte_size(self.source.type) and self.place.offset < end
+
+
+class _Entry:
+    """Rewrites one entry from tensors to buffers, op by op."""
+
+    def __init__(self, entry: ir.Operation, module: ir.Module) -> None:
+        self.entry, self.module = entry, module
+        self.places: dict[ir.Value, _Place] = {}
+        self.destinations: dict[ir.Value, _Place] = {}
+        self.wholes: dict[ir.Value, ir.Value] = {}
+        self.waiting: list[_Update] = []
+        self.done: list[_Update] = []
+
+    def rewrite(self, tied: dict[str, list[int]]) -> None:
+        entry = self.entry
+        block = entry.regions[0].blocks[0]
+        ops = operations(block)
+        terminator = ops[-1]
+        names, results = strings(entry.attributes["arguments"]), strings(entry.attributes["results"])
+        extra = [(n, v) for n, v in zip(results, terminator.operands, strict=True) if n not in names]
+        old = list(block.arguments)
+        types = [a.type for a in old] + [v.type for _, v in extra]
+        buffers = [ir.MemRefType.get([byte_size(t)], ir.IntegerType.get_signless(8)) for t in types]
+        new = [block.add_argument(t, ir.Location.unknown()) for t in buffers]
+        self.places = {argument: _Place(buffer, 0) for argument, buffer in zip(old, new, strict=False)}
+        self.destinations = {v: _Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
+        names += [n for n, _ in extra]
+        with ir.InsertionPoint(terminator):
+            for op in ops[:-1]:
+                with op.location:
+                    self._rewrite_op(op, tied)
+            self._update(len(self.waiting))
+            for name, value in zip(results, terminator.operands, strict=True):
+                self._copy(value, _Place(new[names.index(name)], 0))
+            create_op("func.return")
+        for op in reversed(ops):
+            op.erase()
+        for _ in old:
+            block.erase_argument(0)
+        entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])
+        entry.attributes["types"] = ir.ArrayAttr.get([ir.TypeAttr.get(t) for t in types])
+        entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(buffers, []))
+
+    def _rewrite_op(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
+        if op.name == "func.call":
+            self._rewrite_call(op, tied)
+        elif op.name == "tensor.extract_slice":
+            source = self.places[op.operands[0]]
+            self.places[op.results[0]] = _Place(source.buffer, source.offset + _slice_offset(op, op.operands[0].type))
+            self.wholes[op.results[0]] = self.wholes.get(op.operands[0], op.operands[0])
+        elif op.name == "tensor.insert_slice":
+            source, whole = op.operands
+            target = self.places[whole]
+            place = _Place(target.buffer, target.offset + _slice_offset(op, whole.type))
+            self.places[op.results[0]] = target
+            if self.places[source] != place:
+                self.waiting.append(_Update(source, place, whole, op.results[0]))
+        elif op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+            self.places[op.results[0]] = self.places[op.operands[0]]
+            self.wholes[op.results[0]] = self.wholes.get(op.operands[0], op.operands[0])
+        elif op.name != "arith.constant":
+            raise InternalError(f"destination-passing: {op.name} stands outside every kernel")
+
+    def _rewrite_call(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
+        callee = ir.FlatSymbolRefAttr(op.attributes["callee"])
+        for operand in op.operands:
+            if not isinstance(operand.type, ir.RankedTensorType):
+                raise InternalError(
+                    f"destination-passing: {callee} gets a number from another kernel, which only tensors cross"
+                )
+            self._before_reading(operand)
+        arguments = [self._view(self.places[v], v.type) for v in op.operands]
+        for result, argument in zip(op.results, tied[callee.value], strict=True):
+            if argument >= 0:
+                self.places[result] = self.places[op.operands[argument]]
+                continue
+            place = self.destinations.get(result)
+            if place is None:
+                attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+                alloc = create_op("memref.alloc", [], [_memref(result.type)], attributes).results[0]
+                place = _Place(alloc, 0)
+            self.places[result] = place
+            arguments.append(self._view(place, result.type))
+        create_op("func.call", arguments, [], {"callee": callee})
+
+    def _before_reading(self, value: ir.Value) -> None:
+        """Bring a state up to date where a kernel is about to read what an update made."""
+        whole, place, nbytes = self.wholes.get(value, value), self.places[value], byte_size(value.type)
+        newest = [i for i, update in enumerate(self.waiting) if update.new == whole]
+        self._update(newest[-1] + 1 if newest else 0)
+        if any(update.old == whole and update.meets(place, nbytes) for update in self.done):
+            raise UserError("a state's old value is read after its new one: read what you need before writing it")
+
+    def _update(self, count: int) -> None:
+        for update in self.waiting[:count]:
+            self._copy(update.source, update.place)
+        self.done += self.waiting[:count]
+        del self.waiting[:count]
+
+    def _copy(self, value: ir.Value, place: _Place) -> None:
+        """Call a kernel that copies a value to a place, unless it is there."""
+        if self.places[value] == place:
+            return
+        callee = {"callee": ir.FlatSymbolRefAttr.get(_copy_kernel(self.module, value.type))}
+        views = [self._view(self.places[value], value.type), self._view(place, value.type)]
+        create_op("func.call", views, [], callee)
+
+    def _view(self, place: _Place, type_: ir.Type) -> ir.Value:
+        if defining_op(place.buffer) is not None and place.buffer.type == _memref(type_):
+            return place.buffer
+        offset = create_op(
+            "arith.constant", [], [ir.IndexType.get()], {"value": ir.IntegerAttr.get(ir.IndexType.get(), place.offset)}
+        )
+        return create_op("memref.view", [place.buffer, offset.results[0]], [_memref(type_)]).results[0]
+
+
+def _copy_kernel(module: ir.Module, type_: ir.Type) -> str:
+    """The name of the kernel that copies a tensor of that type, made where the module has none."""
+    name = "_".join(["copy", str(type_.element_type), "x".join(map(str, type_.shape))])
+    if all(f.attributes["sym_name"].value != name for f in kernel_functions(module)):
+        memref = _memref(type_)
+        identity = str(ir.AffineMap.get_identity(len(type_.shape)))
+        iterators = ", ".join(['"parallel"'] * len(type_.shape))
+        kernel = ir.Operation.parse(
+            f"""func.func private @{name}(%from: {memref}, %to: {memref}) attributes {{kernel = "rows", tied = [-1]}} {{
+              %x = bufferization.to_tensor %from restrict : {memref} to {type_}
+              %empty = tensor.empty() : {type_}
+              %y = linalg.generic {{indexing_maps = [affine_map<{identity}>, affine_map<{identity}>],
+                                    iterator_types = [{iterators}]}}
+                   ins(%x : {type_}) outs(%empty : {type_}) {{
+              ^bb0(%in: {type_.element_type}, %out: {type_.element_type}):
+                linalg.yield %in : {type_.element_type}
+              }} -> {type_}
+              bufferization.materialize_in_destination %y in restrict writable %to : ({type_}, {memref}) -> ()
+              return
+            }}"""
+        )
+        ir.InsertionPoint.at_block_begin(module.body).insert(kernel)
+    return name
+
+
+def _slice_offset(op: ir.Operation, whole: ir.Type) -> int:
+    """The byte offset of a contiguous static slice in a tensor of type `whole`."""
+    offset = 0
+    for start, extent in zip(integers(op.attributes["static_offsets"]), whole.shape, strict=True):
+        offset = offset * extent + start
+    return offset * ELEMENT_BYTES[str(whole.element_type)]

@@ -1,0 +1,77 @@
+"""plan-arena: place all of an entry's intermediates in one arena, sharing bytes among those that do not live at once.
+
+Before:                                        After:
+  func.func @entry(%a: memref<16xi8>) {          func.func @entry(%a: memref<16xi8>, %arena: memref<512xi8>) {
+    %x = memref.alloc() : memref<4xf32>            %x = memref.view %arena[%c0]   : … to memref<4xf32>
+    %y = memref.alloc() : memref<4xf32>            %y = memref.view %arena[%c256] : … to memref<4xf32>
+
+Requires: what destination-passing ensures.
+Ensures: no allocation is left in an entry, whose last argument is "arena:arena".  Every entry's arena has the same
+size, so that they can share one.  Offsets are multiples of `alignment` bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import entry_functions, operations, strings
+from lispgpt.passes.base import Pass
+from lispgpt.passes.memory.destination_passing import byte_size
+
+
+@dataclass(frozen=True)
+class PlanArena(Pass):
+    """alignment: bytes."""
+
+    name: ClassVar[str] = "plan-arena"
+    alignment: int = 256
+
+    def run(self, module: ir.Module, target: object) -> None:
+        entries = entry_functions(module)
+        layouts = [_layout(entry, self.alignment) for entry in entries]
+        size = max((size for _, size in layouts), default=0)
+        for entry, (offsets, _) in zip(entries, layouts, strict=True):
+            _rewrite(entry, offsets, max(size, self.alignment))
+
+
+def _layout(entry: ir.Operation, alignment: int) -> tuple[dict[ir.Operation, int], int]:
+    """First fit by order of birth: each allocation's offset, and the size of it all."""
+    ops = operations(entry.regions[0].blocks[0])
+    position = {op: i for i, op in enumerate(ops)}
+    placed: list[tuple[int, int, int]] = []
+    offsets: dict[ir.Operation, int] = {}
+    for op in ops:
+        if op.name != "memref.alloc":
+            continue
+        uses = [position[use.owner.operation] for use in op.results[0].uses]
+        size = -(-byte_size(op.results[0].type) // alignment) * alignment
+        taken = sorted((start, end) for start, end, last in placed if last >= position[op])
+        offset = 0
+        for start, end in taken:
+            if offset + size <= start:
+                break
+            offset = max(offset, end)
+        offsets[op] = offset
+        placed.append((offset, offset + size, max(uses, default=position[op])))
+    return offsets, max((end for _, end, _ in placed), default=0)
+
+
+def _rewrite(entry: ir.Operation, offsets: dict[ir.Operation, int], size: int) -> None:
+    block = entry.regions[0].blocks[0]
+    buffer_type = ir.MemRefType.get([size], ir.IntegerType.get_signless(8))
+    arena = block.add_argument(buffer_type, ir.Location.unknown())
+    index = ir.IndexType.get()
+    for op, offset in offsets.items():
+        with ir.InsertionPoint(op), op.location:
+            start = create_op("arith.constant", [], [index], {"value": ir.IntegerAttr.get(index, offset)}).results[0]
+            view = create_op("memref.view", [arena, start], [op.results[0].type]).results[0]
+        op.results[0].replace_all_uses_with(view)
+        op.erase()
+    names = [*strings(entry.attributes["arguments"]), "arena:arena"]
+    types = [*entry.attributes["types"], ir.TypeAttr.get(ir.RankedTensorType.get([size], buffer_type.element_type))]
+    entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])
+    entry.attributes["types"] = ir.ArrayAttr.get(types)
+    function_type = ir.FunctionType.get([a.type for a in block.arguments], [])
+    entry.attributes["function_type"] = ir.TypeAttr.get(function_type)

@@ -1,0 +1,270 @@
+"""Which ops of an entry become one kernel: a root, and the ops that can be computed beside it.
+
+Roots are contractions, chains of reductions and elementwise ops over the same rows, and attention (cache writes,
+scores, mask, softmax, weighted sum); anything else stands alone.  Slices, reshapes, fills and constants belong to no
+kernel: each kernel that needs one has its own copy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from lispgpt.errors import InternalError
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import (
+    VIEWS,
+    captured_values,
+    defining_op,
+    dim_positions,
+    indexing_maps,
+    is_elementwise,
+    shape_of,
+)
+from lispgpt.passes.model.attention_members import attention_members, is_product
+from lispgpt.passes.model.placements import is_placement
+
+INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
+
+
+def is_inline(op: ir.Operation) -> bool:
+    """Whether every kernel that reads the op's results has its own copy of it: views, fills, constants and scalars."""
+    if op.name in INLINE:
+        return True
+    scalar = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
+    return scalar and not len(op.regions) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
+
+
+@dataclass(eq=False)
+class KernelGroup:
+    """kind: "contraction", "rows", "attention" or "generic".  ops: in program order.  needs: every group, however far,
+    whose results this one reads.  copied: those of its ops that every reader of their results has too."""
+
+    kind: str
+    index: int
+    ops: list = field(default_factory=list)
+    needs: set = field(default_factory=set)
+    copied: set = field(default_factory=set)
+
+    def depends_on(self, other: KernelGroup) -> bool:
+        return other in self.needs
+
+
+def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
+    """Assign every compute op to a group; groups come back in an order in which they can run."""
+    attention = attention_members(ops)
+    groups: list[KernelGroup] = []
+    owner: dict[ir.Operation, KernelGroup] = {}
+    by_softmax: dict[int, KernelGroup] = {}
+    for op in ops[:-1]:
+        if is_inline(op) or is_placement(op):
+            continue
+        sources = {owner[p] for p in _producers(op, owner)}
+        number = attention.get(op)
+        if number is not None:
+            group = by_softmax.get(number)
+            kind = "attention"
+        else:
+            kind = _root_kind(op)
+            group = _joinable(op, kind, sources, owner)
+        if group is None:
+            group = KernelGroup(kind, len(groups))
+            groups.append(group)
+            if number is not None:
+                by_softmax[number] = group
+        group.ops.append(op)
+        owner[op] = group
+        _add_needs(group, sources, groups)
+    return _in_order(_absorb_operands(_merge_rows(groups, owner), owner))
+
+
+def _root_kind(op: ir.Operation) -> str:
+    if is_product(op):
+        return "contraction"
+    if is_elementwise(op) or op.name in ("linalg.reduce", "linalg.softmax"):
+        return "rows"
+    return "generic"
+
+
+def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dict) -> KernelGroup | None:
+    """The latest group among the op's producers, where the op can be computed beside them."""
+    if kind != "rows" or not sources:
+        return None
+    for candidate in sorted(sources, key=lambda g: -g.index):
+        if any(other is not candidate and other.depends_on(candidate) for other in sources):
+            continue
+        root = candidate.ops[0]
+        if candidate.kind == "contraction" and is_elementwise(op):
+            same = shape_of(op.results[0]) == shape_of(root.results[0])
+            return candidate if same and not _is_summand(op) and _reads_in_place(op, candidate, owner) else None
+        if candidate.kind == "rows" and row_shape(op) == row_shape(root) and _reads_in_place(op, candidate, owner):
+            return candidate
+        return None
+    return None
+
+
+def _is_summand(op: ir.Operation) -> bool:
+    """Whether reductions alone read an op's result, so that it is cheaper to compute beside them than to store."""
+    readers = [use.owner.operation for use in op.results[0].uses]
+    return bool(readers) and all(reader.name == "linalg.reduce" for reader in readers)
+
+
+def row_shape(op: ir.Operation) -> tuple[int, ...]:
+    """The extents of the loops that a rows kernel runs in parallel: all but the last of its widest operand."""
+    shape = shape_of(op.results[0])
+    if op.name == "linalg.softmax":
+        return shape[:-1]
+    return shape if op.name == "linalg.reduce" or len(shape) == 1 else shape[:-1]
+
+
+def _reads_in_place(op: ir.Operation, group: KernelGroup, owner: dict) -> bool:
+    """Whether the op reads the group's values directly, at the rows (for a contraction: elements) that it computes."""
+    if any(group in _groups_of(value, owner) for value in captured_values(op)):
+        return False
+    maps = [dim_positions(m) for m in indexing_maps(op)] if op.name == "linalg.generic" else []
+    leading = len(row_shape(op)) if group.kind == "rows" else len(shape_of(op.results[0]))
+    for number, operand in enumerate(op.operands):
+        if group not in _groups_of(operand, owner):
+            continue
+        producer = defining_op(operand)
+        if producer.name in ("linalg.fill", "tensor.empty"):
+            continue
+        if producer not in owner or (maps and maps[number][:leading] != list(range(min(leading, len(maps[number]))))):
+            return False
+    return True
+
+
+def _groups_of(value: ir.Value, owner: dict) -> set[KernelGroup]:
+    return {owner[p] for p in _producers_of(value, owner)}
+
+
+def _producers(op: ir.Operation, owner: dict) -> list[ir.Operation]:
+    values = [*op.operands, *captured_values(op)]
+    return [p for value in values for p in _producers_of(value, owner)]
+
+
+def _producers_of(value: ir.Value, owner: dict) -> list[ir.Operation]:
+    op = defining_op(value)
+    if op is None:
+        return []
+    if op in owner:
+        return [op]
+    return [p for operand in op.operands for p in _producers_of(operand, owner)]
+
+
+def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
+    """Move rows groups that only one other rows group over the same rows reads into that group."""
+    kept = []
+    for group in groups:
+        readers = {owner.get(_top_level(use.owner, op)) for op in group.ops for r in op.results for use in r.uses}
+        readers.discard(group)
+        reader = next(iter(readers)) if len(readers) == 1 else None
+        if (
+            reader is None
+            or {group.kind, reader.kind} != {"rows"}
+            or row_shape(group.ops[0]) != row_shape(reader.ops[0])
+            or not all(_reads_in_place(op, group, owner) for op in reader.ops)
+        ):
+            kept.append(group)
+            continue
+        reader.ops[:0] = group.ops
+        for op in group.ops:
+            owner[op] = reader
+        for other in groups:
+            if group in other.needs:
+                other.needs.discard(group)
+                if other is not reader:
+                    other.needs.add(reader)
+    return kept
+
+
+def _absorb_operands(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
+    """Move elementwise ops that one attention alone reads (rotary positions of queries and keys) into it."""
+    kept = []
+    for group in groups:
+        readers = {owner.get(user) for op in group.ops for r in op.results for user in _users(r, op)} - {group}
+        reader = next(iter(readers)) if len(readers) == 1 else None
+        if reader is None or reader.kind != "attention" or not all(is_elementwise(op) for op in group.ops):
+            kept.append(group)
+            continue
+        reader.ops[:0] = group.ops
+        for op in group.ops:
+            owner[op] = reader
+        reader.needs |= group.needs
+        for other in groups:
+            other.needs.discard(group)
+    return kept
+
+
+def _add_needs(group: KernelGroup, sources: set[KernelGroup], groups: list[KernelGroup]) -> None:
+    added = {s for s in sources if s is not group}
+    for source in list(added):
+        added |= source.needs
+    group.needs |= added
+    for other in groups:
+        if group in other.needs:
+            other.needs |= added
+
+
+def _in_order(groups: list[KernelGroup]) -> list[KernelGroup]:
+    """A topological order that keeps the program's own where it can."""
+    done: list[KernelGroup] = []
+    placed: set[KernelGroup] = set()
+    waiting = list(groups)
+    while waiting:
+        ready = next((g for g in waiting if g.needs <= placed), None)
+        if ready is None:
+            raise InternalError("outline-kernels: kernels depend on each other in a circle")
+        waiting.remove(ready)
+        placed.add(ready)
+        done.append(ready)
+    return done
+
+
+def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGroup]:
+    """Copy rows groups of at most `most_rows` rows into the contractions that read them, where nothing else does."""
+    owner = {op: group for group in groups for op in group.ops}
+    kept = []
+    for group in groups:
+        readers: set[Any] = {owner.get(use.owner.operation) for op in group.ops for r in op.results for use in r.uses}
+        readers -= {group}
+        few = group.kind == "rows" and math.prod(row_shape(group.ops[0])) <= most_rows
+        # One that also carries the residual would be computed by its readers too.
+        few = few and len(outputs_of(group)) == 1
+        if few and readers and all(r is not None and r.kind == "contraction" for r in readers):
+            for reader in readers:
+                reader.ops[:0] = group.ops
+                reader.needs |= group.needs
+                reader.copied |= set(group.ops)
+            for other in groups:
+                other.needs.discard(group)
+        else:
+            kept.append(group)
+    return kept
+
+
+def outputs_of(group: KernelGroup) -> list[ir.Value]:
+    """The group's values that something outside it reads, through slices too."""
+    members = set(group.ops)
+    outputs = []
+    for op in group.ops:
+        for result in op.results if op not in group.copied else ():
+            if any(user not in members for user in _users(result, op)):
+                outputs.append(result)
+    return outputs
+
+
+def _users(value: ir.Value, sibling: ir.Operation) -> set[ir.Operation]:
+    """The ops beside `sibling` that read a value, directly or through views."""
+    found = set()
+    for user in {_top_level(use.owner, sibling) for use in value.uses}:
+        found |= _users(user.results[0], sibling) if user.name in VIEWS else {user}
+    return found
+
+
+def _top_level(op: ir.Operation, sibling: ir.Operation) -> ir.Operation:
+    op = op.operation
+    while op.block != sibling.block:
+        op = op.parent.operation
+    return op

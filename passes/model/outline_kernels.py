@@ -1,0 +1,288 @@
+"""outline-kernels: group each entry's ops into kernels, once for all layers that need the same one.
+
+Before:                                            After:
+  func.func @logits(%x, %w, %b, …) {                 func.func private @contraction_1x2304(%x, %w, %b) {kernel = …}
+    %s = linalg.contract ins(%x, %w) …                 func.func @logits(%x, %w, %b, …) {
+    %y = linalg.generic ins(%s, %b) {addf}               %y = call @contraction_1x2304(%x, %w, %b)
+    …                                                    …
+
+Requires: entries on tensors (functions with an `entry` attribute), one block, static shapes.
+Ensures: an entry is slices of its arguments, calls, insertions into states, and a return; every kernel has
+`kernel` = "contraction" | "rows" | "attention" | "generic" and `tied` = for each result the argument that it updates in
+place, or -1.
+
+`kernel_groups` says which ops become one kernel.  With `prologue-rows` a rows kernel that only contractions read moves
+into each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.errors import InternalError
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import (
+    captured_values,
+    defining_op,
+    entry_functions,
+    nested_operations,
+    operations,
+    replace_captured,
+    shape_of,
+    strings,
+)
+from lispgpt.passes.base import Pass
+from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
+from lispgpt.passes.model.placements import is_placement
+
+WIDEST_VECTOR = 16
+"""Elements that a schedule loads at once, at most."""
+
+
+@dataclass(frozen=True)
+class OutlineKernels(Pass):
+    """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at
+    most this many rows (0: never)."""
+
+    name: ClassVar[str] = "outline-kernels"
+    prologue_rows: int = 0
+
+    def run(self, module: ir.Module, target: object) -> None:
+        kernels = _Kernels(module)
+        for entry in entry_functions(module):
+            _drop_unread(entry)
+            _share_constants(entry)
+            _compute_views(entry)
+            groups = group_ops(operations(entry.regions[0].blocks[0]))
+            if self.prologue_rows:
+                groups = absorb_prologues(groups, self.prologue_rows)
+            _rebuild(entry, groups, kernels)
+
+
+def _drop_unread(entry: ir.Operation) -> None:
+    """Erase what neither a result nor a state is made from: a kernel of it would have nothing to return."""
+    for op in reversed(operations(entry.regions[0].blocks[0])):
+        if len(op.results) and not any(True for result in op.results for _ in result.uses):
+            op.erase()
+
+
+def _share_constants(entry: ir.Operation) -> None:
+    """Leave one op for each constant, at the entry's start: else the first layer's kernels, which have constants of
+    their own where later layers reuse those, would differ from the others."""
+    known: dict[tuple[str, str], ir.Value] = {}
+    for op in list(nested_operations(entry)):
+        if op.name != "arith.constant":
+            continue
+        key = (str(op.attributes["value"]), str(op.results[0].type))
+        if key not in known:
+            with ir.InsertionPoint.at_block_begin(entry.regions[0].blocks[0]):
+                known[key] = op.clone().results[0]
+        op.results[0].replace_all_uses_with(known[key])
+        op.erase()
+
+
+def _compute_views(entry: ir.Operation) -> None:
+    """Give a kernel something to run where a result, or what goes into a state, is only a view or a constant."""
+    ops = operations(entry.regions[0].blocks[0])
+    names, results = strings(entry.attributes["arguments"]), strings(entry.attributes["results"])
+    arguments = list(entry.regions[0].blocks[0].arguments)
+    for op in ops:
+        if is_placement(op):
+            taken = defining_op(op.operands[0])
+            unchanged = taken is not None and _same_slice(taken, op) and taken.operands[0] == op.operands[1]
+            if not unchanged and (taken is None or is_inline(taken)):
+                op.operands[0] = _identity(op.operands[0], op)
+    for i, (name, value) in enumerate(zip(results, ops[-1].operands, strict=True)):
+        op = defining_op(value)
+        own = op is None and names[arguments.index(value)] == name
+        if not own and (op is None or is_inline(op)):
+            ops[-1].operands[i] = _identity(value, ops[-1])
+
+
+def _identity(value: ir.Value, before: ir.Operation) -> ir.Value:
+    """An elementwise op that copies a tensor."""
+    identity = ir.AffineMap.get_identity(len(shape_of(value)))
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(identity)] * 2),
+        "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * identity.n_dims),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
+    }
+    with ir.InsertionPoint(before), before.location:
+        empty = create_op("tensor.empty", [], [value.type]).results[0]
+        copy = create_op("linalg.generic", [value, empty], [value.type], attributes, regions=1)
+        block = ir.Block.create_at_start(copy.regions[0], [value.type.element_type] * 2)
+        with ir.InsertionPoint(block):
+            create_op("linalg.yield", [block.arguments[0]])
+    return copy.results[0]
+
+
+class _Kernels:
+    """The module's kernels by their bodies, so that equal ones exist once."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.by_body: dict[str, str] = {}
+        self.names: set[str] = set()
+
+    def add(self, func: ir.Operation, stem: str) -> str:
+        """Keep or drop a just-built kernel function; the symbol to call."""
+        body = func.get_asm(assume_verified=True, use_local_scope=True)
+        known = self.by_body.get(body)
+        if known is not None:
+            func.erase()
+            return known
+        name, number = stem, 1
+        while name in self.names:
+            number += 1
+            name = f"{stem}_{number}"
+        self.names.add(name)
+        self.by_body[body] = name
+        func.attributes["sym_name"] = ir.StringAttr.get(name)
+        return name
+
+
+def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) -> None:
+    """Replace an entry's body by calls."""
+    block = entry.regions[0].blocks[0]
+    old = operations(block)
+    terminator = old[-1]
+    outputs = {group: outputs_of(group) for group in groups}
+    values: dict[ir.Value, ir.Value] = {}
+
+    def resolve(value: ir.Value) -> ir.Value:
+        """The value at entry level, after kernels have run: an argument, a result of a call, or a slice of one."""
+        if value in values:
+            return values[value]
+        op = defining_op(value)
+        if op is None:
+            return value
+        if not is_inline(op) and not is_placement(op):
+            raise InternalError(f"outline-kernels: {op.name} is used before its kernel has run")
+        with ir.InsertionPoint(terminator), op.location:
+            operands = [resolve(v) for v in op.operands]
+            copy = op.clone()
+            for i, operand in enumerate(operands):
+                copy.operands[i] = operand
+        values.update(zip(op.results, copy.operation.results, strict=True))
+        return values[value]
+
+    for group in groups:
+        results = outputs[group]
+        symbol, arguments = _build_kernel(group, results, entry, kernels)
+        with ir.InsertionPoint(terminator), group.ops[0].location:
+            call = create_op(
+                "func.call",
+                [resolve(a) for a in arguments],
+                [r.type for r in results],
+                {"callee": ir.FlatSymbolRefAttr.get(symbol)},
+            )
+        values.update(zip(results, call.results, strict=True))
+    for i, operand in enumerate(terminator.operands):
+        terminator.operands[i] = resolve(operand)
+    for op in reversed(old[:-1]):
+        op.erase()
+
+
+def _build_kernel(
+    group: KernelGroup, outputs: list[ir.Value], entry: ir.Operation, kernels: _Kernels
+) -> tuple[str, list[ir.Value]]:
+    """Make the kernel's function before the entry; its symbol and the entry-level values to call it with."""
+    arguments: list[ir.Value] = []
+    mapping: dict[ir.Value, ir.Value] = {}
+    region_owner = create_op(
+        "func.func",
+        attributes={
+            "sym_name": ir.StringAttr.get("kernel"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
+            "sym_visibility": ir.StringAttr.get("private"),
+            "kernel": ir.StringAttr.get(group.kind),
+        },
+        regions=1,
+        loc=group.ops[0].location,
+        ip=ir.InsertionPoint(entry),
+    )
+    body = region_owner.regions[0].blocks.append()
+
+    def bring(value: ir.Value) -> ir.Value:
+        if value in mapping:
+            return mapping[value]
+        op = defining_op(value)
+        if op is None or not is_inline(op) or _is_entry_view(op):
+            mapping[value] = body.add_argument(value.type, ir.Location.unknown())
+            arguments.append(value)
+        else:
+            mapping.update(zip(op.results, copy(op).results, strict=True))
+        return mapping[value]
+
+    def copy(op: ir.Operation) -> ir.Operation:
+        operands = [bring(v) for v in op.operands]
+        captured = {v: bring(v) for v in captured_values(op)}
+        with ir.InsertionPoint(body):
+            clone = op.clone().operation
+        for i, operand in enumerate(operands):
+            clone.operands[i] = operand
+        replace_captured(clone, captured)
+        return clone
+
+    for op in group.ops:
+        for old, new in zip(op.results, copy(op).results, strict=True):
+            mapping[old] = new
+    results = [mapping[o] for o in outputs]
+    with ir.InsertionPoint(body):
+        create_op("func.return", results)
+    types = ir.FunctionType.get([a.type for a in body.arguments], [r.type for r in results])
+    region_owner.attributes["function_type"] = ir.TypeAttr.get(types)
+    tied = [_tied_argument(r, o, arguments) for r, o in zip(results, outputs, strict=True)]
+    region_owner.attributes["tied"] = ir.ArrayAttr.get(
+        [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), t) for t in tied]
+    )
+    extents = shape_of(outputs[-1] if group.kind != "attention" else group.ops[-1].results[0])
+    stem = "_".join([group.kind, "x".join(map(str, extents))]) if extents else group.kind
+    return kernels.add(region_owner, stem), arguments
+
+
+def _is_entry_view(op: ir.Operation) -> bool:
+    """Whether the op is a contiguous slice of an entry's argument, so that it is only an offset, at which vectors that
+    divide its rows are aligned."""
+    if op.name != "tensor.extract_slice" or len(op.operands) != 1:
+        return False
+    source = defining_op(op.operands[0])
+    if source is not None and not is_placement(source):
+        return False
+    sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+    if set(ir.DenseI64ArrayAttr(op.attributes["static_strides"])) - {1}:
+        return False
+    whole = shape_of(op.operands[0])
+    partial = [i for i, (size, extent) in enumerate(zip(sizes, whole, strict=True)) if size != extent]
+    start = 0
+    for offset, extent in zip(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]), whole, strict=True):
+        start = start * extent + offset
+    aligned = start % math.gcd(*shape_of(op.results[0])[-1:], WIDEST_VECTOR) == 0
+    return aligned and (not partial or all(size == 1 for size in sizes[: partial[-1]]))
+
+
+def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) -> int:
+    """The index of the kernel's argument that a loop updates in place to make this value, or -1.
+
+    outer: the value in the entry, which has to go back to where the argument (one of `arguments`) was taken from.
+    """
+    op = defining_op(value)
+    if op is None or op.name != "scf.for":
+        return -1
+    while op is not None and op.name == "scf.for":
+        value = op.operands[3]
+        op = defining_op(value)
+    if op is not None:
+        return -1
+    number = ir.BlockArgument(value).arg_number
+    start = defining_op(arguments[number])
+    homes = [use.owner.operation for use in outer.uses if is_placement(use.owner.operation)]
+    return number if start is not None and any(_same_slice(start, home) for home in homes) else -1
+
+
+def _same_slice(taken: ir.Operation, put: ir.Operation) -> bool:
+    """Whether a tensor.insert_slice puts back what a tensor.extract_slice took."""
+    names = ("static_offsets", "static_sizes", "static_strides")
+    return taken.name == "tensor.extract_slice" and all(taken.attributes[n] == put.attributes[n] for n in names)

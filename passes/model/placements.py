@@ -1,0 +1,39 @@
+"""Tensors with a part replaced: which of them are states that change in place."""
+
+from __future__ import annotations
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, strings
+
+
+def is_placement(op: ir.Operation) -> bool:
+    """Whether the op puts a part, at a place known while compiling, into a state that the entry goes on with.
+
+    Such a part is written where the state is; any other tensor with a part replaced is a tensor of its own.
+    """
+    if not _replaces_part(op):
+        return False
+    state = op.operands[1]
+    while not isinstance(state.owner, ir.Block):
+        if not _replaces_part(defining_op(state)):
+            return False
+        state = defining_op(state).operands[1]
+    entry = op.parent
+    return "entry" in entry.attributes and _becomes(op.results[0], state, entry)
+
+
+def _replaces_part(op: ir.Operation) -> bool:
+    return op.name == "tensor.insert_slice" and len(op.operands) == 2
+
+
+def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:
+    """Whether a value, with whatever parts replaced later, is what the entry returns for an argument."""
+    name = strings(entry.attributes["arguments"])[ir.BlockArgument(state).arg_number]
+    results = strings(entry.attributes["results"])
+    for use in value.uses:
+        user, number = use.owner.operation, use.operand_number
+        if user.name == "func.return" and results[number] == name:
+            return True
+        if _replaces_part(user) and number == 1 and _becomes(user.results[0], state, entry):
+            return True
+    return False

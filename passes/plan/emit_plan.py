@@ -1,0 +1,124 @@
+"""emit-plan: write down each entry's calls as launches, and drop the entries.
+
+Before:                                            After:
+  func.func @logits_b1_s1(%wte: memref<…xi8>, …)     llvm.mlir.global external constant @plan("{…json…}")
+    %w = memref.view %wte[%c0] …
+    call @contraction_1x2304(%x, %w, …)
+
+Requires: what plan-arena ensures, and schedules' `grid` (on GPUs also `block` and `shared_bytes`) on every kernel.
+Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.Plan` and, under "kernels", of what is known of
+each kernel: its `work`, where count-work has counted it, and whether it runs on matrix instructions.  Only kernels are
+left.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from lispgpt.errors import InternalError
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import (
+    defining_op,
+    entry_functions,
+    integers,
+    kernel_functions,
+    nested_operations,
+    operations,
+    strings,
+)
+from lispgpt.passes.base import Pass
+from lispgpt.passes.memory.destination_passing import byte_size
+from lispgpt.passes.model.kernel_work import recorded_work
+
+PLAN_SYMBOL = "plan"
+MATRIX_INSTRUCTIONS = ("mma", "mfma")
+
+
+@dataclass(frozen=True)
+class EmitPlan(Pass):
+    name: ClassVar[str] = "emit-plan"
+
+    def run(self, module: ir.Module, target: object) -> None:
+        kernels = {ir.StringAttr(k.attributes["sym_name"]).value: k for k in kernel_functions(module)}
+        buffers: dict[str, dict[str, Any]] = {}
+        entries = []
+        for entry in entry_functions(module):
+            entries.append(_entry(entry, kernels, buffers))
+            entry.erase()
+        facts = {name: _facts(kernel) for name, kernel in kernels.items()}
+        plan = {"buffers": list(buffers.values()), "entries": entries, "kernels": facts}
+        text = json.dumps(plan)
+        module.body.append(ir.Operation.parse(f"llvm.mlir.global external constant @{PLAN_SYMBOL}({json.dumps(text)})"))
+
+
+def read_plan(module: ir.Module) -> dict[str, Any]:
+    """The JSON value of a module's plan; InternalError where no pass has emitted one."""
+    for op in operations(module.body):
+        if op.name == "llvm.mlir.global" and ir.StringAttr(op.attributes["sym_name"]).value == PLAN_SYMBOL:
+            return json.loads(ir.StringAttr(op.attributes["value"]).value)
+    raise InternalError("the pipeline has no emit-plan pass")
+
+
+def _facts(kernel: ir.Operation) -> dict[str, Any]:
+    work = recorded_work(kernel)
+    return {} if work is None else {"work": {**work, "matrix": _uses_matrices(kernel)}}
+
+
+def _uses_matrices(kernel: ir.Operation) -> bool:
+    """Whether a scheduled kernel has matrix instructions, as ops of a dialect or as the target's own text."""
+    for op in nested_operations(kernel):
+        text = str(op.attributes["asm_string"]) if op.name == "llvm.inline_asm" else op.name
+        if any(kind in text for kind in MATRIX_INSTRUCTIONS):
+            return True
+    return False
+
+
+def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    symbol = ir.StringAttr(entry.attributes["sym_name"]).value
+    block = entry.regions[0].blocks[0]
+    names: list[str] = []
+    kinds: dict[str, list[str]] = {"input": [], "result": []}
+    for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
+        kind, name = qualified.split(":", 1)
+        if kind in kinds:
+            name = f"{symbol}/{name}"
+            kinds[kind].append(name)
+        type_ = ir.TypeAttr(type_).value
+        buffers[name] = {"name": name, "kind": kind, "shape": list(type_.shape), "dtype": str(type_.element_type)}
+        names.append(name)
+    launches = [_launch(op, names, kernels) for op in operations(block) if op.name == "func.call"]
+    return {
+        "name": ir.StringAttr(entry.attributes["entry"]).value,
+        "batch": ir.IntegerAttr(entry.attributes["batch"]).value,
+        "positions": ir.IntegerAttr(entry.attributes["positions"]).value,
+        "inputs": kinds["input"],
+        "results": kinds["result"],
+        "launches": launches,
+        "advance": "advance" in entry.attributes,
+        "drawn": "drawn" in entry.attributes,
+    }
+
+
+def _launch(call: ir.Operation, names: list[str], kernels: dict[str, ir.Operation]) -> dict[str, Any]:
+    symbol = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    attributes = kernels[symbol].attributes
+    if "grid" not in attributes:
+        raise InternalError(f"emit-plan: no schedule has set the grid of kernel {symbol}")
+    return {
+        "kernel": symbol,
+        "grid": integers(attributes["grid"]),
+        "block": integers(attributes["block"]) if "block" in attributes else [1, 1, 1],
+        "shared_bytes": ir.IntegerAttr(attributes["shared_bytes"]).value if "shared_bytes" in attributes else 0,
+        "arguments": [_argument(v, names) for v in call.operands],
+    }
+
+
+def _argument(value: ir.Value, names: list[str]) -> dict[str, Any]:
+    view = defining_op(value)
+    if view is None or view.name != "memref.view":
+        raise InternalError("emit-plan: a kernel's argument is not a view of an entry's buffer")
+    offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
+    buffer = names[ir.BlockArgument(view.operands[0]).arg_number]
+    return {"buffer": buffer, "offset": offset, "nbytes": byte_size(value.type)}

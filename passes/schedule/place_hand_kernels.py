@@ -1,0 +1,189 @@
+"""place-hand-kernels: kernels written by hand take the place of the calls of them.
+
+Before:                                                  After:
+  func.func private @row_softmax(%x: tensor<4x8xf32>)      func.func private @row_softmax(%x: memref<4x8xf32>,
+      -> tensor<4x8xf32> attributes {hand} {                   %out: memref<4x8xf32>)
+    %m = bufferization.to_buffer %x                            attributes {kernel = "hand", grid, block, …} {
+    %y = memref.alloc()                                      %row = gpu.block_id x
+    gpu.launch blocks(%row, …) threads(%lane, …) {           %lane = gpu.thread_id x
+      … %m … %y … }                                          … %x … %out …
+    %t = bufferization.to_tensor %y   return %t }            return }
+  func.func private @generic_4x8(%x: memref, %out: memref)
+      attributes {kernel = "generic"} {
+    … %r = call @row_softmax(%t) … }
+
+Requires: what destination-passing ensures; a `hand` function launches once, on a grid of constants.
+Ensures: no `hand` function is left, and the kernels that were calls of one are called by its name.  Workgroup memory is
+memref.alloca.  On GPUs, functions of f32 are instructions of the chip, and a kernel that may start early waits for the
+one ahead of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.errors import InternalError, UserError
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import (
+    captured_values,
+    defining_op,
+    entry_functions,
+    kernel_functions,
+    operations,
+    replace_captured,
+)
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.expand import expand
+from lispgpt.passes.targets import Gpu, Target
+
+PLACES = ("block_id", "thread_id", "grid_dim", "block_dim")
+RESHAPES = {"tensor.expand_shape": "memref.expand_shape", "tensor.collapse_shape": "memref.collapse_shape"}
+
+
+@dataclass(frozen=True)
+class PlaceHandKernels(Pass):
+    name: ClassVar[str] = "place-hand-kernels"
+
+    def run(self, module: ir.Module, target: Target) -> None:
+        hands = {_name(op): op for op in operations(module.body) if op.name == "func.func" and "hand" in op.attributes}
+        if not hands:
+            return
+        names: dict[str, str] = {}
+        for kernel in kernel_functions(module):
+            call = next((op for op in operations(kernel.regions[0].blocks[0]) if op.name == "func.call"), None)
+            if call is not None:
+                hand = hands[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+                _place(kernel, call, hand, target)
+                names[_name(kernel)] = _name(hand)
+        for op in hands.values():
+            op.erase()
+        _rename(module, names)
+
+
+def _name(op: ir.Operation) -> str:
+    return ir.StringAttr(op.attributes["sym_name"]).value
+
+
+def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target: Target) -> None:
+    """Replace a kernel's body by that of the launch in a hand-written function."""
+    old = operations(kernel.regions[0].blocks[0])
+    body = operations(hand.regions[0].blocks[0])
+    launch = next((op for op in body if op.name == "gpu.launch"), None)
+    if launch is None:
+        raise UserError(f"the kernel {_name(hand)} writes nothing")
+    with ir.InsertionPoint(old[-1]), call.location:
+        if isinstance(target, Gpu):
+            target.dependency_release()
+            target.dependency_wait()
+        values = _arguments(call, body)
+        values |= _places(launch)
+        region = launch.regions[0]
+        if len(region.blocks) != 1:
+            raise UserError("a kernel that a model calls has structured control flow: scf, and not cf")
+        _clone([op for op in body if op.name == "arith.constant"], values)
+        _clone(operations(region.blocks[0])[:-1], values)
+    for op in reversed(old[:-1]):
+        op.erase()
+    if isinstance(target, Gpu):
+        _expand_math(kernel, target)
+    sizes = [ir.IntegerAttr(defining_op(v).attributes["value"]).value for v in list(launch.operands)[:6]]
+    i64 = ir.IntegerType.get_signless(64)
+    for key, extents in (("grid", sizes[:3]), ("block", sizes[3:])):
+        kernel.attributes[key] = ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n) for n in extents])
+    kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(i64, 0)
+    kernel.attributes["kernel"] = ir.StringAttr.get("hand")
+
+
+def _arguments(call: ir.Operation, body: list[ir.Operation]) -> dict[ir.Value, ir.Value]:
+    """The kernel's own memory for each memref that the launch uses."""
+    values: dict[ir.Value, ir.Value] = {}
+    for op in body:
+        if op.name == "bufferization.to_buffer":
+            values[op.results[0]] = _memory(call.operands[ir.BlockArgument(op.operands[0]).arg_number])
+    for result, returned in zip(call.results, body[-1].operands, strict=True):
+        uses = [use.owner.operation for use in result.uses]
+        if len(uses) != 1 or uses[0].name != "bufferization.materialize_in_destination":
+            raise UserError("every result of a launch on tensors has to be used")
+        values[defining_op(returned).operands[0]] = uses[0].operands[1]
+    return values
+
+
+def _memory(tensor: ir.Value) -> ir.Value:
+    """The memref that a tensor is the contents of, in the tensor's shape."""
+    op = defining_op(tensor)
+    if op.name == "bufferization.to_tensor":
+        return op.operands[0]
+    if op.name not in RESHAPES:
+        raise InternalError(f"place-hand-kernels: {op.name} makes an argument of a hand-written kernel")
+    source = _memory(op.operands[0])
+    kind = ir.MemRefType.get(tensor.type.shape, tensor.type.element_type)
+    attributes = {key: op.attributes[key] for key in ("reassociation", "static_output_shape") if key in op.attributes}
+    return create_op(RESHAPES[op.name], [source], [kind], attributes).results[0]
+
+
+def _places(launch: ir.Operation) -> dict[ir.Value, ir.Value]:
+    """Ops for the arguments of a launch's block: ids and sizes, then workgroup memory."""
+    index = ir.IndexType.get()
+    arguments = list(launch.regions[0].blocks[0].arguments)
+    values: dict[ir.Value, ir.Value] = {}
+    for number, argument in enumerate(arguments[:12]):
+        if not list(argument.uses):
+            continue
+        kind, axis = PLACES[number // 3], "xyz"[number % 3]
+        if number >= 6:
+            size = defining_op(launch.operands[number - 6]).attributes["value"]
+            values[argument] = create_op("arith.constant", [], [index], {"value": size}).results[0]
+        else:
+            dimension = {"dimension": ir.Attribute.parse(f"#gpu<dim {axis}>")}
+            values[argument] = create_op(f"gpu.{kind}", [], [index], dimension).results[0]
+    for argument in arguments[12:]:
+        segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+        values[argument] = create_op("memref.alloca", [], [argument.type], segments).results[0]
+    return values
+
+
+def _clone(ops: list[ir.Operation], values: dict[ir.Value, ir.Value]) -> None:
+    """Copies at the insertion point, which use and extend `values`."""
+    for op in ops:
+        copy = op.clone().operation
+        for i, operand in enumerate(op.operands):
+            copy.operands[i] = values.get(operand, operand)
+        replace_captured(copy, {v: values[v] for v in captured_values(op) if v in values})
+        values.update(zip(op.results, copy.results, strict=True))
+
+
+def _expand_math(kernel: ir.Operation, target: Gpu) -> None:
+    """Functions of f32 in terms of the chip's own instructions: it has no library to call."""
+    found: list[ir.Operation] = []
+
+    def collect(op: ir.Operation) -> ir.WalkResult:
+        if op.operation.name.startswith("math.") and b.element_of(op.operation.results[0].type) == b.f32():
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    kernel.walk(collect)
+    for op in found:
+        with ir.InsertionPoint(op), op.location:
+            op.results[0].replace_all_uses_with(expand(op.name, list(op.operands), target))
+        op.erase()
+
+
+def _rename(module: ir.Module, names: dict[str, str]) -> None:
+    """Give kernels the names of what was written by hand, in their calls too."""
+    taken = {_name(op) for op in operations(module.body) if "sym_name" in op.attributes and _name(op) not in names}
+    final: dict[str, str] = {}
+    for kernel in kernel_functions(module):
+        old = _name(kernel)
+        if old in names:
+            stem = names[old]
+            new = next(n for n in (f"{stem}{i or ''}" for i in range(len(names) + 1)) if n not in taken)
+            taken.add(new)
+            final[old] = new
+            kernel.attributes["sym_name"] = ir.StringAttr.get(new)
+    for entry in entry_functions(module):
+        for op in operations(entry.regions[0].blocks[0]):
+            if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in final:
+                callee = final[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+                op.attributes["callee"] = ir.FlatSymbolRefAttr.get(callee)

@@ -1,0 +1,284 @@
+"""schedule-gpu-contractions: products of few rows with a weight matrix, one subgroup for a few outputs.
+
+Before: linalg.contract x[n, k] * w[o, k], with what computes x ahead of it and elementwise ops behind it.
+After:  each subgroup loads whole rows of w in 16-byte vectors (before it waits for x, where the target starts kernels
+        early), computes its own copy of x in registers, reduces with shuffles, and applies what follows to its outputs.
+        Long rows are split among the subgroups of a block, which add up in shared memory.
+
+Requires: what plan-arena ensures.
+Ensures: kernels of kind "contraction" that had no grid yet have only scalar and vector ops, `grid` and `block`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from lispgpt.errors import InternalError
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, indexing_maps, kernel_functions, operations, shape_of
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
+from lispgpt.passes.kernels.views import VIEWS
+from lispgpt.passes.targets import Gpu
+
+
+@dataclass(frozen=True)
+class ScheduleGpuContractions(Pass):
+    """rows: the most rows of x that a block takes.  subgroups: of one block.  chunks: vectors of one weight row that a
+    lane holds before the row is split.  rows_each: rows of w that a subgroup loads at once.  blocks_per_core: how many
+    blocks share a core where w has so many rows that subgroups loop over them."""
+
+    name: ClassVar[str] = "schedule-gpu-contractions"
+    rows: int = 4
+    subgroups: int = 8
+    chunks: int = 4
+    rows_each: int = 2
+    blocks_per_core: int = 3
+
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        for kernel in kernel_functions(module, "contraction"):
+            product = find_product(kernel)
+            if product is not None and "grid" not in kernel.attributes:
+                _Schedule(kernel, product, constant_arguments(module, kernel), target, self).emit()
+
+
+def find_product(kernel: ir.Operation) -> ir.Operation | None:
+    """The kernel's one contraction x[n, k] * w[o, k] -> [n, o], if it has that form."""
+    found = [op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract"]
+    if len(found) != 1:
+        return None
+    maps = [[e.position for e in m.results if isinstance(e, ir.AffineDimExpr)] for m in indexing_maps(found[0])]
+    return found[0] if maps == [[0, 2], [1, 2], [0, 1]] else None
+
+
+class _Schedule:
+    def __init__(
+        self,
+        kernel: ir.Operation,
+        product: ir.Operation,
+        constants: set[ir.Value],
+        target: Gpu,
+        options: ScheduleGpuContractions,
+    ) -> None:
+        self.kernel, self.target, self.constants = kernel, target, constants
+        self.x, self.w = product.operands[0], product.operands[1]
+        self.result = product.results[0]
+        self.all_rows, self.inner = shape_of(self.x)
+        self.rows = max(n for n in range(1, options.rows + 1) if self.all_rows % n == 0)
+        self.outer = shape_of(self.w)[0]
+        self.width = b.largest_width(self.inner, b.item_bytes(self.w.type), target.vector_bytes)
+        vectors = -(-self.inner // (target.subgroup * self.width))
+        self.split = 1
+        while -(-vectors // self.split) > options.chunks and self.split < options.subgroups:
+            self.split *= 2
+        self.chunks = -(-vectors // self.split)
+        self.groups = options.subgroups // self.split
+        self.threads = options.subgroups * target.subgroup
+        self.unroll = options.rows_each
+        whole_grid = -(-self.outer // (self.groups * self.unroll))
+        most = target.cores * options.blocks_per_core
+        self.loops = whole_grid > 2 * most
+        self.grid = most if self.loops else whole_grid
+        self.staged = self._is_computed(self.x)
+        self.outputs = outputs_of(kernel)
+        for tensor, _ in self.outputs:
+            if shape_of(tensor) != (self.all_rows, self.outer):
+                raise InternalError("a contraction's result has another shape than its product")
+
+    @staticmethod
+    def _is_computed(tensor: ir.Value) -> bool:
+        """Whether arithmetic makes a tensor: then computing it once for the block pays."""
+        op = defining_op(tensor)
+        while op is not None and op.name in VIEWS:
+            op = defining_op(op.operands[0])
+        return op is not None and op.name != "bufferization.to_tensor"
+
+    def emit(self) -> None:
+        reschedule(self.kernel, [self.grid, self.all_rows // self.rows], [self.threads], self.target, self._body)
+
+    def _body(self) -> None:
+        thread = b.thread_id()
+        lane, subgroup = b.mod(thread, self.target.subgroup), b.div(thread, self.target.subgroup)
+        self.base = 0 if self.rows == self.all_rows else b.mul(b.block_id("y"), self.rows)
+        self.lane, self.part = lane, b.mod(subgroup, self.split)
+        self.group, self.thread = b.div(subgroup, self.split), thread
+        self.team = Team(thread, self.threads, self.target.subgroup)
+        self.reader = Reader(self.target, self.team)
+        self.pieces = [self._piece(number) for number in range(self.chunks)]
+        first = b.mul(b.add(b.mul(b.block_id(), self.groups), self.group), self.unroll)
+        weights = self._weights(first)
+        self.target.dependency_release()
+        place = None if self.loops else self._place(first)
+        self._preload(place, constant=True)
+        self.target.dependency_wait()
+        self._preload(place, constant=False)
+        load = self._stage() if self.staged else self._load_input
+        self.inputs = [[self._input(load, n, piece) for piece in self.pieces] for n in range(self.rows)]
+        if place is None:
+            self._loop(first, weights)
+        else:
+            self._finish(place, self._products(weights))
+
+    def _piece(self, number: int) -> Chunk:
+        """Where this lane's vector lies along k: the lane's place in its subgroup's part of the row."""
+        rank = b.add(b.mul(self.part, self.target.subgroup), self.lane)
+        return Team(rank, self.split * self.target.subgroup, self.target.subgroup).chunk(number, self.inner, self.width)
+
+    def _weights(self, first: Index) -> list[ir.Value]:
+        """The lane's vectors of `unroll` rows of w; past the last row, of the last row again."""
+        loaded = []
+        for r in range(self.unroll):
+            row = self._clamped(b.add(first, r))
+            loaded += [self.reader.read(self.w, [row, piece.start], self.width) for piece in self.pieces]
+        return loaded
+
+    def _clamped(self, row: Index) -> Index:
+        if not self.loops and self.outer % (self.groups * self.unroll) == 0:
+            return row
+        return b.at_most(row, self.outer - 1)
+
+    def _input(self, load: Callable[[int, Index], ir.Value], n: int, piece: Chunk) -> ir.Value:
+        value = load(n, piece.start)
+        return value if piece.live is None else b.select(piece.live, value, b.constant(0.0, value.type))
+
+    def _load_input(self, n: int, start: Index) -> ir.Value:
+        return b.extend(self.reader.read(self.x, [b.add(self.base, n), start], self.width))
+
+    def _stage(self) -> Callable[[int, Index], ir.Value]:
+        """Compute x once in the block and put it in shared memory; how a lane gets its vectors from there.
+
+        A lane's vector is cut into quarters of 16 bytes that lie in separate planes, so that neighbouring lanes read
+        neighbouring addresses.
+        """
+        small = b.largest_width(self.inner, 4, 16)
+        planes = max(1, self.width // small)
+        memory = b.shared([self.rows, planes, self.inner // planes], b.f32())
+
+        def place(start: Index) -> tuple[Index, Index]:
+            whole = b.mul(b.div(start, self.width), small)
+            return b.mod(b.div(start, small), planes), whole if planes > 1 else start
+
+        for n in range(self.rows):
+            for number in range(self.team.chunk_count(self.inner, small)):
+                chunk = self._staging_chunk(number, small)
+                value = self.reader.read(self.x, [b.add(self.base, n), chunk.start], small)
+                where = [n, *place(chunk.start)]
+                if chunk.live is None:
+                    b.store(value, memory, where)
+                else:
+                    b.if_then(chunk.live, partial(b.store, value, memory, where))
+        b.barrier()
+
+        def load(n: int, start: Index) -> ir.Value:
+            whole = place(start)[1]
+            parts = [b.load(memory, [n, plane, whole], self.width // planes) for plane in range(planes)]
+            return b.vector_of([b.lane_of(part, i) for part in parts for i in range(b.width_of(part))])
+
+        return load
+
+    def _staging_chunk(self, number: int, width: int) -> Chunk:
+        return self.team.chunk(number, self.inner, width)
+
+    def _products(self, weights: list[ir.Value]) -> list[list[ir.Value]]:
+        """sums[r][n]: this lane's share, reduced over the subgroup."""
+        sums = []
+        for r in range(self.unroll):
+            row = [b.extend(w) for w in weights[r * self.chunks : (r + 1) * self.chunks]]
+            sums.append([self._dot(row, self.inputs[n]) for n in range(self.rows)])
+        return sums
+
+    def _dot(self, row: list[ir.Value], inputs: list[ir.Value]) -> ir.Value:
+        total = b.binary("arith.mulf", row[0], inputs[0])
+        for w, x in zip(row[1:], inputs[1:], strict=True):
+            total = b.fma(w, x, total)
+        lanes = self.target.subgroup
+        return subgroup_reduce("arith.addf", b.horizontal("arith.addf", total), lanes, lanes)
+
+    def _loop(self, first: Index, weights: list[ir.Value]) -> None:
+        """Go through w with the next rows' loads ahead of this round's arithmetic."""
+        step = self.grid * self.groups * self.unroll
+
+        def body(row: ir.Value, *current: ir.Value) -> list[ir.Value]:
+            with self.reader.scope():
+                following = self._weights(b.add(row, step))
+                self._finish(self._place(row), self._products(list(current)))
+            return following
+
+        b.loop(first, self.outer, step, weights, body)
+
+    def _place(self, first: Index) -> _Place:
+        """Which result this thread finishes: one of its subgroup's, or of its block's where rows are split."""
+        slots = self.unroll * self.rows * (self.groups if self.split > 1 else 1)
+        rank = self.thread if self.split > 1 else self.lane
+        slot = b.mod(rank, slots)
+        position = b.mod(slot, self.unroll * self.rows)
+        if self.split > 1:
+            group = b.add(b.mul(b.block_id(), self.groups), b.div(slot, self.unroll * self.rows))
+            first = b.mul(group, self.unroll)
+        output = self._clamped(b.add(first, b.div(position, self.rows)))
+        return _Place(slot, b.add(self.base, b.mod(position, self.rows)), output, b.less(rank, slots))
+
+    def _finish(self, place: _Place, sums: list[list[ir.Value]]) -> None:
+        flat = [sums[r][n] for r in range(self.unroll) for n in range(self.rows)]
+        if self.split > 1:
+            value = self._add_parts(place, flat)
+        else:
+            value = flat[0]
+            for i, other in enumerate(flat[1:], 1):
+                value = b.select(b.equal(place.slot, i), other, value)
+        self.reader.bind(self.result, lambda index, width: value)
+        finished = [self.reader.read(tensor, [place.n, place.output]) for tensor, _ in self.outputs]
+
+        def write() -> None:
+            for result, (_, buffer) in zip(finished, self.outputs, strict=True):
+                b.store(result, buffer, [place.n, place.output])
+
+        b.if_then(place.mine, write)
+
+    def _add_parts(self, place: _Place, flat: list[ir.Value]) -> ir.Value:
+        """Exchange the parts of split rows through shared memory; the sum for this thread's result."""
+        partial = b.shared([self.groups * len(flat), self.split], b.f32())
+
+        def publish() -> None:
+            for i, value in enumerate(flat):
+                b.store(value, partial, [b.add(b.mul(self.group, len(flat)), i), self.part])
+
+        b.if_then(b.equal(self.lane, 0), publish)
+        b.barrier()
+        return tree("arith.addf", [b.load(partial, [place.slot, i], 1) for i in range(self.split)])
+
+    def _preload(self, place: _Place | None, constant: bool) -> None:
+        """Load what stands around the product ahead of the arithmetic: before the wait only what no launch writes."""
+
+        def wanted(buffer: ir.Value) -> bool:
+            return (buffer in self.constants) == constant
+
+        width = b.largest_width(self.inner, 4, 16)
+        numbers = range(self.team.chunk_count(self.inner, width))
+        starts = (
+            [self._staging_chunk(i, width).start for i in numbers] if self.staged else [p.start for p in self.pieces]
+        )
+        for n in range(self.rows):
+            for start in starts:
+                self.reader.preload(self.x, [b.add(self.base, n), start], width if self.staged else self.width, wanted)
+        if place is not None:
+            self.reader.bind(self.result, lambda index, width: b.constant(0.0, b.f32()))
+            for tensor, _ in self.outputs:
+                self.reader.preload(tensor, [place.n, place.output], 1, wanted)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A result: its slot among those finished together, row of x, output, and whether this thread is to write it."""
+
+    slot: Index
+    n: Index
+    output: Index
+    mine: ir.Value

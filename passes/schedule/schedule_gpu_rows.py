@@ -1,0 +1,124 @@
+"""schedule-gpu-rows: one block of threads for each row of a rows kernel.
+
+Before: elementwise ops and reductions over the last dimension of tensors with the same leading dimensions.
+After:  a block reads its row in vectors, reduces it with shuffles and shared memory, and writes every result;
+        grid = rows, block = as many threads as the row has vectors.
+
+Requires: what plan-arena ensures.  Ensures: kernels of kind "rows" have only scalar and vector ops, `grid` and `block`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, kernel_functions, operations, shape_of
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.team import Team
+from lispgpt.passes.targets import Gpu
+
+
+@dataclass(frozen=True)
+class ScheduleGpuRows(Pass):
+    """threads: the most threads of one block."""
+
+    name: ClassVar[str] = "schedule-gpu-rows"
+    threads: int = 1024
+
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        for kernel in kernel_functions(module, "rows"):
+            _schedule(kernel, target, min(self.threads, target.max_threads))
+
+
+def _schedule(kernel: ir.Operation, target: Gpu, most: int) -> None:
+    outputs = outputs_of(kernel)
+    rows = _row_shape(kernel, [tensor for tensor, _ in outputs])
+    longest = _longest_row(kernel)
+    width = b.largest_width(longest, 4, target.vector_bytes)
+    needed = -(-longest // width)
+    threads = min(most, -(-needed // target.subgroup) * target.subgroup)
+
+    def emit() -> None:
+        rank = b.thread_id()
+        reader = Reader(target, Team(rank, threads, target.subgroup))
+        row = coordinates(b.block_id(), rows)
+        target.dependency_release()
+        target.dependency_wait()
+        for tensor, buffer in outputs:
+            _write(reader, tensor, buffer, row, target)
+
+    reschedule(kernel, [prod(rows)], [threads], target, emit)
+
+
+def _row_shape(kernel: ir.Operation, tensors: list[ir.Value]) -> tuple[int, ...]:
+    """The leading extents that all results share: a result that a reduction made has nothing else."""
+    shapes = [shape_of(t) for t in tensors]
+    for tensor in tensors:
+        if any(_is_row_value(tensor, op) for op in operations(kernel.regions[0].blocks[0])):
+            return shape_of(tensor)
+    return max(shapes, key=len)[:-1]
+
+
+def _is_row_value(tensor: ir.Value, op: ir.Operation) -> bool:
+    """Whether a reduction op (or an elementwise op on its result alone) makes the tensor."""
+    if op.name != "linalg.reduce":
+        return False
+    made = defining_op(tensor)
+    while made is not None and made != op and made.name in ("linalg.generic", "tensor.expand_shape"):
+        made = defining_op(made.operands[0])
+    return made == op and shape_of(tensor) == shape_of(op.results[0])
+
+
+def _longest_row(kernel: ir.Operation) -> int:
+    extents = [1]
+    for op in operations(kernel.regions[0].blocks[0]):
+        if op.name == "linalg.reduce":
+            extents.append(shape_of(op.operands[0])[-1])
+        elif op.name in ("linalg.generic", "linalg.softmax"):
+            extents.append(shape_of(op.results[0])[-1])
+    return max(extents)
+
+
+def _write(reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index], target: Gpu) -> None:
+    """Store one result's row; a result without a row dimension is one value that the first thread stores."""
+    team = reader.team
+    assert team is not None
+    shape = shape_of(tensor)
+    if len(shape) == len(row):
+        value = reader.read(tensor, row)
+        b.if_then(b.equal(team.rank, 0), lambda: b.store(value, buffer, row))
+        return
+    width = b.largest_width(shape[-1], b.item_bytes(tensor.type), target.vector_bytes)
+    width = min(width, b.largest_width(shape[-1], 4, target.vector_bytes))
+    count = team.chunk_count(shape[-1], width)
+    if count > 8:
+
+        def body(number: ir.Value) -> list[ir.Value]:
+            _store_chunk(reader, tensor, buffer, row, number, width)
+            return []
+
+        reader.prepare(tensor, row)
+        with reader.scope():
+            b.loop(0, count, 1, [], body)
+        return
+    for number in range(count):
+        _store_chunk(reader, tensor, buffer, row, number, width)
+
+
+def _store_chunk(
+    reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index], number: b.Index, width: int
+) -> None:
+    team = reader.team
+    assert team is not None
+    chunk = team.chunk(number, shape_of(tensor)[-1], width)
+    where = [*row, chunk.start]
+    value = reader.read(tensor, where, width)
+    if chunk.live is None:
+        b.store(value, buffer, where)
+    else:
+        b.if_then(chunk.live, lambda: b.store(value, buffer, where))

@@ -1,0 +1,237 @@
+"""schedule-gpu-tiled-attention: attention of many rows at once, on the target's matrix instructions.
+
+Before: writes of keys and values into the cache; scores, mask, softmax over all positions, weighted sum, for at least
+        `rows` rows of each sequence, of heads small enough for a tile of keys and values to fit in shared memory.
+After:  a launch that writes the cache; then a block for 16 rows per subgroup of one head, those that see most positions
+        first.  Its teams take turns with tiles of the positions that its rows may see: keys and values to shared memory
+        while the next tile is on its way to registers, scores on matrix instructions of subgroups or of warpgroups, a
+        running softmax in registers, weights back into matrix instructions, through shared memory where these ask for
+        another layout.  In the end the teams' sums are joined.  No score reaches memory, and tiles that all rows see
+        are not masked.  f32 operands are split into two bf16 parts, of whose products the smallest is left out.
+
+Requires: what plan-arena ensures.
+Ensures: those kernels of kind "attention" have only scalar, vector and matrix ops, a grid and a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import lcm, prod
+from typing import ClassVar
+
+from lispgpt.errors import UserError
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import kernel_functions
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels import attention_left as left_of
+from lispgpt.passes.kernels import block_memory
+from lispgpt.passes.kernels.attention import Attention, parse_attention
+from lispgpt.passes.kernels.attention_products import Products, SubgroupProducts, WarpgroupProducts
+from lispgpt.passes.kernels.attention_results import join_teams, share_size, write_rows
+from lispgpt.passes.kernels.attention_scores import Mask
+from lispgpt.passes.kernels.attention_tiles import TileLayout, Tiles
+from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.matrices import lanes_of
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
+from lispgpt.passes.kernels.team import subgroup_reduce, tree
+from lispgpt.passes.schedule.schedule_gpu_attention import split_off_writes
+from lispgpt.passes.targets import Gpu
+
+AHEAD_WORDS = 120
+"""Registers that queries, sums and a tile under way may take: with more, a tile is loaded when it is its turn."""
+
+
+@dataclass(frozen=True)
+class ScheduleGpuTiledAttention(Pass):
+    """rows: the fewest rows of a sequence to treat this way.  subgroups: of a team.  keys: positions of a tile in f32.
+
+    teams: of a block, as far as shared memory has room for their tiles.  warpgroups: whether a team uses the chip's
+    instructions for these, where it has them.  Their tiles have other extents than the values' depth of 64: with equal
+    ones, ptxas of CUDA 12.9 lets weights overwrite the queries' registers.  Raises UserError for keys that no matrix
+    instructions divide, and for more threads or teams than a block can have.
+    """
+
+    name: ClassVar[str] = "schedule-gpu-tiled-attention"
+    rows: int = 64
+    subgroups: int = 4
+    keys: int = 32
+    teams: int = 2
+    warpgroups: bool = True
+
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        if target.matrix is None:
+            return
+        self._check_block(target)
+        for kernel in kernel_functions(module, "attention"):
+            attention = parse_attention(kernel)
+            if attention.shape[1] < self.rows or attention.depth % target.matrix.columns:
+                continue
+            if _Schedule(kernel, attention, target, self).fits():
+                split_off_writes(module, kernel, target)
+                _Schedule(kernel, parse_attention(kernel), target, self).emit()
+
+    def _check_block(self, target: Gpu) -> None:
+        teams, threads = self.teams, self.teams * self.subgroups * target.subgroup
+        if teams < 1 or self.subgroups < 1 or teams > target.most_teams or threads > target.max_threads:
+            raise UserError(
+                f"there is no block of teams {teams}, subgroups {self.subgroups}: "
+                f"{target} has 1 to {target.most_teams} teams and up to {target.max_threads} threads"
+            )
+
+
+class _Schedule:
+    def __init__(
+        self, kernel: ir.Operation, attention: Attention, target: Gpu, options: ScheduleGpuTiledAttention
+    ) -> None:
+        assert target.matrix is not None
+        self.kernel, self.attention, self.target, self.unit = kernel, attention, target, target.matrix
+        self.positions, self.teams = attention.shape[1], options.teams
+        self.subgroups = min(options.subgroups, -(-self.positions // 16))
+        self.threads = self.subgroups * target.subgroup
+        self.rows = 16 * self.subgroups
+        self.warpgroup = target.warpgroup if options.warpgroups and self._suits_warpgroups(options.keys) else None
+        self.keys = self._tile_keys(options.keys)
+        self.tile = TileLayout(attention, target, self.keys, self.threads, self.warpgroup is not None)
+        self.sum_tiles = attention.depth // self.unit.columns
+        self.ahead = self._words() <= AHEAD_WORDS
+        while self.teams > 1 and not self.fits():
+            self.teams -= 1
+
+    def fits(self) -> bool:
+        """Whether the block's shared memory is one that the target has."""
+        return block_memory.fits(self.target, self._memory_bytes(), self.warpgroup is not None)
+
+    def _suits_warpgroups(self, keys: int) -> bool:
+        unit, depth = self.target.warpgroup, self.attention.depth
+        if unit is None or (self.threads, depth) != (unit.threads, unit.inner):
+            return False
+        return keys in range(unit.block, unit.most_columns + 1, unit.block) and keys != depth
+
+    def _tile_keys(self, keys: int) -> int:
+        """Positions of a tile: twice as many of a bf16 cache take no more room, where weights take none of it."""
+        if self.warpgroup is not None:
+            return keys
+        factor = 2 if self.unit.result_as_left and b.item_bytes(self.attention.cache.type) == 2 else 1
+        step = lcm(self.unit.block, self.unit.columns) // factor
+        if keys < 1 or keys % step:
+            raise UserError(
+                f"there is no tile of keys {keys}: matrix instructions of {self.target} take multiples of {step} here"
+            )
+        return factor * keys
+
+    def _words(self) -> int:
+        """Registers that a lane's queries and sums take, and a tile on its way."""
+        queries = len(self.unit.left_rows) * self.tile.padded // self.unit.groups
+        return queries + self.sum_tiles * prod(self.unit.accumulator) + self.tile.words
+
+    def _memory_bytes(self) -> int:
+        weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
+        shares = 4 * (self.teams - 1) * self.threads * share_size(self.unit, self.sum_tiles)
+        return max(self.teams * self.tile.nbytes + weights, shares)
+
+    def emit(self) -> None:
+        tiles = -(-self.positions // self.rows)
+        grid = [self.attention.shape[0] * prod(self.attention.shape[2:]), tiles]
+        reschedule(self.kernel, grid, [self.teams * self.threads], self.target, self._body)
+        self.memory.record(self.kernel)
+
+    def _body(self) -> None:
+        thread = b.thread_id()
+        self.team = 0 if self.teams == 1 else b.div(thread, self.threads)
+        self.thread = thread if self.teams == 1 else b.mod(thread, self.threads)
+        self.lanes = lanes_of(self.unit, b.mod(thread, self.target.subgroup))
+        outer = coordinates(b.block_id("x"), (self.attention.shape[0], *self.attention.shape[2:]))
+        self.sequence, self.heads = outer[0], outer[1:]
+        self.reader = Reader(self.target)
+        for tensor in self.attention.updated:
+            self.reader.bind(tensor, lambda index, width: b.load(self.attention.cache, index, width))
+        self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
+        self.target.dependency_release()
+        self.target.dependency_wait()
+        last_tile = b.constant(-(-self.positions // self.rows) - 1, ir.IndexType.get())
+        self.first = b.mul(b.binary("arith.subi", last_tile, b.block_id("y")), self.rows)
+        subgroup = b.div(self.thread, self.target.subgroup)
+        own_first = b.add(self.first, b.mul(subgroup, 16))
+        least, last = self._bounds()
+        self.end = b.add(last, 1)
+        lanes, teams = self.lanes, (self.teams, self.team, self.thread)
+        self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, self._place(0), last)
+        self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
+        rows = [b.add(b.add(own_first, lanes.result_row), piece.row) for piece in self.unit.pieces()]
+        places = [self._place(row) for row in rows]
+        ragged = self.attention.length % (self.keys * self.teams) != 0
+        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged)
+        inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
+        running = self._attend().whole(lanes, self.target)
+        self._finish(running, lambda found: write_rows(found, lanes, self.attention.out_buffer, places, inside))
+
+    def _place(self, row: Index) -> list[Index]:
+        """The scores' leading indices for a row of the sequence; past the end, the last row's."""
+        if self.positions % self.rows:
+            row = b.at_most(row, self.positions - 1)
+        return [self.sequence, row, *self.heads]
+
+    def _products(self, own_first: Index, number: Index) -> Products:
+        """number: the subgroup's in the block."""
+        own, facts = b.add(own_first, self.lanes.row), (self.attention, self.reader, self.lanes)
+        places = [self._place(b.add(own, row)) for row in self.unit.left_rows]
+        if self.warpgroup is not None:
+            queries = left_of.query_words(*facts, places, self.warpgroup)
+            return WarpgroupProducts(self.warpgroup, self.tiles, queries)
+
+        def memory() -> ir.Value:
+            shape = [self.teams * self.subgroups, *left_of.weight_shape(self.unit, self.keys)]
+            return self.memory.view(self.teams * self.tile.nbytes, shape, ir.BF16Type.get())
+
+        return SubgroupProducts(self.tiles, left_of.queries(*facts, places), memory, number, self._wait)
+
+    def _wait(self) -> None:
+        self.target.team_barrier(self.team, self.threads)
+
+    def _bounds(self) -> tuple[ir.Value, ir.Value]:
+        """The smallest and the largest of the last positions that the block's rows may see."""
+        found = []
+        for start in range(0, self.rows, self.target.subgroup):
+            row = b.add(self.first, b.add(start, self.lanes.lane))
+            last = self.attention.last_position(self.reader, self._place(row))
+            found.append(b.emit("arith.index_cast", [b.as_value(last)], [b.i32()]))
+        size = self.target.subgroup
+        least, largest = (subgroup_reduce(op, tree(op, found), size, size) for op in ("arith.minsi", "arith.maxsi"))
+        return tuple(b.emit("arith.index_cast", [v], [ir.IndexType.get()]) for v in (least, largest))
+
+    def _attend(self) -> RunningRows:
+        """The team's share of its rows' sums: it fills its tile, and multiplies from it while the next is under way."""
+        own, step = b.mul(self.team, self.keys), self.keys * self.teams
+        staged = self.tiles.load(own) if self.ahead else []
+        running = empty_rows(self.lanes, self.sum_tiles)
+        rows = len(running.tops)
+
+        def body(base: Index, *carried: ir.Value) -> list[ir.Value]:
+            start, state = b.add(base, own), running_rows(carried[len(staged) :], rows)
+            with self.reader.scope():
+                loaded = list(carried[: len(staged)]) if self.ahead else self.tiles.load(start)
+                self._wait()
+                self.tiles.store(loaded)
+                if self.warpgroup is not None:
+                    self.warpgroup.publish()
+                self._wait()
+                coming = self.tiles.load(b.add(start, step)) if self.ahead else []
+                scores = self.mask.rows(self.products.scores(), start)
+                state, weights = state.weigh(scores, self.lanes, self.target)
+                sums = self.products.add_values(weights, state.sums)
+            return [*coming, *state.tops, *state.totals, *sums]
+
+        results = b.loop(0, self.end, step, [*staged, *running.values()], body)
+        return running_rows(results[len(staged) :], rows)
+
+    def _finish(self, running: RunningRows, write: Callable[[RunningRows], None]) -> None:
+        if self.teams == 1:
+            write(running)
+            return
+        shape = [self.teams - 1, share_size(self.unit, self.sum_tiles), self.threads]
+        memory = self.memory.view(0, shape, b.f32())
+        join_teams(running, self.lanes, self.target, memory, self.team, self.thread, write)

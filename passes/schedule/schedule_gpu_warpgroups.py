@@ -1,0 +1,214 @@
+"""schedule-gpu-warpgroups: products of many rows with a BF16 weight matrix, on matrix instructions of whole warpgroups.
+
+Before: linalg.contract x[n, k] * w[o, k], x in f32 and w in bf16, with elementwise ops around it.
+After:  a block computes a tile of rows by outputs.  Asynchronous copies bring x and w to shared memory some steps of k
+        ahead; w is multiplied from there, x from registers, as two bf16 parts that add up to it, which are made while
+        the step before is still being multiplied.  Where tiles are few, the blocks of a cluster share out k and add up.
+
+Requires: what plan-arena ensures.
+Ensures: kernels of kind "contraction" that the target's warpgroup instructions fit have only scalar, vector and
+matrix ops, `grid`, `block` and their dynamic `shared_bytes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.errors import UserError
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, kernel_functions, shape_of
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
+from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.stages import Block, Layout, Stages
+from lispgpt.passes.kernels.team import tree
+from lispgpt.passes.schedule.schedule_gpu_contractions import find_product
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, tilings
+
+
+@dataclass(frozen=True)
+class ScheduleGpuWarpgroups(Pass):
+    """least_rows: the fewest rows of x to treat this way.  rows, outputs, splits: of a tile; 0 chooses by cost."""
+
+    name: ClassVar[str] = "schedule-gpu-warpgroups"
+    least_rows: int = 16
+    rows: int = 0
+    outputs: int = 0
+    splits: int = 0
+
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        if target.warpgroup is None:
+            return
+        for kernel in kernel_functions(module, "contraction"):
+            product = find_product(kernel)
+            if product is not None and self._fits(product, target):
+                tiling = self._tiling(product, target)
+                _Schedule(kernel, product, constant_arguments(module, kernel), target, tiling).emit()
+
+    def _fits(self, product: ir.Operation, target: Gpu) -> bool:
+        x, w = product.operands[0], product.operands[1]
+        types = (str(x.type.element_type), str(w.type.element_type))
+        rows, inner = shape_of(x)
+        assert target.warpgroup is not None
+        return (
+            types == ("f32", "bf16")
+            and rows >= self.least_rows
+            and inner % target.warpgroup.inner == 0
+            and _is_in_memory(x)
+            and _is_in_memory(w)
+        )
+
+    def _tiling(self, product: ir.Operation, target: Gpu) -> Tiling:
+        (rows, inner), outputs = shape_of(product.operands[0]), shape_of(product.operands[1])[0]
+        wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits")]
+        candidates = [
+            tiling for tiling in tilings(target, inner) if all(n in (0, getattr(tiling, name)) for name, n in wanted)
+        ]
+        if not candidates:
+            sizes = ", ".join(f"{name} {n}" for name, n in wanted if n)
+            raise UserError(f"schedule-gpu-warpgroups: there is no tile of {sizes} for a product over {inner}")
+        return min(candidates, key=lambda tiling: cost(tiling, rows, outputs, inner, target))
+
+
+def _is_in_memory(tensor: ir.Value) -> bool:
+    """Whether rows of a tensor lie in a buffer as they are."""
+    op = defining_op(tensor)
+    while op is not None and op.name in ("tensor.collapse_shape", "tensor.expand_shape"):
+        op = defining_op(op.operands[0])
+    return op is not None and op.name == "bufferization.to_tensor"
+
+
+class _Schedule:
+    def __init__(
+        self, kernel: ir.Operation, product: ir.Operation, constants: set[ir.Value], target: Gpu, tiling: Tiling
+    ) -> None:
+        assert target.warpgroup is not None
+        self.kernel, self.target, self.unit, self.tiling = kernel, target, target.warpgroup, tiling
+        self.x, self.w, self.result = product.operands[0], product.operands[1], product.results[0]
+        self.rows, self.inner = shape_of(self.x)
+        self.outputs = shape_of(self.w)[0]
+        self.results = outputs_of(kernel)
+        self.threads = tiling.row_parts * tiling.output_parts * self.unit.threads
+        self.columns = tiling.outputs // tiling.output_parts
+        self.layout = Layout.of(tiling, self.unit.inner, self.inner // self.unit.inner // tiling.splits, target)
+        w_buffer = defining_op(self.w)
+        self.weights_first = w_buffer is not None and w_buffer.operands[0] in constants
+
+    def emit(self) -> None:
+        t = self.tiling
+        grid = [t.splits, -(-self.rows // t.rows), -(-self.outputs // t.outputs)]
+        reschedule(self.kernel, grid, [self.threads], self.target, self._body)
+        self.stages.memory.record(self.kernel)
+        if t.splits > 1:
+            self.target.set_cluster(self.kernel, t.splits)
+
+    def _body(self) -> None:
+        t, unit = self.tiling, self.unit
+        thread = b.thread_id()
+        group = b.div(thread, unit.threads)
+        self.output_part = b.div(group, t.row_parts)
+        row, self.pair = unit.lane_places(b.mod(thread, unit.threads))
+        self.row = b.add(b.mul(b.mod(group, t.row_parts), unit.rows), row)
+        self.split = b.block_id("x") if t.splits > 1 else 0
+        self.block = Block(
+            thread,
+            self.threads,
+            first_row=b.mul(b.block_id("y"), t.rows),
+            first_output=b.mul(b.block_id("z"), t.outputs),
+            first_k=b.mul(self.split, self.inner // t.splits),
+        )
+        self.stages = Stages(self.layout, self.x, self.w, self.target, self.block)
+        self.target.dependency_release()
+        self.stages.start(self.target.dependency_wait, self.weights_first)
+        self._finish(self._walk())
+
+    def _walk(self) -> list[ir.Value]:
+        """The tile's sums.  Two steps at a time, because x's registers of one are made while the other's are in use."""
+        unit, steps = self.unit, self.layout.steps
+        left = self._left(0)
+        sums = [b.constant(0.0, b.f32())] * (self.columns * unit.rows // unit.threads)
+
+        def two_steps(number: Index, *carried: ir.Value) -> list[ir.Value]:
+            first = b.mul(number, 2)
+            state = list(carried[: len(left)]), list(carried[len(left) :])
+            state = self._step(first, *state)
+            state = self._step(b.add(first, 1), *state)
+            return [*state[0], *state[1]]
+
+        carried = b.loop(0, steps // 2, 1, [*left, *sums], two_steps)
+        left, sums = carried[: len(left)], carried[len(left) :]
+        if steps % 2:
+            sums = self._multiply(steps - 1, left, sums)
+        return unit.done(sums)
+
+    def _step(self, number: Index, left: list[ir.Value], sums: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
+        """Multiply what is in registers and in shared memory; meanwhile prepare the next step's x."""
+        totals = self._multiply(number, left, sums)
+        self.unit.wait(1)
+        self.stages.advance(number)
+        return self._left(b.add(number, 1)), totals
+
+    def _left(self, step: Index) -> list[ir.Value]:
+        """This thread's share of x for one step, in the order block of k, part, register."""
+        found, stage = [], self.stages.stage(step)
+        for block in range(self.unit.inner // self.unit.block):
+            k = b.add(b.mul(self.pair, 2), block * self.unit.block)
+            parts: list[list[ir.Value]] = [[], []]
+            for column in (0, 8):
+                for row in (0, 8):
+                    value = b.load(self.stages.x_memory, [stage, b.add(self.row, row), b.add(k, column)], 2)
+                    for part, pair in zip(parts, self.unit.split(value), strict=True):
+                        part.append(pair)
+            found += [*parts[0], *parts[1]]
+        return found
+
+    def _multiply(self, step: Index, left: list[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
+        offset = b.mul(self.stages.stage(step), self.layout.w_bytes)
+        offset = b.add(offset, b.mul(self.output_part, self.columns * self.unit.inner * 2))
+        right = self.unit.descriptor(self.stages.w_memory, offset)
+        registers = self.unit.ready([*left, *sums])
+        left, sums = registers[: len(left)], registers[len(left) :]
+        for block in range(self.unit.inner // self.unit.block):
+            column = self.unit.advanced(right, block)
+            for part in range(PARTS):
+                at = (block * PARTS + part) * 4
+                sums = self.unit.multiply(left[at : at + 4], column, sums)
+        self.unit.commit()
+        return sums
+
+    def _finish(self, sums: list[ir.Value]) -> None:
+        column = b.add(b.mul(self.output_part, self.columns), b.mul(self.pair, 2))
+        columns = [b.add(column, 8 * n) for n in range(self.columns // 8)]
+        pieces = [
+            Piece(row, column, b.vector_of(sums[4 * n + 2 * half : 4 * n + 2 * half + 2]))
+            for n, column in enumerate(columns)
+            for half, row in enumerate([self.row, b.add(self.row, 8)])
+        ]
+        if self.tiling.splits > 1:
+            pieces = self._add_splits(pieces)
+        tile, first = (self.tiling.rows, self.tiling.outputs), (self.block.first_row, self.block.first_output)
+        Epilogue(Reader(self.target), self.result, self.results, tile, first).write(pieces)
+
+    def _add_splits(self, pieces: list[Piece]) -> list[Piece]:
+        """Add what the blocks of a cluster have summed over their parts of k; each gets some rows of it."""
+        t, width = self.tiling, 4
+        stride = t.outputs + (8 - t.outputs) % 32
+        partial = self.stages.scratch([t.rows, stride])
+        b.barrier()
+        for piece in pieces:
+            b.store(piece.value, partial, [piece.row, piece.output])
+        self.target.cluster_barrier()
+        count = t.rows // t.splits * t.outputs // width
+        first = b.mul(self.split, count)
+        found = []
+        for row, column in places(self.block.thread, self.threads, count, t.outputs, width, first):
+            at = b.add(b.mul(row, stride), column)
+            shares = [self.target.cluster_load(partial, at, rank, width) for rank in range(t.splits)]
+            found.append(Piece(row, column, tree("arith.addf", shares)))
+        self.target.cluster_barrier()
+        return found

@@ -1,0 +1,139 @@
+"""sums-in-registers: a loop that adds to one place in memory keeps the sum in a register until it ends.
+
+Before:  scf.for %k = … {                          After:   %start = memref.load %c[%i, %j]
+           …                                                %sum = scf.for %k = … iter_args(%s = %start) {
+           %s = memref.load %c[%i, %j]                        …
+           %t = arith.addf %s, %p                             %t = arith.addf %s, %p
+           memref.store %t, %c[%i, %j] }                      scf.yield %t }
+                                                            memref.store %sum, %c[%i, %j]
+
+With unroll=N, N steps of such a loop are done at once, where N divides its extent, so that their loads overlap.
+
+Requires: loops that came from linalg ops, whose outputs no input overlaps.  Only innermost loops are rewritten, where
+the last op stores to a place that the loop does not change, the same place is loaded once, nothing else is stored, and
+no other load reads the same memref.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import operations
+from lispgpt.passes.base import Pass
+
+if TYPE_CHECKING:
+    from lispgpt.passes.targets import Target
+
+
+@dataclass(frozen=True)
+class SumsInRegisters(Pass):
+    """unroll: steps of a sum in one round of its loop."""
+
+    name: ClassVar[str] = "sums-in-registers"
+    unroll: int = 8
+
+    def run(self, module: ir.Module, target: Target) -> None:
+        loops: list[ir.Operation] = []
+
+        def look(op: Any) -> Any:
+            if op.operation.name == "scf.for" and not len(op.operation.results):
+                loops.append(op.operation)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(look)
+        for loop in loops:
+            found = _sum(loop)
+            if found is not None:
+                carrying = _carry(loop, *found)
+                if self.unroll > 1:
+                    _unroll(carrying, self.unroll)
+
+
+def _sum(loop: ir.Operation) -> tuple[ir.Operation, ir.Operation] | None:
+    """The load and the store of a loop that is nothing but a sum."""
+    block = loop.regions[0].blocks[0]
+    body = operations(block)
+    if len(body) < 3 or body[-2].name != "memref.store" or any(len(op.regions) for op in body):
+        return None
+    store = body[-2]
+    _, memref, *place = store.operands
+    if any(_inside(v, block) for v in (memref, *place)):
+        return None
+    loads = [op for op in body if op.name == "memref.load" and op.operands[0] == memref]
+    others = [op for op in body if op.name not in ("memref.load", "scf.yield") and not op.name.startswith("arith.")]
+    if len(loads) != 1 or list(loads[0].operands)[1:] != place or others != [store]:
+        return None
+    return loads[0], store
+
+
+def _inside(value: ir.Value, block: ir.Block) -> bool:
+    owner = value.owner
+    return owner == block if isinstance(owner, ir.Block) else owner.operation.block == block
+
+
+def _carry(loop: ir.Operation, load: ir.Operation, store: ir.Operation) -> ir.Operation:
+    value, memref, *place = store.operands
+    with loop.location, ir.InsertionPoint(loop):
+        start = create_op("memref.load", [memref, *place], [value.type]).results[0]
+        carrying = create_op("scf.for", [*loop.operands, start], [value.type], regions=1)
+    old = loop.regions[0].blocks[0]
+    old.append_to(carrying.regions[0])
+    carried = old.add_argument(value.type, loop.location)
+    load.results[0].replace_all_uses_with(carried)
+    load.erase()
+    total = store.operands[0]
+    store.erase()
+    operations(old)[-1].erase()
+    with loop.location, ir.InsertionPoint(old):
+        create_op("scf.yield", [total])
+    with loop.location:
+        after = create_op("memref.store", [carrying.results[0], memref, *place], ip=ir.InsertionPoint(loop))
+        after.move_after(carrying)
+    loop.erase()
+    return carrying
+
+
+def _unroll(loop: ir.Operation, count: int) -> None:
+    """Do `count` steps in each round, where the bounds are known and divide."""
+    bounds = [_constant(v) for v in list(loop.operands)[:3]]
+    if any(b is None for b in bounds):
+        return
+    start, stop, step = (b for b in bounds if b is not None)
+    if (stop - start) % (step * count):
+        return
+    block = loop.regions[0].blocks[0]
+    index, carried = block.arguments
+    *body, terminator = operations(block)
+    index_type = ir.IndexType.get()
+    with loop.location, ir.InsertionPoint(terminator):
+        total = terminator.operands[0]
+        for number in range(1, count):
+            offset = {"value": ir.IntegerAttr.get(index_type, number * step)}
+            distance = create_op("arith.constant", [], [index_type], offset).results[0]
+            place = create_op("arith.addi", [index, distance], [index_type]).results[0]
+            total = _copy(body, {index: place, carried: total}, terminator.operands[0])
+        terminator.operands[0] = total
+    with loop.location, ir.InsertionPoint(loop):
+        wide = {"value": ir.IntegerAttr.get(index_type, step * count)}
+        loop.operands[2] = create_op("arith.constant", [], [index_type], wide).results[0]
+
+
+def _copy(body: list[ir.Operation], values: dict[ir.Value, ir.Value], wanted: ir.Value) -> ir.Value:
+    """Copies of ops at the insertion point with other operands; the copy of the wanted value."""
+    for op in body:
+        copy = op.clone()
+        for number, operand in enumerate(op.operands):
+            if operand in values:
+                copy.operands[number] = values[operand]
+        values |= dict(zip(op.results, copy.results, strict=True))
+    return values[wanted]
+
+
+def _constant(value: ir.Value) -> int | None:
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+        return None
+    number: int = ir.IntegerAttr(owner.operation.attributes["value"]).value
+    return number

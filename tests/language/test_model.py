@@ -1,0 +1,66 @@
+"""The model tier: whole models, as upstream's passes lower them, against float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from reference_gpt2 import logits
+from tensor_functions import call
+
+from lispgpt.ir.mlir import ir, new_context
+from lispgpt.language.core.program import Program, evaluate
+from lispgpt.source import Source
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+SMALL = {"vocab": 23, "padded-vocab": 32, "context": 12, "layers": 2, "heads": 3, "width": 12, "weight-type": "f32"}
+
+
+def gpt2(shapes: list[tuple[int, int]], **overrides: int | float | str | bool) -> Program:
+    path = EXAMPLES / "gpt2_generate.lisp"
+    given = {name.replace("_", "-"): value for name, value in overrides.items()}
+    source = Source(str(path), path.read_text())
+    return evaluate(source, overrides=given, checkpoint_config=SMALL, shapes=shapes, root=EXAMPLES)
+
+
+def random_weights(made: Program) -> list[np.ndarray]:
+    rng = np.random.default_rng()
+    return [rng.normal(0, 0.3, w.shape).astype(np.float32) for w in made.weights]
+
+
+def check_logits(found: np.ndarray, following: np.ndarray, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(found[: len(wanted)], wanted, atol=2e-4)
+    assert following == np.argmax(found[: len(wanted)])
+
+
+def test_gpt2_prefill_and_decode_agree_with_float64() -> None:
+    with new_context(), ir.Location.unknown():
+        made = gpt2([(1, 6), (1, 1), (2, 1)])
+        weights = random_weights(made)
+        exact = {w.name: a.astype(np.float64) for w, a in zip(made.weights, weights, strict=True)}
+        tokens = np.random.default_rng().integers(0, 23, 8)
+        kv = np.full((2, 1, 2, 3, 12, 4), np.inf, np.float32)
+        # Five tokens in six rows: the chunk's first token comes twice, at its own position.
+        rows = np.array([tokens[0], *tokens[:5]], np.int32), np.array([0, 0, 1, 2, 3, 4], np.int32)
+        kv[:, :, :, :, :, :] = 0
+        out, following, kv = call(made, [*rows, *weights, kv], "logits_b1_s6")
+        check_logits(out[0], following[0], logits(exact, 3, list(tokens[:5]), 23)[-1])
+        for position in range(5, 8):
+            one = np.array([tokens[position]], np.int32), np.array([position], np.int32)
+            out, following, kv = call(made, [*one, *weights, kv], "logits_b1_s1")
+            check_logits(out[0], following[0], logits(exact, 3, list(tokens[: position + 1]), 23)[-1])
+
+
+def test_sequences_of_a_batch_do_not_meet() -> None:
+    with new_context(), ir.Location.unknown():
+        made = gpt2([(2, 3)])
+        weights = random_weights(made)
+        exact = {w.name: a.astype(np.float64) for w, a in zip(made.weights, weights, strict=True)}
+        tokens = np.random.default_rng().integers(0, 23, (2, 3))
+        positions = np.array([0, 1, 2, 0, 1, 2], np.int32)
+        kv = np.zeros((2, 2, 2, 3, 12, 4), np.float32)
+        inputs = [tokens.reshape(-1).astype(np.int32), positions, *weights, kv]
+        out, following, _ = call(made, inputs, "logits_b2_s3")
+        for sequence in range(2):
+            wanted = logits(exact, 3, list(tokens[sequence]), 23)[-1]
+            check_logits(out[sequence], following[sequence], wanted)
