@@ -9,7 +9,7 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import ir, new_context
-from lispgpt.language.core.program import Program, evaluate
+from lispgpt.language.program import Program, evaluate
 from lispgpt.language.reader.reader import read
 from lispgpt.language.reader.tree import tree
 from lispgpt.passes.pipeline import Pipeline, Runner

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.ir.mlir import execution_engine, ir, new_context, passmanager
-from lispgpt.language.core.program import Program, evaluate
+from lispgpt.language.program import Program, evaluate
 from lispgpt.source import Source
 
 _RUNNER = Path(ir.__file__).parent / "_mlir_libs" / "libmlir_c_runner_utils.so"

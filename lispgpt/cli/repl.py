@@ -13,10 +13,14 @@ import click
 
 from lispgpt.errors import InternalError, UserError
 from lispgpt.ir.mlir import create_op, ir, new_context
-from lispgpt.language.core.program import begin
 from lispgpt.language.core.values import Builtin, Closure, Function, Macro, OpResults, Special, describe
 from lispgpt.language.forms import functions
+from lispgpt.language.forms.compilation import Compilations
+from lispgpt.language.forms.modules import Files
 from lispgpt.language.model import entries
+from lispgpt.language.model.declarations import Model
+from lispgpt.language.ops.function_table import Functions
+from lispgpt.language.program import begin
 from lispgpt.language.reader.forms import (
     Form,
     Keyword,
@@ -69,7 +73,8 @@ class Session:
         self.last: Any = None
         place = List(Span(Source("repl", ""), 0, 0), ())
         self.evaluator, self.environment = begin(self.root, place)
-        self.evaluator.loading.append(self.root / "repl")
+        self.module = self.evaluator.builder.module
+        self.evaluator.states.of(Files).loading.append(self.root / "repl")
 
     def enter(self, text: str) -> bool:
         """Evaluate an input; False where it asks to leave.  Errors are shown, and leave everything as it was."""
@@ -93,10 +98,10 @@ class Session:
             try:
                 functions.declare_ahead(self.evaluator, (form,), self.environment)
                 value = self.evaluator.evaluate(form, self.environment)
-                self.evaluator.verify(self.evaluator.module.operation, form)
+                self.evaluator.site.verify(self.module.operation, form)
             except (UserError, InternalError, RecursionError):
                 if replaced is not None:
-                    self.evaluator.module.body.append(replaced)
+                    self.module.body.append(replaced)
                 raise
         self.last = value
         shown = show_value(value)
@@ -106,34 +111,28 @@ class Session:
     @contextmanager
     def _undoing(self, always: bool = False) -> Iterator[None]:
         """Undo what is evaluated inside where it fails, or always: ops, names and functions."""
-        evaluator = self.evaluator
-        place = evaluator.insertion
-        before = {op.operation for op in evaluator.module.body.operations}
-        tables: list[dict[Any, Any]] = [evaluator.functions, evaluator.strings, evaluator.ahead, evaluator.launches]
-        tables.append(self.environment.names)
-        kept = [dict(table) for table in tables]
+        before = {op.operation for op in self.module.body.operations}
+        bring_back, names = self.evaluator.states.keep(), dict(self.environment.names)
         done = False
         try:
             yield
             done = not always
         finally:
             if not done:
-                evaluator.insertion = place
-                evaluator.frames.clear()
-                evaluator.blocks.clear()
-                _erase_others(evaluator.module, before)
-                for table, old in zip(tables, kept, strict=True):
-                    table.clear()
-                    table.update(old)
+                _erase_others(self.module, before)
+                bring_back()
+                self.environment.names.clear()
+                self.environment.names.update(names)
 
     def _take_out(self, form: Form) -> ir.Operation | None:
         """Take a function out of the module that the form defines anew."""
         name = form.items[1] if head_name(form) == "defn" and isinstance(form, List) and len(form.items) > 2 else None
-        if not isinstance(name, Symbol) or name.name not in self.evaluator.functions:
+        defined = self.evaluator.states.of(Functions).defined
+        if not isinstance(name, Symbol) or name.name not in defined:
             return None
-        for op in self.evaluator.module.body.operations:
+        for op in self.module.body.operations:
             if _symbol(op.operation) == name.name:
-                del self.evaluator.functions[name.name]
+                del defined[name.name]
                 return op.operation.detach_from_parent()
         return None
 
@@ -151,9 +150,9 @@ class Session:
 
     def _ir(self, name: str) -> None:
         if not name:
-            self.write(str(self.evaluator.module).rstrip())
+            self.write(str(self.module).rstrip())
             return
-        found = [op for op in self.evaluator.module.body.operations if _symbol(op.operation) == name]
+        found = [op for op in self.module.body.operations if _symbol(op.operation) == name]
         self.write(str(found[0]) if found else f"the module has no function {name}")
 
     def _names(self, _: str) -> None:
@@ -162,22 +161,25 @@ class Session:
 
     def _entry(self, argument: str) -> None:
         name, _, positions = argument.partition(" ")
-        declared = self.evaluator.model.entries.get(name)
+        known_entries = self.evaluator.states.of(Model).entries
+        declared = known_entries.get(name)
         if declared is None:
-            known = ", ".join(self.evaluator.model.entries) or "none yet"
+            known = ", ".join(known_entries) or "none yet"
             self.write(f"there is no entry {name!r}; there are: {known}")
             return
-        best = self.evaluator.prelude.lookup(Symbol(declared.form.span, "best-token"))
+        best = self.evaluator.states.of(Files).prelude.lookup(Symbol(declared.form.span, "best-token"))
         with self._undoing(always=True):
             entries.build(self.evaluator, declared, 1, int(positions) if positions.isdigit() else 1, best)
-            operations = self.evaluator.module.body.operations
+            operations = self.module.body.operations
             self.write(str(operations[len(operations) - 1]))
 
     def _run(self, _: str) -> None:
-        module = ir.Module.parse(self.evaluator.module.operation.get_asm(print_generic_op_form=True))
-        if "main" not in self.evaluator.functions:
+        module = ir.Module.parse(self.module.operation.get_asm(print_generic_op_form=True))
+        states = self.evaluator.states
+        if "main" not in states.of(Functions).defined:
             _wrap_in_main(module, self.last)
-        job = launch.Job(module, compilations=self.evaluator.compilations, libraries=self.evaluator.libraries)
+        pipelines, libraries = states.of(Compilations).found, states.of(functions.Libraries).linked
+        job = launch.Job(module, compilations=pipelines, libraries=libraries)
         sys.stdout.flush()
         launch.run(job, [])
 

@@ -23,7 +23,7 @@ from lispgpt.source import Source, Span
 
 if TYPE_CHECKING:
     from lispgpt.driver import Observer, Request
-    from lispgpt.language.core.program import Program
+    from lispgpt.language.program import Program
 
 SUFFIXES = {"rocm": ".hsaco", "cuda": ".ptx"}
 

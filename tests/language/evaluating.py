@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.ir.mlir import new_context
-from lispgpt.language.core.program import Program, evaluate
+from lispgpt.language.program import Program, evaluate
 from lispgpt.source import Source
 
 DIALECTS = "(require-dialect arith memref scf func tensor linalg cf gpu vector llvm affine math)\n"

@@ -11,7 +11,7 @@ import pytest
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
-from lispgpt.language.core.program import evaluate
+from lispgpt.language.program import evaluate
 from lispgpt.source import Source
 
 MISTAKES = Path(__file__).parent / "mistakes.txt"

@@ -9,7 +9,7 @@ from language.evaluating import body, evaluated, module
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
-from lispgpt.language.core.program import evaluate
+from lispgpt.language.program import evaluate
 from lispgpt.source import Source
 
 

@@ -9,7 +9,7 @@ from reference_gpt2 import logits
 from tensor_functions import call
 
 from lispgpt.ir.mlir import ir, new_context
-from lispgpt.language.core.program import Program, evaluate
+from lispgpt.language.program import Program, evaluate
 from lispgpt.source import Source
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.site import Site
 from lispgpt.language.core.values import OpResults, Parameters, describe, items_of
 from lispgpt.language.reader.forms import Form, Symbol, Vector, show
 
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
-
-def parse_parameters(evaluator: Evaluator, form: Form, what: str) -> Parameters:
+def parse_parameters(site: Site, form: Form, what: str) -> Parameters:
     """`[a [b c] & rest]`"""
     if not isinstance(form, Vector):
-        evaluator.fail(f"`{what}` wants its parameters in a vector, like [x y]", form)
+        site.fail(f"`{what}` wants its parameters in a vector, like [x y]", form)
     names: list[Form] = []
     items = iter(form.items)
     for item in items:
@@ -23,43 +21,41 @@ def parse_parameters(evaluator: Evaluator, form: Form, what: str) -> Parameters:
             rest = next(items, None)
             extra = next(items, None)
             if not isinstance(rest, Symbol) or extra is not None:
-                evaluator.fail("`&` is followed by one last name, which takes all further arguments", item)
+                site.fail("`&` is followed by one last name, which takes all further arguments", item)
             return Parameters(tuple(names), rest)
-        check_pattern(evaluator, item)
+        check_pattern(site, item)
         names.append(item)
     return Parameters(tuple(names), None)
 
 
-def check_pattern(evaluator: Evaluator, pattern: Form) -> None:
+def check_pattern(site: Site, pattern: Form) -> None:
     """A name, or a vector of such."""
     if isinstance(pattern, Vector):
         for item in pattern.items:
-            check_pattern(evaluator, item)
+            check_pattern(site, item)
     elif not isinstance(pattern, Symbol):
-        evaluator.fail(f"`{show(pattern)}` stands where a name to bind is wanted", pattern)
+        site.fail(f"`{show(pattern)}` stands where a name to bind is wanted", pattern)
 
 
-def bind(
-    evaluator: Evaluator, name: str, parameters: Parameters, arguments: list[Any], scope: Environment, form: Form
-) -> None:
+def bind(site: Site, name: str, parameters: Parameters, arguments: list[Any], scope: Environment, form: Form) -> None:
     """Bind the arguments of one call."""
     wanted, given = len(parameters.names), len(arguments)
     if given < wanted or (given > wanted and parameters.rest is None):
         count = f"at least {wanted}" if parameters.rest is not None else f"{wanted}"
         names = " ".join(show(n) for n in parameters.names) + (f" & {parameters.rest.name}" if parameters.rest else "")
-        evaluator.fail(f"`{name}` takes {count} argument{'s' * (count != '1')} [{names}] and got {given}", form)
+        site.fail(f"`{name}` takes {count} argument{'s' * (count != '1')} [{names}] and got {given}", form)
     for pattern, value in zip(parameters.names, arguments, strict=False):
-        destructure(evaluator, pattern, value, scope)
+        destructure(site, pattern, value, scope)
     if parameters.rest is not None:
         scope.define(parameters.rest, tuple(arguments[wanted:]))
 
 
-def destructure(evaluator: Evaluator, pattern: Form, value: Any, scope: Environment) -> None:
+def destructure(site: Site, pattern: Form, value: Any, scope: Environment) -> None:
     """Bind a name to a value, or the names of a vector to the members of a list or the results of an op."""
     if isinstance(pattern, Symbol):
         scope.define(pattern, value)
         return
-    check_pattern(evaluator, pattern)
+    check_pattern(site, pattern)
     assert isinstance(pattern, Vector)
     items = items_of(value)
     if items is None:
@@ -68,7 +64,13 @@ def destructure(evaluator: Evaluator, pattern: Form, value: Any, scope: Environm
         has = f"has {len(items)} result{'s' * (len(items) != 1)}" if isinstance(value, OpResults) else describe(value)
         message = f"[{' '.join(show(i) for i in pattern.items)}] names {len(pattern.items)} values"
         if isinstance(value, OpResults):
-            evaluator.fail(f"{message}, and `{value.op_name}` {has}", pattern)
-        evaluator.fail(f"{message}, and there are {len(items)}: {describe(value)}", pattern)
+            site.fail(f"{message}, and `{value.op_name}` {has}", pattern)
+        site.fail(f"{message}, and there are {len(items)}: {describe(value)}", pattern)
     for item, member in zip(pattern.items, items, strict=True):
-        destructure(evaluator, item, member, scope)
+        destructure(site, item, member, scope)
+
+
+def arity(name: str, least: int, most: int | None, count: int) -> str:
+    """`x` takes so many arguments and got that many."""
+    wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+    return f"`{name}` takes {wanted} argument{'' if wanted == '1' else 's'} and got {count}"

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.language.core.values import Builtin, Special
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.environment import Environment
-    from lispgpt.language.core.evaluator import Evaluator
-    from lispgpt.language.reader.forms import List
 
 NAMES: dict[str, Any] = {}
 
@@ -19,13 +14,7 @@ def special(name: str, least: int, most: int | None) -> Callable[..., Any]:
     """Register a core form that takes so many unevaluated arguments."""
 
     def register(run: Callable[..., Any]) -> Callable[..., Any]:
-        def checked(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-            count = len(form.items) - 1
-            if count < least or (most is not None and count > most):
-                evaluator.fail(arity(name, least, most, count), form)
-            return run(evaluator, form, environment)
-
-        NAMES[name] = Special(name, checked)
+        NAMES[name] = Special(name, run, least, most)
         return run
 
     return register
@@ -39,9 +28,3 @@ def builtin(name: str, least: int, most: int | None) -> Callable[..., Any]:
         return run
 
     return register
-
-
-def arity(name: str, least: int, most: int | None, count: int) -> str:
-    """`x` takes so many arguments and got that many."""
-    wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-    return f"`{name}` takes {wanted} argument{'' if wanted == '1' else 's'} and got {count}"

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core.environment import Environment
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Vector
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.environment import Environment
-    from lispgpt.language.core.evaluator import Evaluator
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +17,9 @@ class Special:
     """A core form: gets its arguments unevaluated, as `run(evaluator, form, environment)`."""
 
     name: str
-    run: Callable[[Evaluator, List, Environment], Any]
+    run: Callable[..., Any]
+    least: int = 0
+    most: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

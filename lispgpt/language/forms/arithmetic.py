@@ -6,16 +6,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import NAMES, builtin
 from lispgpt.language.core.values import LoopIndex, describe
 from lispgpt.language.forms import tensors
 from lispgpt.language.reader.forms import Form, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 _MOST_DIGITS = 4096
 
@@ -81,7 +79,7 @@ def _operand(evaluator: Evaluator, value: Any, form: Form) -> Any:
         return evaluator.ssa(value, form)
     if is_number(value) or isinstance(value, ir.Value):
         return value
-    evaluator.fail(f"`{show(form)}` computes with numbers and tensors, and got {describe(value)}", form)
+    evaluator.site.fail(f"`{show(form)}` computes with numbers and tensors, and got {describe(value)}", form)
 
 
 def binary(evaluator: Evaluator, name: str, left: Any, right: Any, form: Form) -> Any:
@@ -93,7 +91,7 @@ def binary(evaluator: Evaluator, name: str, left: Any, right: Any, form: Form) -
         return tensors.elementwise(evaluator, lambda a, b: binary(evaluator, name, a, b, form), (left, right), form)
     left, right = same_type(evaluator, left, right, form)
     op = on_floats if is_float(left.type) else on_integers
-    return evaluator.emitter.emit(op, [left, right], [left.type], {}, form)
+    return evaluator.builder.emit(op, [left, right], [left.type], {}, form)
 
 
 def _compute(evaluator: Evaluator, name: str, compute: Any, left: Any, right: Any, form: Form) -> Any:
@@ -102,11 +100,11 @@ def _compute(evaluator: Evaluator, name: str, compute: Any, left: Any, right: An
             return left // right
         result = compute(left, right)
     except ZeroDivisionError:
-        evaluator.fail(f"`{show(form)}` divides by zero", form)
+        evaluator.site.fail(f"`{show(form)}` divides by zero", form)
     except OverflowError:
-        evaluator.fail(f"`{show(form)}` is too large for a real number", form)
+        evaluator.site.fail(f"`{show(form)}` is too large for a real number", form)
     if isinstance(result, int) and result.bit_length() > _MOST_DIGITS:
-        evaluator.fail(f"`{show(form)}` has more than {_MOST_DIGITS} bits", form)
+        evaluator.site.fail(f"`{show(form)}` has more than {_MOST_DIGITS} bits", form)
     return result
 
 
@@ -114,9 +112,9 @@ def same_type(evaluator: Evaluator, left: Any, right: Any, form: Form) -> tuple[
     """Two scalars or vectors as values of one type: numbers become constants, narrow floats widen, an index becomes
     the integer that it meets."""
     if is_number(left):
-        return evaluator.emitter.constant(_fitting(left, right.type), right.type, form), right
+        return evaluator.builder.constant(_fitting(left, right.type), right.type, form), right
     if is_number(right):
-        return left, evaluator.emitter.constant(_fitting(right, left.type), left.type, form)
+        return left, evaluator.builder.constant(_fitting(right, left.type), left.type, form)
     one, two = left.type, right.type
     if one == two:
         return left, right
@@ -127,7 +125,7 @@ def same_type(evaluator: Evaluator, left: Any, right: Any, form: Form) -> tuple[
         return cast(evaluator, left, two, form), right
     if isinstance(two, ir.IndexType) and isinstance(one, ir.IntegerType):
         return left, cast(evaluator, right, one, form)
-    evaluator.fail(f"`{show(form)}` mixes {one} and {two}; (cast x {one}) converts", form)
+    evaluator.site.fail(f"`{show(form)}` mixes {one} and {two}; (cast x {one}) converts", form)
 
 
 def _fitting(number: Any, kind: ir.Type) -> Any:
@@ -137,18 +135,22 @@ def _fitting(number: Any, kind: ir.Type) -> Any:
 def cast(evaluator: Evaluator, value: Any, kind: ir.Type, form: Form) -> ir.Value:
     """A scalar as another scalar type."""
     if is_number(value):
-        return evaluator.emitter.constant(value, kind, form)
+        return evaluator.builder.constant(value, kind, form)
     have = value.type
     if have == kind:
         return value
     numbers = (ir.IntegerType, ir.IndexType, ir.FloatType)
     if not isinstance(have, numbers) or not isinstance(kind, numbers):
-        evaluator.fail(f"there is no cast from {have} to {kind}", form)
+        evaluator.site.fail(f"there is no cast from {have} to {kind}", form)
     op = _cast_op(have, kind)
     if op is None:
-        middle = evaluator.f32 if isinstance(have, ir.FloatType) and isinstance(kind, ir.FloatType) else evaluator.i64
+        middle = (
+            evaluator.builder.f32
+            if isinstance(have, ir.FloatType) and isinstance(kind, ir.FloatType)
+            else evaluator.builder.i64
+        )
         return cast(evaluator, cast(evaluator, value, middle, form), kind, form)
-    return evaluator.emitter.emit(op, [value], [kind], {}, form)
+    return evaluator.builder.emit(op, [value], [kind], {}, form)
 
 
 def _cast_op(have: ir.Type, kind: ir.Type) -> str | None:
@@ -173,7 +175,7 @@ def _cast_op(have: ir.Type, kind: ir.Type) -> str | None:
 def _cast(evaluator: Evaluator, form: Form, value: Any, kind: Any) -> Any:
     """`(cast x T)`: a scalar, or each element of a tensor, as type T."""
     if not isinstance(kind, ir.Type):
-        evaluator.fail(f"`cast` wants a type second: (cast x f32), and got {describe(kind)}", form)
+        evaluator.site.fail(f"`cast` wants a type second: (cast x f32), and got {describe(kind)}", form)
     value = _operand(evaluator, value, form)
     if tensors.is_tensor(value):
         if value.type.element_type == kind:
@@ -190,18 +192,20 @@ def _define_comparison(name: str) -> None:
             left, right = evaluator.ssa(left, form), evaluator.ssa(right, form)
         if not isinstance(left, ir.Value) and not isinstance(right, ir.Value):
             if name not in ("=", "!=") and not (is_number(left) and is_number(right)):
-                evaluator.fail(f"`{show(form)}` compares numbers, and got {describe(left)} and {describe(right)}", form)
+                evaluator.site.fail(
+                    f"`{show(form)}` compares numbers, and got {describe(left)} and {describe(right)}", form
+                )
             return bool(compute(_comparable(left), _comparable(right)))
         left, right = _operand(evaluator, left, form), _operand(evaluator, right, form)
         if tensors.is_tensor(left) or tensors.is_tensor(right):
             return tensors.elementwise(evaluator, lambda a, b: compare(evaluator, a, b, form), (left, right), form)
         left, right = same_type(evaluator, left, right, form)
         op, predicate = ("arith.cmpf", real) if is_float(left.type) else ("arith.cmpi", integer)
-        attribute = ir.IntegerAttr.get(evaluator.i64, predicate)
-        kind = evaluator.i1
+        attribute = ir.IntegerAttr.get(evaluator.builder.i64, predicate)
+        kind = evaluator.builder.i1
         if isinstance(left.type, ir.VectorType):
             kind = ir.VectorType.get(left.type.shape, kind)
-        return evaluator.emitter.emit(op, [left, right], [kind], {"predicate": attribute}, form)
+        return evaluator.builder.emit(op, [left, right], [kind], {"predicate": attribute}, form)
 
     builtin(name, 2, 2)(lambda evaluator, form, left, right: compare(evaluator, left, right, form))
 
@@ -221,12 +225,12 @@ def _define_math(name: str) -> None:
             try:
                 return compute(value)
             except (ValueError, OverflowError, ZeroDivisionError):
-                evaluator.fail(f"`{show(form)}` has no value at {value}", form)
+                evaluator.site.fail(f"`{show(form)}` has no value at {value}", form)
         if tensors.is_tensor(value):
             return tensors.elementwise(evaluator, lambda a: run(evaluator, form, a), (value,), form)
         if not is_float(value.type):
-            evaluator.fail(f"`{name}` wants a floating-point value, and got one of type {value.type}", form)
-        return evaluator.emitter.emit(f"math.{name}", [value], [value.type], {}, form)
+            evaluator.site.fail(f"`{name}` wants a floating-point value, and got one of type {value.type}", form)
+        return evaluator.builder.emit(f"math.{name}", [value], [value.type], {}, form)
 
 
 @builtin("abs", 1, 1)
@@ -237,17 +241,17 @@ def _abs(evaluator: Evaluator, form: Form, value: Any) -> Any:
     if tensors.is_tensor(value):
         return tensors.elementwise(evaluator, lambda a: _abs(evaluator, form, a), (value,), form)
     op = "math.absf" if is_float(value.type) else "math.absi"
-    return evaluator.emitter.emit(op, [value], [value.type], {}, form)
+    return evaluator.builder.emit(op, [value], [value.type], {}, form)
 
 
 @builtin("not", 1, 1)
 def _not(evaluator: Evaluator, form: Form, value: Any) -> Any:
     if not isinstance(value, ir.Value):
         return value is None or value is False
-    if value.type != evaluator.i1:
-        evaluator.fail(f"`not` wants an i1, and got {describe(value)}", form)
-    true = evaluator.emitter.constant(1, evaluator.i1, form)
-    return evaluator.emitter.emit("arith.xori", [value, true], [value.type], {}, form)
+    if value.type != evaluator.builder.i1:
+        evaluator.site.fail(f"`not` wants an i1, and got {describe(value)}", form)
+    true = evaluator.builder.constant(1, evaluator.builder.i1, form)
+    return evaluator.builder.emit("arith.xori", [value, true], [value.type], {}, form)
 
 
 @builtin("select", 3, 3)
@@ -259,12 +263,16 @@ def _select(evaluator: Evaluator, form: Form, condition: Any, one: Any, other: A
     if any(tensors.is_tensor(value) for value in values):
         return tensors.elementwise(evaluator, lambda *v: _select(evaluator, form, *v), tuple(values), form)
     if not isinstance(condition, ir.Value):
-        evaluator.fail(f"`select` wants a condition first, and got {describe(condition)}", form)
+        evaluator.site.fail(f"`select` wants a condition first, and got {describe(condition)}", form)
     if is_number(values[1]) and is_number(values[2]):
-        kind = evaluator.f32 if isinstance(values[1], float) or isinstance(values[2], float) else evaluator.i64
-        values[1] = evaluator.emitter.constant(values[1], kind, form)
+        kind = (
+            evaluator.builder.f32
+            if isinstance(values[1], float) or isinstance(values[2], float)
+            else evaluator.builder.i64
+        )
+        values[1] = evaluator.builder.constant(values[1], kind, form)
     one, other = same_type(evaluator, values[1], values[2], form)
-    return evaluator.emitter.emit("arith.select", [condition, one, other], [one.type], {}, form)
+    return evaluator.builder.emit("arith.select", [condition, one, other], [one.type], {}, form)
 
 
 for _name in _BINARY:

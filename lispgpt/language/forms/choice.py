@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import OpResults, describe
-from lispgpt.language.ops import attributes, regions
+from lispgpt.language.ops import regions
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 
 def holds(value: Any) -> bool:
@@ -31,10 +30,10 @@ def _result_types(
     given = items[0].items
     for key, value in zip(given[::2], given[1::2], strict=False):
         if not isinstance(key, Keyword) or key.name != "result":
-            evaluator.fail(f"`{show(key)}` stands where :result is wanted", key)
+            evaluator.site.fail(f"`{show(key)}` stands where :result is wanted", key)
         found = evaluator.evaluate(value, environment)
         many = found if isinstance(found, tuple) else (found,)
-        types = [attributes.type_of(evaluator, kind, value) for kind in many]
+        types = [attributes.type_of(evaluator.builder, kind, value) for kind in many]
     return types, items[1:]
 
 
@@ -42,7 +41,7 @@ def _result_types(
 def _if(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     types, items = _result_types(evaluator, form, environment)
     if len(items) not in (2, 3):
-        evaluator.fail(f"`if` is (if condition then else), and this has {len(items)} parts", form)
+        evaluator.site.fail(f"`if` is (if condition then else), and this has {len(items)} parts", form)
     return choose(evaluator, types, items[0], items[1:2], items[2:3], form, environment)
 
 
@@ -50,7 +49,7 @@ def _if(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def _when(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     types, items = _result_types(evaluator, form, environment)
     if not items:
-        evaluator.fail("`when` is (when condition body…)", form)
+        evaluator.site.fail("`when` is (when condition body…)", form)
     return choose(evaluator, types, items[0], items[1:], (), form, environment)
 
 
@@ -59,7 +58,7 @@ def _cond(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(cond test value test value :else value)`"""
     types, items = _result_types(evaluator, form, environment)
     if len(items) % 2:
-        evaluator.fail("`cond` is tests and values in pairs, the last test :else", form)
+        evaluator.site.fail("`cond` is tests and values in pairs, the last test :else", form)
     return _pairs(evaluator, types, items, form, environment)
 
 
@@ -92,8 +91,8 @@ def choose(
     condition = evaluator.ssa(evaluator.evaluate(test, environment), test)
     if not isinstance(condition, ir.Value):
         return evaluator.body(then if holds(condition) else otherwise, Environment(environment))
-    if condition.type != evaluator.i1:
-        evaluator.fail(f"a condition is an i1, and `{show(test)}` has type {condition.type}", test)
+    if condition.type != evaluator.builder.i1:
+        evaluator.site.fail(f"a condition is an i1, and `{show(test)}` has type {condition.type}", test)
     return _emit_if(evaluator, types, condition, then, otherwise, form, environment)
 
 
@@ -106,12 +105,12 @@ def _emit_if(
     form: List,
     environment: Environment,
 ) -> Any:
-    emitter = evaluator.emitter
-    holder = emitter.emit("scf.if", [condition], [], {}, form, 2)
+    builder = evaluator.builder
+    holder = builder.emit("scf.if", [condition], [], {}, form, 2)
     branches = []
     for region, forms in zip(holder.regions, (then, otherwise), strict=True):
         block = ir.Block.create_at_start(region, [])
-        value = regions.evaluate_in(evaluator, block, forms, Environment(environment)) if forms else None
+        value = evaluator.body_in(block, forms, Environment(environment)) if forms else None
         branches.append((block, forms, value))
     if types is None:
         types = _common_types(branches) if otherwise else []
@@ -119,15 +118,14 @@ def _emit_if(
     for block, forms, value in branches:
         if not regions.ends(block):
             place = forms[-1] if forms else form
-            outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-            yields.append(_yield(evaluator, types, value, place))
-            evaluator.insertion = outside
+            with builder.at(block):
+                yields.append(_yield(evaluator, types, value, place))
     if not types:
         if not otherwise:
             yields[-1].erase()
             _drop_else(evaluator, holder, condition, form)
         return OpResults("if", ())
-    operation = emitter.emit("scf.if", [condition], types, {}, form, 2)
+    operation = builder.emit("scf.if", [condition], types, {}, form, 2)
     for (block, _, _), region in zip(branches, operation.regions, strict=True):
         block.append_to(region)
     holder.erase()
@@ -136,7 +134,7 @@ def _emit_if(
 
 def _drop_else(evaluator: Evaluator, holder: Any, condition: ir.Value, form: Form) -> None:
     """Move the one branch to an scf.if without an else region."""
-    operation = evaluator.emitter.emit("scf.if", [condition], [], {}, form, 2)
+    operation = evaluator.builder.emit("scf.if", [condition], [], {}, form, 2)
     holder.regions[0].blocks[0].append_to(operation.regions[0])
     holder.erase()
 
@@ -166,17 +164,17 @@ def _yield(evaluator: Evaluator, types: list[ir.Type], value: Any, form: Form) -
     values = _listed(value)[: len(types)]
     if len(values) < len(types):
         wanted = ", ".join(map(str, types))
-        evaluator.fail(f"this branch gives {describe(value)}, and {wanted} is wanted", form)
+        evaluator.site.fail(f"this branch gives {describe(value)}, and {wanted} is wanted", form)
     operands = []
     for item, kind in zip(values, types, strict=True):
         if not isinstance(item, ir.Value):
-            item = evaluator.emitter.constant(item, kind, form)
+            item = evaluator.builder.constant(item, kind, form)
         if item.type != kind:
-            evaluator.fail(
+            evaluator.site.fail(
                 f"the branches of an `if` have one type: this one gives {item.type}, and {kind} is wanted", form
             )
         operands.append(item)
-    return evaluator.emitter.emit("scf.yield", operands, [], {}, form)
+    return evaluator.builder.emit("scf.yield", operands, [], {}, form)
 
 
 def _define_logic(name: str, op: str, stops: bool) -> None:
@@ -191,11 +189,11 @@ def _define_logic(name: str, op: str, stops: bool) -> None:
                 if not isinstance(result, ir.Value):
                     result = value
                     continue
-                value = evaluator.emitter.constant(holds(value), evaluator.i1, item)
-            if value.type != evaluator.i1:
-                evaluator.fail(f"`{name}` wants conditions of type i1, and `{show(item)}` has {value.type}", item)
+                value = evaluator.builder.constant(holds(value), evaluator.builder.i1, item)
+            if value.type != evaluator.builder.i1:
+                evaluator.site.fail(f"`{name}` wants conditions of type i1, and `{show(item)}` has {value.type}", item)
             if isinstance(result, ir.Value):
-                value = evaluator.emitter.emit(op, [result, value], [evaluator.i1], {}, form)
+                value = evaluator.builder.emit(op, [result, value], [evaluator.builder.i1], {}, form)
             result = value
         return result
 
@@ -211,16 +209,16 @@ def _loop(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     shape = "(loop {:result T} [x start] :while condition :do next)"
     keys = [item.name for item in items[1:4:2] if isinstance(item, Keyword)]
     if len(items) < 5 or keys != ["while", "do"] or not isinstance(items[0], Vector) or len(items[0].items) % 2:
-        evaluator.fail(f"a loop is {shape}", form)
+        evaluator.site.fail(f"a loop is {shape}", form)
     names, starts = items[0].items[::2], items[0].items[1::2]
     values = [evaluator.single(start, environment) for start in starts]
     if types is None:
-        types = [value.type if isinstance(value, ir.Value) else evaluator.i64 for value in values]
+        types = [value.type if isinstance(value, ir.Value) else evaluator.builder.i64 for value in values]
     if len(types) != len(values) or not all(isinstance(name, Symbol) for name in names):
-        evaluator.fail(f"a loop has as many types as names: {shape}", form)
+        evaluator.site.fail(f"a loop has as many types as names: {shape}", form)
     operands = [_start(evaluator, value, kind, start) for value, kind, start in zip(values, types, starts, strict=True)]
-    operation = evaluator.emitter.emit("scf.while", operands, types, {}, form, 2)
-    place = evaluator.location(form)
+    operation = evaluator.builder.emit("scf.while", operands, types, {}, form, 2)
+    place = evaluator.site.location(form)
     for region, ends_with, body in zip(
         operation.regions, ("scf.condition", "scf.yield"), (items[2:3], items[4:]), strict=True
     ):
@@ -229,32 +227,31 @@ def _loop(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         for name, argument in zip(names, block.arguments, strict=True):
             assert isinstance(name, Symbol)
             scope.define(name, argument)
-        value = regions.evaluate_in(evaluator, block, body, scope)
-        outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-        if ends_with == "scf.condition":
-            value = evaluator.ssa(value, items[2])
-            if not isinstance(value, ir.Value):
-                value = evaluator.emitter.constant(holds(value), evaluator.i1, items[2])
-            evaluator.emitter.emit("scf.condition", [value, *block.arguments], [], {}, form)
-        elif not regions.ends(block):
-            _yield(evaluator, types, value, body[-1])
-        evaluator.insertion = outside
+        value = evaluator.body_in(block, body, scope)
+        with evaluator.builder.at(block):
+            if ends_with == "scf.condition":
+                value = evaluator.ssa(value, items[2])
+                if not isinstance(value, ir.Value):
+                    value = evaluator.builder.constant(holds(value), evaluator.builder.i1, items[2])
+                evaluator.builder.emit("scf.condition", [value, *block.arguments], [], {}, form)
+            elif not regions.ends(block):
+                _yield(evaluator, types, value, body[-1])
     return operation.results[0] if len(types) == 1 else OpResults("loop", operation.results)
 
 
 def _start(evaluator: Evaluator, value: Any, kind: ir.Type, form: Form) -> ir.Value:
     if isinstance(value, (int, float)):
-        return evaluator.emitter.constant(value, kind, form)
+        return evaluator.builder.constant(value, kind, form)
     if not isinstance(value, ir.Value):
-        evaluator.fail(f"{describe(value)} cannot start a loop", form)
+        evaluator.site.fail(f"{describe(value)} cannot start a loop", form)
     return value
 
 
 @special("region", 0, None)
 def _region(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    evaluator.fail("a `region` is an argument of an op: (scf.execute_region (region …))", form)
+    evaluator.site.fail("a `region` is an argument of an op: (scf.execute_region (region …))", form)
 
 
 @special("block", 0, None)
 def _block(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    evaluator.fail("a `block` stands in a region: (region (block [(: x i32)] …))", form)
+    evaluator.site.fail("a `block` stands in a region: (region (block [(: x i32)] …))", form)

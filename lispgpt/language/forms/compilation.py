@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import special
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, head_name, show
 from lispgpt.source import Span
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 SCOPES = {"passes": "any", "func-passes": "func", "gpu-passes": "gpu"}
 ANCHORS = {"func.func": "func", "gpu.module": "gpu"}
@@ -42,6 +40,13 @@ class Compilation:
     span: Span | None = None
 
 
+@dataclass
+class Compilations:
+    """The pipelines that a program has given so far."""
+
+    found: list[Compilation] = field(default_factory=list)
+
+
 def _spelled(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -53,10 +58,10 @@ def _compilation(evaluator: Evaluator, form: List, environment: Environment) -> 
     """`(compilation (target rocm (pass …) …) …)`"""
     for item in form.items[1:]:
         if head_name(item) != "target" or not isinstance(item, List) or len(item.items) < 2:
-            evaluator.fail(f"`{show(item)}` is not (target name (pass …) …)", item)
+            evaluator.site.fail(f"`{show(item)}` is not (target name (pass …) …)", item)
         target = _word(evaluator, item.items[1])
         passes = tuple(found for part in item.items[2:] for found in _part(evaluator, part))
-        evaluator.compilations.append(Compilation(target, passes, item.span))
+        evaluator.states.of(Compilations).found.append(Compilation(target, passes, item.span))
     return None
 
 
@@ -64,7 +69,7 @@ def _compilation(evaluator: Evaluator, form: List, environment: Environment) -> 
 def _compilation_gpu(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(compilation-gpu rocm (passes …) (func-passes …) (gpu-passes …) …)`"""
     passes = tuple(found for part in form.items[2:] for found in _part(evaluator, part))
-    evaluator.compilations.append(Compilation(_word(evaluator, form.items[1]), passes, form.span))
+    evaluator.states.of(Compilations).found.append(Compilation(_word(evaluator, form.items[1]), passes, form.span))
     return None
 
 
@@ -74,7 +79,7 @@ def _compilation_cpu(evaluator: Evaluator, form: List, environment: Environment)
     if parts and isinstance(parts[0], (Symbol, Keyword)):
         parts = parts[1:]
     passes = tuple(found for part in parts for found in _part(evaluator, part))
-    evaluator.compilations.append(Compilation("cpu", passes, form.span))
+    evaluator.states.of(Compilations).found.append(Compilation("cpu", passes, form.span))
     return None
 
 
@@ -90,7 +95,7 @@ def _pass(evaluator: Evaluator, form: Form, scope: str) -> PassForm:
     if len(items) > 1 and isinstance(items[0], Symbol) and items[0].name in ANCHORS:
         scope, items = ANCHORS[items[0].name], items[1:]
     if not items:
-        evaluator.fail(f"`{show(form)}` is not (pass name) or (pass name {{:option value}})", form)
+        evaluator.site.fail(f"`{show(form)}` is not (pass name) or (pass name {{:option value}})", form)
     return PassForm(_word(evaluator, items[0]), _options(evaluator, items[1:]), scope, form.span)
 
 
@@ -99,10 +104,10 @@ def _options(evaluator: Evaluator, forms: tuple[Form, ...]) -> dict[str, Any]:
     given = forms[0].items if len(forms) == 1 and isinstance(forms[0], Map) else forms
     options: dict[str, Any] = {}
     if len(given) % 2:
-        evaluator.fail("a pass's options are a map: {:option value}", forms[0])
+        evaluator.site.fail("a pass's options are a map: {:option value}", forms[0])
     for key, value in zip(given[::2], given[1::2], strict=True):
         if not isinstance(key, Keyword):
-            evaluator.fail(f"`{show(key)}` is not a :key", key)
+            evaluator.site.fail(f"`{show(key)}` is not a :key", key)
         options[key.name] = _option(evaluator, value)
     return options
 
@@ -120,4 +125,4 @@ def _word(evaluator: Evaluator, form: Form) -> str:
         return form.name
     if isinstance(form, Literal) and isinstance(form.value, str):
         return form.value
-    evaluator.fail(f"`{show(form)}` is not a name", form)
+    evaluator.site.fail(f"`{show(form)}` is not a name", form)

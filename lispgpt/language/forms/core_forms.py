@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator, as_form
 from lispgpt.language.core.parameters import check_pattern, destructure, parse_parameters
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Closure, Macro, describe, items_of
-from lispgpt.language.ops import attributes
 from lispgpt.language.reader.forms import Form, List, Literal, Mark, Sequence, Symbol, Vector, head_name, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 
 @special("def", 2, 2)
 def _def(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     _, pattern, expression = form.items
-    check_pattern(evaluator, pattern)
+    check_pattern(evaluator.site, pattern)
     bind_results(evaluator, pattern, expression, environment, environment)
     return None
 
@@ -31,7 +29,7 @@ def bind_results(
     value = evaluator.evaluate(expression, inside)
     if isinstance(pattern, Symbol):
         value = evaluator.value_of(value, expression)
-    destructure(evaluator, pattern, value, scope)
+    destructure(evaluator.site, pattern, value, scope)
 
 
 @special("let", 1, None)
@@ -47,14 +45,14 @@ def _let(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def binding_pairs(evaluator: Evaluator, form: Form, what: str) -> list[tuple[Form, Form]]:
     """`[name value name value]`"""
     if not isinstance(form, Vector):
-        evaluator.fail(f"`{what}` wants its bindings in a vector: ({what} [name value …] …)", form)
+        evaluator.site.fail(f"`{what}` wants its bindings in a vector: ({what} [name value …] …)", form)
     if len(form.items) % 2:
-        evaluator.fail(
+        evaluator.site.fail(
             f"`{show(form.items[-1])}` has no value: a `{what}` binds names and values in pairs", form.items[-1]
         )
     pairs = list(zip(form.items[::2], form.items[1::2], strict=True))
     for pattern, _ in pairs:
-        check_pattern(evaluator, pattern)
+        check_pattern(evaluator.site, pattern)
     return pairs
 
 
@@ -65,7 +63,7 @@ def _do(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 
 @special("fn", 1, None)
 def _fn(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    parameters = parse_parameters(evaluator, form.items[1], "fn")
+    parameters = parse_parameters(evaluator.site, form.items[1], "fn")
     return Closure("fn", parameters, form.items[2:], environment, form)
 
 
@@ -73,8 +71,8 @@ def _fn(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def _defmacro(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     name = form.items[1]
     if not isinstance(name, Symbol):
-        evaluator.fail("`defmacro` wants a name: (defmacro name [x] template)", name)
-    parameters = parse_parameters(evaluator, form.items[2], "defmacro")
+        evaluator.site.fail("`defmacro` wants a name: (defmacro name [x] template)", name)
+    parameters = parse_parameters(evaluator.site, form.items[2], "defmacro")
     environment.define(name, Macro(name.name, parameters, form.items[3:], environment, form))
     return None
 
@@ -104,7 +102,7 @@ def _template(
     head = head_name(form)
     if head == "unquote" and len(form.items) == 2:
         if depth == 1:
-            return evaluator.as_form(evaluator.single(form.items[1], environment), form.span)
+            return as_form(evaluator.single(form.items[1], environment), form.span)
         depth -= 1
     elif head == "quasiquote":
         depth += 1
@@ -114,8 +112,8 @@ def _template(
             value = evaluator.single(item.items[1], environment)
             members = items_of(value)
             if members is None:
-                evaluator.fail(f"`~@` splices a list, and `{show(item.items[1])}` is {describe(value)}", item)
-            items.extend(evaluator.as_form(member, item.span) for member in members)
+                evaluator.site.fail(f"`~@` splices a list, and `{show(item.items[1])}` is {describe(value)}", item)
+            items.extend(as_form(member, item.span) for member in members)
         else:
             items.append(_template(evaluator, item, environment, marks, depth))
     return type(form)(form.span, tuple(items))
@@ -123,12 +121,12 @@ def _template(
 
 @special("unquote", 0, None)
 def _unquote(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    evaluator.fail("`~` has a meaning inside a quasiquoted template `…` only", form)
+    evaluator.site.fail("`~` has a meaning inside a quasiquoted template `…` only", form)
 
 
 @special("splice", 0, None)
 def _splice(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    evaluator.fail("`~@` has a meaning inside a quasiquoted template `…` only", form)
+    evaluator.site.fail("`~@` has a meaning inside a quasiquoted template `…` only", form)
 
 
 @special("for", 1, None)
@@ -136,16 +134,16 @@ def _for(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(for [i (range n)] body…)`: the body once for each member, while compiling; a list of the values."""
     pairs = binding_pairs(evaluator, form.items[1], "for")
     if len(pairs) != 1:
-        evaluator.fail("`for` goes over one list: (for [i (range n)] …)", form.items[1])
+        evaluator.site.fail("`for` goes over one list: (for [i (range n)] …)", form.items[1])
     (pattern, expression) = pairs[0]
     value = evaluator.single(expression, environment)
     members = items_of(value)
     if members is None:
-        evaluator.fail(f"`for` goes over a list, like (range n), and this is {describe(value)}", expression)
+        evaluator.site.fail(f"`for` goes over a list, like (range n), and this is {describe(value)}", expression)
     values = []
     for member in members:
         scope = Environment(environment)
-        destructure(evaluator, pattern, member, scope)
+        destructure(evaluator.site, pattern, member, scope)
         values.append(evaluator.body(form.items[2:], scope))
     return tuple(values)
 
@@ -154,22 +152,22 @@ def _for(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def _error(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     message = evaluator.single(form.items[1], environment)
     place = evaluator.single(form.items[2], environment) if len(form.items) > 2 else form
-    evaluator.fail(str(message), place if isinstance(place, Form) else form)
+    evaluator.site.fail(str(message), place if isinstance(place, Form) else form)
 
 
 @special(":", 2, 2)
 def _typed(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(: 3 i32)`, a constant op; `(: expr T)`, checked."""
     _, value_form, type_form = form.items
-    kind = attributes.type_of(evaluator, evaluator.single(type_form, environment), type_form)
-    spelled = attributes.typed_attribute(evaluator, value_form, kind)
+    kind = attributes.type_of(evaluator.builder, evaluator.single(type_form, environment), type_form)
+    spelled = attributes.typed_attribute(evaluator.builder, value_form, kind)
     if spelled is not None:
-        return evaluator.emitter.emit("arith.constant", [], [kind], {"value": spelled}, form)
+        return evaluator.builder.emit("arith.constant", [], [kind], {"value": spelled}, form)
     value = evaluator.ssa(evaluator.evaluate(value_form, environment), value_form)
     if isinstance(value, (bool, int, float)):
-        return evaluator.emitter.constant(value, kind, form)
+        return evaluator.builder.constant(value, kind, form)
     if isinstance(value, ir.Value):
         if value.type != kind:
-            evaluator.fail(f"`{show(value_form)}` has type {value.type}, and not {kind}", form)
+            evaluator.site.fail(f"`{show(value_form)}` has type {value.type}, and not {kind}", form)
         return value
-    evaluator.fail(f"`{show(value_form)}` is {describe(value)}, of which there is no constant", value_form)
+    evaluator.site.fail(f"`{show(value_form)}` is {describe(value)}, of which there is no constant", value_form)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core import parameters
 from lispgpt.language.core.environment import Environment, did_you_mean
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Closure, OpResults, describe, items_of
 from lispgpt.language.forms import launches
@@ -15,11 +17,16 @@ from lispgpt.language.forms.shapes import as_index, is_tensor
 from lispgpt.language.ops import regions
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
 
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
-
 CAPABILITIES = {"subgroup-size": 32, "vector-bytes": 16, "shared-bytes": 48 * 1024, "max-threads": 1024, "cores": 64}
 """What a kernel may ask of the chip, with what nearly every chip has."""
+
+
+@dataclass
+class Chip:
+    """What the program is compiled for, as far as kernels ask."""
+
+    capabilities: dict[str, int] = field(default_factory=CAPABILITIES.copy)
+
 
 _MOST_BLOCKS = 1 << 31
 _MOST_ELEMENTS = 1 << 40
@@ -31,8 +38,8 @@ def _kernel(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(kernel name [x out] body…)`: a compile-time function that `launch` runs on every thread."""
     name = form.items[1]
     if not isinstance(name, Symbol):
-        evaluator.fail("`kernel` wants a name: (kernel name [x out] body)", name)
-    taken = parameters.parse_parameters(evaluator, form.items[2], "kernel")
+        evaluator.site.fail("`kernel` wants a name: (kernel name [x out] body)", name)
+    taken = parameters.parse_parameters(evaluator.site, form.items[2], "kernel")
     environment.define(name, Closure(name.name, taken, form.items[3:], environment, form))
     return None
 
@@ -46,13 +53,14 @@ def _launch(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """
     kernel = evaluator.single(form.items[1], environment)
     if not isinstance(kernel, Closure):
-        evaluator.fail(f"`launch` wants a kernel, and got {describe(kernel)}", form.items[1])
-    if evaluator.launch is not None:
-        evaluator.fail("a kernel launches no other kernel; a function made with defn can be called in one", form)
+        evaluator.site.fail(f"`launch` wants a kernel, and got {describe(kernel)}", form.items[1])
+    chip, launching = evaluator.states.of(Chip), evaluator.states.of(launches.Launches)
+    if launching.current is not None:
+        evaluator.site.fail("a kernel launches no other kernel; a function made with defn can be called in one", form)
     sizes = [size for item in form.items[2:4] for size in _three(evaluator, item, environment)]
-    threads, most = sizes[3:], evaluator.capabilities["max-threads"]
+    threads, most = sizes[3:], chip.capabilities["max-threads"]
     if all(isinstance(size, int) for size in threads) and prod(threads) > most:
-        evaluator.fail(
+        evaluator.site.fail(
             f"a block has at most {most} threads on this target, and this one {prod(threads)}", form.items[3]
         )
     arguments = [evaluator.ssa(evaluator.evaluate(item, environment), item) for item in form.items[4:]]
@@ -66,24 +74,22 @@ def _emit(evaluator: Evaluator, kernel: Closure, sizes: list[Any], arguments: li
     """A gpu.launch of the kernel on memrefs and numbers."""
     operands = [as_index(evaluator, size, form) for size in sizes]
     segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0])}
-    operation = evaluator.emitter.emit("gpu.launch", operands, [], segments, form, 1)
-    place = evaluator.location(form)
-    block = ir.Block.create_at_start(operation.regions[0], [evaluator.index] * 12, [place] * 12)
-    outside, evaluator.launch = evaluator.launch, operation
-    outer, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-    try:
+    operation = evaluator.builder.emit("gpu.launch", operands, [], segments, form, 1)
+    place = evaluator.site.location(form)
+    block = ir.Block.create_at_start(operation.regions[0], [evaluator.builder.index] * 12, [place] * 12)
+    with evaluator.states.of(launches.Launches).inside(operation), evaluator.builder.at(block):
         evaluator.call(kernel, arguments, form)
         if not regions.ends(block):
-            evaluator.emitter.emit("gpu.terminator", [], [], {}, form)
-    finally:
-        evaluator.launch, evaluator.insertion = outside, outer
+            evaluator.builder.emit("gpu.terminator", [], [], {}, form)
 
 
 @builtin("output", 1, 1)
 def _output(evaluator: Evaluator, form: Form, kind: Any) -> Any:
     """`(output (type x))`: where a launch on tensors writes a result of that type."""
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
-        evaluator.fail(f"`output` wants a tensor type of sizes known while compiling, and got {describe(kind)}", form)
+        evaluator.site.fail(
+            f"`output` wants a tensor type of sizes known while compiling, and got {describe(kind)}", form
+        )
     return launches.Output(kind)
 
 
@@ -94,17 +100,17 @@ def _tensor_type(evaluator: Evaluator, form: Form, sizes: Any, dtype: Any) -> An
     known = all(isinstance(n, int) and 0 < n < _MOST_ELEMENTS for n in extents)
     if not known or prod(extents) >= _MOST_ELEMENTS or not isinstance(dtype, (ir.IntegerType, ir.FloatType)):
         message = "`tensor-type` wants sizes known while compiling and a number's type: (tensor-type [n m] f32)"
-        evaluator.fail(message, form)
-    return ir.RankedTensorType.get(list(extents), dtype, loc=evaluator.unknown)
+        evaluator.site.fail(message, form)
+    return ir.RankedTensorType.get(list(extents), dtype, loc=evaluator.builder.unknown)
 
 
 def _three(evaluator: Evaluator, form: Form, environment: Environment) -> list[Any]:
     sizes = items_of(evaluator.evaluate(form, environment)) if isinstance(form, Vector) else None
     if sizes is None or not 1 <= len(sizes) <= 3:
-        evaluator.fail(f"`{show(form)}` stands where sizes are wanted, like [x y z]", form)
+        evaluator.site.fail(f"`{show(form)}` stands where sizes are wanted, like [x y z]", form)
     for size in sizes:
         if isinstance(size, int) and not 0 < size < _MOST_BLOCKS:
-            evaluator.fail(f"a grid and a block have sizes from 1 to {_MOST_BLOCKS - 1}, and this is {size}", form)
+            evaluator.site.fail(f"a grid and a block have sizes from 1 to {_MOST_BLOCKS - 1}, and this is {size}", form)
     return [*sizes, *[1] * (3 - len(sizes))]
 
 
@@ -114,7 +120,7 @@ def _define_id(name: str, first: int) -> None:
         axis = form.items[1]
         position = "xyz".find(axis.name) if isinstance(axis, Symbol) and len(axis.name) == 1 else -1
         if position < 0:
-            evaluator.fail(f"`{name}` wants x, y or z, and got `{show(axis)}`", axis)
+            evaluator.site.fail(f"`{name}` wants x, y or z, and got `{show(axis)}`", axis)
         return _launched(evaluator, form).regions[0].blocks[0].arguments[first + position]
 
 
@@ -123,9 +129,10 @@ for _position, _name in enumerate(_IDS):
 
 
 def _launched(evaluator: Evaluator, form: Form) -> Any:
-    if evaluator.launch is None:
-        evaluator.fail(f"`{show(form)}` has a meaning inside a kernel only", form)
-    return evaluator.launch
+    launched = evaluator.states.of(launches.Launches).current
+    if launched is None:
+        evaluator.site.fail(f"`{show(form)}` has a meaning inside a kernel only", form)
+    return launched
 
 
 @builtin("shared", 2, 2)
@@ -134,18 +141,22 @@ def _shared(evaluator: Evaluator, form: Form, shape: Any, dtype: Any) -> Any:
     operation = _launched(evaluator, form)
     sizes = items_of(shape)
     if sizes is None or not all(isinstance(size, int) and size > 0 for size in sizes):
-        evaluator.fail(f"`shared` wants sizes known while compiling, like [32 32], and got {describe(shape)}", form)
+        evaluator.site.fail(
+            f"`shared` wants sizes known while compiling, like [32 32], and got {describe(shape)}", form
+        )
     if not isinstance(dtype, (ir.IntegerType, ir.FloatType, ir.IndexType)):
-        evaluator.fail(f"`shared` wants a number's type second, and got {describe(dtype)}", form)
+        evaluator.site.fail(f"`shared` wants a number's type second, and got {describe(dtype)}", form)
     block = operation.regions[0].blocks[0]
     there = [argument.type for argument in list(block.arguments)[12:]]
     used = sum(prod(kind.shape) * _bytes(kind.element_type) for kind in there) + prod(sizes) * _bytes(dtype)
-    most = evaluator.capabilities["shared-bytes"]
+    most = evaluator.states.of(Chip).capabilities["shared-bytes"]
     if used > most:
-        evaluator.fail(f"the threads of a block share at most {most} bytes on this target, and this makes {used}", form)
+        evaluator.site.fail(
+            f"the threads of a block share at most {most} bytes on this target, and this makes {used}", form
+        )
     kind = ir.MemRefType.get(list(sizes), dtype, memory_space=ir.Attribute.parse("#gpu.address_space<workgroup>"))
-    operation.attributes["workgroup_attributions"] = ir.IntegerAttr.get(evaluator.i64, len(there) + 1)
-    return block.add_argument(kind, evaluator.location(form))
+    operation.attributes["workgroup_attributions"] = ir.IntegerAttr.get(evaluator.builder.i64, len(there) + 1)
+    return block.add_argument(kind, evaluator.site.location(form))
 
 
 def _bytes(dtype: ir.Type) -> int:
@@ -156,8 +167,8 @@ def _bytes(dtype: ir.Type) -> int:
 def _capability(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(capability subgroup-size)`: a number that the target decides, known while compiling."""
     name = form.items[1]
-    if not isinstance(name, Symbol) or name.name not in evaluator.capabilities:
-        known = ", ".join(evaluator.capabilities)
-        hint = did_you_mean(show(name), evaluator.capabilities, f"; there are {known}")
-        evaluator.fail(f"there is no capability `{show(name)}`{hint}", name)
-    return evaluator.capabilities[name.name]
+    capabilities = evaluator.states.of(Chip).capabilities
+    if not isinstance(name, Symbol) or name.name not in capabilities:
+        hint = did_you_mean(show(name), capabilities, f"; there are {', '.join(capabilities)}")
+        evaluator.site.fail(f"there is no capability `{show(name)}`{hint}", name)
+    return capabilities[name.name]

@@ -8,19 +8,18 @@ func.func private @row_softmax(%x: tensor<4x64xf32>) -> tensor<4x64xf32> attribu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Closure, describe
 from lispgpt.language.forms.shapes import is_tensor
 from lispgpt.language.forms.tensors import elementwise
 from lispgpt.language.reader.forms import Form, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 Emit = Callable[[Any, Closure, list[Any], list[Any], Form], None]
 WIDEST_VECTOR = 16
@@ -37,6 +36,25 @@ class Output:
     type: ir.Type
 
 
+@dataclass
+class Launches:
+    """current: the gpu.launch that is being filled.  in_entry: whether what is evaluated is an entry of a model.
+    symbols: the functions of the launches on tensors, by kernel, sizes and what the arguments are."""
+
+    current: Any = None
+    in_entry: bool = False
+    symbols: dict[Any, str] = field(default_factory=dict)
+
+    @contextmanager
+    def inside(self, launch: Any) -> Iterator[None]:
+        """While a launch's body is made."""
+        outside, self.current = self.current, launch
+        try:
+            yield
+        finally:
+            self.current = outside
+
+
 def on_tensors(
     evaluator: Evaluator, kernel: Closure, sizes: list[Any], arguments: list[Any], form: Form, emit: Emit
 ) -> Any:
@@ -44,22 +62,25 @@ def on_tensors(
 
     emit: makes the gpu.launch on memrefs.
     """
-    if not evaluator.model.batch:
-        evaluator.fail(f"outside an entry a kernel takes memrefs, its results too: `{show(form)}`", form)
+    launches = evaluator.states.of(Launches)
+    if not launches.in_entry:
+        evaluator.site.fail(f"outside an entry a kernel takes memrefs, its results too: `{show(form)}`", form)
     outputs = [argument.type for argument in arguments if isinstance(argument, Output)]
     if not outputs:
-        evaluator.fail("a launch on tensors says what it makes: give (output (type x)) where the kernel writes", form)
+        evaluator.site.fail(
+            "a launch on tensors says what it makes: give (output (type x)) where the kernel writes", form
+        )
     for value in [*sizes, *arguments]:
         if isinstance(value, ir.Value) and not is_tensor(value):
-            evaluator.fail(f"a launch on tensors takes tensors and numbers, and this is {describe(value)}", form)
+            evaluator.site.fail(f"a launch on tensors takes tensors and numbers, and this is {describe(value)}", form)
     arguments = [_whole(evaluator, a, form) if is_tensor(a) else a for a in arguments]
     tensors = [a for a in arguments if is_tensor(a)]
     key = (kernel, tuple(sizes), tuple(str(a.type) if is_tensor(a) else a for a in arguments))
-    symbol = evaluator.launches.get(key)
+    symbol = launches.symbols.get(key)
     if symbol is None:
-        symbol = evaluator.launches[key] = _define(evaluator, kernel, sizes, arguments, form, emit)
+        symbol = launches.symbols[key] = _define(evaluator, kernel, sizes, arguments, form, emit)
     callee = {"callee": ir.FlatSymbolRefAttr.get(symbol)}
-    result = evaluator.emitter.emit("func.call", tensors, outputs, callee, form)
+    result = evaluator.builder.emit("func.call", tensors, outputs, callee, form)
     return result if len(outputs) == 1 else tuple(result.owner.results)
 
 
@@ -95,8 +116,8 @@ def _define(
     evaluator: Evaluator, kernel: Closure, sizes: list[Any], arguments: list[Any], form: Form, emit: Emit
 ) -> str:
     """Add the function to the module; its name."""
-    emitter, place = evaluator.emitter, evaluator.location(form)
-    names = {ir.StringAttr(op.operation.attributes["sym_name"]).value for op in evaluator.module.body.operations}
+    builder, place = evaluator.builder, evaluator.site.location(form)
+    names = {ir.StringAttr(op.operation.attributes["sym_name"]).value for op in builder.module.body.operations}
     stem = "".join(c if c.isalnum() else "_" for c in kernel.name)
     symbol = next(name for name in (f"{stem}{n or ''}" for n in range(len(names) + 1)) if name not in names)
     inputs = [a.type for a in arguments if is_tensor(a)]
@@ -107,27 +128,26 @@ def _define(
         "sym_visibility": ir.StringAttr.get("private"),
         "hand": ir.UnitAttr.get(),
     }
-    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint.at_block_begin(evaluator.module.body)
-    function = emitter.emit("func.func", [], [], attributes, form, 1)
+    with builder.at_module_start():
+        function = builder.emit("func.func", [], [], attributes, form, 1)
     block = ir.Block.create_at_start(function.regions[0], inputs, [place] * len(inputs))
-    evaluator.insertion = ir.InsertionPoint(block)
-    tensors = iter(block.arguments)
-    memory = [_memory(evaluator, next(tensors) if is_tensor(a) else a, form) for a in arguments]
-    emit(evaluator, kernel, sizes, memory, form)
-    results = [
-        emitter.emit("bufferization.to_tensor", [m], [a.type], {"restrict": ir.UnitAttr.get()}, form)
-        for a, m in zip(arguments, memory, strict=True)
-        if isinstance(a, Output)
-    ]
-    emitter.emit("func.return", results, [], {}, form)
-    evaluator.insertion = outside
-    evaluator.verify(function, form)
+    with builder.at(block):
+        tensors = iter(block.arguments)
+        memory = [_memory(evaluator, next(tensors) if is_tensor(a) else a, form) for a in arguments]
+        emit(evaluator, kernel, sizes, memory, form)
+        results = [
+            builder.emit("bufferization.to_tensor", [m], [a.type], {"restrict": ir.UnitAttr.get()}, form)
+            for a, m in zip(arguments, memory, strict=True)
+            if isinstance(a, Output)
+        ]
+        builder.emit("func.return", results, [], {}, form)
+    evaluator.site.verify(function, form)
     return symbol
 
 
 def _memory(evaluator: Evaluator, argument: Any, form: Form) -> Any:
     """What the kernel gets for an argument: a memref for a tensor and for an output."""
-    emit = evaluator.emitter.emit
+    emit = evaluator.builder.emit
     if not isinstance(argument, (Output, ir.Value)):
         return argument
     kind = ir.MemRefType.get(argument.type.shape, argument.type.element_type)

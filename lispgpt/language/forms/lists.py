@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import describe, items_of
 from lispgpt.language.reader.forms import Form, Keyword, Symbol, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 LONGEST = 1_000_000
 
@@ -17,7 +15,7 @@ LONGEST = 1_000_000
 def _items(evaluator: Evaluator, value: Any, form: Form) -> tuple[Any, ...]:
     items = items_of(value)
     if items is None:
-        evaluator.fail(f"`{show(form)}` wants a list, and got {describe(value)}", form)
+        evaluator.site.fail(f"`{show(form)}` wants a list, and got {describe(value)}", form)
     return items
 
 
@@ -43,7 +41,7 @@ def _rest(evaluator: Evaluator, form: Form, value: Any) -> Any:
 def _nth(evaluator: Evaluator, form: Form, value: Any, position: Any) -> Any:
     items = _items(evaluator, value, form)
     if not isinstance(position, int) or not 0 <= position < len(items):
-        evaluator.fail(f"`nth`: {describe(position)} is not a position in a list of {len(items)}", form)
+        evaluator.site.fail(f"`nth`: {describe(position)} is not a position in a list of {len(items)}", form)
     return items[position]
 
 
@@ -63,7 +61,7 @@ def _cons(evaluator: Evaluator, form: Form, member: Any, value: Any) -> Any:
 def _concat(evaluator: Evaluator, form: Form, *values: Any) -> Any:
     lists = [_items(evaluator, value, form) for value in values]
     if sum(map(len, lists)) > LONGEST:
-        evaluator.fail(f"`{show(form)}` is longer than {LONGEST}", form)
+        evaluator.site.fail(f"`{show(form)}` is longer than {LONGEST}", form)
     evaluator.spend(sum(map(len, lists)), form)
     return tuple(member for items in lists for member in items)
 
@@ -87,12 +85,12 @@ def _range(evaluator: Evaluator, form: Form, *bounds: Any) -> Any:
     """`(range n)`, `(range from to)`, `(range from to step)`: whole numbers; the end is not in it."""
     for bound in bounds:
         if not isinstance(bound, int):
-            evaluator.fail(f"`range` counts whole numbers known while compiling, and got {describe(bound)}", form)
+            evaluator.site.fail(f"`range` counts whole numbers known while compiling, and got {describe(bound)}", form)
     if len(bounds) == 3 and bounds[2] == 0:
-        evaluator.fail("`range` with a step of 0 never ends", form)
+        evaluator.site.fail("`range` with a step of 0 never ends", form)
     numbers = range(*bounds)
     if numbers and abs((numbers[-1] - numbers[0]) // numbers.step) >= LONGEST:
-        evaluator.fail(f"`{show(form)}` is longer than {LONGEST}; unroll less, or emit scf.for", form)
+        evaluator.site.fail(f"`{show(form)}` is longer than {LONGEST}; unroll less, or emit scf.for", form)
     evaluator.spend(len(numbers), form)
     return tuple(numbers)
 
@@ -101,7 +99,7 @@ def _range(evaluator: Evaluator, form: Form, *bounds: Any) -> Any:
 def _str(evaluator: Evaluator, form: Form, *parts: Any) -> Any:
     text = "".join(_text(part) for part in parts)
     if len(text) > LONGEST:
-        evaluator.fail(f"`{show(form)}` is longer than {LONGEST} characters", form)
+        evaluator.site.fail(f"`{show(form)}` is longer than {LONGEST} characters", form)
     evaluator.spend(len(text), form)
     return text
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Alias
 from lispgpt.language.forms import functions
@@ -15,10 +17,18 @@ from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, 
 from lispgpt.language.reader.reader import read
 from lispgpt.source import Source
 
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
-
 LIBRARY = Path(__file__).resolve().parents[2] / "lib"
+
+
+@dataclass
+class Files:
+    """root: where `(require "@path")` starts.  prelude: the names that every file starts with.  loaded: the top-level
+    names of the files that were required.  loading: the files that are being evaluated, innermost last."""
+
+    root: Path = field(default_factory=Path)
+    prelude: Environment = field(default_factory=Environment)
+    loaded: dict[Path, Environment] = field(default_factory=dict)
+    loading: list[Path] = field(default_factory=list)
 
 
 @special("require-dialect", 1, None)
@@ -28,18 +38,18 @@ def _require_dialect(evaluator: Evaluator, form: List, environment: Environment)
         name = parts[0] if parts else None
         aliased = len(parts) == 3 and isinstance(parts[1], Keyword) and parts[1].name == "as"
         if not isinstance(name, Symbol) or not (len(parts) == 1 or aliased):
-            evaluator.fail(f"`{show(item)}` is not a dialect's name or [name :as alias]", item)
+            evaluator.site.fail(f"`{show(item)}` is not a dialect's name or [name :as alias]", item)
         try:
-            evaluator.context.get_dialect_descriptor(name.name)
+            evaluator.builder.context.get_dialect_descriptor(name.name)
         except ValueError:
-            evaluator.fail(f"there is no dialect `{name.name}`{did_you_mean(name.name, DIALECTS)}", name)
+            evaluator.site.fail(f"there is no dialect `{name.name}`{did_you_mean(name.name, DIALECTS)}", name)
         dialects = environment.dialects
         assert dialects is not None
         dialects.declare(name.name, name.name)
         if aliased:
             alias = parts[2]
             if not isinstance(alias, Symbol):
-                evaluator.fail(f"`{show(alias)}` is not a name", alias)
+                evaluator.site.fail(f"`{show(alias)}` is not a name", alias)
             dialects.declare(alias.name, name.name)
     return None
 
@@ -53,12 +63,12 @@ def _require(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         parts = item.items if isinstance(item, Vector) else (item,)
         aliased = len(parts) == 3 and isinstance(parts[1], Keyword) and parts[1].name == "as"
         if not parts or not (len(parts) == 1 or aliased):
-            evaluator.fail(f'`{show(item)}` is not a file, a library or ["file.lisp" :as name]', item)
+            evaluator.site.fail(f'`{show(item)}` is not a file, a library or ["file.lisp" :as name]', item)
         required = load(evaluator, _path(evaluator, parts[0]), item)
         if aliased:
             alias = parts[2]
             if not isinstance(alias, Symbol):
-                evaluator.fail(f"`{show(alias)}` is not a name", alias)
+                evaluator.site.fail(f"`{show(alias)}` is not a name", alias)
             environment.define(alias, Alias(required))
         else:
             environment.names.update(required.names)
@@ -75,38 +85,38 @@ def _path(evaluator: Evaluator, form: Form) -> Path:
         if not path.is_file():
             libraries = sorted(p.stem for p in LIBRARY.glob("*.lisp"))
             hint = did_you_mean(form.name, libraries, f"; there are {', '.join(libraries)}")
-            evaluator.fail(
+            evaluator.site.fail(
                 f'there is no library `{form.name}`{hint} (a file is a string: (require "{form.name}.lisp"))', form
             )
         return path
     name = form.value if isinstance(form, Literal) else None
     if not isinstance(name, str) or not name or "\0" in name:
-        evaluator.fail(f"`{show(form)}` is neither a file nor a library", form)
+        evaluator.site.fail(f"`{show(form)}` is neither a file nor a library", form)
     if name.startswith("@"):
-        return evaluator.root / name[1:].lstrip("/")
+        return evaluator.states.of(Files).root / name[1:].lstrip("/")
     return Path(form.span.source.name).parent / name
 
 
 def load(evaluator: Evaluator, path: Path, form: Form) -> Environment:
     """The names that a file defines; each file is evaluated once."""
-    key = path.resolve()
-    if key in evaluator.loaded:
-        return evaluator.loaded[key]
-    names = [p.name for p in evaluator.loading]
-    if key in evaluator.loading:
-        cycle = " → ".join([*names[evaluator.loading.index(key) :], key.name])
-        evaluator.fail(f"these files require each other in a circle: {cycle}", form)
+    files, key = evaluator.states.of(Files), path.resolve()
+    if key in files.loaded:
+        return files.loaded[key]
+    names = [p.name for p in files.loading]
+    if key in files.loading:
+        cycle = " → ".join([*names[files.loading.index(key) :], key.name])
+        evaluator.site.fail(f"these files require each other in a circle: {cycle}", form)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        evaluator.fail(f"cannot read {path}: {reason}", form)
+        evaluator.site.fail(f"cannot read {path}: {reason}", form)
     source = Source(f"lib/{path.name}" if path.parent == LIBRARY else str(path), text)
-    evaluator.loading.append(key)
-    environment = Environment(evaluator.prelude, Dialects())
+    files.loading.append(key)
+    environment = Environment(files.prelude, Dialects())
     run(evaluator, source, environment)
-    evaluator.loading.pop()
-    evaluator.loaded[key] = environment
+    files.loading.pop()
+    files.loaded[key] = environment
     return environment
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import LoopIndex, describe, items_of
 from lispgpt.language.reader.forms import Form, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 MOST_ELEMENTS = 1 << 48
 _DYNAMIC = -(1 << 63)
@@ -26,14 +24,14 @@ def is_tensor(value: Any) -> bool:
 def tensor_type(evaluator: Evaluator, shape: Sequence[int], dtype: ir.Type, form: Form) -> ir.Type:
     """The type of a tensor; an error for one that no machine holds."""
     if math.prod(shape) >= MOST_ELEMENTS:
-        evaluator.fail(f"a tensor of {'x'.join(map(str, shape))} elements is too large for any machine", form)
-    return ir.RankedTensorType.get(shape, dtype, loc=evaluator.unknown)
+        evaluator.site.fail(f"a tensor of {'x'.join(map(str, shape))} elements is too large for any machine", form)
+    return ir.RankedTensorType.get(shape, dtype, loc=evaluator.builder.unknown)
 
 
 def tensor_of(evaluator: Evaluator, value: Any, form: Form, what: str) -> ir.Value:
     """A value that must be a tensor."""
     if not is_tensor(value):
-        evaluator.fail(f"`{what}` wants a tensor, and got {describe(value)}", form)
+        evaluator.site.fail(f"`{what}` wants a tensor, and got {describe(value)}", form)
     return value
 
 
@@ -41,18 +39,18 @@ def as_index(evaluator: Evaluator, value: Any, form: Form) -> ir.Value:
     """A number, integer or loop index as a value of type index."""
     value = evaluator.ssa(value, form)
     if isinstance(value, int):
-        return evaluator.emitter.constant(value, evaluator.index, form)
+        return evaluator.builder.constant(value, evaluator.builder.index, form)
     if isinstance(value, ir.Value) and isinstance(value.type, ir.IndexType):
         return value
     if isinstance(value, ir.Value) and isinstance(value.type, ir.IntegerType):
-        return evaluator.emitter.emit("arith.index_cast", [value], [evaluator.index], {}, form)
-    evaluator.fail(f"an index is a whole number, and this is {describe(value)}", form)
+        return evaluator.builder.emit("arith.index_cast", [value], [evaluator.builder.index], {}, form)
+    evaluator.site.fail(f"an index is a whole number, and this is {describe(value)}", form)
 
 
 def _shaped(evaluator: Evaluator, value: Any, form: Form, what: str) -> Any:
     kind = value.type if isinstance(value, ir.Value) else value
     if not isinstance(kind, ir.ShapedType) or not kind.has_rank:
-        evaluator.fail(f"`{what}` wants a value with a shape, and got {describe(value)}", form)
+        evaluator.site.fail(f"`{what}` wants a value with a shape, and got {describe(value)}", form)
     return kind
 
 
@@ -65,7 +63,9 @@ def _shape(evaluator: Evaluator, form: Form, value: Any) -> Any:
 def _dim(evaluator: Evaluator, form: Form, value: Any, position: Any) -> Any:
     sizes = _shape(evaluator, form, value)
     if not isinstance(position, int) or not -len(sizes) <= position < len(sizes):
-        evaluator.fail(f"{describe(position)} is not one of the {len(sizes)} dimensions of {describe(value)}", form)
+        evaluator.site.fail(
+            f"{describe(position)} is not one of the {len(sizes)} dimensions of {describe(value)}", form
+        )
     return sizes[position]
 
 
@@ -78,7 +78,7 @@ def _rank(evaluator: Evaluator, form: Form, value: Any) -> Any:
 def _dtype(evaluator: Evaluator, form: Form, value: Any) -> Any:
     kind = value.type if isinstance(value, ir.Value) else value
     if not isinstance(kind, ir.Type):
-        evaluator.fail(f"`dtype` wants an SSA value or a type, and got {describe(value)}", form)
+        evaluator.site.fail(f"`dtype` wants an SSA value or a type, and got {describe(value)}", form)
     return kind.element_type if isinstance(kind, ir.ShapedType) else kind
 
 
@@ -86,7 +86,7 @@ def _dtype(evaluator: Evaluator, form: Form, value: Any) -> Any:
 def _type(evaluator: Evaluator, form: Form, value: Any) -> Any:
     value = evaluator.ssa(value, form)
     if not isinstance(value, ir.Value):
-        evaluator.fail(f"`type` wants an SSA value, and got {describe(value)}", form)
+        evaluator.site.fail(f"`type` wants an SSA value, and got {describe(value)}", form)
     return value.type
 
 
@@ -96,7 +96,7 @@ def _reshape(evaluator: Evaluator, form: Form, tensor: Any, shape: Any) -> Any:
     tensor = tensor_of(evaluator, tensor, form, "reshape")
     sizes = items_of(shape)
     if sizes is None or not all(isinstance(size, int) for size in sizes):
-        evaluator.fail(f"`reshape` wants its sizes in a vector of whole numbers, and got {describe(shape)}", form)
+        evaluator.site.fail(f"`reshape` wants its sizes in a vector of whole numbers, and got {describe(shape)}", form)
     return reshape(evaluator, tensor, tuple(sizes), form)
 
 
@@ -107,7 +107,9 @@ def reshape(evaluator: Evaluator, tensor: ir.Value, shape: tuple[int, ...], form
         return tensor
     if math.prod(old) != math.prod(shape) or min(shape, default=1) < 1:
         sizes = "x".join(map(str, shape))
-        evaluator.fail(f"`{show(form)}`: {tensor.type} cannot become {sizes}, which counts {math.prod(shape)}", form)
+        evaluator.site.fail(
+            f"`{show(form)}`: {tensor.type} cannot become {sizes}, which counts {math.prod(shape)}", form
+        )
     groups = _groups(old, shape)
     middle = tuple(math.prod(old[i] for i in ours) for ours, _ in groups)
     element = tensor.type.element_type
@@ -132,9 +134,9 @@ def _change(
     form: Form,
 ) -> ir.Value:
     kind = tensor_type(evaluator, shape, element, form)
-    index_groups = [ir.ArrayAttr.get([ir.IntegerAttr.get(evaluator.i64, i) for i in group]) for group in groups]
+    index_groups = [ir.ArrayAttr.get([ir.IntegerAttr.get(evaluator.builder.i64, i) for i in group]) for group in groups]
     reassociation = {"reassociation": ir.ArrayAttr.get(index_groups)}
-    return evaluator.emitter.emit(op, [tensor], [kind], reassociation | attributes, form)
+    return evaluator.builder.emit(op, [tensor], [kind], reassociation | attributes, form)
 
 
 def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
@@ -177,7 +179,7 @@ def extract(
     if shape == list(tensor.type.shape):
         return tensor
     kind = tensor_type(evaluator, shape, tensor.type.element_type, form)
-    return evaluator.emitter.emit("tensor.extract_slice", [tensor, *dynamic], [kind], attributes, form)
+    return evaluator.builder.emit("tensor.extract_slice", [tensor, *dynamic], [kind], attributes, form)
 
 
 @builtin("insert", 4, 4)
@@ -199,16 +201,16 @@ def insert(
     attributes, dynamic = _window(evaluator, whole.type, offsets, sizes, form, [1, 1, 1, 0, 0])
     if [size for size in sizes if size is not None] != list(part.type.shape):
         wanted = "x".join(str(size) for size in sizes if size is not None)
-        evaluator.fail(f"a part of shape {wanted} is replaced, and {part.type} is given", form)
+        evaluator.site.fail(f"a part of shape {wanted} is replaced, and {part.type} is given", form)
     if part.type.element_type != whole.type.element_type:
-        evaluator.fail(f"{part.type} does not go into {whole.type}; `cast` it first", form)
-    return evaluator.emitter.emit("tensor.insert_slice", [part, whole, *dynamic], [whole.type], attributes, form)
+        evaluator.site.fail(f"{part.type} does not go into {whole.type}; `cast` it first", form)
+    return evaluator.builder.emit("tensor.insert_slice", [part, whole, *dynamic], [whole.type], attributes, form)
 
 
 def _parts(evaluator: Evaluator, value: Any, form: Form) -> tuple[Any, ...]:
     parts = items_of(value)
     if parts is None:
-        evaluator.fail(f"offsets and sizes are vectors, like [0 0], and this is {describe(value)}", form)
+        evaluator.site.fail(f"offsets and sizes are vectors, like [0 0], and this is {describe(value)}", form)
     return parts
 
 
@@ -218,21 +220,21 @@ def _window(
     """The attributes and operands of a slice op, checked against the tensor's type."""
     shape = tuple(kind.shape)
     if len(offsets) != len(shape) or len(sizes) != len(shape):
-        evaluator.fail(f"{kind} has {len(shape)} dimensions: give as many offsets and sizes", form)
+        evaluator.site.fail(f"{kind} has {len(shape)} dimensions: give as many offsets and sizes", form)
     static, dynamic = [], []
     for offset, size, end in zip(offsets, sizes, shape, strict=True):
         length = 1 if size is None else size
         if not isinstance(length, int) or not 0 < length <= end:
-            evaluator.fail(f"{describe(size)} is not a size within {kind}", form)
+            evaluator.site.fail(f"{describe(size)} is not a size within {kind}", form)
         if isinstance(offset, int):
             if not 0 <= offset <= end - length:
-                evaluator.fail(f"{length} from {offset} on reaches past a dimension of {end} in {kind}", form)
+                evaluator.site.fail(f"{length} from {offset} on reaches past a dimension of {end} in {kind}", form)
             static.append(offset)
         elif isinstance(offset, (ir.Value, LoopIndex)):
             static.append(_DYNAMIC)
             dynamic.append(as_index(evaluator, offset, form))
         else:
-            evaluator.fail(f"an offset is a whole number, and this is {describe(offset)}", form)
+            evaluator.site.fail(f"an offset is a whole number, and this is {describe(offset)}", form)
     counts = [len(dynamic) if i == len(segments) - 3 else c for i, c in enumerate(segments)]
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get(static),

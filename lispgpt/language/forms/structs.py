@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Builtin, Struct, describe
 from lispgpt.language.forms import calls, functions
-from lispgpt.language.ops import attributes, signatures
+from lispgpt.language.ops import signatures
+from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 
 @special("defstruct", 2, None)
@@ -21,18 +22,18 @@ def _defstruct(evaluator: Evaluator, form: List, environment: Environment) -> An
     """`(defstruct Name [field T] …)`: `(new Name)`, `(Name/field p)`, `(Name/field! p v)`."""
     name = form.items[1]
     if not isinstance(name, Symbol):
-        evaluator.fail("`defstruct` wants a name: (defstruct Point [x i64] [y i64])", name)
+        evaluator.site.fail("`defstruct` wants a name: (defstruct Point [x i64] [y i64])", name)
     fields: list[tuple[str, ir.Type]] = []
     for item in form.items[2:]:
         if not isinstance(item, Vector) or len(item.items) != 2 or not isinstance(item.items[0], Symbol):
-            evaluator.fail(f"`{show(item)}` is not a field, like [x i64]", item)
-        kind = attributes.type_of(evaluator, evaluator.single(item.items[1], environment), item.items[1])
+            evaluator.site.fail(f"`{show(item)}` is not a field, like [x i64]", item)
+        kind = attributes.type_of(evaluator.builder, evaluator.single(item.items[1], environment), item.items[1])
         fields.append((item.items[0].name, kind))
     body = ", ".join(str(kind) for _, kind in fields)
-    made = Struct(name.name, attributes.parse_type(evaluator, f"!llvm.struct<({body})>", form))
+    made = Struct(name.name, attributes.parse_type(evaluator.builder, f"!llvm.struct<({body})>", form))
     environment.define(name, made)
-    for position, (field, kind) in enumerate(fields):
-        _define_field(environment, made, name, field, position, kind)
+    for position, (member, kind) in enumerate(fields):
+        _define_field(environment, made, name, member, position, kind)
     return None
 
 
@@ -41,12 +42,12 @@ def _define_field(
 ) -> None:
     def read(evaluator: Evaluator, form: Form, pointer: Any) -> Any:
         place = element_pointer(evaluator, pointer, struct.type, [0, position], form)
-        return evaluator.emitter.emit("llvm.load", [place], [kind], {}, form)
+        return evaluator.builder.emit("llvm.load", [place], [kind], {}, form)
 
     def write(evaluator: Evaluator, form: Form, pointer: Any, value: Any) -> Any:
         place = element_pointer(evaluator, pointer, struct.type, [0, position], form)
         value = signatures.coerce(evaluator, value, kind, form, f"{name.name}/{field} holds")
-        evaluator.emitter.emit("llvm.store", [value, place], [], {}, form)
+        evaluator.builder.emit("llvm.store", [value, place], [], {}, form)
         return None
 
     for spelled, run, count in ((f"{name.name}/{field}", read, 1), (f"{name.name}/{field}!", write, 2)):
@@ -56,61 +57,68 @@ def _define_field(
 def element_pointer(evaluator: Evaluator, pointer: Any, kind: ir.Type, indices: list[int], form: Form) -> ir.Value:
     """llvm.getelementptr with constant indices."""
     pointer = evaluator.ssa(pointer, form)
-    llvm_pointer = attributes.parse_type(evaluator, "!llvm.ptr", form)
+    llvm_pointer = attributes.parse_type(evaluator.builder, "!llvm.ptr", form)
     if not isinstance(pointer, ir.Value) or pointer.type != llvm_pointer:
-        evaluator.fail(f"a pointer is wanted in `{show(form)}`, and this is {describe(pointer)}", form)
+        evaluator.site.fail(f"a pointer is wanted in `{show(form)}`, and this is {describe(pointer)}", form)
     attrs = {
         "elem_type": ir.TypeAttr.get(kind),
         "rawConstantIndices": ir.DenseI32ArrayAttr.get(indices),
     }
-    return evaluator.emitter.emit("llvm.getelementptr", [pointer], [llvm_pointer], attrs, form)
+    return evaluator.builder.emit("llvm.getelementptr", [pointer], [llvm_pointer], attrs, form)
 
 
 @builtin("new", 1, 1)
 def _new(evaluator: Evaluator, form: Form, struct: Any) -> Any:
     """`(new Name)`: a pointer to memory for a struct, from malloc."""
     if not isinstance(struct, Struct):
-        evaluator.fail(f"`new` wants a struct, and got {describe(struct)}", form)
-    pointer = attributes.parse_type(evaluator, "!llvm.ptr", form)
-    malloc = functions.function(evaluator, "malloc")
+        evaluator.site.fail(f"`new` wants a struct, and got {describe(struct)}", form)
+    pointer = attributes.parse_type(evaluator.builder, "!llvm.ptr", form)
+    malloc = evaluator.states.of(Functions).get("malloc")
     if malloc is None:
-        malloc = functions.declare(evaluator, "malloc", ir.FunctionType.get([evaluator.i64], [pointer]), form)
-    zero = evaluator.emitter.emit("llvm.mlir.zero", [], [pointer], {}, form)
+        malloc = functions.declare(evaluator, "malloc", ir.FunctionType.get([evaluator.builder.i64], [pointer]), form)
+    zero = evaluator.builder.emit("llvm.mlir.zero", [], [pointer], {}, form)
     end = element_pointer(evaluator, zero, struct.type, [1], form)
-    size = evaluator.emitter.emit("llvm.ptrtoint", [end], [evaluator.i64], {}, form)
+    size = evaluator.builder.emit("llvm.ptrtoint", [end], [evaluator.builder.i64], {}, form)
     return calls.call(evaluator, malloc, [size], form)
+
+
+@dataclass
+class Strings:
+    """The constants of a module that hold texts: their names."""
+
+    names: dict[str, str] = field(default_factory=dict)
 
 
 def string_pointer(evaluator: Evaluator, text: str, form: Form) -> ir.Value:
     """The address of a constant with these characters and a NUL."""
-    name = evaluator.strings.get(text)
+    names = evaluator.states.of(Strings).names
+    name = names.get(text)
     size = len(text.encode()) + 1
     if name is None:
-        name = evaluator.strings[text] = f"string.{len(evaluator.strings)}"
+        name = names[text] = f"string.{len(names)}"
         attrs = {
             "sym_name": ir.StringAttr.get(name),
             "linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
             "global_type": ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{size} x i8>")),
             "value": ir.StringAttr.get(text + "\0"),
-            "addr_space": ir.IntegerAttr.get(evaluator.i32, 0),
+            "addr_space": ir.IntegerAttr.get(evaluator.builder.i32, 0),
             "constant": ir.UnitAttr.get(),
         }
-        outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint.at_block_begin(evaluator.module.body)
-        evaluator.emitter.emit("llvm.mlir.global", [], [], attrs, form, 1)
-        evaluator.insertion = outside
+        with evaluator.builder.at_module_start():
+            evaluator.builder.emit("llvm.mlir.global", [], [], attrs, form, 1)
     reference = {"global_name": ir.FlatSymbolRefAttr.get(name)}
-    pointer = attributes.parse_type(evaluator, "!llvm.ptr", form)
-    return evaluator.emitter.emit("llvm.mlir.addressof", [], [pointer], reference, form)
+    pointer = attributes.parse_type(evaluator.builder, "!llvm.ptr", form)
+    return evaluator.builder.emit("llvm.mlir.addressof", [], [pointer], reference, form)
 
 
 @builtin("print", 1, None)
 def _print(evaluator: Evaluator, form: Form, text: Any, *arguments: Any) -> Any:
     """`(print "format" a…)`, as C's printf has it; small numbers widen as in C."""
     if not isinstance(text, str):
-        evaluator.fail(f"`print` wants a format in quotes first, and got {describe(text)}", form)
+        evaluator.site.fail(f"`print` wants a format in quotes first, and got {describe(text)}", form)
     _check_format(evaluator, text, len(arguments), form)
-    kind = attributes.parse_type(evaluator, "!llvm.func<i32 (ptr, ...)>", form)
-    printf = functions.function(evaluator, "printf") or functions.declare(evaluator, "printf", kind, form)
+    kind = attributes.parse_type(evaluator.builder, "!llvm.func<i32 (ptr, ...)>", form)
+    printf = evaluator.states.of(Functions).get("printf") or functions.declare(evaluator, "printf", kind, form)
     values = [string_pointer(evaluator, a, form) if isinstance(a, str) else a for a in arguments]
     calls.call(evaluator, printf, [string_pointer(evaluator, text, form), *values], form)
     return None
@@ -120,13 +128,13 @@ def _check_format(evaluator: Evaluator, text: str, given: int, form: Form) -> No
     bare = text.replace("%%", "")
     wanted = bare.count("%") + bare.count("*")
     if "*" not in bare and wanted != given:
-        evaluator.fail(f"the format asks for {wanted} argument{'s' * (wanted != 1)} and gets {given}", form)
+        evaluator.site.fail(f"the format asks for {wanted} argument{'s' * (wanted != 1)} and gets {given}", form)
 
 
 @builtin("println", 0, None)
 def _println(evaluator: Evaluator, form: Form, text: Any = "", *arguments: Any) -> Any:
     if not isinstance(text, str):
-        evaluator.fail(f"`println` wants a format in quotes first, and got {describe(text)}", form)
+        evaluator.site.fail(f"`println` wants a format in quotes first, and got {describe(text)}", form)
     return _print(evaluator, form, text + "\n", *arguments)
 
 

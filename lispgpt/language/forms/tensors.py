@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import LoopIndex, describe
 from lispgpt.language.forms.shapes import as_index, is_tensor, reshape, tensor_of, tensor_type
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
 
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
-
 
 def empty(evaluator: Evaluator, shape: tuple[int, ...], dtype: ir.Type, form: Form) -> ir.Value:
     kind = tensor_type(evaluator, shape, dtype, form)
-    return evaluator.emitter.emit("tensor.empty", [], [kind], {}, form)
+    return evaluator.builder.emit("tensor.empty", [], [kind], {}, form)
 
 
 def filled(evaluator: Evaluator, shape: tuple[int, ...], number: Any, dtype: ir.Type, form: Form) -> ir.Value:
     """A tensor of one number, through linalg.fill."""
-    value = evaluator.emitter.constant(number, dtype, form)
+    value = evaluator.builder.constant(number, dtype, form)
     start = empty(evaluator, shape, dtype, form)
     segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
-    fill = evaluator.emitter.emit("linalg.fill", [value, start], [start.type], segments, form, 1)
+    fill = evaluator.builder.emit("linalg.fill", [value, start], [start.type], segments, form, 1)
     body(evaluator, fill.regions[0], [dtype, dtype], lambda arguments: arguments[0], form)
     return fill.results[0]
 
@@ -36,13 +34,10 @@ def body(
     evaluator: Evaluator, region: ir.Region, types: list[ir.Type], compute: Callable[[Any], ir.Value], form: Form
 ) -> None:
     """Fill a linalg region: its arguments through compute to linalg.yield."""
-    place = evaluator.location(form)
+    place = evaluator.site.location(form)
     block = ir.Block.create_at_start(region, types, [place] * len(types))
-    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-    try:
-        evaluator.emitter.emit("linalg.yield", [compute(block.arguments)], [], {}, form)
-    finally:
-        evaluator.insertion = outside
+    with evaluator.builder.at(block):
+        evaluator.builder.emit("linalg.yield", [compute(block.arguments)], [], {}, form)
 
 
 @dataclass(eq=False)
@@ -58,15 +53,15 @@ class Comprehension:
         for known, along, argument in self.inputs:
             if known == tensor and along == dimensions:
                 return argument
-        argument = self.block.add_argument(tensor.type.element_type, evaluator.location(form))
+        argument = self.block.add_argument(tensor.type.element_type, evaluator.site.location(form))
         self.inputs.append((tensor, dimensions, argument))
         return argument
 
     def index(self, evaluator: Evaluator, loop: LoopIndex, form: Form) -> ir.Value:
         """The position along a dimension, as a value in this block."""
         if loop.value is None:
-            attribute = {"dim": ir.IntegerAttr.get(evaluator.i64, loop.dimension)}
-            loop.value = evaluator.emitter.emit("linalg.index", [], [evaluator.index], attribute, form)
+            attribute = {"dim": ir.IntegerAttr.get(evaluator.builder.i64, loop.dimension)}
+            loop.value = evaluator.builder.emit("linalg.index", [], [evaluator.builder.index], attribute, form)
         return loop.value
 
 
@@ -74,18 +69,17 @@ def generic(
     evaluator: Evaluator, shape: tuple[int, ...], compute: Callable[[Comprehension], ir.Value], form: Form
 ) -> ir.Value:
     """A linalg.generic whose body compute makes; what it reads becomes operands."""
-    emitter, outside = evaluator.emitter, evaluator.insertion
-    holder = emitter.emit("scf.execute_region", [], [], {}, form, 1)
+    builder = evaluator.builder
+    holder = builder.emit("scf.execute_region", [], [], {}, form, 1)
     block = ir.Block.create_at_start(holder.regions[0], [])
     made = Comprehension(shape, block)
-    evaluator.insertion = ir.InsertionPoint(block)
-    value = compute(made)
-    if not isinstance(value, ir.Value) or isinstance(value.type, ir.ShapedType):
-        evaluator.fail(f"an element of a tensor is a scalar, and this is {describe(value)}", form)
-    emitter.emit("linalg.yield", [value], [], {}, form)
-    evaluator.insertion = outside
+    with builder.at(block):
+        value = compute(made)
+        if not isinstance(value, ir.Value) or isinstance(value.type, ir.ShapedType):
+            evaluator.site.fail(f"an element of a tensor is a scalar, and this is {describe(value)}", form)
+        builder.emit("linalg.yield", [value], [], {}, form)
     dtype = value.type
-    block.add_argument(dtype, evaluator.location(form))
+    block.add_argument(dtype, evaluator.site.location(form))
     start = empty(evaluator, shape, dtype, form)
     maps = [projection(len(shape), along) for _, along, _ in made.inputs]
     maps.append(projection(len(shape), tuple(range(len(shape)))))
@@ -95,7 +89,7 @@ def generic(
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(made.inputs), 1]),
     }
     operands = [tensor for tensor, _, _ in made.inputs] + [start]
-    operation = emitter.emit("linalg.generic", operands, [start.type], attributes, form, 1)
+    operation = builder.emit("linalg.generic", operands, [start.type], attributes, form, 1)
     block.append_to(operation.regions[0])
     holder.erase()
     return operation.results[0]
@@ -108,16 +102,16 @@ def projection(rank: int, dimensions: tuple[int, ...]) -> ir.AffineMap:
 
 def _parallel(evaluator: Evaluator, rank: int) -> ir.Attribute:
     text = "[" + ", ".join(["#linalg.iterator_type<parallel>"] * rank) + "]"
-    found = evaluator.parsed.get(text)
+    found = evaluator.builder.spelled.get(text)
     if found is None:
-        found = evaluator.parsed[text] = ir.Attribute.parse(text)
+        found = evaluator.builder.spelled[text] = ir.Attribute.parse(text)
     return found
 
 
 def widened(evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
     """A bf16 or f16 scalar as f32: everything is computed in f32."""
     if isinstance(value.type, ir.FloatType) and value.type.width < 32:
-        return evaluator.emitter.emit("arith.extf", [value], [evaluator.f32], {}, form)
+        return evaluator.builder.emit("arith.extf", [value], [evaluator.builder.f32], {}, form)
     return value
 
 
@@ -137,7 +131,11 @@ def elementwise(
                 value = widened(evaluator, value, form) if widen else value
             scalars.append(value)
         result = function(*scalars)
-        return evaluator.emitter.constant(result, evaluator.f32, form) if isinstance(result, (int, float)) else result
+        return (
+            evaluator.builder.constant(result, evaluator.builder.f32, form)
+            if isinstance(result, (int, float))
+            else result
+        )
 
     return generic(evaluator, shape, compute, form)
 
@@ -151,7 +149,7 @@ def _broadcast(evaluator: Evaluator, values: list[ir.Value], form: Form) -> tupl
         larger = {size for size in sizes if size != 1}
         if len(larger) > 1:
             types = " and ".join(dict.fromkeys(str(value.type) for value in values))
-            evaluator.fail(f"`{show(form)}`: the shapes of {types} do not go together", form)
+            evaluator.site.fail(f"`{show(form)}`: the shapes of {types} do not go together", form)
         result.append(larger.pop() if larger else 1)
     return tuple(result)
 
@@ -172,18 +170,18 @@ def _tensor(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(tensor [i n j m] element)`: the n by m tensor of element, in which `(at x i j)` reads others."""
     _, dimensions, element = form.items
     if not isinstance(dimensions, Vector) or len(dimensions.items) % 2:
-        evaluator.fail("`tensor` wants its dimensions as [index size …]: (tensor [i n j m] element)", dimensions)
+        evaluator.site.fail("`tensor` wants its dimensions as [index size …]: (tensor [i n j m] element)", dimensions)
     sizes = tuple(dimension(evaluator, item, environment) for item in dimensions.items[1::2])
 
     def compute(made: Comprehension) -> Any:
         scope = Environment(environment)
         for position, name in enumerate(dimensions.items[::2]):
             if not isinstance(name, Symbol):
-                evaluator.fail(f"`{show(name)}` is not a name for an index", name)
+                evaluator.site.fail(f"`{show(name)}` is not a name for an index", name)
             scope.define(name, LoopIndex(position, made))
         value = evaluator.ssa(evaluator.evaluate(element, scope), element)
         if isinstance(value, (int, float)):
-            value = evaluator.emitter.constant(value, evaluator.f32, element)
+            value = evaluator.builder.constant(value, evaluator.builder.f32, element)
         return value
 
     return generic(evaluator, sizes, compute, form)
@@ -199,7 +197,7 @@ def dimension(evaluator: Evaluator, form: Form, environment: Environment) -> int
     names = _names_in(form)
     given = [f"{n.name} is {v}" for n in names if isinstance(v := environment.lookup(n), (int, float))]
     values = f" ({', '.join(given)})" if given and isinstance(form, List) else ""
-    evaluator.fail(f"a size is a whole number above 0, and `{show(form)}` is {describe(value)}{values}", form)
+    evaluator.site.fail(f"a size is a whole number above 0, and `{show(form)}` is {describe(value)}{values}", form)
 
 
 def _names_in(form: Form) -> list[Symbol]:
@@ -214,7 +212,7 @@ def _at(evaluator: Evaluator, form: Form, tensor: Any, *indices: Any) -> Any:
     tensor = tensor_of(evaluator, tensor, form, "at")
     sizes = tuple(tensor.type.shape)
     if len(indices) != len(sizes):
-        evaluator.fail(f"`{show(form)}` gives {len(indices)} indices, and {tensor.type} has {len(sizes)}", form)
+        evaluator.site.fail(f"`{show(form)}` gives {len(indices)} indices, and {tensor.type} has {len(sizes)}", form)
     loops = [i for i in indices if isinstance(i, LoopIndex)]
     if loops and len(loops) == len(indices) == len({loop.dimension for loop in loops}):
         made = loops[0].comprehension
@@ -224,10 +222,10 @@ def _at(evaluator: Evaluator, form: Form, tensor: Any, *indices: Any) -> Any:
                 message = (
                     f"index {position} of `{show(form)}` goes to {made.shape[d]}, and {tensor.type} ends at {size}"
                 )
-                evaluator.fail(message, form)
+                evaluator.site.fail(message, form)
         return widened(evaluator, made.read(evaluator, tensor, along, form), form)
     places = [as_index(evaluator, index, form) for index in indices]
-    element = evaluator.emitter.emit("tensor.extract", [tensor, *places], [tensor.type.element_type], {}, form)
+    element = evaluator.builder.emit("tensor.extract", [tensor, *places], [tensor.type.element_type], {}, form)
     return widened(evaluator, element, form)
 
 
@@ -248,46 +246,46 @@ def _contract(evaluator: Evaluator, form: List, environment: Environment) -> Any
     sizes: dict[str, tuple[int, ir.Value]] = {}
     for tensor, names in ((x, x_names), (w, w_names)):
         if len(_index_names(evaluator, names)) != len(tensor.type.shape):
-            evaluator.fail(f"`{show(names)}` does not name the dimensions of {tensor.type}", names)
+            evaluator.site.fail(f"`{show(names)}` does not name the dimensions of {tensor.type}", names)
         for name, size in zip(_index_names(evaluator, names), tensor.type.shape, strict=True):
             known, where = sizes.setdefault(name, (size, tensor))
             if known != size:
                 message = f"the shapes of {where.type} and {tensor.type} differ in `{name}`: {known} and {size}"
-                evaluator.fail(message, form)
+                evaluator.site.fail(message, form)
     kept = _index_names(evaluator, result)
     for name in kept:
         if name not in sizes:
-            evaluator.fail(f"`{name}` is an index of the result and of neither operand", result)
+            evaluator.site.fail(f"`{name}` is an index of the result and of neither operand", result)
     order = kept + [name for name in sizes if name not in kept]
     shape = tuple(sizes[name][0] for name in kept)
     groups = [_index_names(evaluator, x_names), _index_names(evaluator, w_names), kept]
     maps = [projection(len(order), tuple(order.index(name) for name in names)) for names in groups]
-    start = filled(evaluator, shape, 0.0, evaluator.f32, form)
+    start = filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
     attributes = {
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
     }
-    emit = evaluator.emitter.emit
+    emit = evaluator.builder.emit
     operation = emit("linalg.contract", [x, w, start], [start.type], attributes, form, 1)
 
     def compute(arguments: Any) -> Any:
-        f32 = [evaluator.f32]
+        f32 = [evaluator.builder.f32]
         product = emit("arith.mulf", [widened(evaluator, a, form) for a in list(arguments)[:2]], f32, {}, form)
         return emit("arith.addf", [arguments[2], product], f32, {}, form)
 
-    types = [x.type.element_type, w.type.element_type, evaluator.f32]
+    types = [x.type.element_type, w.type.element_type, evaluator.builder.f32]
     if not all(isinstance(kind, ir.FloatType) for kind in types):
-        evaluator.fail(f"`contract` multiplies floats, and got {x.type} and {w.type}", form)
+        evaluator.site.fail(f"`contract` multiplies floats, and got {x.type} and {w.type}", form)
     body(evaluator, operation.regions[0], types, compute, form)
     return operation.results[0]
 
 
 def _index_names(evaluator: Evaluator, form: Form) -> list[str]:
     if not isinstance(form, Vector) or not all(isinstance(item, Symbol) for item in form.items):
-        evaluator.fail(f"`{show(form)}` stands where index names are wanted, like [n k]", form)
+        evaluator.site.fail(f"`{show(form)}` stands where index names are wanted, like [n k]", form)
     names = [item.name for item in form.items if isinstance(item, Symbol)]
     if len(set(names)) != len(names):
-        evaluator.fail(f"`{show(form)}` names an index twice", form)
+        evaluator.site.fail(f"`{show(form)}` names an index twice", form)
     return names
 
 
@@ -296,18 +294,18 @@ def _reduce(evaluator: Evaluator, form: Form, function: Any, start: Any, tensor:
     """`(reduce f start x)`: f over the last dimension of a tensor, from a start value."""
     tensor = tensor_of(evaluator, tensor, form, "reduce")
     if len(tensor.type.shape) < 1:
-        evaluator.fail(f"`reduce` needs a dimension to go over, and {tensor.type} has none", form)
+        evaluator.site.fail(f"`reduce` needs a dimension to go over, and {tensor.type} has none", form)
     kind = tensor.type.element_type
-    dtype = evaluator.f32 if isinstance(kind, ir.FloatType) and kind.width < 32 else kind
+    dtype = evaluator.builder.f32 if isinstance(kind, ir.FloatType) and kind.width < 32 else kind
     rank = len(tensor.type.shape)
     accumulator = filled(evaluator, tuple(tensor.type.shape)[:-1], start, dtype, form)
     dimensions = {"dimensions": ir.DenseI64ArrayAttr.get([rank - 1])}
-    operation = evaluator.emitter.emit("linalg.reduce", [tensor, accumulator], [accumulator.type], dimensions, form, 1)
+    operation = evaluator.builder.emit("linalg.reduce", [tensor, accumulator], [accumulator.type], dimensions, form, 1)
 
     def compute(arguments: Any) -> Any:
         value = evaluator.call(function, [arguments[1], widened(evaluator, arguments[0], form)], form)
         if not isinstance(value, ir.Value) or value.type != dtype:
-            evaluator.fail(f"the function of `reduce` gives {describe(value)}, and {dtype} is wanted", form)
+            evaluator.site.fail(f"the function of `reduce` gives {describe(value)}, and {dtype} is wanted", form)
         return value
 
     body(evaluator, operation.regions[0], [kind, dtype], compute, form)

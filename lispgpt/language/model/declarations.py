@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment, did_you_mean
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import State, StateReference, Weight, describe
 from lispgpt.language.forms import shapes
@@ -14,8 +15,6 @@ from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, head_name, show
 
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 DTYPES = ("f32", "bf16", "i32")
 COUNTS = ("max-new-tokens", "top-k", "seed")
 GENERATE_OPTIONS = (*COUNTS, "temperature", "top-p", "greedy")
@@ -59,12 +58,12 @@ class Model:
 
 @special("config", 0, None)
 def _config(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    model = evaluator.model
+    model = evaluator.states.of(Model)
     items = form.items[1:]
     for index in range(0, len(items), 2):
         name = items[index]
         if not isinstance(name, Symbol) or index + 1 == len(items):
-            evaluator.fail("`config` binds names and values in pairs: (config layers 12 heads 12)", name)
+            evaluator.site.fail("`config` binds names and values in pairs: (config layers 12 heads 12)", name)
         value = evaluator.single(items[index + 1], environment)
         for source, given in (("the checkpoint", model.checkpoint), ("--set", model.overrides)):
             if name.name in given:
@@ -81,9 +80,9 @@ def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, sour
     if isinstance(value, float) and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
     if isinstance(value, ir.Type):
-        evaluator.fail(f"{source} gives {name.name} as {given!r}, which is none of {', '.join(DTYPES)}", name)
+        evaluator.site.fail(f"{source} gives {name.name} as {given!r}, which is none of {', '.join(DTYPES)}", name)
     if type(given) is not type(value):
-        evaluator.fail(f"{source} gives {name.name} as {given!r}, and the program has {value!r} there", name)
+        evaluator.site.fail(f"{source} gives {name.name} as {given!r}, and the program has {value!r} there", name)
     return given
 
 
@@ -111,10 +110,10 @@ def _declare_weights(evaluator: Evaluator, item: Form, environment: Environment,
 
 def _weight(evaluator: Evaluator, form: Form, environment: Environment, leading: tuple[int, ...]) -> None:
     name, shape, dtype = _declaration(evaluator, form, environment, "(wte [vocab width] bf16)")
-    if name.name in evaluator.model.weights:
-        evaluator.fail(f"the weight {name.name} is declared twice", name)
+    if name.name in evaluator.states.of(Model).weights:
+        evaluator.site.fail(f"the weight {name.name} is declared twice", name)
     weight = Weight(name.name, leading + shape, dtype, bool(leading), form)
-    evaluator.model.weights[name.name] = weight
+    evaluator.states.of(Model).weights[name.name] = weight
     environment.define(name, weight)
 
 
@@ -123,15 +122,15 @@ def _declaration(
 ) -> tuple[Symbol, tuple[int, ...], str]:
     parts = form.items if isinstance(form, List) else ()
     if len(parts) not in (2, 3) or not isinstance(parts[0], Symbol) or not isinstance(parts[1], Vector):
-        evaluator.fail(f"`{show(form)}` is not a name, its sizes and a type, like {example}", form)
+        evaluator.site.fail(f"`{show(form)}` is not a name, its sizes and a type, like {example}", form)
     sizes = tuple(dimension(evaluator, size, environment) for size in parts[1].items)
     if not sizes:
-        evaluator.fail(f"`{parts[0].name}` has no dimension", parts[1])
+        evaluator.site.fail(f"`{parts[0].name}` has no dimension", parts[1])
     dtype = "f32"
     if len(parts) == 3:
         dtype = str(evaluator.single(parts[2], environment))
         if dtype not in DTYPES:
-            evaluator.fail(f"`{show(parts[2])}` is not one of the types {', '.join(DTYPES)}", parts[2])
+            evaluator.site.fail(f"`{show(parts[2])}` is not one of the types {', '.join(DTYPES)}", parts[2])
     return parts[0], sizes, dtype
 
 
@@ -139,10 +138,10 @@ def _declaration(
 def _state(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     for item in form.items[1:]:
         name, shape, dtype = _declaration(evaluator, item, environment, "(kv [layers 2 heads context 64] bf16)")
-        if name.name in evaluator.model.states:
-            evaluator.fail(f"the state {name.name} is declared twice", name)
+        if name.name in evaluator.states.of(Model).states:
+            evaluator.site.fail(f"the state {name.name} is declared twice", name)
         state = State(name.name, shape, dtype, item)
-        evaluator.model.states[name.name] = state
+        evaluator.states.of(Model).states[name.name] = state
         environment.define(name, state)
     return None
 
@@ -151,39 +150,39 @@ def _state(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     name, inputs = form.items[1], form.items[2]
     if not isinstance(name, Symbol) or not isinstance(inputs, Vector):
-        evaluator.fail("an entry is (entry name [tokens positions] body)", form)
+        evaluator.site.fail("an entry is (entry name [tokens positions] body)", form)
     names = tuple(item for item in inputs.items if isinstance(item, Symbol))
     if len(names) != len(inputs.items) or not names:
-        evaluator.fail("an entry's inputs are names: (entry name [tokens positions] body)", inputs)
-    if name.name in evaluator.model.entries:
-        evaluator.fail(f"the entry {name.name} is defined twice", name)
-    evaluator.model.entries[name.name] = Entry(name.name, names, form.items[3:], environment, form)
+        evaluator.site.fail("an entry's inputs are names: (entry name [tokens positions] body)", inputs)
+    if name.name in evaluator.states.of(Model).entries:
+        evaluator.site.fail(f"the entry {name.name} is defined twice", name)
+    evaluator.states.of(Model).entries[name.name] = Entry(name.name, names, form.items[3:], environment, form)
     return None
 
 
 @special("generate", 1, 2)
 def _generate(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    model, name = evaluator.model, form.items[1]
+    model, name = evaluator.states.of(Model), form.items[1]
     if not isinstance(name, Symbol) or name.name not in model.entries:
-        evaluator.fail(f"`{show(name)}` is not an entry{did_you_mean(show(name), model.entries)}", name)
+        evaluator.site.fail(f"`{show(name)}` is not an entry{did_you_mean(show(name), model.entries)}", name)
     if model.generation is not None:
-        evaluator.fail("a program has one `generate`", form)
+        evaluator.site.fail("a program has one `generate`", form)
     options: dict[str, int | float | bool] = {}
     given = form.items[2].items if len(form.items) > 2 and isinstance(form.items[2], Map) else ()
     if len(form.items) > 2 and not isinstance(form.items[2], Map):
-        evaluator.fail("the options of `generate` are a map: {:max-new-tokens 64 :top-k 50}", form.items[2])
+        evaluator.site.fail("the options of `generate` are a map: {:max-new-tokens 64 :top-k 50}", form.items[2])
     for index in range(0, len(given), 2):
         key = given[index]
         if not isinstance(key, Keyword) or index + 1 == len(given):
-            evaluator.fail(f"`{show(key)}` is not a :key with a value", key)
+            evaluator.site.fail(f"`{show(key)}` is not a :key with a value", key)
         if key.name not in GENERATE_OPTIONS:
             hint = did_you_mean(key.name, GENERATE_OPTIONS, f"; there are {', '.join(GENERATE_OPTIONS)}")
-            evaluator.fail(f"`generate` has no option :{key.name}{hint}", key)
+            evaluator.site.fail(f"`generate` has no option :{key.name}{hint}", key)
         value = evaluator.single(given[index + 1], environment)
         if not isinstance(value, (int, float)):
-            evaluator.fail(f"`:{key.name}` is a number, and not {describe(value)}", given[index + 1])
+            evaluator.site.fail(f"`:{key.name}` is a number, and not {describe(value)}", given[index + 1])
         if key.name in COUNTS and (type(value) is not int or value < 0):
-            evaluator.fail(f"`:{key.name}` is a whole number from 0, and not {describe(value)}", given[index + 1])
+            evaluator.site.fail(f"`:{key.name}` is a whole number from 0, and not {describe(value)}", given[index + 1])
         options[key.name] = value
     model.generation = Generation(name.name, options, form)
     return None
@@ -193,15 +192,15 @@ def indexed(evaluator: Evaluator, target: Weight | State, arguments: list[Any], 
     """`(ln1-w l)`: a layer's part of a weight; `(kv l)`: a reference to a part of a state."""
     count = len(target.shape) if isinstance(target, State) else int(target.stacked)
     if not arguments or len(arguments) > count:
-        evaluator.fail(f"`{show(form)}`: {target.name} takes {'one index' if count else 'no index'}", form)
+        evaluator.site.fail(f"`{show(form)}`: {target.name} takes {'one index' if count else 'no index'}", form)
     for index, size in zip(arguments, target.shape, strict=False):
         if not isinstance(index, int) or not 0 <= index < size:
             message = f"{target.name} goes from 0 to {size - 1} here, and `{show(form)}` asks for {describe(index)}"
-            evaluator.fail(message, form)
+            evaluator.site.fail(message, form)
     if isinstance(target, State):
         return StateReference(target, tuple(arguments))
     if target.value is None:
-        evaluator.fail(f"the weight {target.name} has a value inside an entry only", form)
+        evaluator.site.fail(f"the weight {target.name} has a value inside an entry only", form)
     offsets = (*arguments, *[0] * (len(target.shape) - 1))
     return shapes.extract(evaluator, target.value, offsets, (None, *target.shape[1:]), form)
 
@@ -211,10 +210,10 @@ def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[
     if isinstance(value, State):
         value = StateReference(value, ())
     if not isinstance(value, StateReference):
-        evaluator.fail(f"a state or a part of one is wanted here, and this is {describe(value)}", form)
+        evaluator.site.fail(f"a state or a part of one is wanted here, and this is {describe(value)}", form)
     state = value.state
     if state.value is None:
-        evaluator.fail(f"the state {state.name} has a value inside an entry only", form)
+        evaluator.site.fail(f"the state {state.name} has a value inside an entry only", form)
     sizes: list[Any] = list(state.value.type.shape)
     offsets = [0] * len(sizes)
     batch = 1 if len(state.shape) > 1 else 0
@@ -245,14 +244,14 @@ def _write_state(evaluator: Evaluator, form: Form, reference: Any, value: Any) -
 @builtin("batch", 0, 0)
 def _batch(evaluator: Evaluator, form: Form) -> Any:
     """How many sequences the entry being built runs at once; row n belongs to sequence n / (rows / batch)."""
-    if not evaluator.model.batch:
-        evaluator.fail("`batch` has a value inside an entry only", form)
-    return evaluator.model.batch
+    if not evaluator.states.of(Model).batch:
+        evaluator.site.fail("`batch` has a value inside an entry only", form)
+    return evaluator.states.of(Model).batch
 
 
 @builtin("row-positions", 0, 0)
 def _row_positions(evaluator: Evaluator, form: Form) -> Any:
     """The entry's input `positions`: where in its sequence each row stands, a tensor of i32."""
-    if evaluator.model.positions is None:
-        evaluator.fail("`row-positions` needs an entry with an input named positions", form)
-    return evaluator.model.positions
+    if evaluator.states.of(Model).positions is None:
+        evaluator.site.fail("`row-positions` needs an entry with an input named positions", form)
+    return evaluator.states.of(Model).positions

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import State, Weight, describe
 from lispgpt.language.forms import shapes
-from lispgpt.language.model.declarations import Entry
-from lispgpt.language.ops.regions import evaluate_in
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.forms.launches import Launches
+from lispgpt.language.model.declarations import Entry, Model
 
 
 def build(
@@ -24,16 +22,16 @@ def build(
     choose: the library's `best-token` or `draw-token`, which make tokens of logits.  settings: for the latter, how many
     words of i32 a sequence's settings have; the function is then `name_bB_sS_drawn`, with the settings as last input.
     """
-    model = evaluator.model
-    rows = ir.RankedTensorType.get([batch * positions], evaluator.i32)
+    model = evaluator.states.of(Model)
+    rows = ir.RankedTensorType.get([batch * positions], evaluator.builder.i32)
     states = list(model.states.values())
     types = [rows] * len(entry.inputs)
-    types += [] if settings is None else [ir.RankedTensorType.get([batch, settings], evaluator.i32)]
+    types += [] if settings is None else [ir.RankedTensorType.get([batch, settings], evaluator.builder.i32)]
     inputs = len(types)
     types += [_type(evaluator, weight, weight.shape) for weight in model.weights.values()]
     types += [_type(evaluator, state, _with_batch(state, batch)) for state in states]
-    location = evaluator.location(entry.form)
-    function = evaluator.emitter.emit(
+    location = evaluator.site.location(entry.form)
+    function = evaluator.builder.emit(
         "func.func", [], [], _attributes(entry, batch, positions, model, settings is not None), entry.form, 1
     )
     block = ir.Block.create_at_start(function.regions[0], types, [location] * len(types))
@@ -46,24 +44,26 @@ def build(
     for declared, argument in zip(declarations, given, strict=True):
         declared.value = argument
     model.batch = batch
+    launches = evaluator.states.of(Launches)
+    launches.in_entry = True
     model.positions = next((a for n, a in zip(entry.inputs, arguments, strict=False) if n.name == "positions"), None)
     try:
-        result = evaluate_in(evaluator, block, entry.body, scope)
-        outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-        given_too = [] if settings is None else [arguments[inputs - 1], arguments[1]]
-        results = _results(evaluator, entry, evaluator.value_of(result, entry.body[-1]), choose, given_too)
-        names = [f"result:{entry.name}", "result:next"][: len(results)] + [f"state:{state.name}" for state in states]
-        results += [state.value for state in states]
-        evaluator.emitter.emit("func.return", results, [], {}, entry.form)
-        evaluator.insertion = outside
+        result = evaluator.body_in(block, entry.body, scope)
+        with evaluator.builder.at(block):
+            given_too = [] if settings is None else [arguments[inputs - 1], arguments[1]]
+            results = _results(evaluator, entry, evaluator.value_of(result, entry.body[-1]), choose, given_too)
+            results += [state.value for state in states]
+            evaluator.builder.emit("func.return", results, [], {}, entry.form)
+        names = [f"result:{entry.name}", "result:next"][: len(results) - len(states)]
+        names += [f"state:{state.name}" for state in states]
     finally:
-        model.batch, model.positions = 0, None
+        model.batch, model.positions, launches.in_entry = 0, None, False
         for declared in declarations:
             declared.value = None
     kind = ir.FunctionType.get(types, [value.type for value in results])
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
     function.attributes["results"] = _strings(names)
-    evaluator.verify(function, entry.form)
+    evaluator.site.verify(function, entry.form)
 
 
 def _results(evaluator: Evaluator, entry: Entry, result: Any, choose: Any, given_too: list[Any]) -> list[Any]:
@@ -73,16 +73,17 @@ def _results(evaluator: Evaluator, entry: Entry, result: Any, choose: Any, given
     """
     form = entry.body[-1]
     if not shapes.is_tensor(result):
-        evaluator.fail(f"an entry gives a tensor, and `{entry.name}` gives {describe(result)}", form)
-    generation = evaluator.model.generation
+        evaluator.site.fail(f"an entry gives a tensor, and `{entry.name}` gives {describe(result)}", form)
+    model = evaluator.states.of(Model)
+    generation = model.generation
     if generation is None or generation.entry != entry.name:
         return [result]
-    if len(result.type.shape) != 2 or result.type.shape[0] != evaluator.model.batch:
-        evaluator.fail(f"`generate` wants one row of logits for each sequence, and got {result.type}", form)
+    if len(result.type.shape) != 2 or result.type.shape[0] != model.batch:
+        evaluator.site.fail(f"`generate` wants one row of logits for each sequence, and got {result.type}", form)
     width = result.type.shape[1]
-    vocabulary = evaluator.model.config.get("vocab", width)
+    vocabulary = model.config.get("vocab", width)
     if not isinstance(vocabulary, int) or not 0 < vocabulary <= width:
-        evaluator.fail(f"vocab is {vocabulary}, and {entry.name} gives {width} logits", form)
+        evaluator.site.fail(f"vocab is {vocabulary}, and {entry.name} gives {width} logits", form)
     return [result, evaluator.call(choose, [result, *given_too, vocabulary], form)]
 
 

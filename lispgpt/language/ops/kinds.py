@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment, did_you_mean
-from lispgpt.language.ops import attributes
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.numbers import number_attribute
 from lispgpt.language.reader.forms import Form, List, head_name
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 _INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 _FLOAT_PREDICATES = (
@@ -56,21 +53,21 @@ def attribute(
     if key == "predicate" and op in _PREDICATES and isinstance(value, str):
         names = _PREDICATES[op]
         if value not in names:
-            evaluator.fail(f'`{op}` has no predicate "{value}"{did_you_mean(value, names)}', form)
+            evaluator.site.fail(f'`{op}` has no predicate "{value}"{did_you_mean(value, names)}', form)
         value = names.index(value)
     if key == "kind" and op in ("memref.atomic_rmw", "affine.parallel") and value in _ATOMICS:
         value = _ATOMICS.index(value)
     if key == "value" and results and isinstance(value, (bool, int, float)) and _is_number(results[0]):
-        return attributes.number_attribute(evaluator, value, results[0], form)
+        return number_attribute(evaluator.site, value, results[0], form)
     if key == "sym_name" and isinstance(value, str):
         return ir.StringAttr.get(value.removeprefix("@"))
     if key in ("linkage",) and isinstance(value, int) and 0 <= value < len(_LINKAGES):
         value = _LINKAGES[value]
     if key == "linkage" and isinstance(value, str) and not value.startswith("#"):
         if value not in _LINKAGES:
-            evaluator.fail(f'there is no linkage "{value}"{did_you_mean(value, _LINKAGES)}', form)
-        return attributes.parse_attribute(evaluator, f"#llvm.linkage<{value}>", form)
-    return attributes.from_value(evaluator, value, form, key)
+            evaluator.site.fail(f'there is no linkage "{value}"{did_you_mean(value, _LINKAGES)}', form)
+        return attributes.parse_attribute(evaluator.builder, f"#llvm.linkage<{value}>", form)
+    return attributes.from_value(evaluator.builder, value, form, key)
 
 
 def _is_number(kind: ir.Type) -> bool:
@@ -81,16 +78,16 @@ def _is_number(kind: ir.Type) -> bool:
 
 def _typed(evaluator: Evaluator, form: List, environment: Environment) -> ir.Attribute:
     _, value_form, type_form = form.items
-    kind = attributes.type_of(evaluator, evaluator.single(type_form, environment), type_form)
-    spelled = attributes.typed_attribute(evaluator, value_form, kind)
+    kind = attributes.type_of(evaluator.builder, evaluator.single(type_form, environment), type_form)
+    spelled = attributes.typed_attribute(evaluator.builder, value_form, kind)
     if spelled is not None:
         return spelled
     value = evaluator.single(value_form, environment)
     if isinstance(value, (bool, int, float)):
-        return attributes.number_attribute(evaluator, value, kind, form)
+        return number_attribute(evaluator.site, value, kind, form)
     if isinstance(value, str):
-        return attributes.parse_attribute(evaluator, f"{value} : {kind}", form)
-    evaluator.fail("a typed attribute is a number or dense<…> with its type", form)
+        return attributes.parse_attribute(evaluator.builder, f"{value} : {kind}", form)
+    evaluator.site.fail("a typed attribute is a number or dense<…> with its type", form)
 
 
 def alternatives(evaluator: Evaluator, key: str, value: ir.Attribute) -> list[ir.Attribute | None]:
@@ -109,9 +106,9 @@ def alternatives(evaluator: Evaluator, key: str, value: ir.Attribute) -> list[ir
         return []
     if isinstance(value, ir.StringAttr):
         return _from_text(key, value.value)
-    if isinstance(value, ir.IntegerAttr) and value.type == evaluator.i64:
+    if isinstance(value, ir.IntegerAttr) and value.type == evaluator.builder.i64:
         number = value.value
-        kinds = [evaluator.i32, evaluator.index, *(ir.IntegerType.get_signless(w) for w in (16, 8, 1))]
+        kinds = [evaluator.builder.i32, evaluator.builder.index, *(ir.IntegerType.get_signless(w) for w in (16, 8, 1))]
         fitting = [k for k in kinds if isinstance(k, ir.IndexType) or -(1 << k.width - 1) <= number < 1 << k.width - 1]
         return [ir.IntegerAttr.get(kind, number) for kind in fitting]
     return []

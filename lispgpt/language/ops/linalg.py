@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.reader.forms import Form
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 _COPYING = ("linalg.fill", "linalg.copy", "linalg.transpose", "linalg.broadcast")
 _OWN_BODY = ("linalg.generic", "linalg.map", "linalg.reduce")
@@ -18,7 +16,7 @@ def make_body(evaluator: Evaluator, operation: Any, form: Form) -> None:
     """Give a named op the body that its definition has."""
     name = operation.name
     if name in _OWN_BODY:
-        evaluator.fail(f"`{name}` wants a region that computes one element", form)
+        evaluator.site.fail(f"`{name}` wants a region that computes one element", form)
     sizes = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
     operands = list(operation.operands)
     if name in _COPYING:
@@ -34,10 +32,10 @@ def make_body(evaluator: Evaluator, operation: Any, form: Form) -> None:
         outs({", ".join(names[outs])} : {", ".join(kinds[outs])}) {f"-> {results}" if results else ""}
       return }}"""
     try:
-        module = ir.Module.parse(text, evaluator.context)
+        module = ir.Module.parse(text, evaluator.builder.context)
     except ir.MLIRError as error:
         message = error.error_diagnostics[0].message if error.error_diagnostics else str(error)
-        evaluator.fail(f"`{name}` does not fit its operands ({', '.join(kinds)}): {message}", form)
+        evaluator.site.fail(f"`{name}` does not fit its operands ({', '.join(kinds)}): {message}", form)
     made = next(iter(module.body.operations[0].regions[0].blocks[0].operations))
     made.operation.regions[0].blocks[0].append_to(operation.regions[0])
 
@@ -62,13 +60,12 @@ def _named(operation: Any) -> list[Any]:
 
 def _copying_body(evaluator: Evaluator, operation: Any, operands: list[ir.Value], form: Form) -> None:
     if len(operands) < 2:
-        evaluator.fail(f"`{operation.name}` wants a value and where it goes", form)
+        evaluator.site.fail(f"`{operation.name}` wants a value and where it goes", form)
     kinds = [o.type.element_type if isinstance(o.type, ir.ShapedType) else o.type for o in operands]
-    place = evaluator.location(form)
+    place = evaluator.site.location(form)
     block = ir.Block.create_at_start(operation.regions[0], kinds, [place] * len(kinds))
-    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
     value = block.arguments[0]
     if kinds[0] != kinds[-1]:
-        evaluator.fail(f"`{operation.name}`: {kinds[0]} does not go into elements of {kinds[-1]}", form)
-    evaluator.emitter.emit("linalg.yield", [value], [], {}, form)
-    evaluator.insertion = outside
+        evaluator.site.fail(f"`{operation.name}`: {kinds[0]} does not go into elements of {kinds[-1]}", form)
+    with evaluator.builder.at(block):
+        evaluator.builder.emit("linalg.yield", [value], [], {}, form)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.reader.forms import Symbol
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 DIALECTS = (
     "acc", "affine", "amdgpu", "arith", "arm_neon", "arm_sme", "arm_sve", "async", "bufferization", "builtin",
@@ -59,7 +57,7 @@ def _resolve(evaluator: Evaluator, name: str, dialects: Dialects | None) -> str 
         return dialects.ops[name]
     space, op = _split(name)
     full = f"{dialects.names.get(space)}.{op}"
-    known = space in dialects.names and bool(op) and evaluator.context.is_registered_operation(full)
+    known = space in dialects.names and bool(op) and evaluator.builder.context.is_registered_operation(full)
     dialects.ops[name] = full if known else None
     return dialects.ops[name]
 
@@ -70,22 +68,34 @@ def _split(name: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (name, "")
 
 
-def fail_unknown_op(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> NoReturn:
+def fail_unknown(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> NoReturn:
+    """Say what is wrong with a list's head that stands for nothing."""
+    name = symbol.name
+    if "." in name.strip(".") or "/" in name.strip("/"):
+        _fail_unknown_op(evaluator, symbol, environment)
+    here = IN_OTHER_LISPS.get(name)
+    hint = f"; {here}" if here else did_you_mean(name, environment.visible())
+    evaluator.site.fail(f"there is no form, function or macro `{name}`{hint}", symbol)
+
+
+def _fail_unknown_op(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> NoReturn:
     """Say what is wrong with a name that looks like an op's."""
     dialect, op = _split(symbol.name)
     declared = environment.dialects.names if environment.dialects else {}
-    registered = evaluator.context.is_registered_operation
+    registered = evaluator.builder.context.is_registered_operation
     if dialect not in declared:
         if registered(f"{dialect}.{op}") or dialect in DIALECTS:
-            evaluator.fail(f"the dialect `{dialect}` is not declared; write (require-dialect {dialect}) first", symbol)
+            evaluator.site.fail(
+                f"the dialect `{dialect}` is not declared; write (require-dialect {dialect}) first", symbol
+            )
         hint = did_you_mean(dialect, [*declared, *DIALECTS])
-        evaluator.fail(f"there is no dialect `{dialect}`{hint}", symbol)
+        evaluator.site.fail(f"there is no dialect `{dialect}`{hint}", symbol)
     full = declared[dialect]
     near = [f"{full}.{op}{s}" for s in ("i", "f", "si", "ui") if registered(f"{full}.{op}{s}")]
     near += [f"{full}.{c}" for c in _one_edit(op) if registered(f"{full}.{c}")]
     near += [f"{d}.{op}" for d in DIALECTS if registered(f"{d}.{op}")]
     hint = " or ".join(f"`{n}`" for n in list(dict.fromkeys(near))[:3])
-    evaluator.fail(f"the dialect `{full}` has no op `{op}`" + (f"; did you mean {hint}?" if hint else ""), symbol)
+    evaluator.site.fail(f"the dialect `{full}` has no op `{op}`" + (f"; did you mean {hint}?" if hint else ""), symbol)
 
 
 def _one_edit(word: str) -> Sequence[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment, did_you_mean
-from lispgpt.language.ops import attributes
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, head_name, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
-
 
 # What ends a region's block where the program does not say it.
 _TERMINATORS = {
@@ -31,6 +31,22 @@ _TERMINATORS = {
 }
 
 
+@dataclass
+class Labels:
+    """The named blocks of the regions that are being filled, innermost last."""
+
+    around: list[dict[str, ir.Block]] = field(default_factory=list)
+
+    @contextmanager
+    def inside(self, labels: dict[str, ir.Block]) -> Iterator[None]:
+        """While a region with these blocks is filled."""
+        self.around.append(labels)
+        try:
+            yield
+        finally:
+            self.around.pop()
+
+
 def is_region(form: Form, environment: Environment) -> bool:
     """Whether an op's argument is a region."""
     return head_name(form) in ("do", "region", "block")
@@ -38,11 +54,12 @@ def is_region(form: Form, environment: Environment) -> bool:
 
 def label(evaluator: Evaluator, symbol: Symbol) -> ir.Block:
     """The block that `^label` names, in the regions around."""
-    for blocks in reversed(evaluator.blocks):
+    labels = evaluator.states.of(Labels).around
+    for blocks in reversed(labels):
         if symbol.name in blocks:
             return blocks[symbol.name]
-    known = [name for blocks in evaluator.blocks for name in blocks]
-    evaluator.fail(f"there is no block {symbol.name} here{did_you_mean(symbol.name, known)}", symbol)
+    known = [name for blocks in labels for name in blocks]
+    evaluator.site.fail(f"there is no block {symbol.name} here{did_you_mean(symbol.name, known)}", symbol)
 
 
 def fill(evaluator: Evaluator, operation: Any, position: int, form: List, environment: Environment) -> None:
@@ -55,7 +72,7 @@ def fill(evaluator: Evaluator, operation: Any, position: int, form: List, enviro
     if not items:
         return
     if loose and block_forms:
-        evaluator.fail("a region holds either blocks or plain forms, and this one mixes them", loose[0])
+        evaluator.site.fail("a region holds either blocks or plain forms, and this one mixes them", loose[0])
     made: list[tuple[ir.Block, tuple[Form, ...], Environment]] = []
     labels: dict[str, ir.Block] = {}
     if loose:
@@ -63,11 +80,10 @@ def fill(evaluator: Evaluator, operation: Any, position: int, form: List, enviro
     for item in block_forms:
         assert isinstance(item, List)
         made.append(_block(evaluator, region, item, scope, labels, made))
-    evaluator.blocks.append(labels)
-    for block, body, inner in made:
-        value = evaluate_in(evaluator, block, body, inner)
-        _end(evaluator, operation, block, value, body[-1] if body else form)
-    evaluator.blocks.pop()
+    with evaluator.states.of(Labels).inside(labels):
+        for block, body, inner in made:
+            value = evaluator.body_in(block, body, inner)
+            _end(evaluator, operation, block, value, body[-1] if body else form)
 
 
 def ends(block: ir.Block) -> bool:
@@ -92,39 +108,22 @@ def _end(evaluator: Evaluator, operation: Any, block: ir.Block, value: Any, form
             return
         for item, kind in zip(values, wanted, strict=True):
             if isinstance(item, (bool, int, float)):
-                item = _constant_at_end(evaluator, block, item, kind, form)
+                with evaluator.builder.at(block):
+                    item = evaluator.builder.constant(item, kind, form)
             if not isinstance(item, ir.Value):
                 return
             operands.append(item)
-    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-    if terminator == "scf.forall.in_parallel":
-        made = evaluator.emitter.emit(terminator, [], [], {}, form, 1)
-        ir.Block.create_at_start(made.regions[0], [])
-    else:
-        evaluator.emitter.emit(terminator, operands, [], {}, form)
-    evaluator.insertion = outside
+    with evaluator.builder.at(block):
+        if terminator == "scf.forall.in_parallel":
+            made = evaluator.builder.emit(terminator, [], [], {}, form, 1)
+            ir.Block.create_at_start(made.regions[0], [])
+        else:
+            evaluator.builder.emit(terminator, operands, [], {}, form)
 
 
 def _types_differ(values: list[Any], wanted: list[ir.Type]) -> bool:
     pairs = zip(values, wanted, strict=True)
     return any(isinstance(value, ir.Value) and value.type != kind for value, kind in pairs)
-
-
-def _constant_at_end(evaluator: Evaluator, block: ir.Block, number: Any, kind: ir.Type, form: Form) -> ir.Value:
-    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-    try:
-        return evaluator.emitter.constant(number, kind, form)
-    finally:
-        evaluator.insertion = outside
-
-
-def evaluate_in(evaluator: Evaluator, block: ir.Block, body: tuple[Form, ...], scope: Environment) -> Any:
-    """Evaluate forms with their ops going to the end of a block."""
-    outside, evaluator.insertion = evaluator.insertion, ir.InsertionPoint(block)
-    try:
-        return evaluator.body(body, scope)
-    finally:
-        evaluator.insertion = outside
 
 
 def _block(
@@ -144,14 +143,14 @@ def _block(
         parameters, items = items[0].items, items[1:]
     pairs = [typed_name(evaluator, parameter, scope) for parameter in parameters]
     types = [kind for _, kind in pairs]
-    places = [evaluator.location(parameter) for parameter in parameters]
+    places = [evaluator.site.location(parameter) for parameter in parameters]
     if made:
         block = made[-1][0].create_after(*types, arg_locs=places)
     else:
         block = ir.Block.create_at_start(region, types, places)
     if name is not None:
         if name.name in labels:
-            evaluator.fail(f"a second block is called {name.name}", name)
+            evaluator.site.fail(f"a second block is called {name.name}", name)
         labels[name.name] = block
     inner = Environment(scope)
     for (parameter, _), argument in zip(pairs, block.arguments, strict=True):
@@ -162,8 +161,8 @@ def _block(
 def typed_name(evaluator: Evaluator, form: Form, environment: Environment) -> tuple[Symbol, ir.Type]:
     """`(: name T)`"""
     if head_name(form) != ":" or not isinstance(form, List) or len(form.items) != 3:
-        evaluator.fail(f"`{show(form)}` stands where a typed name is wanted, like (: x i32)", form)
+        evaluator.site.fail(f"`{show(form)}` stands where a typed name is wanted, like (: x i32)", form)
     _, name, kind = form.items
     if not isinstance(name, Symbol):
-        evaluator.fail(f"`{show(name)}` is not a name", name)
-    return name, attributes.type_of(evaluator, evaluator.single(kind, environment), kind)
+        evaluator.site.fail(f"`{show(name)}` is not a name", name)
+    return name, attributes.type_of(evaluator.builder, evaluator.single(kind, environment), kind)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.language.forms import functions
-from lispgpt.language.ops import attributes, signatures
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.numbers import number_attribute
+from lispgpt.language.ops import signatures
+from lispgpt.language.ops.arguments import Arguments
+from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.reader.forms import Form, Vector, head_name
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
-    from lispgpt.language.ops.ops import Arguments
 
 # Attributes that MLIR once called otherwise, or calls otherwise in a sister dialect.
 _OTHER_NAMES = (
@@ -58,9 +57,9 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
             attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(numbers)
         sizes = attrs["operandSegmentSizes"]
         if not isinstance(sizes, ir.DenseI32ArrayAttr):
-            evaluator.fail("operandSegmentSizes is written array<i32: 1, 2>", form)
+            evaluator.site.fail("operandSegmentSizes is written array<i32: 1, 2>", form)
         if sum(sizes) != len(operands) or any(size < 0 for size in sizes):
-            evaluator.fail(f"operandSegmentSizes counts other than the {len(operands)} operands of `{name}`", form)
+            evaluator.site.fail(f"operandSegmentSizes counts other than the {len(operands)} operands of `{name}`", form)
         return
     worked_out = _SIZES.get(name)
     if worked_out is not None:
@@ -71,14 +70,14 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
         return
     if any(size < 0 for size in sizes) or sum(sizes) != len(operands):
         wanted = "the grid's x y z, then the block's x y z" if name == "gpu.launch" else f"groups of {sizes}"
-        evaluator.fail(f"`{name}` cannot have {len(operands)} operands here; it wants {wanted}", form)
+        evaluator.site.fail(f"`{name}` cannot have {len(operands)} operands here; it wants {wanted}", form)
     attrs["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get(sizes)
 
 
 def _complete_call(evaluator: Evaluator, attrs: dict[str, ir.Attribute]) -> None:
     attrs.setdefault("op_bundle_sizes", ir.DenseI32ArrayAttr.get([]))
     callee = attrs.get("callee")
-    known = functions.function(evaluator, ir.FlatSymbolRefAttr(callee).value) if _is_reference(callee) else None
+    known = evaluator.states.of(Functions).get(ir.FlatSymbolRefAttr(callee).value) if _is_reference(callee) else None
     if known is not None and known.foreign and signatures.parts_of(known.type)[2]:
         attrs.setdefault("var_callee_type", ir.TypeAttr.get(known.type))
 
@@ -89,7 +88,7 @@ def _type_value(evaluator: Evaluator, attrs: dict[str, ir.Attribute], form: Form
     if kind is None or not isinstance(value, (ir.IntegerAttr, ir.FloatAttr)):
         return
     if isinstance(kind, ir.TypeAttr) and isinstance(kind.value, (ir.IntegerType, ir.FloatType)):
-        attrs["value"] = attributes.number_attribute(evaluator, value.value, kind.value, form)
+        attrs["value"] = number_attribute(evaluator.site, value.value, kind.value, form)
 
 
 def _is_reference(value: ir.Attribute | None) -> bool:
@@ -101,7 +100,7 @@ def known_results(
 ) -> list[ir.Type] | None:
     """The result types of ops whose results follow from a callee or from what a loop starts with."""
     if name in ("func.call", "llvm.call") and _is_reference(attrs.get("callee")):
-        known = functions.function(evaluator, ir.FlatSymbolRefAttr(attrs["callee"]).value)
+        known = evaluator.states.of(Functions).get(ir.FlatSymbolRefAttr(attrs["callee"]).value)
         return signatures.parts_of(known.type)[1] if known is not None else None
     if name == "scf.for" and len(operands) >= 3:
         return [operand.type for operand in operands[3:]]
@@ -170,7 +169,7 @@ def _kernel_inputs(evaluator: Evaluator, kernel: ir.Attribute | None) -> int | N
     """How many operands the kernel of a nested symbol takes; None where the module has no such kernel yet."""
     if not isinstance(kernel, ir.SymbolRefAttr):
         return None
-    found: Any = evaluator.module.operation
+    found: Any = evaluator.builder.module.operation
     for name in kernel.value:
         inside = found.regions[0].blocks[0].operations
         named = [op.operation for op in inside if "sym_name" in op.operation.attributes]
@@ -255,12 +254,12 @@ def _affine_for(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Va
         if isinstance(bound, ir.IntegerAttr):
             bound = ir.AffineMapAttr.get(ir.AffineMap.get_constant(bound.value))
         if not isinstance(bound, ir.AffineMapAttr):
-            evaluator.fail(f"`affine.for` wants a number or an affine_map<…> as its :{plain}", arguments.place)
+            evaluator.site.fail(f"`affine.for` wants a number or an affine_map<…> as its :{plain}", arguments.place)
         attrs[key] = bound
         counts.append(bound.value.n_inputs)
-    step = attrs.get("step", ir.IntegerAttr.get(evaluator.index, 1))
+    step = attrs.get("step", ir.IntegerAttr.get(evaluator.builder.index, 1))
     if isinstance(step, ir.IntegerAttr):
-        attrs["step"] = ir.IntegerAttr.get(evaluator.index, step.value)
+        attrs["step"] = ir.IntegerAttr.get(evaluator.builder.index, step.value)
     return [*counts, len(operands) - sum(counts)]
 
 

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import describe
 from lispgpt.language.reader.forms import Form, show
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.evaluator import Evaluator
 
 
 def coerce(evaluator: Evaluator, value: Any, kind: ir.Type, form: Form, what: str) -> ir.Value:
     """A value that has to be of a type; a number becomes its constant."""
     value = evaluator.ssa(value, form)
     if isinstance(value, (bool, int, float)):
-        return evaluator.emitter.constant(value, kind, form)
+        return evaluator.builder.constant(value, kind, form)
     if not isinstance(value, ir.Value) or value.type != kind:
-        evaluator.fail(f"{what} {kind}, and `{show(form)}` is {describe(value)}", form)
+        evaluator.site.fail(f"{what} {kind}, and `{show(form)}` is {describe(value)}", form)
+    return value
+
+
+def promoted(evaluator: Evaluator, value: Any, form: Form) -> ir.Value:
+    """An argument of a variadic C function: what C itself would make of a small number."""
+    builder = evaluator.builder
+    value = evaluator.ssa(value, form)
+    if isinstance(value, (bool, int, float)):
+        return builder.constant(value, builder.f64 if isinstance(value, float) else builder.i64, form)
+    if not isinstance(value, ir.Value):
+        evaluator.site.fail(f"`{show(form)}` is {describe(value)}, and an argument is wanted", form)
+    kind = value.type
+    if isinstance(kind, ir.FloatType) and kind.width < 64:
+        return builder.emit("arith.extf", [value], [builder.f64], {}, form)
+    if isinstance(kind, ir.IndexType):
+        return builder.emit("arith.index_cast", [value], [builder.i64], {}, form)
+    if isinstance(kind, ir.IntegerType) and kind.width < 32:
+        op = "arith.extui" if kind.width == 1 else "arith.extsi"
+        return builder.emit(op, [value], [builder.i32], {}, form)
     return value
 
 

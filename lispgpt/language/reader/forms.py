@@ -6,20 +6,18 @@ A compile-time list of the evaluator is a Python tuple; these classes are code, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.source import Span
-
-if TYPE_CHECKING:
-    from lispgpt.language.core.environment import Environment
 
 
 @dataclass(frozen=True, eq=False)
 class Mark:
     """Says that one expansion of a macro introduced a symbol: it sees the macro's definitions, and what it binds is
-    seen by the same expansion only.  outer is the mark the symbol had in the macro's own text."""
+    seen by the same expansion only.  environment: the scope that the macro's template stands in.  outer: the mark the
+    symbol had in the macro's own text."""
 
-    environment: Environment
+    environment: Any
     outer: Mark | None
 
 

@@ -13,6 +13,8 @@ from lispgpt.ir.mlir import ir
 from lispgpt.language.core import registry
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.language import Language
+from lispgpt.language.core.values import Function, State, Weight
 from lispgpt.language.forms import (
     arithmetic,
     calls,
@@ -27,27 +29,23 @@ from lispgpt.language.forms import (
     structs,
     tensors,
 )
-from lispgpt.language.model import declarations as model
-from lispgpt.language.model import entries
+from lispgpt.language.model import declarations, entries
+from lispgpt.language.model.declarations import Model
+from lispgpt.language.ops import op_names, ops
+from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.reader.forms import List, Symbol
 from lispgpt.source import Source, Span
 
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
-_REGISTERED = (
-    arithmetic,
-    calls,
-    choice,
-    compilation,
-    core_forms,
-    functions,
-    kernels,
-    lists,
-    model,
-    modules,
-    shapes,
-    structs,
-    tensors,
+_REGISTERED = (arithmetic, choice, core_forms, lists, shapes, structs, tensors)
+"""Modules that are imported for the forms that they register."""
+
+LANGUAGE = Language(
+    names=registry.NAMES,
+    heads=(functions.head, ops.head),
+    fail_unknown=op_names.fail_unknown,
+    calls={Function: calls.call, Weight: declarations.indexed, State: declarations.indexed},
 )
 
 
@@ -106,23 +104,25 @@ def evaluate(
     with ir.Location.unknown():
         place = List(Span(source, 0, 0), ())
         evaluator, environment = begin(root, place)
-        evaluator.capabilities.update(capabilities or {})
-        evaluator.model.overrides, evaluator.model.checkpoint = dict(overrides), dict(checkpoint_config)
-        evaluator.loading.append(Path(source.name).resolve())
+        model, files = evaluator.states.of(Model), evaluator.states.of(modules.Files)
+        evaluator.states.of(kernels.Chip).capabilities.update(capabilities or {})
+        model.overrides, model.checkpoint = dict(overrides), dict(checkpoint_config)
+        files.loading.append(Path(source.name).resolve())
         modules.run(evaluator, source, environment)
-        _check_overrides(evaluator, place)
-        _build_entries(evaluator, _within_context(shapes, evaluator.model.config), draws, place)
-        evaluator.verify(evaluator.module.operation, place)
+        _check_overrides(model)
+        _build_entries(evaluator, _within_context(shapes, model.config), draws, place)
+        evaluator.site.verify(evaluator.builder.module.operation, place)
         return _program(evaluator)
 
 
 def _build_entries(evaluator: Evaluator, shapes: Iterable[tuple[int, int]], draws: bool, place: List) -> None:
     """Every entry for every shape; where the program generates and `draws`, its single steps once more that draw."""
-    generation, library = evaluator.model.generation, evaluator.prelude
+    model, library = evaluator.states.of(Model), evaluator.states.of(modules.Files).prelude
+    generation = model.generation
     if draws and generation:
         library = modules.load(evaluator, modules.LIBRARY / "sampling.lisp", place)
     best, draw, words = (library.lookup(Symbol(place.span, n)) for n in ("best-token", "draw-token", "settings-words"))
-    for entry in evaluator.model.entries.values():
+    for entry in model.entries.values():
         for batch, positions in shapes:
             entries.build(evaluator, entry, batch, positions, best)
             if draws and positions == 1 and generation and generation.entry == entry.name and len(entry.inputs) == 2:
@@ -133,12 +133,13 @@ def begin(root: Path, place: List) -> tuple[Evaluator, Environment]:
     """An evaluator with an empty module, and the environment of a program's top level; place is for messages about the
     core library.  Needs an active ir.Context and location."""
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
-    evaluator = Evaluator(root)
-    evaluator.prelude.names.update(registry.NAMES)
-    evaluator.capabilities.update(kernels.CAPABILITIES)
+    evaluator = Evaluator(LANGUAGE)
+    files = evaluator.states.of(modules.Files)
+    files.root = root
+    files.prelude.names.update(LANGUAGE.names)
     core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
-    evaluator.prelude.names.update(core.names)
-    return evaluator, Environment(evaluator.prelude, Dialects())
+    files.prelude.names.update(core.names)
+    return evaluator, Environment(files.prelude, Dialects())
 
 
 def _within_context(shapes: Iterable[tuple[int, int]], config: Mapping[str, Any]) -> list[tuple[int, int]]:
@@ -147,9 +148,9 @@ def _within_context(shapes: Iterable[tuple[int, int]], config: Mapping[str, Any]
     return [s for s in shapes if s[1] == 1 or not isinstance(context, int) or s[1] <= context]
 
 
-def _check_overrides(evaluator: Evaluator, place: List) -> None:
-    config = evaluator.model.config
-    for name in evaluator.model.overrides:
+def _check_overrides(model: Model) -> None:
+    config = model.config
+    for name in model.overrides:
         if name not in config:
             known = f"; it has {', '.join(config)}" if config else "; it has no `config`"
             hint = did_you_mean(name, config, known)
@@ -157,17 +158,17 @@ def _check_overrides(evaluator: Evaluator, place: List) -> None:
 
 
 def _program(evaluator: Evaluator) -> Program:
-    declared = evaluator.model
+    declared = evaluator.states.of(Model)
     generation = declared.generation
     return Program(
-        module=evaluator.module,
+        module=evaluator.builder.module,
         config={k: str(v) if isinstance(v, ir.Type) else v for k, v in declared.config.items()},
         weights=tuple(TensorDecl(w.name, w.shape, w.dtype) for w in declared.weights.values()),
         states=tuple(TensorDecl(s.name, s.shape, s.dtype) for s in declared.states.values()),
         entries=tuple(declared.entries),
         generate=Generate(generation.entry, generation.options) if generation else None,
-        sources=tuple(evaluator.loaded),
-        has_main="main" in evaluator.functions,
-        compilations=tuple(evaluator.compilations),
-        libraries=tuple(evaluator.libraries),
+        sources=tuple(evaluator.states.of(modules.Files).loaded),
+        has_main="main" in evaluator.states.of(Functions).defined,
+        compilations=tuple(evaluator.states.of(compilation.Compilations).found),
+        libraries=tuple(evaluator.states.of(functions.Libraries).linked),
     )

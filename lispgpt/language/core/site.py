@@ -1,0 +1,89 @@
+"""Where an evaluation stands in the program: locations for ops, and errors at the forms that they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from lispgpt.errors import UserError
+from lispgpt.ir.mlir import ir
+from lispgpt.language.reader import places
+from lispgpt.language.reader.forms import Form
+from lispgpt.source import Source, Span
+
+DEEPEST_CALLS = 150
+
+
+@dataclass(eq=False)
+class Frame:
+    """A macro expansion or an inlined call that is being evaluated."""
+
+    what: str
+    form: Form
+    location: ir.Location
+    number: int
+
+
+class Site:
+    """The calls and expansions around the form that is being evaluated.  Needs an active ir.Context."""
+
+    def __init__(self) -> None:
+        self.context = ir.Context.current
+        self.frames: list[Frame] = []
+        self._sources: dict[str, Source] = {}
+        self._frame_count = 0
+        self._locations: dict[tuple[Span, int], ir.Location] = {}
+
+    @contextmanager
+    def frame(self, what: str, form: Form) -> Iterator[None]:
+        """Remember for locations and messages that a call or an expansion is being evaluated."""
+        if len(self.frames) >= DEEPEST_CALLS:
+            self.fail(f"calls are {DEEPEST_CALLS} deep here; does `{what}` call itself without an end?", form)
+        self._frame_count += 1
+        self.frames.append(Frame(what, form, self.location(form), self._frame_count))
+        try:
+            yield
+        finally:
+            self.frames.pop()
+
+    def location(self, form: Form) -> ir.Location:
+        """file:line:column of a form, inside the calls and expansions around it."""
+        span = form.span
+        key = (span, self.frames[-1].number if self.frames else 0)
+        location = self._locations.get(key)
+        if location is None:
+            line, column = span.source.line_column(span.start)
+            self._sources.setdefault(span.source.name, span.source)
+            location = ir.Location.file(span.source.name, line, column, self.context)
+            if self.frames:
+                location = ir.Location.callsite(location, [self.frames[-1].location], self.context)
+            self._locations[key] = location
+        return location
+
+    def fail(self, message: str, form: Form | Span) -> NoReturn:
+        """Raise the one error: at the form, or at the user's own call where the form stands in the library."""
+        raise self.error(message, form)
+
+    def error(self, message: str, form: Form | Span) -> UserError:
+        """What fail raises."""
+        span = form if isinstance(form, Span) else form.span
+        return places.placed(message, span, [(frame.what, frame.form.span) for frame in reversed(self.frames)])
+
+    def verify(self, operation: Any, form: Form) -> None:
+        """MLIR's own verifier, its diagnostics turned into the error at the form they are about."""
+        try:
+            operation.verify()
+        except ir.MLIRError as error:
+            raise self.diagnosed(error, form) from None
+
+    def diagnosed(self, error: ir.MLIRError, form: Form) -> UserError:
+        """The user's error for MLIR's first diagnostic."""
+        for diagnostic in error.error_diagnostics:
+            spans = places.spans_of(str(diagnostic.location), self._sources)
+            message = places.whole_message(diagnostic)
+            if not spans:
+                return self.error(message, form)
+            return places.placed(message, spans[0], [("here", s) for s in spans[1:]])
+        return self.error(str(error), form)
