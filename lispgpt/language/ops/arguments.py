@@ -7,15 +7,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.op_facts import facts
 from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import describe
 from lispgpt.language.ops import kinds, regions
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, show
-
-# Attributes that MLIR prints under another name than it keeps them by; with both, its conversions abort.
-_PRINTED = {("gpu.func", "gpu.kernel"): "kernel"}
 
 
 @dataclass
@@ -108,7 +106,7 @@ def _attributes(evaluator: Evaluator, name: str, form: Map, environment: Environ
         if key_name in ("ins", "outs") and name.startswith("linalg."):
             found.hints[key_name] = _count(evaluator, value_form, environment)
         else:
-            key_name = _PRINTED.get((name, key_name), key_name)
+            key_name = facts(name).attribute_names.get(key_name, key_name)
             found.attributes[key_name] = kinds.attribute(
                 evaluator, name, key_name, value_form, environment, found.results
             )

@@ -3,44 +3,12 @@
 from __future__ import annotations
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.op_facts import ENUMERATIONS, LINKAGES, facts
 from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.numbers import number_attribute
 from lispgpt.language.reader.forms import Form, List, head_name
-
-_INTEGER_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
-_FLOAT_PREDICATES = (
-    "false", "oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno", "true",
-)  # fmt: skip
-_PREDICATES = {
-    "arith.cmpi": _INTEGER_PREDICATES,
-    "llvm.icmp": _INTEGER_PREDICATES,
-    "arith.cmpf": _FLOAT_PREDICATES,
-    "llvm.fcmp": ("_false", *_FLOAT_PREDICATES[1:-1], "_true"),
-}
-_LINKAGES = (
-    "private", "internal", "available_externally", "linkonce", "weak", "common", "appending", "extern_weak",
-    "linkonce_odr", "weak_odr", "external",
-)  # fmt: skip
-_ATOMICS = (
-    "addf", "addi", "andi", "assign", "maximumf", "maxnumf", "maxs", "maxu", "minimumf", "minnumf", "mins", "minu",
-    "mulf", "muli", "ori", "xori",
-)  # fmt: skip
-# How an enumeration of this attribute's name is spelled in full.
-_ENUMERATIONS = {
-    "dimension": ("#gpu<dim {}>",),
-    "mode": ("#gpu<shuffle_mode {}>",),
-    "op": ("#gpu<all_reduce_op {}>",),
-    "kind": ("#vector.kind<{}>", "#linalg.elementwise_kind<{}>"),
-    "linkage": ("#llvm.linkage<{}>",),
-    "pred": ("#index<cmp_predicate {}>",),
-    "fastmath": ("#arith.fastmath<{}>", "#llvm.fastmath<{}>"),
-    "fastmathFlags": ("#llvm.fastmath<{}>",),
-    "overflowFlags": ("#arith.overflow<{}>", "#llvm.overflow<{}>"),
-    "cast": ("#linalg.type_fn<{}>",),
-    "mapping": ("#gpu.{}",),
-}
 
 
 def attribute(
@@ -50,22 +18,20 @@ def attribute(
     if head_name(form) == ":" and isinstance(form, List) and len(form.items) == 3:
         return _typed(evaluator, form, environment)
     value = evaluator.single(form, environment)
-    if key == "predicate" and op in _PREDICATES and isinstance(value, str):
-        names = _PREDICATES[op]
+    names = facts(op).numbered.get(key)
+    if names is not None and isinstance(value, str):
         if value not in names:
-            evaluator.site.fail(f'`{op}` has no predicate "{value}"{did_you_mean(value, names)}', form)
+            evaluator.site.fail(f'`{op}` has no {key} "{value}"{did_you_mean(value, names)}', form)
         value = names.index(value)
-    if key == "kind" and op in ("memref.atomic_rmw", "affine.parallel") and value in _ATOMICS:
-        value = _ATOMICS.index(value)
     if key == "value" and results and isinstance(value, (bool, int, float)) and _is_number(results[0]):
         return number_attribute(evaluator.site, value, results[0], form)
     if key == "sym_name" and isinstance(value, str):
         return ir.StringAttr.get(value.removeprefix("@"))
-    if key in ("linkage",) and isinstance(value, int) and 0 <= value < len(_LINKAGES):
-        value = _LINKAGES[value]
+    if key == "linkage" and isinstance(value, int) and 0 <= value < len(LINKAGES):
+        value = LINKAGES[value]
     if key == "linkage" and isinstance(value, str) and not value.startswith("#"):
-        if value not in _LINKAGES:
-            evaluator.site.fail(f'there is no linkage "{value}"{did_you_mean(value, _LINKAGES)}', form)
+        if value not in LINKAGES:
+            evaluator.site.fail(f'there is no linkage "{value}"{did_you_mean(value, LINKAGES)}', form)
         return attributes.parse_attribute(evaluator.builder, f"#llvm.linkage<{value}>", form)
     return attributes.from_value(evaluator.builder, value, form, key)
 
@@ -128,7 +94,7 @@ def _integer_arrays(numbers: list[int]) -> list[ir.Attribute | None]:
 
 def _from_text(key: str, text: str) -> list[ir.Attribute | None]:
     found: list[ir.Attribute | None] = []
-    for pattern in _ENUMERATIONS.get(key, ()):
+    for pattern in ENUMERATIONS.get(key, ()):
         try:
             found.append(ir.Attribute.parse(pattern.format(text)))
         except ir.MLIRError:

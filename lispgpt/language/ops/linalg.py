@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.op_facts import facts
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.reader.forms import Form
-
-_COPYING = ("linalg.fill", "linalg.copy", "linalg.transpose", "linalg.broadcast")
-_OWN_BODY = ("linalg.generic", "linalg.map", "linalg.reduce")
 
 
 def make_body(evaluator: Evaluator, operation: Any, form: Form) -> None:
     """Give a named op the body that its definition has."""
     name = operation.name
-    if name in _OWN_BODY:
+    body = facts(name).body
+    if body == "program":
         evaluator.site.fail(f"`{name}` wants a region that computes one element", form)
     sizes = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
     operands = list(operation.operands)
-    if name in _COPYING:
+    if body == "copy":
         _copying_body(evaluator, operation, operands, form)
         return
     kinds = [str(operand.type) for operand in operands]

@@ -8,13 +8,13 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.op_facts import facts, infers_results
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.ops import kinds, segments
 from lispgpt.language.reader import places
 from lispgpt.language.reader.forms import Form
 
 _WANTS_RESULTS = re.compile(r"requires (one|\d+) result|expected \d+ (or more )?results")
-_PLAIN_LINALG = ("linalg.yield", "linalg.index")
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,7 @@ class OpCreator:
         operation.erase()
         if dropped:
             return True
-        problem = self._try(tried)
-        if _WANTS_RESULTS.search(problem):
-            stand_in = draft.operands[0].type if draft.operands else self.evaluator.builder.index
-            problem = self._try(replace(tried, results=[stand_in]))
-        return f"attribute '{key}'" in problem
+        return f"attribute '{key}'" in self._try(self._with_stand_in(tried))
 
     def _results(self, draft: Draft) -> list[ir.Type]:
         """The result types where the form gives none: none at all where MLIR takes the op so, else inferred, and only
@@ -149,28 +145,39 @@ class OpCreator:
         known = segments.known_results(evaluator, name, operands, draft.attributes)
         if known is not None:
             return known
-        if name.startswith("linalg.") and name not in _PLAIN_LINALG:
+        if facts(name).destination:
             sizes = draft.attributes.get("operandSegmentSizes")
             outs = sizes[1] if isinstance(sizes, ir.DenseI32ArrayAttr) and len(sizes) > 1 else 1
             types = [o.type for o in operands[len(operands) - outs :]]
             if types:
                 return [t for t in types if isinstance(t, ir.RankedTensorType)]
-        shape = (name, len(operands), draft.region_count)
-        if shape not in self._known.resultless:
-            problem = self._try(replace(draft, results=[]))
-            self._known.resultless[shape] = not _WANTS_RESULTS.search(problem)
-        if self._known.resultless[shape]:
+        if self._is_resultless(draft):
             return []
-        taken = (shape, *(operand.type for operand in operands), *draft.attributes)
+        taken = (name, draft.region_count, *(operand.type for operand in operands), *draft.attributes)
         if taken not in self._known.taken:
             self._check_operands(draft)
             self._known.taken.add(taken)
         return self._inferred(draft)
 
+    def _is_resultless(self, draft: Draft) -> bool:
+        """Whether MLIR takes the op without results: one that infers its results has some, of others it is asked."""
+        shape = (draft.name, len(draft.operands), draft.region_count)
+        known = self._known.resultless
+        if shape not in known:
+            without = replace(draft, results=[])
+            known[shape] = not infers_results(draft.name) and not _WANTS_RESULTS.search(self._try(without))
+        return known[shape]
+
+    def _with_stand_in(self, draft: Draft) -> Draft:
+        """The op with a result of some type where it has one: what else is wrong with it comes to light."""
+        if draft.results is not None:
+            return draft
+        stand_in = draft.operands[0].type if draft.operands else self.evaluator.builder.index
+        return replace(draft, results=[] if self._is_resultless(draft) else [stand_in])
+
     def _check_operands(self, draft: Draft) -> None:
         """Fail where the verifier has something to say against the operands, whatever the results are."""
-        stand_in = draft.operands[0].type if draft.operands else self.evaluator.builder.i64
-        problem = self._try(replace(draft, results=[stand_in]))
+        problem = self._try(self._with_stand_in(draft))
         if re.search(r"operand|requires attribute|attribute '|region|successor", problem):
             types = ", ".join(str(operand.type) for operand in draft.operands)
             about_types = "operand" in problem and types and "found" not in problem
@@ -178,13 +185,10 @@ class OpCreator:
             self.evaluator.site.fail(f"`{draft.name}`: {places.in_words(problem)}{given}", draft.form)
 
     def _inferred(self, draft: Draft) -> list[ir.Type]:
-        try:
-            operation = self._build(draft, infer=True)
-        except UserError as error:
-            if "does not support type inference" in error.message:
-                message = f"`{draft.name}` needs :result, its result type: ({draft.name} {{:result T}} …)"
-                self.evaluator.site.fail(message, draft.form)
-            raise
+        if not infers_results(draft.name):
+            message = f"`{draft.name}` needs :result, its result type: ({draft.name} {{:result T}} …)"
+            self.evaluator.site.fail(message, draft.form)
+        operation = self._build(draft, infer=True)
         types = [result.type for result in operation.results]
         operation.erase()
         return types

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.op_facts import facts
 from lispgpt.language.core.environment import MISSING, Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import OpResults, Special
@@ -13,21 +14,6 @@ from lispgpt.language.ops.arguments import Arguments, collect
 from lispgpt.language.ops.function_table import register_op
 from lispgpt.language.ops.op_creation import Draft, OpCreator
 from lispgpt.language.reader.forms import Form, List, Symbol
-
-# Where a plain number among the operands is an index whatever its neighbours are: the first such position.
-_INDEX_FROM = {
-    "memref.load": 1, "memref.store": 2, "memref.alloc": 0, "memref.alloca": 0, "memref.dim": 1,
-    "memref.subview": 1, "tensor.extract": 1, "tensor.insert": 2, "tensor.dim": 1, "tensor.empty": 0,
-    "tensor.extract_slice": 1, "tensor.insert_slice": 2, "vector.load": 1, "vector.store": 2,
-    "vector.transfer_read": 1, "affine.load": 1, "affine.store": 2, "vector.transfer_write": 2, "gpu.launch": 0,
-    "scf.parallel": 0, "scf.forall": 0, "memref.prefetch": 1, "memref.atomic_rmw": 2, "memref.view": 1,
-    "memref.reinterpret_cast": 1, "affine.apply": 0, "vector.create_mask": 0,
-}  # fmt: skip
-
-# Where another number is of the element type of the first shaped operand.
-_ELEMENT_OPS = (
-    "memref.store", "affine.store", "tensor.insert", "vector.store", "vector.insert", "vector.transfer_read",
-)  # fmt: skip
 
 
 class Emitter(OpCreator):
@@ -41,14 +27,14 @@ class Emitter(OpCreator):
         segments.complete(evaluator, name, arguments, operands, form)
         if name == "scf.yield" and self._yields_in_parallel(form):
             return OpResults(name, ())
-        count = max(len(arguments.regions), segments.regions_of(name))
+        count = max(len(arguments.regions), facts(name).regions)
         draft = Draft(name, form, operands, arguments.results, arguments.attributes, count, arguments.successors)
         operation = self.create(draft)
         if name in ("func.func", "llvm.func"):
             register_op(evaluator, operation, form, environment)
         for position, region in enumerate(arguments.regions):
             regions.fill(evaluator, operation, position, region, environment)
-        if name.startswith("linalg.") and count and not arguments.regions:
+        if facts(name).body and count and not arguments.regions:
             linalg.make_body(evaluator, operation, form)
         if name == "scf.forall.in_parallel" and not arguments.regions:
             ir.Block.create_at_start(operation.regions[0], [])
@@ -73,7 +59,7 @@ class Emitter(OpCreator):
         if all(isinstance(o, ir.Value) for o in arguments.operands):
             return arguments.operands
         typed = [o.type for o in arguments.operands if isinstance(o, ir.Value)]
-        index_from = _INDEX_FROM.get(name)
+        index_from = facts(name).index_from
         made: list[ir.Value] = []
         for position, (operand, form) in enumerate(zip(arguments.operands, arguments.forms, strict=True)):
             if not isinstance(operand, ir.Value):
@@ -89,7 +75,7 @@ class Emitter(OpCreator):
         evaluator = self.evaluator
         if index_from is not None and position >= index_from and not isinstance(number, float):
             return evaluator.builder.index
-        if name in _ELEMENT_OPS and typed:
+        if facts(name).element_operands and typed:
             shaped = typed[0]
             return shaped.element_type if isinstance(shaped, ir.ShapedType) else shaped
         if name == "scf.for" and position < 3:

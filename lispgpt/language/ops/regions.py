@@ -8,27 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.op_facts import facts
 from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, head_name, show
-
-# What ends a region's block where the program does not say it.
-_TERMINATORS = {
-    "scf.for": "scf.yield",
-    "scf.if": "scf.yield",
-    "scf.execute_region": "scf.yield",
-    "scf.index_switch": "scf.yield",
-    "scf.parallel": "scf.reduce",
-    "scf.forall": "scf.forall.in_parallel",
-    "affine.for": "affine.yield",
-    "affine.if": "affine.yield",
-    "affine.parallel": "affine.yield",
-    "gpu.launch": "gpu.terminator",
-    "gpu.func": "gpu.return",
-    "func.func": "func.return",
-    "memref.alloca_scope": "memref.alloca_scope.return",
-}
 
 
 @dataclass
@@ -94,11 +78,12 @@ def ends(block: ir.Block) -> bool:
 
 def _end(evaluator: Evaluator, operation: Any, block: ir.Block, value: Any, form: Form) -> None:
     """End a block as its op wants it, with the last value where the op has one result of that type."""
-    terminator = _TERMINATORS.get(operation.name)
+    known = facts(operation.name)
+    terminator = known.terminator
     if terminator is None or ends(block):
         return
     operands: list[ir.Value] = []
-    wanted = [] if terminator in ("scf.reduce", "gpu.terminator") else [result.type for result in operation.results]
+    wanted = [result.type for result in operation.results] if known.terminator_yields else []
     values = list(value) if isinstance(value, tuple) else [value]
     if operation.name in ("func.func", "gpu.func", "llvm.func"):
         kind = ir.TypeAttr(operation.attributes["function_type"]).value

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.op_facts import facts
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.numbers import number_attribute
 from lispgpt.language.ops import signatures
@@ -14,25 +15,7 @@ from lispgpt.language.ops.arguments import Arguments
 from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.reader.forms import Form, Vector, head_name
 
-# Attributes that MLIR once called otherwise, or calls otherwise in a sister dialect.
-_OTHER_NAMES = (
-    ("vector.extract", "position", "static_position"),
-    ("vector.insert", "position", "static_position"),
-    ("index.cmp", "predicate", "pred"),
-)
 _DYNAMIC = -(1 << 63)
-_REGIONS = {
-    "func.func": 1, "llvm.func": 1, "llvm.mlir.global": 1, "scf.if": 2, "gpu.func": 1, "gpu.module": 1, "affine.if": 2,
-    "builtin.module": 1, "scf.forall.in_parallel": 1,
-}  # fmt: skip
-_WITHOUT_BODY = ("linalg.yield", "linalg.index", "linalg.softmax", "linalg.pack", "linalg.unpack")
-
-
-def regions_of(name: str) -> int:
-    """How many regions an op has even where none is written."""
-    if name.startswith("linalg.") and name not in _WITHOUT_BODY and not name.startswith("linalg.winograd"):
-        return 1
-    return _REGIONS.get(name, 0)
 
 
 def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: list[ir.Value], form: Form) -> None:
@@ -42,9 +25,6 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
         _complete_call(evaluator, attrs)
     if name == "llvm.mlir.global":
         _type_value(evaluator, attrs, form)
-    for op, written, meant in _OTHER_NAMES:
-        if name == op and written in attrs:
-            attrs.setdefault(meant, attrs.pop(written))
     if name in ("affine.load", "affine.store") and operands and "map" not in attrs:
         rank = len(operands) - (1 if name == "affine.load" else 2)
         attrs["map"] = ir.AffineMapAttr.get(ir.AffineMap.get_identity(max(rank, 0)))
@@ -61,12 +41,8 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
         if sum(sizes) != len(operands) or any(size < 0 for size in sizes):
             evaluator.site.fail(f"operandSegmentSizes counts other than the {len(operands)} operands of `{name}`", form)
         return
-    worked_out = _SIZES.get(name)
-    if worked_out is not None:
-        sizes = worked_out(evaluator, arguments, operands)
-    elif name.startswith("linalg.") and name not in _WITHOUT_BODY:
-        sizes = _linalg(evaluator, arguments, operands)
-    else:
+    sizes = _group_sizes(evaluator, name, arguments, operands)
+    if sizes is None:
         return
     if any(size < 0 for size in sizes) or sum(sizes) != len(operands):
         wanted = "the grid's x y z, then the block's x y z" if name == "gpu.launch" else f"groups of {sizes}"
@@ -109,12 +85,23 @@ def known_results(
         return [operand.type for operand in operands[len(operands) - count :]]
     if name == "affine.load" and operands and isinstance(operands[0].type, ir.MemRefType):
         return [operands[0].type.element_type]
-    if name in ("scf.if", "scf.execute_region", "gpu.launch", "func.func", "gpu.func", "gpu.module", "llvm.func"):
-        return []
-    return None
+    return [] if facts(name).resultless else None
 
 
-def _linalg(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
+def _group_sizes(evaluator: Evaluator, name: str, arguments: Arguments, operands: list[ir.Value]) -> list[int] | None:
+    """The sizes of an op's groups of operands; None where it has no groups, or none that are known."""
+    known = facts(name)
+    if name in _SIZES:
+        return _SIZES[name](evaluator, arguments, operands)
+    if known.groups is not None:
+        rest = len(operands) - sum(size for size in known.groups if size > 0)
+        return [rest if size < 0 else size for size in known.groups]
+    if known.slice_of is not None:
+        return _slice(known.slice_of, arguments, operands)
+    return _linalg(arguments, operands) if known.destination and known.regions else None
+
+
+def _linalg(arguments: Arguments, operands: list[ir.Value]) -> list[int]:
     count = len(operands)
     outs = arguments.hints.get("outs")
     ins = arguments.hints.get("ins")
@@ -179,35 +166,21 @@ def _kernel_inputs(evaluator: Evaluator, kernel: ir.Attribute | None) -> int | N
     return len(ir.TypeAttr(found.attributes["function_type"]).value.inputs)
 
 
-def _slices(leading: int) -> Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]:
+def _slice(leading: int, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
     """Ops with offsets, sizes and strides: the dynamic ones are operands, all of them where no attribute is given."""
-
-    def sizes(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
-        attrs = arguments.attributes
-        rank = (len(operands) - leading) // 3
-        groups = []
-        for key in ("static_offsets", "static_sizes", "static_strides"):
-            given = attrs.get(key)
-            if given is None:
-                groups.append(rank)
-                attrs[key] = ir.DenseI64ArrayAttr.get([_DYNAMIC] * rank)
-                continue
-            if isinstance(given, ir.ArrayAttr) and all(isinstance(m, ir.IntegerAttr) for m in given):
-                given = attrs[key] = ir.DenseI64ArrayAttr.get([ir.IntegerAttr(m).value for m in given])
-            groups.append(sum(n == _DYNAMIC for n in given) if isinstance(given, ir.DenseI64ArrayAttr) else 0)
-        return [*[1] * leading, *groups]
-
-    return sizes
-
-
-def _first_then(*fixed: int) -> Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]:
-    """One variadic group (written -1) among groups of fixed size."""
-
-    def sizes(evaluator: Evaluator, arguments: Arguments, operands: list[ir.Value]) -> list[int]:
-        rest = len(operands) - sum(size for size in fixed if size > 0)
-        return [rest if size < 0 else size for size in fixed]
-
-    return sizes
+    attrs = arguments.attributes
+    rank = (len(operands) - leading) // 3
+    groups = []
+    for key in ("static_offsets", "static_sizes", "static_strides"):
+        given = attrs.get(key)
+        if given is None:
+            groups.append(rank)
+            attrs[key] = ir.DenseI64ArrayAttr.get([_DYNAMIC] * rank)
+            continue
+        if isinstance(given, ir.ArrayAttr) and all(isinstance(m, ir.IntegerAttr) for m in given):
+            given = attrs[key] = ir.DenseI64ArrayAttr.get([ir.IntegerAttr(m).value for m in given])
+        groups.append(sum(n == _DYNAMIC for n in given) if isinstance(given, ir.DenseI64ArrayAttr) else 0)
+    return [*[1] * leading, *groups]
 
 
 def _transfer(arguments: Arguments, memory: ir.Value, vectors: list[ir.Type]) -> None:
@@ -272,15 +245,6 @@ _SIZES: dict[str, Callable[[Evaluator, Arguments, list[ir.Value]], list[int]]] =
     "affine.for": _affine_for,
     "gpu.launch": _launch,
     "gpu.launch_func": _launch_func,
-    "llvm.call": _first_then(-1, 0),
-    "memref.alloc": _first_then(-1, 0),
-    "memref.alloca": _first_then(-1, 0),
-    "gpu.alloc": _first_then(0, -1, 0),
-    "memref.subview": _slices(1),
-    "memref.reinterpret_cast": _slices(1),
-    "tensor.extract_slice": _slices(1),
-    "tensor.insert_slice": _slices(2),
-    "tensor.parallel_insert_slice": _slices(2),
     "vector.transfer_read": _transfer_read,
     "vector.transfer_write": _transfer_write,
 }
