@@ -153,6 +153,23 @@ def _wait(child: int) -> int:
             continue
 
 
+def ask_in_child(question: Callable[[], Any]) -> Any:
+    """What a question answers in a process of its own, with a value that can be pickled.
+
+    Asking a GPU's driver anything starts it, and no child of a process that has started one can use it any more.
+    UserError where the driver ends the process.
+    """
+
+    def work(reporter: Reporter) -> int:
+        reporter.give(question())
+        return 0
+
+    outcome = run_in_child(work)
+    if outcome.signal_number:
+        raise UserError(f"the GPU's driver ended the process that asked for the GPU ({outcome.reason})")
+    return outcome.value
+
+
 def compile_in_child(work: Callable[[Reporter], int]) -> Outcome:
     """run_in_child for the compiler itself: InternalError where MLIR or LLVM ends the process."""
     outcome = run_in_child(work)
