@@ -16,7 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
+from lispgpt.bugs import summary
 from lispgpt.errors import InternalError, UserError
+from lispgpt.machine import complaint, ended_from_outside
 
 CRASHES = {
     signal.SIGSEGV: "it read or wrote memory that is not its own, or its stack ran out",
@@ -69,10 +71,12 @@ class Reporter:
     def fail(self, error: BaseException) -> None:
         if isinstance(error, UserError):
             self._send(("user error", (error.message, error.span, error.expanded_from)))
-        elif isinstance(error, OSError) and error.errno is not None:
-            self._send(("system error", (error.errno, error.strerror, "".join(traceback.format_exception(error)))))
+        elif isinstance(error, BrokenPipeError):
+            self._send(("broken pipe", ()))
+        elif (said := complaint(error)) is not None:
+            self._send(("user error", (said, None, ())))
         else:
-            self._send(("bug", "".join(traceback.format_exception(error))))
+            self._send(("bug", (summary(error), _report(error))))
 
     def give_up(self, error: UserError) -> NoReturn:
         """End the child with an error, from wherever it is."""
@@ -114,11 +118,14 @@ def _error_of(kind: str, content: Any) -> Exception:
     """What Reporter.fail sent, as an exception."""
     if kind == "user error":
         return UserError(*content)
-    if kind == "system error":
-        number, message, told = content
-        told_apart = (errno.ENOSPC, errno.EDQUOT, errno.EPIPE)  # the command line has words for these
-        return OSError(number, message) if number in told_apart else InternalError(told)
-    return InternalError(content)
+    if kind == "broken pipe":
+        return BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+    return InternalError(*content)
+
+
+def _report(error: BaseException) -> str:
+    own = getattr(error, "report", "")
+    return own or "".join(traceback.format_exception(error))
 
 
 def _be_the_child(work: Callable[[Reporter], int], write_end: int) -> None:
@@ -153,9 +160,31 @@ def _wait(child: int) -> int:
             continue
 
 
+def ask_in_child(question: Callable[[], Any]) -> Any:
+    """What a question answers in a process of its own, with a value that can be pickled.
+
+    Asking a GPU's driver anything starts it, and no child of a process that has started one can use it any more.
+    UserError where the driver ends the process.
+    """
+
+    def work(reporter: Reporter) -> int:
+        reporter.give(question())
+        return 0
+
+    outcome = run_in_child(work)
+    if outcome.signal_number:
+        raise UserError(f"the GPU's driver ended the process that asked for the GPU ({outcome.reason})")
+    return outcome.value
+
+
 def compile_in_child(work: Callable[[Reporter], int]) -> Outcome:
     """run_in_child for the compiler itself: InternalError where MLIR or LLVM ends the process."""
     outcome = run_in_child(work)
+    if outcome.signal_number == signal.SIGINT:
+        raise KeyboardInterrupt
+    outside = ended_from_outside(outcome.signal_number) if outcome.signal_number else None
+    if outside is not None:
+        raise UserError(f"the compiler was ended by {signal.Signals(outcome.signal_number).name}: {outside}")
     if outcome.signal_number:
         raise InternalError(f"the compiler was ended by {outcome.reason}")
     return outcome

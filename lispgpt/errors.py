@@ -36,7 +36,15 @@ class UserError(Exception):
 
 
 class InternalError(Exception):
-    """A state that no input should lead to; the command line asks for a report and exits with 3."""
+    """A state that no input should lead to; the command line asks for a report and exits with 3.
+
+    message: the cause in one line, and what to do to see it again.  report: the traceback from where it happened, which
+    may be another process.
+    """
+
+    def __init__(self, message: str, report: str = "") -> None:
+        super().__init__(message)
+        self.report = report
 
 
 def _excerpt(span: Span) -> list[str]:

@@ -2,8 +2,9 @@
 
 `passes/model/outline_kernels.py` holds `class OutlineKernels(Pass)` with `name = "outline-kernels"`.  A pass gets a
 verified `builtin.module` and the Target, changes the module in place, and leaves it verifiable.  It may assume that a
-context and an unknown location are active.  It raises `UserError` for what the user's program cannot mean, and
-`InternalError` for what an earlier pass should have ensured.  Print and parse follow MLIR: `name{field=value other=3}`.
+context and an unknown location are active, what its `starts_from` names, and a target of the class that `run` declares.
+It raises `UserError` for what the user's program cannot mean, and `InternalError` for what an earlier pass should have
+ensured.  Print and parse follow MLIR: `name{field=value other=3}`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, ClassVar
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.states import State
 
 FOLDER = Path(__file__).parent
 
@@ -24,6 +26,8 @@ class Pass:
     """A pass written in Python."""
 
     name: ClassVar[str]
+    starts_from: ClassVar[tuple[State, ...]] = ()
+    """What has to hold of a module before the pass can run; the runner tells users who order passes otherwise."""
 
     def run(self, module: ir.Module, target: Any) -> None:
         raise NotImplementedError

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import re
 import shlex
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from lispgpt.bugs import cause
 from lispgpt.errors import InternalError, UserError
-from lispgpt.ir.diagnostics import Diagnostics
+from lispgpt.ir.diagnostics import Diagnostics, mlir_message
 from lispgpt.ir.mlir import ir, passmanager
 from lispgpt.passes.base import find_pass, make_pass
+from lispgpt.passes.culprit import culprit
+from lispgpt.passes.states import State
 from lispgpt.passes.targets import Target
 from lispgpt.source import Span
 
 ANCHORS = ("", "func.func", "gpu.module", "gpu.module(gpu.func", "llvm.func")
+TARGET_CLASSES = {"Gpu": "GPUs", "Cpu": "CPUs"}
+"""What a pass's `run` may declare its target to be, where not any will do."""
 SCOPES = {"any": "", "func": "func.func", "gpu": "gpu.module"}
 
 
@@ -106,9 +113,9 @@ class Runner:
             self.before(call)
             with Diagnostics(module.context) as diagnostics:
                 try:
-                    _resolve(call).run(module, self.target)
+                    _run(_resolve(call), module, self.target)
                     diagnostics.check()
-                    module.operation.verify()
+                    _verify(module)
                 except Exception as error:  # whatever it is, the user gets the IR and the command that repeats it
                     raise self._failure(module, number, call, error, diagnostics) from error
             self.ran.append(call.name)
@@ -132,13 +139,41 @@ class Runner:
             (self.dump_dir / f"{number:02d}-{call.name}.failed.mlir").write_text(_generic_text(module))
             command = ["lispgpt", "opt", str(previous[0]), "--target", str(self.target), "--pipeline", str(call)]
             again = f"\nto see it again: {shlex.join(command)}"
-        if not isinstance(error, ir.MLIRError | UserError):
-            what = str(error) if isinstance(error, InternalError) else f"{type(error).__name__}: {error}"
-            return InternalError(f"pass {call.name}: {what}{again}")
-        if isinstance(error, UserError) and error.span is not None:
-            return UserError(f"{error.message}{again}", error.span, error.expanded_from)
-        what = error.message if isinstance(error, UserError) else diagnostics.text() or str(error).splitlines()[0]
-        return UserError(f"pass {call.name} failed: {what}{again}", diagnostics.span() or call.span)
+        if isinstance(error, UserError):
+            if error.span is not None:
+                return UserError(f"{error.message}{again}", error.span, error.expanded_from)
+            return UserError(f"pass {call.name} failed: {error.message}{again}", diagnostics.span() or call.span)
+        if isinstance(error, ir.MLIRError) and (find_pass(call.name) is None or _of_mlirs_passes(error, diagnostics)):
+            what = diagnostics.text() or mlir_message(error)
+            return UserError(f"pass {call.name} failed: {what}{again}", diagnostics.span() or call.span)
+        what = mlir_message(error) if isinstance(error, ir.MLIRError) else cause(error)
+        report = "".join(traceback.format_exception(error))
+        return InternalError(f"pass {call.name}{culprit(error, module)}: {what}{again}", report)
+
+
+def _run(pass_: Any, module: ir.Module, target: Target) -> None:
+    """Run a pass on a module that is as the pass wants it; UserError where it is not."""
+    wanted = signature(pass_.run).parameters["target"].annotation
+    if wanted in TARGET_CLASSES and wanted not in [cls.__name__ for cls in type(target).__mro__]:
+        raise UserError(f"it is for {TARGET_CLASSES[wanted]}, and --target {target} is none")
+    for state in pass_.starts_from:
+        missing = state.missing(module)
+        if missing is not None:
+            raise UserError(f"it cannot run here: {missing}")
+    pass_.run(module, target)
+
+
+def _verify(module: ir.Module) -> None:
+    """InternalError with the verifier's words where a pass has left something that MLIR does not take."""
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise InternalError(f"it left IR that does not verify: {mlir_message(error)}") from error
+
+
+def _of_mlirs_passes(error: ir.MLIRError, diagnostics: Diagnostics) -> bool:
+    """Whether a pass of MLIR's, run by one of ours, failed at a place in the user's file."""
+    return "pass pipeline" in str(error) and diagnostics.span() is not None
 
 
 @dataclass(frozen=True)
@@ -146,6 +181,7 @@ class _MlirPass:
     """One of MLIR's passes, nested in the op that it wants."""
 
     pipeline: str
+    starts_from: ClassVar[tuple[State, ...]] = ()
 
     def run(self, module: ir.Module, target: object) -> None:
         passmanager.PassManager.parse(self.pipeline).run(module.operation)

@@ -18,10 +18,12 @@ LONGEST = 360
 """Lines of a source file: about 300, and what the last edit may add before someone splits it."""
 
 # What a part may import of this package; a part is a folder, or a module right under `lispgpt`.
-BASE = {"errors", "host", "source"}
+BASE = {"bugs", "errors", "host", "machine", "source"}
 ARROWS = {
+    "bugs": {"errors", "source"},
     "errors": {"source"},
     "host": set(),
+    "machine": set(),
     "source": set(),
     "ir": BASE,
     "language": BASE | {"ir"},

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lispgpt.cli.main import main
-from lispgpt.ir.mlir import ir, new_context
-from lispgpt.passes.base import Pass, make_pass
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -77,19 +78,63 @@ def test_a_dump_fed_back_ends_in_the_last_one(place: Path) -> None:
     assert (place / "same.mlir").read_text().strip() == last.read_text().strip()
 
 
-def test_the_pass_counts(place: Path) -> None:
+def test_the_pass_counts_from_the_file_and_by_the_names_that_are_shown(place: Path, tmp_path: Path) -> None:
+    """In a copy of the packages, as a user would add it: for `opt`, and in a copy of the CPU's pipeline."""
     (block,) = blocks("python")
-    names: dict[str, object] = {"__name__": "count_ops"}
-    exec(compile(block.text, "README.md", "exec", dont_inherit=True), names)
-    found = [v for v in names.values() if isinstance(v, type) and issubclass(v, Pass) and v is not Pass]
+    (file,) = re.findall(r"`(passes/\w+/count_ops\.py)`", README)
+    (for_opt,) = re.findall(r"`--pipeline '(count-ops[^']*)'`", README)
+    (for_pipelines,) = re.findall(r"`(\(pass count-ops [^`]*\))`", README)
+    ignored = shutil.ignore_patterns("__pycache__")
+    for folder in ("lispgpt", "passes", "runtime"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, symlinks=True, ignore=ignored)
+    (tmp_path / file).write_text(block.text)
+
+    def lispgpt(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "lispgpt", *map(str, arguments)]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
     (dump,) = (place / "dumps").glob("*-plan-arena.mlir")
-    with new_context(), ir.Location.unknown():
-        module = ir.Module.parse(dump.read_text())
-        counter = make_pass(found[0], {"of": "func.call"})
-        counter.run(module, None)
-        assert str(counter) == "count-ops{of=func.call}"
-        counted = ir.IntegerAttr(module.operation.attributes["lispgpt_count"]).value
-    assert counted == dump.read_text().count("call @") > 0
+    calls = dump.read_text().count("call @")
+    done = lispgpt("opt", dump, "--pipeline", for_opt)
+    assert done.returncode == 0, done.stderr
+    assert f"lispgpt.count = {calls} : i64" in done.stdout and calls > 0
+    pipeline = (ROOT / "passes" / "pipelines" / "cpu.lisp").read_text()
+    (tmp_path / "mine.lisp").write_text(pipeline.replace("(pass plan-arena)", f"(pass plan-arena) {for_pipelines}"))
+    emitted = ["compile", place / "tiny.lisp", "--pipeline", "mine.lisp", "--emit", "plan"]
+    done = lispgpt(*emitted)
+    assert done.returncode == 0, done.stderr
+    assert f"lispgpt.count = {calls} : i64" in done.stdout
+
+
+def test_the_passes_that_opt_is_shown_with_run_where_they_can(place: Path) -> None:
+    (passes,) = re.findall(r"`--pipeline '(cse,[^']*)'`", README)
+    (placed,) = (place / "dumps").glob("*-place-hand-kernels.mlir")
+    for dump, code in ((placed, 0), (place / "dumps" / "00-input.mlir", 1)):
+        with pytest.raises(SystemExit) as ended:
+            main(["opt", str(dump), "--pipeline", passes, "-o", str(place / "passed.mlir")])
+        assert ended.value.code == code
+    assert "call @" in (place / "passed.mlir").read_text()
+
+
+def test_the_commands_of_the_first_lines_run(place: Path, tmp_path: Path) -> None:
+    """Those that are indented: the demo, here with what is installed already, and a checkpoint of the user's."""
+    commands = [line[4:] for line in README.splitlines() if line.startswith("    ") and "lispgpt run" in line]
+    assert commands and "    bash tools/demo" in README.splitlines()
+    (tmp_path / "tools").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / "tools" / "venv").write_text("")
+    shutil.copy(ROOT / "tools" / "demo", tmp_path / "tools")
+    script = f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m lispgpt "$@"\n'
+    (tmp_path / ".venv" / "bin" / "lispgpt").write_text(script)
+    (tmp_path / ".venv" / "bin" / "lispgpt").chmod(0o700)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for file in place.glob("small*"):
+        shutil.copy(file, tmp_path / file.name.replace("small", "gpt2_124M_bf16"))
+    for command in ["bash tools/demo", *commands]:
+        done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("Once upon a time")
 
 
 def test_what_it_names_is_there() -> None:

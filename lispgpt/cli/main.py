@@ -7,17 +7,17 @@ import time
 
 STARTED = time.time()
 
-import errno  # noqa: E402
 import os  # noqa: E402
 import traceback  # noqa: E402
 from importlib import import_module  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
 
 import click  # noqa: E402
 
 from lispgpt import __version__  # noqa: E402
-from lispgpt.errors import InternalError, UserError  # noqa: E402
+from lispgpt.bugs import summary, write_report  # noqa: E402
+from lispgpt.errors import UserError  # noqa: E402
+from lispgpt.machine import complaint  # noqa: E402
 
 COMMANDS = {
     "run": ("lispgpt.cli.run", "run", "Run a program or a compiled artifact."),
@@ -28,10 +28,6 @@ COMMANDS = {
     "repl": ("lispgpt.cli.repl", "repl", "Evaluate forms one by one."),
     "fmt": ("lispgpt.cli.fmt", "fmt", "Lay out programs."),
 }
-
-
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the system says where there is no room to write."""
 
 
 class _Commands(click.Group):
@@ -91,10 +87,9 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
-    except OSError as error:
-        code = _complain(f"error: {error}", 1) if error.errno in FULL else _report_bug(error)
-    except Exception as error:  # the last line of defence: anything else is our bug
-        code = _report_bug(error)
+    except Exception as error:  # the last line of defence: what is not about the machine is our bug
+        said = complaint(error)
+        code = _report_bug(error) if said is None else _complain(f"error: {said}", 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -125,15 +120,8 @@ def _complain(message: str, code: int) -> int:
 
 
 def _report_bug(error: Exception) -> int:
-    told = str(error) if isinstance(error, InternalError) else traceback.format_exception_only(error)[-1]
-    where: Any = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
-    place = f" (at {Path(where.filename).name}:{where.lineno})" if where else ""
-    log = Path("lispgpt-bug.txt")
-    try:
-        log.write_text("".join(traceback.format_exception(error)))
-        kept = f"; please report it with {log}"
-    except OSError:
-        kept = ""
-    lines = told.strip().splitlines() or [repr(error)]
-    summary = lines[-1] if lines[0].startswith("Traceback") else "\n".join(lines)
-    return _complain(f"this is a bug in lispgpt{place}: {summary}{kept}", 3)
+    """One line that says what happened and with what, and a file with the rest."""
+    report = getattr(error, "report", "") or "".join(traceback.format_exception(error))
+    log = write_report(Path(), f"{summary(error)}\n\n{report}")
+    kept = f"\nplease report it with {log}" if log else ""
+    return _complain(f"this is a bug in lispgpt: {summary(error)}{kept}", 3)

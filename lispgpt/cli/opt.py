@@ -53,7 +53,7 @@ def opt(
     with new_context() as context, ir.Location.unknown():
         pipeline.check()
         module = parse_module(context, file)
-        Runner(chip, dump_dir, print_after, click.echo).run(module, pipeline)
+        Runner(chip, dump_dir, print_after, show=click.echo).run(module, pipeline)
         text = str(module)
     if output is None:
         click.echo(text)

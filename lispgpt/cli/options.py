@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from lispgpt.child import Reporter, compile_in_child
-from lispgpt.runtime.devices import best_target
+from lispgpt.child import Reporter, ask_in_child, compile_in_child
+from lispgpt.runtime.devices import best_target, installed_chip
 
 PATH = click.Path(path_type=Path)
 
@@ -57,7 +57,12 @@ def contained(command: Callable[..., None]) -> Callable[..., int]:
 
 def resolve_target(target: str) -> str:
     """The target's name, with the best device present for "auto"."""
-    return best_target() if target == "auto" else target
+    return ask_in_child(best_target) if target == "auto" else target
+
+
+def resolve_installed(target: str) -> str:
+    """The name of a target that is to run here: of a GPU's kind alone, such as "cuda", the chip that is installed."""
+    return ask_in_child(lambda: installed_chip(target)) if target in ("rocm", "cuda") else resolve_target(target)
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

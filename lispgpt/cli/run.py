@@ -13,7 +13,7 @@ import click
 
 from lispgpt.cache import Cache, cache_key
 from lispgpt.child import Reporter, compile_in_child
-from lispgpt.cli.options import PATH, compile_options, parse_settings, resolve_target
+from lispgpt.cli.options import PATH, compile_options, parse_settings, resolve_installed
 from lispgpt.errors import UserError
 from lispgpt.host import cpu_signature
 from lispgpt.runtime import checkpoints, tokenizers
@@ -116,7 +116,7 @@ class _Run:
             return self._matching(load_artifact(self.program), checkpoint)
         from lispgpt.cli.main import cache_folder
 
-        target = self._target()
+        target = resolve_installed(self.options["target"])
         settings = parse_settings(self.options["settings"])
         pipeline = self.options["pipeline"]
         header = dict(checkpoint.config) if checkpoint else {}
@@ -155,14 +155,6 @@ class _Run:
 
         outcome = compile_in_child(work)
         return outcome.code if outcome.value is None else outcome.value
-
-    def _target(self) -> str:
-        target: str = self.options["target"]
-        if target in ("rocm", "cuda"):
-            from lispgpt.runtime.devices import installed_chip
-
-            return installed_chip(target)
-        return resolve_target(target)
 
     def _profile(self, generator: Generator) -> None:
         """Print how long each kernel of a decode step takes, where it stands after generating."""

@@ -12,6 +12,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.source import Source, Span
 
 PLACE = re.compile(r'loc\((?:callsite\()?(?:"[^"]*"\()?"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
+ANY_PLACE = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
 
 
 class Diagnostics:
@@ -48,11 +49,25 @@ class Diagnostics:
         return next((span for span in spans if span is not None), None)
 
 
+def mlir_message(error: Any) -> str:
+    """What MLIR said when it raised an error, which it may have kept to the error alone."""
+    said = [diagnostic.message.splitlines()[0] for diagnostic in error.error_diagnostics if diagnostic.message]
+    return "; ".join(said[:3]) or " ".join(str(error).split())
+
+
 def span_of(location: object) -> Span | None:
     """The innermost place in a file that an MLIR location names, as one character; None where there is none."""
     found = PLACE.search(str(location))
-    if found is None:
-        return None
+    return _span(found) if found is not None else None
+
+
+def users_span(location: object) -> Span | None:
+    """The outermost place in a file that an MLIR location names: of the user's form, not of a library's."""
+    found = [match for match in ANY_PLACE.finditer(str(location)) if Path(match["file"]).is_file()]
+    return _span(found[-1]) if found else None
+
+
+def _span(found: re.Match[str]) -> Span | None:
     path = Path(found["file"])
     text = path.read_text(errors="replace") if path.is_file() else "\n" * int(found["line"])
     source = Source(found["file"], text)

@@ -16,6 +16,7 @@ from lispgpt.errors import InternalError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import integers, kernel_functions, operations
 from lispgpt.passes.base import Pass
+from lispgpt.passes.states import PLANNED, State
 from lispgpt.passes.targets import Target
 
 MODULE_NAME = "kernels"
@@ -25,6 +26,7 @@ SHARED_ALIGNMENT = 16
 @dataclass(frozen=True)
 class CollectGpuKernels(Pass):
     name: ClassVar[str] = "collect-gpu-kernels"
+    starts_from: ClassVar[tuple[State, ...]] = (PLANNED,)
 
     def run(self, module: ir.Module, target: Target) -> None:
         kernels = kernel_functions(module)

@@ -17,11 +17,13 @@ from typing import ClassVar
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import integers, kernel_functions
 from lispgpt.passes.base import Pass
+from lispgpt.passes.states import PLANNED, State
 
 
 @dataclass(frozen=True)
 class NumberBlocks(Pass):
     name: ClassVar[str] = "number-blocks"
+    starts_from: ClassVar[tuple[State, ...]] = (PLANNED,)
 
     def run(self, module: ir.Module, target: object) -> None:
         for kernel in kernel_functions(module):

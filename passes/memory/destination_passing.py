@@ -26,6 +26,7 @@ from lispgpt.errors import InternalError, UserError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, entry_functions, integers, kernel_functions, operations, strings
 from lispgpt.passes.base import Pass
+from lispgpt.passes.states import OUTLINED, UNPLACED, State
 
 ELEMENT_BYTES = {"f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1, "i64": 8, "f64": 8}
 
@@ -33,6 +34,7 @@ ELEMENT_BYTES = {"f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1, "i64": 8, "f6
 @dataclass(frozen=True)
 class DestinationPassing(Pass):
     name: ClassVar[str] = "destination-passing"
+    starts_from: ClassVar[tuple[State, ...]] = (OUTLINED, UNPLACED)
 
     def run(self, module: ir.Module, target: object) -> None:
         tied = {f.attributes["sym_name"].value: integers(f.attributes["tied"]) for f in kernel_functions(module)}

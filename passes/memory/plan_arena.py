@@ -19,6 +19,7 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import entry_functions, operations, strings
 from lispgpt.passes.base import Pass
 from lispgpt.passes.memory.destination_passing import byte_size
+from lispgpt.passes.states import NO_ARENA, PLACED, State
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class PlanArena(Pass):
     """alignment: bytes."""
 
     name: ClassVar[str] = "plan-arena"
+    starts_from: ClassVar[tuple[State, ...]] = (PLACED, NO_ARENA)
     alignment: int = 256
 
     def run(self, module: ir.Module, target: object) -> None:

@@ -36,6 +36,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
 from lispgpt.passes.model.placements import is_placement
+from lispgpt.passes.states import UNPLACED, State
 
 WIDEST_VECTOR = 16
 """Elements that a schedule loads at once, at most."""
@@ -47,6 +48,7 @@ class OutlineKernels(Pass):
     most this many rows (0: never)."""
 
     name: ClassVar[str] = "outline-kernels"
+    starts_from: ClassVar[tuple[State, ...]] = (UNPLACED,)
     prologue_rows: int = 0
 
     def run(self, module: ir.Module, target: object) -> None:

@@ -31,6 +31,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.memory.destination_passing import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
+from lispgpt.passes.states import IN_ARENA, State
 
 PLAN_SYMBOL = "plan"
 MATRIX_INSTRUCTIONS = ("mma", "mfma")
@@ -39,6 +40,7 @@ MATRIX_INSTRUCTIONS = ("mma", "mfma")
 @dataclass(frozen=True)
 class EmitPlan(Pass):
     name: ClassVar[str] = "emit-plan"
+    starts_from: ClassVar[tuple[State, ...]] = (IN_ARENA,)
 
     def run(self, module: ir.Module, target: object) -> None:
         kernels = {ir.StringAttr(k.attributes["sym_name"]).value: k for k in kernel_functions(module)}

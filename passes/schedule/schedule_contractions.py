@@ -24,6 +24,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
 from lispgpt.passes.kernels.kernel_body import KernelBody
 from lispgpt.passes.schedule.schedule_rows import lane_ranges
+from lispgpt.passes.states import PLACED, State
 
 if TYPE_CHECKING:
     from lispgpt.passes.targets import Cpu
@@ -38,6 +39,7 @@ class ScheduleContractions(Pass):
     far as the target has them; vector_outputs: with one row of x."""
 
     name: ClassVar[str] = "schedule-contractions"
+    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     outputs: int = 48
     rows: int = 16
     rows_tile: int = 4

@@ -23,6 +23,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.emit import Emitter, Index
 from lispgpt.passes.kernels.kernel_body import KernelBody
 from lispgpt.passes.model.kernel_groups import row_shape
+from lispgpt.passes.states import PLACED, State
 
 if TYPE_CHECKING:
     from lispgpt.passes.targets import Target
@@ -43,6 +44,7 @@ class ScheduleRows(Pass):
     """rows_per_block: rows that one block computes, one after another."""
 
     name: ClassVar[str] = "schedule-rows"
+    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     rows_per_block: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:

@@ -104,3 +104,32 @@ def test_a_missing_driver_is_an_error_that_says_so(target: str) -> None:
         pytest.skip("this machine has such a GPU")
     assert code == 101
     assert "no " in lines[-1] and "GPU can be used here" in lines[-1]
+
+
+LISP = """(require-dialect arith gpu memref)
+(defn main [] -> f32
+  (def m (memref.alloc {:result memref<8xf32>}))
+  (memref.store (: 1.25 f32) m (: 2 index))
+  (def x (arith.addf (memref.load m (: 2 index)) (memref.load m (: 2 index))))
+  (gpu.host_register (memref.cast {:result memref<*xf32>} m))
+  (def four (: 4 index))
+  (gpu.launch (: 2 index) (: 1 index) (: 1 index) four (: 1 index) (: 1 index)
+    (region
+      (block [(: bx index) (: by index) (: bz index) (: tx index) (: ty index) (: tz index)
+              (: gx index) (: gy index) (: gz index) (: sx index) (: sy index) (: sz index)]
+        (memref.store x m (arith.addi (arith.muli bx four) tx))
+        (gpu.terminator))))
+  (memref.load m four))
+"""
+
+
+@pytest.mark.parametrize("target", ["rocm", "auto", "rocm:gfx1151"])
+def test_a_program_runs_on_the_installed_gpu(target: str, fake_hip: Path, tmp_path: Path) -> None:
+    """Whoever asks the driver which chip there is, the process that launches is no fork of it."""
+    (tmp_path / "store.lisp").write_text(LISP)
+    command = [sys.executable, "-m", "lispgpt", "run", "store.lisp", "--target", target]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(fake_hip), "LISPGPT_CACHE": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert {"init", "launch 2 1 1, 4 1 1, 0 bytes", "2.5"} <= set(lines)

@@ -1,0 +1,75 @@
+"""What ends a command though neither the program nor lispgpt is wrong: the machine lacks a package, memory, or more."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from importlib.metadata import PackageNotFoundError, requires
+
+MLIR = ("mlir", "flydsl")
+LIMITS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "this user's share of the disk is used up",
+    errno.EFBIG: "the file would be larger than is allowed here (ulimit -f)",
+    errno.EMFILE: "this process may not open any more files (ulimit -n)",
+    errno.ENFILE: "the system has no room for another open file",
+    errno.ENOMEM: "there is no memory left",
+    errno.EAGAIN: "the system gives this user no more processes or threads (ulimit -u)",
+    errno.EROFS: "that file system is read-only",
+    errno.EIO: "the device reports an error",
+}
+ENDED_FROM_OUTSIDE = {
+    signal.SIGKILL: "the system ended it, most likely for want of memory",
+    signal.SIGTERM: "it was asked to end",
+    signal.SIGINT: "it was interrupted",
+    signal.SIGHUP: "its terminal is gone",
+    signal.SIGXCPU: "the time that it may use is over (ulimit -t)",
+    signal.SIGXFSZ: "a file would be larger than is allowed here (ulimit -f)",
+}
+SMALL_STACK = 4 << 20
+"""Bytes; the usual stack has 8 MiB."""
+
+
+def complaint(error: BaseException) -> str | None:
+    """What to tell a user whose machine an exception is about; None where it is about something else."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return _missing_package(error.name.partition(".")[0])
+    if isinstance(error, MemoryError):
+        return LIMITS[errno.ENOMEM]
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return LIMITS[errno.EAGAIN]
+    if isinstance(error, OSError) and error.errno in LIMITS:
+        named = f"{os.fspath(error.filename)!s}: " if error.filename else ""
+        return f"{named}{LIMITS[error.errno]}"
+    return None
+
+
+def _missing_package(name: str) -> str | None:
+    if name == "lispgpt":
+        return None
+    if name in MLIR:
+        advice = "a compiled artifact (.lgpt) runs without it"
+        return f"compiling needs MLIR, which is not installed here: pip install {_requirement('flydsl')} ({advice})"
+    return f"the Python package {name} is not installed here: pip install {_requirement(name)}"
+
+
+def _requirement(name: str) -> str:
+    """A package as this one asks for it, with its version."""
+    try:
+        wanted = requires("lispgpt") or []
+    except PackageNotFoundError:
+        return name
+    found = (text.partition(";")[0].strip() for text in wanted)
+    return next((text for text in found if text.partition("==")[0] == name), name)
+
+
+def ended_from_outside(number: int) -> str | None:
+    """Why a signal that ended a child is no fault of what ran in it; None where it may be one."""
+    if number in ENDED_FROM_OUTSIDE:
+        return ENDED_FROM_OUTSIDE[signal.Signals(number)]
+    stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    if number == signal.SIGSEGV and 0 <= stack < SMALL_STACK:
+        return f"its stack of {stack >> 10} KiB is small (ulimit -s 8192 is usual)"
+    return None

@@ -1,0 +1,47 @@
+"""What a pipeline has made of a module so far, told from its IR: passes name the state that they start from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import entry_functions, operations, strings
+
+
+@dataclass(frozen=True)
+class State:
+    """holds: of an entry.  made_by: the pass that leads to it, if any.  lacking: what to say where it does not hold."""
+
+    holds: Callable[[ir.Operation], bool]
+    made_by: str
+    lacking: str
+
+    def missing(self, module: ir.Module) -> str | None:
+        """Why a pass that wants this state cannot run on a module, and what to run first; None where it can."""
+        for entry in entry_functions(module):
+            if not self.holds(entry):
+                name = ir.StringAttr(entry.attributes["sym_name"]).value
+                advice = f": run {self.made_by} before it" if self.made_by else ""
+                return f"{self.lacking} in @{name}{advice}"
+        return None
+
+
+def _outlined(entry: ir.Operation) -> bool:
+    return not any(op.name.startswith("linalg.") for op in operations(entry.regions[0].blocks[0]))
+
+
+def _on_tensors(entry: ir.Operation) -> bool:
+    return "types" not in entry.attributes
+
+
+def _in_arena(entry: ir.Operation) -> bool:
+    return _outlined(entry) and not _on_tensors(entry) and "arena:arena" in strings(entry.attributes["arguments"])
+
+
+OUTLINED = State(_outlined, "outline-kernels", "ops are not kernels yet")
+UNPLACED = State(_on_tensors, "", "values are in memory already")
+PLACED = State(lambda e: _outlined(e) and not _on_tensors(e), "destination-passing", "values are tensors still")
+NO_ARENA = State(lambda e: not _in_arena(e), "", "values are in an arena already")
+PLANNED = State(lambda _: False, "emit-plan", "the plan has not been written down, whose launches are still calls")
+IN_ARENA = State(_in_arena, "plan-arena", "values have no place in an arena yet")
