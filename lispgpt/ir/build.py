@@ -11,8 +11,10 @@ from lispgpt.ir.mlir import create_op, ir
 Index = Any
 """An index: a Python integer where it is known, else an SSA value of type index."""
 
-INTRINSIC_BINARIES = {"arith.maxnumf": "llvm.maxnum.f32", "arith.minnumf": "llvm.minnum.f32"}
+INTRINSIC_BINARIES = {"arith.maxnumf": "llvm.maxnum", "arith.minnumf": "llvm.minnum"}
 """Ops that some vendor's lowering would turn into calls of a device library."""
+
+ITEM_BYTES = {"i1": 1, "i8": 1, "i16": 2, "bf16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "index": 8}
 
 WORKGROUP = "#gpu.address_space<workgroup>"
 
@@ -56,6 +58,12 @@ def add(a: Index, b: Index) -> Index:
     if isinstance(b, int) and b == 0:
         return a
     return _binary("arith.addi", a, b)
+
+
+def sub(a: Index, b: Index) -> Index:
+    if isinstance(a, int) and isinstance(b, int):
+        return a - b
+    return a if isinstance(b, int) and b == 0 else _binary("arith.subi", a, b)
 
 
 def mul(a: Index, b: Index) -> Index:
@@ -138,26 +146,27 @@ def vector_of(values: Sequence[ir.Value]) -> ir.Value:
     return emit("vector.from_elements", list(values), [ir.VectorType.get([len(values)], values[0].type)])
 
 
-def load(memref: ir.Value, index: Sequence[Index], width: int) -> ir.Value:
-    """`width` neighbours in the last dimension, which the caller knows to be aligned to their size's powers of two."""
+def load(memref: ir.Value, index: Sequence[Index], width: int, aligned: bool = True) -> ir.Value:
+    """`width` neighbours in the last dimension; aligned: the caller knows them to be, to their size's power of two."""
     operands = [memref, *map(as_value, index)]
     if width == 1:
         return emit("memref.load", operands, [memref.type.element_type])
-    return emit("vector.load", operands, [with_width(memref.type, width)], alignment=_alignment(memref, width))
+    return emit("vector.load", operands, [with_width(memref.type, width)], **_alignment(memref, width, aligned))
 
 
-def store(value: ir.Value, memref: ir.Value, index: Sequence[Index]) -> None:
+def store(value: ir.Value, memref: ir.Value, index: Sequence[Index], aligned: bool = True) -> None:
+    """One element, or a vector's neighbours in the last dimension; aligned as in `load`."""
     operands = [value, memref, *map(as_value, index)]
     width = width_of(value)
     if width == 1:
         create_op("memref.store", operands)
     else:
-        create_op("vector.store", operands, attributes={"alignment": _alignment(memref, width)})
+        create_op("vector.store", operands, attributes=_alignment(memref, width, aligned))
 
 
-def _alignment(memref: ir.Value, width: int) -> ir.Attribute:
-    size = width * {"f32": 4, "i32": 4, "bf16": 2, "f16": 2}[str(memref.type.element_type)]
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), size & -size)
+def _alignment(memref: ir.Value, width: int, aligned: bool) -> dict[str, ir.Attribute]:
+    size = width * item_bytes(memref.type)
+    return {"alignment": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), size & -size)} if aligned else {}
 
 
 def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:
@@ -175,7 +184,7 @@ def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Va
 def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     if isinstance(a.type, ir.VectorType):
         return emit("vector.fma", [a, b, c], [c.type])
-    return intrinsic("llvm.fma.f32", [a, b, c], c.type)
+    return intrinsic(f"llvm.fma.{c.type}", [a, b, c], c.type)
 
 
 def extend(value: ir.Value) -> ir.Value:
@@ -186,9 +195,26 @@ def extend(value: ir.Value) -> ir.Value:
     return emit("arith.extf", [value], [with_width(f32(), width_of(value))])
 
 
+def is_short(type_: ir.Type) -> bool:
+    """Whether its elements are floats of 16 bits, whose arithmetic is done in f32."""
+    return isinstance(element_of(type_), (ir.BF16Type, ir.F16Type))
+
+
+def unshortened(value: ir.Value) -> ir.Value:
+    """16-bit floats as f32; anything else as it is."""
+    return extend(value) if is_short(value.type) else value
+
+
+def shortened(value: ir.Value, element: ir.Type) -> ir.Value:
+    """The reverse: rounded to an element type of 16 bits."""
+    if element_of(value.type) == element:
+        return value
+    return emit("arith.truncf", [value], [with_width(element, width_of(value))])
+
+
 def binary(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
     if name in INTRINSIC_BINARIES:
-        return intrinsic(INTRINSIC_BINARIES[name], [a, b], a.type)
+        return intrinsic(f"{INTRINSIC_BINARIES[name]}.{element_of(a.type)}", [a, b], a.type)
     return emit(name, [a, b], [a.type])
 
 
@@ -280,7 +306,8 @@ def largest_width(extent: int, item_bytes: int, vector_bytes: int) -> int:
 
 
 def item_bytes(type_: ir.Type) -> int:
+    """Of one element in memory."""
     try:
-        return {"f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1}[str(element_of(type_))]
+        return ITEM_BYTES[str(element_of(type_))]
     except KeyError:
-        raise InternalError(f"GPU schedules have no size for {type_}") from None
+        raise InternalError(f"no size in memory is known of {type_}") from None

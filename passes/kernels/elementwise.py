@@ -1,4 +1,4 @@
-"""An elementwise linalg op at some neighbouring elements: its body's ops, emitted on vectors of them."""
+"""A linalg op's body at some neighbouring points of its loops: its ops, emitted on vectors of them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import dim_positions, indexing_maps, operations
+from lispgpt.ir.structure import dim_positions, indexing_maps, nested_operations, operations
 from lispgpt.passes.kernels.expand import expand
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import mapped
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Target
+
+UNROUNDED = ("constant", "select", "bitcast", "extf", "truncf")
+"""Ops of `arith` that do no arithmetic on the floats that they take or make."""
 
 
 class Values(Protocol):
-    """A Reader: what it makes of the tensors, scalars and indices that a body takes."""
+    """A Reader: what it makes of the tensors, scalars and indices that a body takes, and scopes for nested blocks."""
 
-    target: Gpu
+    target: Target
     assumed: frozenset[ir.Value]
 
     def read(self, tensor: ir.Value, index: Sequence[Index], width: int = 1) -> ir.Value: ...
@@ -27,6 +30,8 @@ class Values(Protocol):
     def scalar(self, value: ir.Value) -> ir.Value: ...
 
     def index_of(self, value: ir.Value) -> Index: ...
+
+    def scope(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -38,23 +43,134 @@ class Iota:
 
 def elementwise(reader: Values, op: ir.Operation, index: list[Index], width: int) -> ir.Value:
     """`width` neighbouring elements of the op's result, from `index` on along the last dimension."""
-    block = op.regions[0].blocks[0]
-    maps = indexing_maps(op)
-    values: dict[ir.Value, Any] = {}
-    used = {operand for nested in operations(block) for operand in nested.operands}
-    for argument, operand, map_ in zip(block.arguments, op.operands, maps, strict=True):
-        if argument in used:
-            values[argument] = _operand(reader, operand, map_, index, width)
-    for nested in operations(block)[:-1]:
-        if nested.name == "arith.select" and nested.operands[0] in reader.assumed:
-            first = nested.operands[1]
-            values[nested.results[0]] = values[first] if first in values else reader.scalar(first)
+    if width > 1 and any(len(nested.regions) for nested in nested_operations(op)):
+        last = index[-1]
+        return b.vector_of([elementwise(reader, op, [*index[:-1], b.add(last, i)], 1) for i in range(width)])
+    return Body(reader, op, index, width).results({})[0]
+
+
+class Body:
+    """The body of a linalg op at loop indices `index`, and at the width - 1 points after it along the last loop.
+
+    wide: arithmetic on 16-bit floats stays f32, as what a sum is carried in; else each result is rounded to its type.
+    """
+
+    def __init__(self, reader: Values, op: ir.Operation, index: list[Index], width: int, wide: bool = False) -> None:
+        self.reader, self.op, self.index, self.width, self.wide = reader, op, index, width, wide
+        self.values: dict[ir.Value, Any] = {}
+
+    def results(self, given: dict[ir.Value, ir.Value]) -> list[ir.Value]:
+        """What the body yields.  given: arguments of its block that are not to be read from the op's operands."""
+        block = self.op.regions[0].blocks[0]
+        self.values.update(given)
+        used = {operand for nested in nested_operations(self.op) for operand in nested.operands}
+        maps = indexing_maps(self.op) if "indexing_maps" in self.op.attributes else []
+        for argument, operand, map_ in zip(block.arguments, self.op.operands, maps, strict=False):
+            if argument in used and argument not in given:
+                self.values[argument] = _operand(self.reader, operand, map_, self.index, self.width)
+        *ops, terminator = operations(block)
+        for nested in ops:
+            if nested.name == "arith.select" and nested.operands[0] in self.reader.assumed:
+                self.values[nested.results[0]] = self._value(nested.operands[1])
+            else:
+                self.evaluate(nested)
+        yielded = [self._materialized(self._value(v)) for v in terminator.operands]
+        return [b.splat(v, self.width) for v in yielded]
+
+    def _value(self, value: ir.Value) -> Any:
+        return self.values[value] if value in self.values else self.reader.scalar(value)
+
+    def evaluate(self, op: ir.Operation) -> None:
+        """Emit one of the body's ops, and take its results among `values`."""
+        if len(op.regions):
+            self._nest(op)
+        elif len(op.results) == 1:
+            self.values[op.results[0]] = self._result(op)
         else:
-            values[nested.results[0]] = _body_op(reader, nested, values, index, width)
-    result = values.get(operations(block)[-1].operands[0])
-    if result is None:
-        result = reader.scalar(operations(block)[-1].operands[0])
-    return b.splat(_materialized(result, width), width)
+            operands = [self._materialized(self._value(o)) for o in op.operands]
+            wide = max((b.width_of(o) for o in operands), default=1)
+            types = [b.with_width(r.type, wide) for r in op.results]
+            copy = create_op(op.name, [b.splat(o, wide) for o in operands], types, attributes_of(op))
+            self.values.update(zip(op.results, copy.results, strict=True))
+
+    def _result(self, op: ir.Operation) -> Any:
+        if op.name == "arith.constant":
+            return self.reader.scalar(op.results[0])
+        if op.name == "linalg.index":
+            dim = ir.IntegerAttr(op.attributes["dim"]).value
+            neighbours = dim == len(self.index) - 1 and self.width > 1
+            return Iota(self.index[dim]) if neighbours else b.as_value(self.index[dim])
+        if op.name == "tensor.extract":
+            where = [self.values[o] if o in self.values else self.reader.index_of(o) for o in op.operands[1:]]
+            return self._extract(op.operands[0], where)
+        operands = [self._materialized(self._value(o)) for o in op.operands]
+        wide = max((b.width_of(o) for o in operands), default=1)
+        operands = [b.splat(o, wide) for o in operands]
+        return self._arithmetic(op, operands, b.with_width(op.results[0].type, wide))
+
+    def _arithmetic(self, op: ir.Operation, operands: list[ir.Value], type_: ir.Type) -> ir.Value:
+        """An op on scalars or vectors; on 16-bit floats in f32, rounded afterwards: the same, but on every chip."""
+        name = op.name
+        computed = name.startswith("math.") or name.partition(".")[2] not in UNROUNDED
+        widened = computed or self.wide
+        if widened and any(b.is_short(v.type) for v in (*operands, *op.results)):
+            operands = [b.unshortened(o) for o in operands]
+            if name == "arith.extf":
+                return operands[0]
+            narrow = type_
+            if b.is_short(type_) and name != "arith.truncf":
+                type_ = b.with_width(b.f32(), b.width_of(operands[0]))
+            value = self._plain(op, operands, type_)
+            if value.type == narrow or self.wide:
+                return value
+            return b.emit("arith.truncf", [value], [narrow])
+        return self._plain(op, operands, type_)
+
+    def _plain(self, op: ir.Operation, operands: list[ir.Value], type_: ir.Type) -> ir.Value:
+        if op.name in b.INTRINSIC_BINARIES:
+            return b.binary(op.name, *operands)
+        if op.name.startswith("math."):
+            return expand(op.name, operands, self.reader.target, type_)
+        return create_op(op.name, operands, [type_], attributes_of(op)).results[0]
+
+    def _nest(self, op: ir.Operation) -> None:
+        """An op with regions, such as an scf.if, with its body evaluated inside."""
+        operands = [self._materialized(self._value(o)) for o in op.operands]
+        if self.width > 1 or any(isinstance(r.type, ir.RankedTensorType) for r in (*op.results, *op.operands)):
+            raise Refused(f"a body holds {op.name}")
+        if self.wide and any(b.is_short(r.type) for r in (*op.results, *op.operands)):
+            raise Refused(f"a sum's body holds {op.name}")
+        copy = create_op(op.name, operands, [r.type for r in op.results], attributes_of(op), regions=len(op.regions))
+        for mine, other in zip(op.regions, copy.regions, strict=True):
+            for block in mine.blocks:
+                types = [a.type for a in block.arguments]
+                made = other.blocks.append(*types, arg_locs=[op.location] * len(types))
+                self.values.update(zip(block.arguments, made.arguments, strict=True))
+                with ir.InsertionPoint(made), self.reader.scope():
+                    *ops, terminator = operations(block)
+                    for nested in ops:
+                        self.evaluate(nested)
+                    values = [self._materialized(self._value(o)) for o in terminator.operands]
+                    create_op(terminator.name, values, [], attributes_of(terminator))
+        self.values.update(zip(op.results, copy.results, strict=True))
+
+    def _extract(self, tensor: ir.Value, where: list[Any]) -> ir.Value:
+        wide = [isinstance(o, Iota) or (isinstance(o, ir.Value) and b.width_of(o) > 1) for o in where]
+        if not any(wide):
+            return self.reader.read(tensor, where)
+        *outer, last = where
+        if isinstance(last, Iota) and not any(wide[:-1]):
+            return self.reader.read(tensor, [*outer, last.base], self.width)
+        places = [[_lane(o, lane) for o in where] for lane in range(self.width)]
+        return b.vector_of([self.reader.read(tensor, place) for place in places])
+
+    def _materialized(self, value: Any) -> ir.Value:
+        if not isinstance(value, Iota):
+            return value
+        type_ = ir.VectorType.get([self.width], ir.IndexType.get())
+        steps = ir.DenseElementsAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), i) for i in range(self.width)], type_)
+        offsets = create_op("arith.constant", [], [type_], {"value": steps}).results[0]
+        return b.binary("arith.addi", b.splat(b.as_value(value.base), self.width), offsets)
 
 
 def _operand(reader: Values, operand: ir.Value, map_: ir.AffineMap, index: list[Index], width: int) -> ir.Value:
@@ -63,54 +179,24 @@ def _operand(reader: Values, operand: ir.Value, map_: ir.AffineMap, index: list[
     positions = dim_positions(map_)
     inner = len(index) - 1
     where = mapped(map_, index)
-    if width == 1 or inner not in positions:
+    if width == 1 or (None not in positions and inner not in positions):
         return reader.read(operand, where)
-    if positions.index(inner) == len(positions) - 1 and positions.count(inner) == 1:
+    if positions and positions[-1] == inner and positions.count(inner) == 1 and not _computed(map_):
         return reader.read(operand, where, width)
-    at = positions.index(inner)
-    shifted = [[*where[:at], b.add(where[at], i), *where[at + 1 :]] for i in range(width)]
-    return b.vector_of([reader.read(operand, s) for s in shifted])
+    places = [mapped(map_, [*index[:-1], b.add(index[-1], i)]) for i in range(width)]
+    return b.vector_of([reader.read(operand, place) for place in places])
 
 
-def _body_op(reader: Values, op: ir.Operation, values: dict[ir.Value, Any], index: list[Index], width: int) -> Any:
-    if op.name == "arith.constant":
-        return reader.scalar(op.results[0])
-    if op.name == "linalg.index":
-        dim = ir.IntegerAttr(op.attributes["dim"]).value
-        return Iota(index[dim]) if dim == len(index) - 1 and width > 1 else b.as_value(index[dim])
-    operands = [values[o] if o in values else reader.scalar(o) for o in op.operands if op.name != "tensor.extract"]
-    if op.name == "tensor.extract":
-        where = [values[o] if o in values else reader.index_of(o) for o in op.operands[1:]]
-        return _extract(reader, op.operands[0], where, width)
-    operands = [_materialized(o, width) for o in operands]
-    wide = max((b.width_of(o) for o in operands), default=1)
-    operands = [b.splat(o, wide) for o in operands]
-    if op.name in b.INTRINSIC_BINARIES:
-        return b.binary(op.name, *operands)
-    if op.name.startswith("math."):
-        return expand(op.name, operands, reader.target)
-    result = b.with_width(op.results[0].type, wide)
-    return create_op(op.name, operands, [result], attributes_of(op)).results[0]
+def _computed(map_: ir.AffineMap) -> bool:
+    """Whether some index is more than a loop's or a number."""
+    return any(not isinstance(e, (ir.AffineDimExpr, ir.AffineConstantExpr)) for e in map_.results)
 
 
-def _extract(reader: Values, tensor: ir.Value, where: list[Any], width: int) -> ir.Value:
-    *outer, last = where
-    if isinstance(last, Iota) and not any(
-        isinstance(o, Iota) or b.width_of(o) > 1 for o in outer if not isinstance(o, int)
-    ):
-        return reader.read(tensor, [*outer, last.base], width)
-    if any(isinstance(o, Iota) for o in where):
-        raise InternalError("a kernel gathers along a dimension that is not the last")
-    return reader.read(tensor, where)
-
-
-def _materialized(value: Any, width: int) -> ir.Value:
-    if not isinstance(value, Iota):
-        return value
-    type_ = ir.VectorType.get([width], ir.IndexType.get())
-    steps = ir.DenseElementsAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), i) for i in range(width)], type_)
-    offsets = create_op("arith.constant", [], [type_], {"value": steps}).results[0]
-    return b.binary("arith.addi", b.splat(b.as_value(value.base), width), offsets)
+def _lane(value: Any, position: int) -> Index:
+    """One of the indices that a vector of them holds."""
+    if isinstance(value, Iota):
+        return b.add(value.base, position)
+    return value if isinstance(value, int) else b.lane_of(value, position)
 
 
 def attributes_of(op: ir.Operation) -> dict[str, ir.Attribute]:

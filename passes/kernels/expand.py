@@ -1,31 +1,33 @@
-"""Transcendental functions from the instructions that every GPU has: 2^x, 1/x and 1/√x."""
+"""Functions by the instructions that a chip has for them: 2^x, 1/x and 1/√x; what it lacks stays an op of `math`."""
 
 from __future__ import annotations
 
 import math
 
-from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.lower.expand_math import Arithmetic, cosine, sine
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Target
 
 LOG2_E = math.log2(math.e)
 
 
-def exp(x: ir.Value, target: Gpu) -> ir.Value:
-    return exp2(b.binary("arith.mulf", x, b.constant(LOG2_E, x.type)), target)
+def exp(x: ir.Value, target: Target) -> ir.Value:
+    return expand("math.exp", [x], target, x.type)
 
 
-def exp2(x: ir.Value, target: Gpu) -> ir.Value:
-    return b.intrinsic(target.intrinsics["exp2"], [x], x.type)
+def exp2(x: ir.Value, target: Target) -> ir.Value:
+    return expand("math.exp2", [x], target, x.type)
 
 
-def expand(name: str, operands: list[ir.Value], target: Gpu) -> ir.Value:
-    """A `math` op on f32 scalars or vectors."""
+def expand(name: str, operands: list[ir.Value], target: Target, result: ir.Type) -> ir.Value:
+    """A `math` op on scalars or vectors, whose own type is `result`."""
     x = operands[0]
+    if not target.intrinsics or b.element_of(result) != b.f32():
+        return b.emit(name, operands, [result])
     if name == "math.exp":
-        return exp(x, target)
+        scaled = b.binary("arith.mulf", x, b.constant(LOG2_E, x.type))
+        return b.intrinsic(target.intrinsics["exp2"], [scaled], x.type)
     if name in ("math.exp2", "math.rsqrt", "math.sqrt"):
         return b.intrinsic(target.intrinsics[name.removeprefix("math.")], [x], x.type)
     if name == "math.tanh":
@@ -37,7 +39,7 @@ def expand(name: str, operands: list[ir.Value], target: Gpu) -> ir.Value:
         return turn(_GpuArithmetic(x.type, True), x)
     if name == "math.absf":
         return b.binary("arith.maximumf", x, _negated(x))
-    raise InternalError(f"no expansion of {name} for a GPU")
+    return b.emit(name, operands, [result])
 
 
 class _GpuArithmetic(Arithmetic):
@@ -53,7 +55,7 @@ def _negated(x: ir.Value) -> ir.Value:
     return b.emit("arith.negf", [x], [x.type])
 
 
-def _tanh(x: ir.Value, target: Gpu) -> ir.Value:
+def _tanh(x: ir.Value, target: Target) -> ir.Value:
     """1 - 2 / (e^2x + 1): exact at both ends, absolute error about 1e-7 near zero."""
     one = b.constant(1.0, x.type)
     power = exp2(b.binary("arith.mulf", x, b.constant(2 * LOG2_E, x.type)), target)

@@ -9,26 +9,39 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, entry_functions, operations, strings
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.kernels.refusal import Refused, note_refusal
+from lispgpt.passes.targets import Target
 
 
 def reschedule(
     kernel: ir.Operation,
     grid: Sequence[int],
     block: Sequence[int],
-    target: Gpu,
+    target: Target,
     emit: Callable[[], None],
-) -> None:
-    """Emit a new body before the old one's terminator, drop the old ops, and record the launch's facts."""
+) -> bool:
+    """Emit a new body before the old one's terminator, drop the old ops, and record the launch's facts.
+
+    Where `emit` raises Refused the kernel stays as it was, with the reason noted, and the answer is False.
+    """
     body = kernel.regions[0].blocks[0]
     old = operations(body)
-    with ir.InsertionPoint(old[-1]), kernel.location:
-        emit()
+    try:
+        with ir.InsertionPoint(old[-1]), kernel.location:
+            emit()
+    except Refused as refused:
+        kept = set(old)
+        for op in reversed(operations(body)):
+            if op not in kept:
+                op.erase()
+        note_refusal(kernel, str(refused))
+        return False
     for op in reversed(old[:-1]):
         op.erase()
     kernel.attributes["grid"] = _extents(grid)
     kernel.attributes["block"] = _extents(block)
     kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+    return True
 
 
 def _extents(values: Sequence[int]) -> ir.Attribute:

@@ -12,22 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from lispgpt.errors import InternalError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
     element_type,
     indexing_maps,
-    integers,
     is_elementwise,
     operations,
     shape_of,
 )
 from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.views import DYNAMIC, kept_dimensions, slice_numbers
 
 Reading = Callable[[list[Index], int], ir.Value]
-DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class KernelBody:
             return self.emitter.load(memref, indices, lanes)
         op = defining_op(tensor)
         if op is None:
-            raise InternalError("a kernel reads a tensor that has no buffer")
+            raise Refused("it reads a tensor that has no buffer")
         if is_elementwise(op):
             return self._compute(op, indices, lanes)
         if op.name == "linalg.fill":
@@ -107,7 +106,7 @@ class KernelBody:
                 places = [[*indices[:-1], self.emitter.add(indices[-1], lane)] for lane in range(lanes)]
                 return self._gather(places, tensor)
             return self.read(op.operands[0], self._reshape_indices(op, indices), lanes)
-        raise InternalError(f"a schedule reads the result of {op.name}, which it has not computed")
+        raise Refused(f"it reads the result of {op.name}")
 
     def contiguous_lanes(self, tensor: ir.Value, lanes: int) -> int:
         """The most lanes, a power of two, that reads of a tensor can take along rows of what it is made from."""
@@ -146,9 +145,12 @@ class KernelBody:
 
     def _slice_indices(self, op: ir.Operation, indices: list[Index]) -> list[Index]:
         """Indices into the source of a slice; dimensions that a rank reduction dropped are at their offset."""
-        kept = kept_dimensions(integers(op.attributes["static_sizes"]), shape_of(op.results[0]))
+        numbers, sizes, strides = slice_numbers(op)
+        if set(strides) - {1}:
+            raise Refused("it reads every so many elements of a tensor")
+        kept = kept_dimensions(sizes, shape_of(op.results[0]))
         dynamic = iter(list(op.operands)[1:])
-        offsets = [self.scalar(next(dynamic)) if o == DYNAMIC else o for o in integers(op.attributes["static_offsets"])]
+        offsets = [self.scalar(next(dynamic)) if o == DYNAMIC else o for o in numbers]
         remaining = iter(indices)
         return [self.emitter.add(o, next(remaining)) if keep else o for o, keep in zip(offsets, kept, strict=True)]
 
@@ -213,7 +215,7 @@ class KernelBody:
                 local[inner.results[0]] = self._extract(inner, local, lanes)
             else:
                 local[inner.results[0]] = self._elementwise(inner, local, lanes)
-        raise InternalError("a linalg.generic has no linalg.yield")
+        raise Refused("a linalg.generic has no linalg.yield")
 
     def _read_operand(self, operand: ir.Value, dims: list[Any], indices: list[Index], lanes: int) -> ir.Value:
         if not isinstance(operand.type, ir.RankedTensorType):
@@ -269,18 +271,6 @@ class KernelBody:
         if isinstance(found, _Lanes) and not keep_lanes:
             return self.emitter.lane_indices(found.base, lanes)
         return found
-
-
-def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
-    """For each dimension of a slice, whether its rank-reduced shape keeps it (matched from the right)."""
-    kept = [False] * len(sizes)
-    position = len(sizes) - 1
-    for extent in reversed(shape):
-        while sizes[position] != extent:
-            position -= 1
-        kept[position] = True
-        position -= 1
-    return kept
 
 
 def _is_scalar(value: object) -> bool:

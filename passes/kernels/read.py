@@ -11,30 +11,33 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
+    element_type,
     indexing_maps,
     integers,
     is_elementwise,
     operations,
     shape_of,
 )
-from lispgpt.passes.kernels.elementwise import attributes_of, elementwise
+from lispgpt.passes.kernels.elementwise import Body, attributes_of, elementwise
 from lispgpt.passes.kernels.expand import exp
-from lispgpt.passes.kernels.team import Team
+from lispgpt.passes.kernels.rearranged import branch, rearranged
+from lispgpt.passes.kernels.reductions import combiner_of, neutral, reduced, starts_neutral
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
 from lispgpt.passes.kernels.views import VIEWS, is_in_step, mapped, through_slice
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Target
 
 
 class Reader:
     """Reads the tensors of one kernel.  team: the threads that compute its row reductions together."""
 
-    def __init__(self, target: Gpu, team: Team | None = None) -> None:
+    def __init__(self, target: Target, team: Team | None = None) -> None:
         self.target = target
         self.team = team
         self.bound: dict[ir.Value, Callable[[Sequence[Index], int], ir.Value]] = {}
@@ -101,9 +104,9 @@ class Reader:
     def _compute(self, tensor: ir.Value, index: list[Index], width: int) -> ir.Value:
         op = defining_op(tensor)
         if op is None:
-            raise InternalError("a kernel reads a tensor that is no buffer")
+            raise Refused("it reads a tensor that has no buffer")
         if op.name == "bufferization.to_tensor":
-            return b.load(op.operands[0], index, width)
+            return self._load(op.operands[0], index, width)
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
         collapsed = op.name == "tensor.collapse_shape" and shape_of(op.operands[0])[-1] % width
@@ -113,11 +116,27 @@ class Reader:
             return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
         if is_elementwise(op):
             return elementwise(self, op, index, width)
-        if op.name == "linalg.reduce":
+        if op.name == "linalg.reduce" and self._is_over_rows(op):
             return b.splat(self._row_reduction(op, index), width)
-        if op.name == "linalg.softmax":
+        if op.name == "linalg.softmax" and (width == 1 or softmax_dimension(op) == len(index) - 1):
             return self._softmax(op, index, width)
-        raise InternalError(f"a GPU schedule met {op.name}, which it cannot compute on the way")
+        return b.vector_of([self._element(tensor, op, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
+
+    def _element(self, tensor: ir.Value, op: ir.Operation, index: list[Index]) -> ir.Value:
+        """One element of what is read one by one."""
+        if op.name == "linalg.softmax":
+            return self._softmax(op, index, 1)
+        number = list(op.results).index(tensor)
+        if op.name == "scf.if":
+            return branch(self, op, number, index)
+        if op.name != "linalg.generic":
+            return rearranged(self, op, index)
+        return reduced(self, op, number, index)[number]
+
+    def _load(self, buffer: ir.Value, index: list[Index], width: int) -> ir.Value:
+        if width > 1 and b.element_of(buffer.type) == ir.IntegerType.get_signless(1):
+            return b.vector_of([b.load(buffer, [*index[:-1], b.add(index[-1], i)], 1) for i in range(width)])
+        return b.load(buffer, index, width, self.target.aligned_rows)
 
     def scalar(self, value: ir.Value) -> ir.Value:
         """A scalar of the kernel's body, rebuilt at the current place."""
@@ -125,7 +144,11 @@ class Reader:
             return b.as_value(self.indices[value])
         op = defining_op(value)
         if op is None:
-            raise InternalError("a kernel's scalar is an argument")
+            raise Refused("a number is an argument of a block")
+        if len(op.regions):
+            body = Body(self, op, [], 1)
+            body.evaluate(op)
+            return body.values[value]
         if op.name == "arith.constant":
             return create_op("arith.constant", [], [value.type], {"value": op.attributes["value"]}).results[0]
         if op.name == "tensor.extract":
@@ -142,26 +165,45 @@ class Reader:
             return ir.IntegerAttr(op.attributes["value"]).value
         return self.scalar(value)
 
+    @staticmethod
+    def _is_over_rows(op: ir.Operation) -> bool:
+        """Whether a linalg.reduce combines along one dimension, in any order."""
+        return len(integers(op.attributes["dimensions"])) == 1 and combiner_of(op) is not None
+
     def _row_reduction(self, op: ir.Operation, index: list[Index]) -> ir.Value:
         """One element of a linalg.reduce: by the team over the last dimension, by each thread over another."""
         source = op.operands[0]
-        combiner = operations(op.regions[0].blocks[0])[0].name
+        combiner = combiner_of(op) or ""
         (dimension,) = integers(op.attributes["dimensions"])
         extent = shape_of(source)[dimension]
-        if dimension != len(shape_of(source)) - 1:
-            places = [[*index[:dimension], i, *index[dimension:]] for i in range(extent)]
-            total = self.read(source, places[0])
-            for place in places[1:]:
-                total = b.binary(combiner, total, self.read(source, place))
+        from_nothing = starts_neutral(op)
+        start = self.read(op.operands[1], index)
+        idle = start if from_nothing else b.constant(neutral(combiner, start.type), start.type)
+        if dimension == len(shape_of(source)) - 1 and self.team is not None:
+            total = self._over_row(source, index, combiner, idle)
+        else:
+            total = self._alone(extent, combiner, idle, lambda i: self.read(source, insert(index, dimension, i)))
+        return total if from_nothing else b.binary(combiner, total, start)
+
+    def _alone(self, extent: int, combiner: str, start: ir.Value, read: Callable[[Index], ir.Value]) -> ir.Value:
+        """Combine read(i) over 0 ≤ i < extent, by one thread."""
+        if extent <= UNROLLED_CHUNKS:
+            total = read(0)
+            for i in range(1, extent):
+                total = b.binary(combiner, total, read(i))
             return total
-        neutral = self.read(op.operands[1], index)
-        return self._over_row(source, index, combiner, neutral)
+
+        def step(i: ir.Value, total: ir.Value) -> list[ir.Value]:
+            with self.scope():
+                return [b.binary(combiner, total, read(i))]
+
+        return b.loop(0, extent, 1, [start], step)[0]
 
     def _over_row(
         self, source: ir.Value, row: list[Index], combiner: str, neutral: ir.Value, then: Callable | None = None
     ) -> ir.Value:
         if self.team is None:
-            raise InternalError("a row reduction stands where no threads share a row")
+            raise Refused("a row reduction stands where no threads share a row")
         extent = shape_of(source)[-1]
         width = b.largest_width(extent, 4, self.target.vector_bytes)
 
@@ -169,7 +211,7 @@ class Reader:
             value = self.read(source, [*row, start], width)
             return then(value) if then else value
 
-        if self.team.chunk_count(extent, width) <= 8:
+        if self.team.chunk_count(extent, width) <= UNROLLED_CHUNKS:
             return self.team.reduce_row(combiner, neutral, extent, width, at)
         self.prepare(source, row)
         with self.scope():
@@ -196,12 +238,11 @@ class Reader:
             self._statistics(op, index[:-1])
 
     def _softmax(self, op: ir.Operation, index: list[Index], width: int) -> ir.Value:
-        source, row = op.operands[0], index[:-1]
-        if ir.IntegerAttr(op.attributes["dimension"]).value != len(index) - 1:
-            raise InternalError("softmax over a dimension that is not the last")
-        statistics = self._statistics(op, row)
-        power = self._shifted_exp(b.lane_of(statistics, 0))(self.read(source, index, width))
-        return b.binary("arith.mulf", power, b.splat(b.lane_of(statistics, 1), width))
+        dimension = softmax_dimension(op)
+        statistics = self._statistics(op, [*index[:dimension], *index[dimension + 1 :]])
+        power = self._shifted_exp(b.lane_of(statistics, 0))(b.unshortened(self.read(op.operands[0], index, width)))
+        value = b.binary("arith.mulf", power, b.splat(b.lane_of(statistics, 1), width))
+        return b.shortened(value, element_type(op.results[0]))
 
     def _statistics(self, op: ir.Operation, row: list[Index]) -> ir.Value:
         """A softmax's largest element, and one over the sum of its exponentials."""
@@ -209,15 +250,36 @@ class Reader:
         for scope in reversed(self._scopes):
             if key in scope:
                 return scope[key]
-        source = op.operands[0]
-        top = self._over_row(source, row, "arith.maxnumf", b.constant(float("-inf"), b.f32()))
-        total = self._over_row(source, row, "arith.addf", b.constant(0.0, b.f32()), self._shifted_exp(top))
-        value = b.vector_of([top, b.binary("arith.divf", b.constant(1.0, b.f32()), total)])
+        source, dimension = op.operands[0], softmax_dimension(op)
+        wide = element_type(source) if element_type(source) == ir.F64Type.get() else b.f32()
+        lowest, zero = b.constant(float("-inf"), wide), b.constant(0.0, wide)
+        if self.team is not None and dimension == len(row):
+            top = self._over_row(source, row, "arith.maxnumf", lowest)
+            total = self._over_row(source, row, "arith.addf", zero, self._shifted_exp(top))
+        else:
+            extent = shape_of(source)[dimension]
+
+            def at(i: Index) -> ir.Value:
+                return b.unshortened(self.read(source, insert(row, dimension, i)))
+
+            top = self._alone(extent, "arith.maxnumf", lowest, at)
+            total = self._alone(extent, "arith.addf", zero, lambda i: self._shifted_exp(top)(at(i)))
+        value = b.vector_of([top, b.binary("arith.divf", b.constant(1.0, wide), total)])
         self._scopes[-1][key] = value
         return value
 
     def _shifted_exp(self, top: ir.Value) -> Callable[[ir.Value], ir.Value]:
         return lambda v: exp(b.binary("arith.subf", v, b.splat(top, b.width_of(v))), self.target)
+
+
+def insert(index: Sequence[Index], dimension: int, value: Index) -> list[Index]:
+    """An index with one more dimension."""
+    return [*index[:dimension], value, *index[dimension:]]
+
+
+def softmax_dimension(op: ir.Operation) -> int:
+    """The dimension that a linalg.softmax normalises."""
+    return ir.IntegerAttr(op.attributes["dimension"]).value
 
 
 class _Scope:

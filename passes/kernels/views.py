@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import integers, shape_of
-from lispgpt.passes.kernels.kernel_body import kept_dimensions
+from lispgpt.passes.kernels.refusal import Refused
 
-DYNAMIC = -(2**63)
+DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 class Indices(Protocol):
@@ -23,15 +22,27 @@ class Indices(Protocol):
 
 def mapped(map_: ir.AffineMap, index: Sequence[Index]) -> list[Index]:
     """From an index into an elementwise op's iterations to the one into the operand with this indexing map."""
-    where: list[Index] = []
-    for expression in map_.results:
-        if isinstance(expression, ir.AffineDimExpr):
-            where.append(index[expression.position])
-        elif isinstance(expression, ir.AffineConstantExpr):
-            where.append(expression.value)
-        else:
-            raise InternalError(f"a kernel reads through the map {map_}")
-    return where
+    return [_at(expression, index) for expression in map_.results]
+
+
+def _at(expression: ir.AffineExpr, index: Sequence[Index]) -> Index:
+    """The value of one of a map's results."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return index[expression.position]
+    if isinstance(expression, ir.AffineConstantExpr):
+        return expression.value
+    for kind, combine in _EXPRESSIONS.items():
+        if isinstance(expression, kind):
+            return combine(_at(expression.lhs, index), _at(expression.rhs, index))
+    raise Refused(f"it reads through {expression}")
+
+
+_EXPRESSIONS = {
+    ir.AffineAddExpr: b.add,
+    ir.AffineMulExpr: b.mul,
+    ir.AffineFloorDivExpr: b.div,
+    ir.AffineModExpr: b.mod,
+}
 
 
 def through_slice(op: ir.Operation, index: list[Index], reader: Indices) -> list[Index]:
@@ -42,23 +53,45 @@ def sliced_index(
     op: ir.Operation, dynamic_offsets: Sequence[ir.Value], shape: Sequence[int], index: Sequence[Index], reader: Indices
 ) -> list[Index]:
     """From an index into a slice (or what is inserted at one) of that shape to the index into the whole."""
-    offsets, sizes = (integers(op.attributes[name]) for name in ("static_offsets", "static_sizes"))
+    offsets, sizes, strides = slice_numbers(op)
     dynamic = iter(dynamic_offsets)
     kept = kept_dimensions(sizes, shape)
     inner = iter(index)
     where = []
-    for offset, keep in zip(offsets, kept, strict=True):
+    for offset, stride, keep in zip(offsets, strides, kept, strict=True):
         start = reader.index_of(next(dynamic)) if offset == DYNAMIC else offset
-        where.append(b.add(start, next(inner)) if keep else start)
+        where.append(b.add(start, b.mul(next(inner), stride)) if keep else start)
     return where
+
+
+def slice_numbers(op: ir.Operation) -> tuple[list[int], list[int], list[int]]:
+    """A slice's offsets (DYNAMIC where an operand gives it), sizes and strides."""
+    offsets, sizes, strides = (integers(op.attributes[f"static_{n}"]) for n in ("offsets", "sizes", "strides"))
+    if DYNAMIC in (*sizes, *strides):
+        raise Refused(f"{op.name} has sizes or strides that are not known while compiling")
+    return offsets, sizes, strides
+
+
+def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
+    """For each dimension of a slice, whether its rank-reduced shape keeps it (matched from the right)."""
+    kept = [False] * len(sizes)
+    position = len(sizes) - 1
+    for extent in reversed(shape):
+        while sizes[position] != extent:
+            position -= 1
+        kept[position] = True
+        position -= 1
+    return kept
 
 
 def is_in_step(op: ir.Operation, width: int) -> bool:
     """Whether every `width` neighbours in a slice's rows are aligned neighbours in the source's."""
-    offsets, sizes = (integers(op.attributes[name]) for name in ("static_offsets", "static_sizes"))
+    if width == 1:
+        return True
+    offsets, sizes, strides = slice_numbers(op)
     steps = (offsets[-1], shape_of(op.operands[0])[-1])
     kept = kept_dimensions(sizes, shape_of(op.results[0]))[-1]
-    return width == 1 or (kept and offsets[-1] != DYNAMIC and all(step % width == 0 for step in steps))
+    return kept and strides[-1] == 1 and offsets[-1] != DYNAMIC and all(step % width == 0 for step in steps)
 
 
 def _through_expand(op: ir.Operation, index: list[Index], reader: Indices) -> list[Index]:

@@ -166,7 +166,7 @@ def _expand_math(kernel: ir.Operation, target: Gpu) -> None:
     kernel.walk(collect)
     for op in found:
         with ir.InsertionPoint(op), op.location:
-            op.results[0].replace_all_uses_with(expand(op.name, list(op.operands), target))
+            op.results[0].replace_all_uses_with(expand(op.name, list(op.operands), target, op.results[0].type))
         op.erase()
 
 

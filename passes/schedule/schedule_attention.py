@@ -31,7 +31,8 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
-from lispgpt.passes.kernels.kernel_body import DYNAMIC, KernelBody, kept_dimensions
+from lispgpt.passes.kernels.kernel_body import KernelBody
+from lispgpt.passes.kernels.views import DYNAMIC, kept_dimensions
 from lispgpt.passes.model.attention_pattern import Attention, match_attention
 from lispgpt.passes.states import PLACED, State
 

@@ -32,6 +32,8 @@ class ScheduleGpuRows(Pass):
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in kernel_functions(module, "rows"):
+            if "grid" in kernel.attributes:
+                continue
             _schedule(kernel, target, min(self.threads, target.max_threads))
 
 

@@ -35,8 +35,13 @@ class Target:
     runs_ahead: ClassVar[bool] = False
     """Whether decode steps follow each other on the device, so that tokens have to be drawn there too."""
 
+    aligned_rows: ClassVar[bool] = False
+    """Whether every buffer starts where the widest load may, so that rows which such loads divide are aligned."""
+
     chip: str
     vector_bytes: int = 16
+    intrinsics: dict[str, str] = field(default_factory=dict)
+    """LLVM's names for the chip's own approximations of functions of f32; what is not here is arithmetic."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.chip}" if self.chip else self.kind
@@ -80,6 +85,7 @@ class Gpu(Target):
     pipeline: ClassVar[str] = "gpu"
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
     runs_ahead: ClassVar[bool] = True
+    aligned_rows: ClassVar[bool] = True
 
     subgroup: int = 32
     shared_bytes: int = 48 * 1024
@@ -94,7 +100,6 @@ class Gpu(Target):
     early_launch: bool = False
     cluster: int = 1
     cluster_cores: int = 0
-    intrinsics: dict[str, str] = field(default_factory=dict)
 
     def capabilities(self) -> dict[str, int]:
         return {

@@ -1,0 +1,132 @@
+"""Sums, maxima and whatever else a linalg op combines over loops of its own, one element of the result at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, dim_positions, element_type, indexing_maps, loop_extents, operations
+from lispgpt.passes.kernels.elementwise import Body, Values
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.views import mapped
+
+COMBINERS: dict[str, tuple[str, float | int]] = {
+    "arith.addf": ("add", 0.0),
+    "arith.mulf": ("mul", 1.0),
+    "arith.maximumf": ("maximumf", -math.inf),
+    "arith.minimumf": ("minimumf", math.inf),
+    "arith.maxnumf": ("maxnumf", -math.inf),
+    "arith.minnumf": ("minnumf", math.inf),
+    "arith.addi": ("add", 0),
+    "arith.muli": ("mul", 1),
+    "arith.andi": ("and", -1),
+    "arith.ori": ("or", 0),
+    "arith.xori": ("xor", 0),
+}
+"""Ops that combine in any order: what vector.reduction calls them, and what changes nothing."""
+
+
+def neutral(combiner: str, type_: ir.Type) -> float | int:
+    """What an op of COMBINERS, or a signed maximum or minimum, leaves of the other operand as it is."""
+    if combiner in ("arith.maxsi", "arith.minsi"):
+        half = 2 ** (type_.width - 1) if isinstance(type_, ir.IntegerType) else 2**63
+        return -half if combiner == "arith.maxsi" else half - 1
+    return COMBINERS[combiner][1]
+
+
+def combiner_of(op: ir.Operation) -> str | None:
+    """The one op, of those that work in any order, with which a linalg.reduce of one tensor combines; else None."""
+    inner = operations(op.regions[0].blocks[0])
+    known = (*COMBINERS, "arith.maxsi", "arith.minsi")
+    plain = len(inner) == 2 and inner[0].name in known and len(op.results) == 1
+    return inner[0].name if plain and set(inner[0].operands) == set(op.regions[0].blocks[0].arguments) else None
+
+
+def starts_neutral(op: ir.Operation) -> bool:
+    """Whether a linalg.reduce with a known combiner starts with what changes nothing, and says so while compiling."""
+    fill = defining_op(op.operands[1])
+    number = defining_op(fill.operands[0]) if fill is not None and fill.name == "linalg.fill" else None
+    if number is None or number.name != "arith.constant":
+        return False
+    type_ = number.results[0].type
+    attribute = ir.FloatAttr if isinstance(type_, ir.FloatType) else ir.IntegerAttr
+    return bool(attribute(number.attributes["value"]).value == neutral(combiner_of(op) or "", type_))
+
+
+@dataclass(frozen=True)
+class Loops:
+    """A linalg op's loops.  extents: by their numbers.  summed: the numbers of those that its results lack."""
+
+    extents: tuple[int, ...]
+    summed: tuple[int, ...]
+
+
+def loops_of(op: ir.Operation) -> Loops:
+    """Raises Refused where results are not written at plain loops' indices, each once."""
+    maps = indexing_maps(op)
+    known = loop_extents(op)
+    if sorted(known) != list(range(maps[0].n_dims)):
+        raise Refused("a loop's extent is not a dimension of any operand")
+    kinds = ["parallel" in str(kind) for kind in op.attributes["iterator_types"]]
+    for map_ in maps[len(maps) - len(op.results) :]:
+        plain = all(isinstance(e, (ir.AffineDimExpr, ir.AffineConstantExpr)) for e in map_.results)
+        dims = [d for d in dim_positions(map_) if d is not None]
+        if not plain or sorted(dims) != [d for d, parallel in enumerate(kinds) if parallel]:
+            raise Refused("an op writes an element more than once, or not at a plain index")
+    return Loops(
+        tuple(known[d] for d in range(len(known))), tuple(d for d, parallel in enumerate(kinds) if not parallel)
+    )
+
+
+def reduced(reader: Values, op: ir.Operation, number: int, index: Sequence[Index]) -> list[ir.Value]:
+    """The elements of all results of a linalg.generic at the loops where result `number` has its element `index`."""
+    loops = loops_of(op)
+    maps = indexing_maps(op)[len(op.operands) - len(op.results) :]
+    at: list[Index] = [0] * len(loops.extents)
+    for position, value in zip(dim_positions(maps[number]), index, strict=True):
+        if position is not None:
+            at[position] = value
+    outputs = list(op.operands)[len(op.operands) - len(op.results) :]
+    arguments = list(op.regions[0].blocks[0].arguments)[-len(outputs) :]
+    if not loops.summed:
+        return Body(reader, op, at, 1).results({})
+    used = [len(list(a.uses)) > 0 for a in arguments]
+    starts = [
+        reader.read(o, mapped(m, at)) if use else b.constant(0, element_type(o))
+        for o, m, use in zip(outputs, maps, used, strict=True)
+    ]
+    wide = [b.unshortened(s) for s in starts]
+
+    def point(where: list[Index], carried: Sequence[ir.Value]) -> list[ir.Value]:
+        given = dict(zip(arguments, carried, strict=True))
+        values = Body(reader, op, where, 1, wide=True).results(given)
+        return [b.unshortened(v) for v in values]
+
+    totals = nest(reader, loops, at, list(loops.summed), wide, point)
+    return [b.shortened(t, element_type(o)) for t, o in zip(totals, outputs, strict=True)]
+
+
+def nest(
+    reader: Values,
+    loops: Loops,
+    at: list[Index],
+    dims: list[int],
+    carried: Sequence[ir.Value],
+    point: Callable[[list[Index], Sequence[ir.Value]], list[ir.Value]],
+) -> list[ir.Value]:
+    """Loops over `dims`, the first outermost; at every point, point(loop indices, what is carried) carries on."""
+    if not dims:
+        return point(at, carried)
+    first, *rest = dims
+
+    def body(i: Index, *values: ir.Value) -> list[ir.Value]:
+        with reader.scope():
+            return nest(reader, loops, [*at[:first], i, *at[first + 1 :]], rest, values, point)
+
+    if loops.extents[first] == 1:
+        return nest(reader, loops, [*at[:first], 0, *at[first + 1 :]], rest, carried, point)
+    return b.loop(0, loops.extents[first], 1, carried, body)
