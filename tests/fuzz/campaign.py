@@ -1,0 +1,83 @@
+"""Many programs on many targets: in groups that share a module, each alone where its group fails, in child processes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fuzz.execute import compile_programs, run_on_cpu
+from fuzz.program import Program
+
+from lispgpt.child import Reporter, run_in_child
+from lispgpt.errors import InternalError, UserError
+
+Work = Callable[[dict[str, Program], dict[str, int], str], dict[str, str]]
+"""Compiles (and runs) programs by entry name, with their seeds, for a target: what is wrong with which."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """kind: "wrong" (values), "refused" (a user error), "bug" (any other exception) or "crash" (a signal)."""
+
+    seed: int
+    target: str
+    kind: str
+    message: str
+
+    @property
+    def family(self) -> str:
+        """What failures of one cause have in common, roughly: the message without its numbers and names."""
+        lines = [line for line in self.message.splitlines() if line.strip()] or [""]
+        last = {"refused": lines[0].partition("error:")[2], "wrong": "wrong values"}.get(self.kind, lines[-1])
+        return f"{self.target} {self.kind} " + re.sub(r"[\d.%'\"`]+", "#", last)[:120]
+
+
+def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
+    compile_programs(programs, target)
+    return {}
+
+
+def compile_and_run(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
+    return run_on_cpu(compile_programs(programs, target), programs, seeds)
+
+
+def work_for(target: str) -> Work:
+    return compile_and_run if target.partition(":")[0] == "cpu" else compile_only
+
+
+def check_group(programs: dict[int, Program], target: str, work: Work) -> Iterator[Failure]:
+    """The failures of programs by seed: of the group in one module, or of each by itself where that fails."""
+    named = {f"p{seed}": program for seed, program in programs.items()}
+    failure = _attempt(named, target, work)
+    if failure is None:
+        return
+    if isinstance(failure, dict):
+        yield from (Failure(int(name[1:]), target, "wrong", message) for name, message in failure.items())
+    elif len(programs) == 1:
+        yield Failure(next(iter(programs)), target, *failure)
+    else:
+        for seed, program in programs.items():
+            yield from check_group({seed: program}, target, work)
+
+
+def _attempt(programs: dict[str, Program], target: str, work: Work) -> dict[str, str] | tuple[str, str] | None:
+    seeds = {name: int(name[1:]) for name in programs}
+
+    def inside(reporter: Reporter) -> int:
+        reporter.give(work(programs, seeds, target))
+        return 0
+
+    try:
+        outcome = run_in_child(inside)
+    except UserError as error:
+        return "refused", error.render()
+    except InternalError as error:
+        return "bug", str(error)
+    if outcome.signal_number:
+        return "crash", f"ended by {outcome.reason}"
+    return outcome.value or None
+
+
+def groups(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (seeds[i : i + size] for i in range(0, len(seeds), size))

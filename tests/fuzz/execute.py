@@ -1,0 +1,131 @@
+"""Compiles programs for a target, runs them where they can run here, and compares with what numpy says."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fuzz.exact import Exact
+from fuzz.program import Program, Results, arrays, source
+
+from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.checkpoints.base import TensorInfo
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.session import Session
+
+PRECISION = {"cpu": 0.0, "rocm": 2.0**-15, "cuda": 2.0**-15}
+"""The relative error of a product's terms: matrix instructions take F32 in pieces of BF16."""
+SLACK = 4.0
+"""How many times the bound of the error an implementation may be off: functions differ in their last places."""
+
+
+class Wrong(Exception):
+    """A compiled program gives something else than numpy."""
+
+
+@dataclass
+class Data:
+    """A checkpoint of arrays: float64 or int64 that hold what their declared dtypes hold."""
+
+    values: dict[str, np.ndarray]
+    dtypes: dict[str, str]
+
+    def names(self) -> list[str]:
+        return list(self.values)
+
+    def info(self, name: str) -> TensorInfo:
+        return TensorInfo(self.values[name].shape, self.dtypes[name], False)
+
+    def view(self, name: str) -> np.ndarray:
+        return stored(self.values[name], self.dtypes[name])
+
+    def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
+        assert dtype == self.dtypes[name]
+        destination[:] = self.view(name)
+
+    def check_finite(self, names: object = None) -> None:
+        """All that is made here is finite."""
+
+
+def stored(values: np.ndarray, dtype: str) -> np.ndarray:
+    """The bytes of values in a dtype (BF16 as uint16)."""
+    if dtype == "i32":
+        return np.ascontiguousarray(values, np.int32)
+    single = np.ascontiguousarray(values, np.float32)
+    return (single.view(np.uint32) >> np.uint32(16)).astype(np.uint16) if dtype == "bf16" else single
+
+
+def loaded(array: np.ndarray) -> np.ndarray:
+    """What stored bytes stand for."""
+    if array.dtype == np.uint16:
+        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return array.astype(np.int64 if array.dtype == np.int32 else np.float64)
+
+
+def compile_programs(programs: dict[str, Program], target: str) -> Artifact:
+    """One artifact with an entry for each program, whose weights and states are prefixed with the entry's name."""
+    together = {name: program.prefixed(f"{name}-") for name, program in programs.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "random.lisp"
+        path.write_text(source(together))
+        return compile_request(Request(path, target, overrides={}), Observer())[0]
+
+
+def run_on_cpu(artifact: Artifact, programs: dict[str, Program], seeds: dict[str, int]) -> dict[str, str]:
+    """Run every entry once over poisoned memory; what is wrong with which."""
+    given = {name: arrays(program, np.random.default_rng(seeds[name])) for name, program in programs.items()}
+    weights, dtypes, states = {}, {}, {}
+    for name, program in programs.items():
+        weights |= {f"{name}-{w}": array for w, array in given[name][0].items()}
+        states |= {f"{name}-{s}": stored(array, program.states[s].dtype) for s, array in given[name][1].items()}
+        dtypes |= {f"{name}-{w}": kind.dtype for w, kind in program.weights.items()}
+    problems = {}
+    with Session(artifact, CpuDevice(2), Data(weights, dtypes)) as session:  # type: ignore[arg-type]
+        for buffer in artifact.plan.buffers:
+            if buffer.kind in ("arena", "result"):
+                session._buffers[buffer.name][:] = 0xFF
+            elif buffer.kind == "state" and buffer.name in states:
+                session.device.copy_in(session._buffers[buffer.name], states[buffer.name])
+        for name, program in programs.items():
+            found = session.run(name, np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32))[name]
+            after = {s: session.read(f"{name}-{s}") for s in program.states if f"{name}-{s}" in session._declared}
+            try:
+                check(program, given[name], found, after, PRECISION["cpu"])
+            except Wrong as error:
+                problems[name] = str(error)
+    return problems
+
+
+def check(
+    program: Program,
+    given: tuple[dict[str, np.ndarray], dict[str, np.ndarray]],
+    found: np.ndarray,
+    states: dict[str, np.ndarray],
+    precision: float,
+) -> None:
+    """Wrong where the result, or a state as it is afterwards, is out of its bounds."""
+    wanted: Results = program.evaluate(*given, precision)
+    compare("the result", found, wanted.result)
+    for name, array in states.items():
+        compare(f"state {name}", array, wanted.states[name])
+
+
+def compare(what: str, found: np.ndarray, wanted: Exact) -> None:
+    """Wrong, with the first element that is out of bounds, unless all are within; nothing known allows anything."""
+    if found.shape != wanted.shape:
+        raise Wrong(f"{what} has shape {found.shape}, and {wanted.shape} is wanted")
+    values: Any = loaded(found)
+    known = np.isfinite(wanted.error)
+    with np.errstate(all="ignore"):
+        within = np.abs(values - wanted.value) <= SLACK * wanted.error
+    bad = known & ~within
+    if bad.any():
+        place = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise Wrong(
+            f"{what}{list(place)} is {values[place]!r}, wanted {wanted.value[place]!r} within "
+            f"{SLACK * wanted.error[place]:.3g} ({int(bad.sum())} of {bad.size} are wrong)"
+        )
