@@ -19,7 +19,7 @@ from lispgpt.passes.targets.rates import RATES
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
 from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.plan import Plan, launch_facts
+from lispgpt.runtime.plan import Plan
 from lispgpt.runtime.work import Rates
 from lispgpt.source import Source
 
@@ -104,9 +104,9 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         plan = read_plan(program.module)
         code = target.serialize(program.module)
     parsed = Plan.from_json(plan)
-    launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.launches}
+    launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.steps}
     kernels = {
-        name: {**launch_facts(launch), **plan["kernels"][name], **target.kernel_facts(program.module, name)}
+        name: {**launch.facts(), **plan["kernels"][name], **target.kernel_facts(program.module, name)}
         for name, launch in launches.items()
     }
     parsed.validate(kernels)

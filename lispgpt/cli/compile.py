@@ -60,7 +60,7 @@ def compile_(
         artifact = compile_program(evaluated, request, observer)
     path = output or Path(program.stem + ".lgpt")
     artifact.save(path)
-    launches = max((len(e.launches) for e in artifact.plan.entries), default=0)
+    launches = max((len(e.steps) for e in artifact.plan.entries), default=0)
     click.echo(
         f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "
         f"{len(artifact.code):,} bytes of code, in {time.time() - started:.2f} s",
