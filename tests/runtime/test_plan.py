@@ -1,4 +1,4 @@
-"""What steps say of the bytes they touch: the graph that follows, what the null device refuses, what debug runs find."""
+"""What steps say of the bytes they touch: the graph that follows, and what the null device and debug runs find."""
 
 from __future__ import annotations
 
