@@ -144,7 +144,7 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         if stage == "mlir":
             return str(program.module)
         if is_program(program):
-            return launch.emit(launch.job_of(program, request, observer), stage)
+            return launch.emit(job_of(program, request, observer), stage)
         pipeline = load_pipeline(request, target)
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
         if stage not in names:
@@ -153,6 +153,21 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         with ir.Location.unknown():
             runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))
             return target.assembly(program.module) if stage == "asm" else str(program.module)
+
+
+def job_of(program: Program, request: Request, observer: Observer) -> launch.Job:
+    """The job that a command line asks for."""
+    return launch.Job(
+        program.module,
+        request.target,
+        program.compilations,
+        program.libraries,
+        request.program.resolve().parent,
+        request.pipeline,
+        observer.dump_dir,
+        observer.print_after,
+        observer.show,
+    )
 
 
 def is_program(program: Program) -> bool:

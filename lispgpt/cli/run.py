@@ -144,7 +144,8 @@ class _Run:
             with new_context():
                 program = evaluate_request(request)
                 if program.has_main and not program.entries:
-                    from lispgpt.programs.launch import job_of, run
+                    from lispgpt.driver import job_of
+                    from lispgpt.programs.launch import run
 
                     return run(job_of(program, request, observer), self.options["arguments"])
                 artifact = compile_program(program, request, observer)
