@@ -16,8 +16,7 @@
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-tiled-attention)
-    (pass schedule-gpu-attention)
-    (pass advance-on-device))
+    (pass schedule-gpu-attention))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass collect-gpu-kernels)

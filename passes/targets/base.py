@@ -56,7 +56,7 @@ class Target:
 
     def capabilities(self) -> dict[str, int]:
         """What `(capability name)` gives while a program for this chip is evaluated, where it is not the usual."""
-        return {}
+        return {"runs-ahead": int(self.runs_ahead)}
 
     def host(self) -> str:
         """What else than the target's name machine code depends on, for manifests and cache keys."""
@@ -103,6 +103,7 @@ class Gpu(Target):
 
     def capabilities(self) -> dict[str, int]:
         return {
+            **super().capabilities(),
             "subgroup-size": self.subgroup,
             "vector-bytes": self.vector_bytes,
             "shared-bytes": self.shared_bytes,
