@@ -29,7 +29,7 @@ from lispgpt.language.forms import (
     structs,
     tensors,
 )
-from lispgpt.language.model import declarations, entries
+from lispgpt.language.model import declarations, entries, gradient_rules, gradients
 from lispgpt.language.model.declarations import Model
 from lispgpt.language.ops import op_names, ops
 from lispgpt.language.ops.function_table import Functions
@@ -38,14 +38,19 @@ from lispgpt.source import Source, Span
 
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
-_REGISTERED = (arithmetic, choice, core_forms, lists, shapes, structs, tensors)
+_REGISTERED = (arithmetic, choice, core_forms, gradients, lists, shapes, structs, tensors)
 """Modules that are imported for the forms that they register."""
 
 LANGUAGE = Language(
     names=registry.NAMES,
     heads=(functions.head, ops.head),
     fail_unknown=op_names.fail_unknown,
-    calls={Function: calls.call, Weight: declarations.indexed, State: declarations.indexed},
+    calls={
+        Function: calls.call,
+        Weight: declarations.indexed,
+        State: declarations.indexed,
+        gradient_rules.Differentiable: gradient_rules.call,
+    },
 )
 
 

@@ -223,7 +223,8 @@ def _at(evaluator: Evaluator, form: Form, tensor: Any, *indices: Any) -> Any:
                     f"index {position} of `{show(form)}` goes to {made.shape[d]}, and {tensor.type} ends at {size}"
                 )
                 evaluator.site.fail(message, form)
-        return widened(evaluator, made.read(evaluator, tensor, along, form), form)
+        if all(made.shape[d] == size for size, d in zip(sizes, along, strict=True)):  # else it is read only in part
+            return widened(evaluator, made.read(evaluator, tensor, along, form), form)
     places = [as_index(evaluator, index, form) for index in indices]
     element = evaluator.builder.emit("tensor.extract", [tensor, *places], [tensor.type.element_type], {}, form)
     return widened(evaluator, element, form)
