@@ -164,29 +164,26 @@ class _Backward:
         total: ir.Value | None = None
         for whole in found.wholes:
             total = whole if total is None else arithmetic.binary(evaluator, "+", total, whole, form)
+        if total is None:
+            total = self._ground(value, found.parts)
         taken: list[ir.Operation] = []
-        covered = sum(prod(shape_of(op.operands[0])) for op in found.parts) == prod(shape_of(value))
         for op in found.parts:
             part = op.operands[0]
-            if total is None:
-                whole_type = ir.RankedTensorType.get(list(shape_of(value)), evaluator.builder.f32)
-                apart = all(_apart(a, b) for i, a in enumerate(found.parts) for b in found.parts[:i])
-                total = (
-                    tensors.empty(evaluator, shape_of(value), evaluator.builder.f32, form)
-                    if covered and apart
-                    else None
-                )
-                total = total or tensors.filled(evaluator, shape_of(value), 0.0, evaluator.builder.f32, form)
-                assert total.type == whole_type
             if found.wholes or not all(_apart(op, other) for other in taken):
-                here = window(evaluator, total, op, form)
-                part = arithmetic.binary(evaluator, "+", here, part, form)
+                part = arithmetic.binary(evaluator, "+", window(evaluator, total, op, form), part, form)
             attributes = {name: op.attributes[name] for name in op.attributes}
             total = evaluator.builder.emit("tensor.insert_slice", [part, total], [total.type], attributes, form)
             taken.append(op)
-        assert total is not None
         self.sums[value] = _Sum([total])
         return total
+
+    def _ground(self, value: ir.Value, parts: list[ir.Operation]) -> ir.Value:
+        """What the parts of a gradient are put into: zeros, or nothing where they are all of it."""
+        evaluator, form, shape = self.evaluator, self.form, shape_of(value)
+        apart = all(_apart(one, other) for i, one in enumerate(parts) for other in parts[:i])
+        if apart and sum(prod(shape_of(op.operands[0])) for op in parts) == prod(shape):
+            return tensors.empty(evaluator, shape, evaluator.builder.f32, form)
+        return tensors.filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
 
     def _no_rule(self, op: ir.Operation) -> Exception:
         what = f"{op.name} by {_combiner(op)}" if op.name == "linalg.reduce" else op.name
