@@ -19,7 +19,7 @@ from lispgpt.passes.targets.rates import RATES
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
 from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.plan import Plan, launch_facts
+from lispgpt.runtime.plan import Plan
 from lispgpt.runtime.work import Rates
 from lispgpt.source import Source
 
@@ -104,9 +104,9 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         plan = read_plan(program.module)
         code = target.serialize(program.module)
     parsed = Plan.from_json(plan)
-    launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.launches}
+    launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.steps}
     kernels = {
-        name: {**launch_facts(launch), **plan["kernels"][name], **target.kernel_facts(program.module, name)}
+        name: {**launch.facts(), **plan["kernels"][name], **target.kernel_facts(program.module, name)}
         for name, launch in launches.items()
     }
     parsed.validate(kernels)
@@ -144,7 +144,7 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         if stage == "mlir":
             return str(program.module)
         if is_program(program):
-            return launch.emit(launch.job_of(program, request, observer), stage)
+            return launch.emit(job_of(program, request, observer), stage)
         pipeline = load_pipeline(request, target)
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]
         if stage not in names:
@@ -153,6 +153,21 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         with ir.Location.unknown():
             runner.run(program.module, pipeline if stage == "asm" else pipeline.until(stage))
             return target.assembly(program.module) if stage == "asm" else str(program.module)
+
+
+def job_of(program: Program, request: Request, observer: Observer) -> launch.Job:
+    """The job that a command line asks for."""
+    return launch.Job(
+        program.module,
+        request.target,
+        program.compilations,
+        program.libraries,
+        request.program.resolve().parent,
+        request.pipeline,
+        observer.dump_dir,
+        observer.print_after,
+        observer.show,
+    )
 
 
 def is_program(program: Program) -> bool:

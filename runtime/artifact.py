@@ -1,7 +1,7 @@
 """A compiled model in a file: manifest, machine code and the source that it came from, in one zip (or a folder).
 
 `manifest.json` has: format, version, target, device_code (a file's name), code_hash (its SHA-256), config, weights,
-states, generate, kernels, plan, and for GPUs rates.  A version newer than this code's is refused; nothing in the
+states, generate, kernels, plan, and for GPUs rates.  A version other than this code's is refused; nothing in the
 archive is executed before the plan is validated.
 """
 
@@ -20,7 +20,7 @@ from lispgpt.runtime.files import parse_json, replacing
 from lispgpt.runtime.plan import Plan
 from lispgpt.runtime.work import Rates, Work
 
-FORMAT, VERSION = "lispgpt-artifact", 1
+FORMAT, VERSION = "lispgpt-artifact", 2
 REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")
 
 
@@ -77,9 +77,11 @@ def load_artifact(path: Path) -> Artifact:
     if manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a lispgpt artifact")
     version = manifest.get("version")
-    if not isinstance(version, int) or version < 1 or version > VERSION:
+    if version != VERSION:
+        age = "an older" if isinstance(version, int) and version < VERSION else "another"
         raise UserError(
-            f"{path} is an artifact of version {version}; this lispgpt reads up to {VERSION}: compile it again"
+            f"{path} was made by {age} lispgpt (artifacts of version {version}; this one reads version {VERSION}): "
+            "compile it again"
         )
     missing = [key for key in REQUIRED if key not in manifest]
     if missing:

@@ -1,18 +1,35 @@
-"""Generating text: prefill a prompt in chunks of the compiled shapes, then decode token by token."""
+"""Generating text: prefill a prompt in chunks of the compiled shapes, then decode token by token.
+
+The compiler knows nothing of this.  A program's `generate` form (the language's library, generation.lisp) makes entries
+that are run here by their names:
+
+    the model's own, NAME     (tokens, positions: i32 [1 n]) → NAME, logits of the last position: f32 [1 columns]
+    `decode-greedy`           (tokens, positions: i32 [1 1]) → the model's own results, and `next`: i32 [1]
+    `decode-drawn`            with a third input `sampling`, i32 [1 n], as `Weighted.settings` makes it
+
+`next` is the most probable token or one drawn by the settings, or no token where the best logit is no number; both
+entries leave it and its position in their first two inputs, so that running them again decodes the next token without a
+word from the host.  A program without them decodes by its own entry, at one position.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.plan import Entry
 from lispgpt.runtime.samplers.base import Sampler, damaged_logits
+from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
+GREEDY, DRAWN = "decode-greedy", "decode-drawn"
 WEIGHT_READ_ROWS = 16
 """Rows of work that cost about as much as reading the weights once: what makes few large chunks worth their padding."""
 
@@ -21,8 +38,8 @@ WEIGHT_READ_ROWS = 16
 class Generator:
     """One sequence of a session.
 
-    entry: the model entry that gives logits.  sampler: None takes the entry's own `next` (greedy).  Greedy tokens and
-    weighted draws come from the device where it can go on by itself.  When the sequence fills the context, its last
+    entry: the model entry that gives logits.  sampler: None takes the most probable token.  Greedy tokens and weighted
+    draws come from the device where the program has an entry for them.  When the sequence fills the context, its last
     three quarters are prefilled again at positions from 0 and generation goes on.
     """
 
@@ -31,27 +48,43 @@ class Generator:
     sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
+        session = self.session
         for name in ("context", "vocab"):
-            if type(self.session.config.get(name)) is not int:
+            if type(session.config.get(name)) is not int:
                 raise UserError(f"to generate, a program's config has to say its {name}: (config {name} N)")
-        self.context = int(self.session.config["context"])
-        self.vocab = int(self.session.config["vocab"])
-        sizes = [positions for batch, positions in self.session.shapes(self.entry) if batch == 1]
-        self.chunks = tuple(size for size in sizes if size <= self.context)
+        self.context = int(session.config["context"])
+        self.vocab = int(session.config["vocab"])
+        self._greedy, self._drawn = (self._single(name) for name in (GREEDY, DRAWN))
+        self._entries = {n: entry for entry in session.entries(self.entry) if (n := self._positions(entry))}
+        if self._greedy is not None:
+            self._entries[1] = self._greedy
+        self.chunks = tuple(sorted(size for size in self._entries if size <= self.context))
         if 1 not in self.chunks:
             raise UserError(f"entry {self.entry!r} was not compiled for one token of one sequence")
-        shapes = {buffer.name: buffer.shape for buffer in self.session.artifact.plan.buffers}
-        for size in self.chunks:
-            names = self.session.entry(self.entry, 1, size).results
-            results = {name.rpartition("/")[2]: shapes[name] for name in names}
-            rows, *columns = results.get("logits", ()) or (0,)
-            if rows != 1 or len(columns) != 1 or columns[0] < self.vocab or results.get("next", (1,)) != (1,):
-                found = " ".join(map(str, results.get("logits", ())))
-                raise UserError(
-                    f"entry {self.entry!r} should give logits [1 {self.vocab}] (or more columns), not [{found}]"
-                )
+        self.repeatable = all(entry.repeatable for entry in self._entries.values())
+        for entry in self._entries.values():
+            self._check_results(entry)
         self.tokens: list[int] = []
         self.position = 0
+
+    def _positions(self, entry: Entry) -> int:
+        """How many positions of one sequence an entry takes; 0 where it takes others or something else."""
+        shapes = [self.session.shape(place) for place in entry.inputs.values()]
+        rows, positions = shapes[0] if shapes and len(shapes[0]) == 2 else (0, 0)
+        return positions if rows == 1 and len(shapes) >= 2 and shapes[1] == shapes[0] else 0
+
+    def _single(self, name: str) -> Entry | None:
+        """The entry of that name that decodes one sequence."""
+        return next((entry for entry in self.session.entries(name) if self._positions(entry) == 1), None)
+
+    def _check_results(self, entry: Entry) -> None:
+        shapes = {name: self.session.shape(place) for name, place in entry.results.items()}
+        logits = shapes.get(self.entry, ())
+        if len(logits) != 2 or logits[0] != 1 or logits[1] < self.vocab or shapes.get("next", (1,)) != (1,):
+            found = " ".join(map(str, logits))
+            raise UserError(
+                f"entry {self.entry!r} should give logits [1 {self.vocab}] (or more columns), not [{found}]"
+            )
 
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""
@@ -60,6 +93,8 @@ class Generator:
             raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
         if not tokens:
             raise UserError("the prompt is empty: give at least one token")
+        if not self.tokens:
+            self.restart()
         self.tokens += tokens
         if self.position + len(tokens) > self.context:
             return self._slide()
@@ -88,47 +123,65 @@ class Generator:
                 if token in ends:
                     break
 
+    def restart(self) -> None:
+        """Begin a sequence at position 0, which forgets states that no position says where to write."""
+        self.position = 0
+        if not self.repeatable:
+            for name in self.session.artifact.states:
+                self.session.clear(name)
+
     def device_draws(self) -> Weighted | None:
         """The sampler by whose settings the device draws; None where it decodes greedily or the host samples."""
         sampler = self.sampler if isinstance(self.sampler, Weighted) else None
-        return sampler if self.session.advances(self.entry, drawn=True) else None
+        return sampler if self._drawn is not None else None
+
+    def decoder(self) -> Entry | None:
+        """The entry that decodes step after step on the device by the sampler; None where the host has to choose."""
+        chosen = self._greedy if self.sampler is None else self._drawn if self.device_draws() else None
+        return chosen if chosen and all(chosen.leaves(name) for name in list(chosen.inputs)[:2]) else None
+
+    def step(self, position: int) -> tuple[Entry, dict[str, Any]]:
+        """The entry that decodes one token, and its inputs for the newest token at a position."""
+        entry, draws = self.decoder() or self._entries[1], self.device_draws()
+        names = list(entry.inputs)
+        inputs: dict[str, Any] = {names[0]: [self.tokens[-1:]], names[1]: [[position]]}
+        return entry, inputs | ({names[2]: draws.settings(position)[None]} if draws else {})
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
-        room = min(wanted, self.context - self.position)
-        draws = self.device_draws()
-        able = draws is not None or (self.sampler is None and self.session.advances(self.entry))
-        if room < 2 or not able:
+        room, decoder = min(wanted, self.context - self.position), self.decoder()
+        if room < 2 or decoder is None:
             yield self.decode()
             return
-        settings = draws.settings(self.position) if draws else None
-        for token in self.session.steps(self.entry, self.tokens[-1], self.position, room, settings):
+        draws = self.device_draws()
+        self.session.put(*self.step(self.position))
+        # Runs ahead of what is read only write over their own rows: a state that adds up would keep them.
+        ahead = READS_AHEAD if decoder.repeatable else 1
+        for following in self.session.repeat(decoder, "next", room, ahead):
             self.position += 1
             if draws:
                 draws.drawn += 1
-            yield self._checked(token)
+            yield self._checked(int(following[0]))
 
     def _slide(self) -> int:
         keep = max(1, self.context * 3 // 4)
-        self.position = 0
+        self.restart()
         return self._feed(self.tokens[-keep:])
 
     def _feed(self, tokens: Sequence[int]) -> int:
         results: dict[str, np.ndarray] = {}
         start = 0
-        for size in chunk_sizes(len(tokens), self.chunks):
+        for size in chunk_sizes(len(tokens), self.chunks, self.repeatable):
             real = min(size, len(tokens) - start)
             # A chunk that is not full repeats its first token at that token's position, which changes nothing.
-            ids = np.array([tokens[start]] * (size - real) + list(tokens[start : start + real]), np.int32)
-            places = np.array(
-                [self.position] * (size - real) + list(range(self.position, self.position + real)), np.int32
-            )
-            results = self.session.run(self.entry, ids[None], places[None])
+            ids = [tokens[start]] * (size - real) + list(tokens[start : start + real])
+            places = [self.position] * (size - real) + list(range(self.position, self.position + real))
+            results = self.session.run(self._entries[size].name, [ids], [places])
             start += real
             self.position += real
         if self.sampler is None and "next" in results:
             return self._checked(int(results["next"][0]))
-        return self._sample(results["logits"][0, : self.vocab])
+        return self._sample(results[self.entry][0, : self.vocab])
 
     def _checked(self, token: int) -> int:
         """A token that the entry chose; UserError where it found no logit to choose by."""
@@ -137,17 +190,21 @@ class Generator:
         return token
 
     def _sample(self, logits: np.ndarray) -> int:
-        return int(np.argmax(logits)) if self.sampler is None else self.sampler(logits)
+        return (self.sampler or Greedy())(logits)
 
 
 @functools.cache
-def chunk_sizes(count: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Compiled sizes to run in order for `count` tokens, as cheap as can be; only the last may exceed what is left."""
+def chunk_sizes(count: int, sizes: tuple[int, ...], padded: bool = True) -> tuple[int, ...]:
+    """Compiled sizes to run in order for `count` tokens, as cheap as can be.
+
+    padded: whether the last may exceed what is left; without it the sizes sum to the count, and one of them is 1.
+    """
     best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
     for n in range(1, count + 1):
         options = []
         for size in sizes:
-            cost, rest = best[max(0, n - size)]
-            options.append((cost + size + WEIGHT_READ_ROWS, (size, *rest) if size <= n else (*rest, size)))
+            if size <= n or padded:
+                cost, rest = best[max(0, n - size)]
+                options.append((cost + size + WEIGHT_READ_ROWS, (size, *rest) if size <= n else (*rest, size)))
         best.append(min(options))
     return best[count][1]

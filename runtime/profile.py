@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.plan import Entry, Launch
+from lispgpt.runtime.plan import Entry
 from lispgpt.runtime.session import Session
+from lispgpt.runtime.steps import Launch
 from lispgpt.runtime.work import Amount, Positions, Rates, Work
 
 ROUNDS, ROUND_SECONDS, MOST_REPEATS, FEWEST_LAUNCHES = 5, 0.01, 50, 12
@@ -39,28 +41,23 @@ class Profile:
     microseconds: float
 
 
-def profile_entry(
-    session: Session, entry: Entry, tokens: Positions, positions: Positions, settings: np.ndarray | None = None
-) -> Profile:
-    """Times of an entry and its kernels at these tokens and positions.
-
-    settings: i32 [batch, SETTINGS], by which an entry that draws draws; None for one that does not.
+def profile_entry(session: Session, entry: Entry, positions: Positions, inputs: Mapping[str, Any]) -> Profile:
+    """Times of an entry and its kernels on these inputs, with rows at these positions.
 
     On a device whose floors are known, a kernel's time is what a run takes less without it: then caches hold what they
     hold in a run, which is not the weights.  A kernel without arithmetic is run twice instead: what it writes may be
     addresses, which others could not do without.  Elsewhere a kernel's launches run alone, over and over.  So does the
     launch that advances the inputs, which every other run does without.
     """
-    own, device = entry.launches[: -1 if entry.advance else None], session.device
-    inputs = (tokens, positions) if settings is None else (tokens, positions, settings)
+    own, device = tuple(step for step in entry.steps if not _advances(step, entry)), session.device
 
     def run_of(launches: tuple[Launch, ...]) -> Callable[[], None]:
-        return partial(device.launch, session.prepare(replace(entry, launches=launches)))
+        return partial(device.launch, session.prepare(replace(entry, steps=launches)))
 
-    session.set_inputs(entry, inputs)
+    session.put(entry, inputs)
     everything, rows = run_of(own), []
-    for kernel in dict.fromkeys(launch.kernel for launch in entry.launches):
-        mine = tuple(launch for launch in entry.launches if launch.kernel == kernel)
+    for kernel in dict.fromkeys(launch.kernel for launch in entry.steps):
+        mine = tuple(launch for launch in entry.steps if launch.kernel == kernel)
         work = Work.of(session.artifact.kernels[kernel])
         others = tuple(launch for launch in own if launch.kernel != kernel)
         if session.artifact.rates is not None and 0 < len(others) < len(own):
@@ -71,10 +68,15 @@ def profile_entry(
         else:
             copies = max(1, FEWEST_LAUNCHES // len(mine))
             seconds = _fastest(device, [run_of(mine * copies)])[0] / (copies * len(mine))
-            session.set_inputs(entry, inputs)
+            session.put(entry, inputs)
         amount = None if work is None else work.at(positions)
         rows.append(KernelTime(kernel, len(mine), seconds * 1e6, amount, apart=mine[0] not in own))
     return Profile(tuple(rows), _fastest(device, [everything])[0] * 1e6)
+
+
+def _advances(step: Launch, entry: Entry) -> bool:
+    """Whether a step leaves an input for the entry's next run."""
+    return any(argument.writes and argument.buffer in entry.inputs.values() for argument in step.arguments)
 
 
 def measured_rates(session: Session) -> Rates | None:

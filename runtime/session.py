@@ -1,4 +1,4 @@
-"""A model on a device: the artifact's code, the checkpoint's weights, and the state between steps."""
+"""A model on a device: the artifact's code, the checkpoint's weights, and the state between runs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 
 from lispgpt.errors import UserError
+from lispgpt.runtime import flow
+from lispgpt.runtime.arrays import NUMPY_TYPES, as_stored, readable
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.devices.base import READS_AHEAD, Device
 from lispgpt.runtime.plan import Buffer, Entry
 
-NUMPY_TYPES = {"f32": np.float32, "bf16": np.uint16, "i32": np.int32, "i8": np.uint8}
-
 
 class Session:
     """Loads code and weights once, then runs entries; use it in a `with`, which frees the device's memory.
 
-    BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once.
+    BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once, and
+    those that an entry updates are copied.
     """
 
     def __init__(self, artifact: Artifact, device: Device, checkpoint: Checkpoint) -> None:
@@ -33,20 +34,26 @@ class Session:
         except BaseException:
             device.close()
             raise
-        self._entries = {(e.name, e.batch, e.positions, e.drawn): e for e in artifact.plan.entries}
-        self._executables: dict[tuple[str, int, int, bool], Any] = {}
+        self._executables: dict[int, Any] = {}
 
     def _load(self, checkpoint: Checkpoint) -> None:
         artifact, device = self.artifact, self.device
         device.load(artifact.code, artifact.kernels)
+        arguments = (a for entry in artifact.plan.entries for step in entry.steps for a in step.arguments)
+        updated = {argument.buffer for argument in arguments if argument.writes}
         views = []
         for buffer in artifact.plan.buffers:
-            if buffer.kind == "weight":
-                array = None if device.name.startswith("null") else checkpoint_view(checkpoint, buffer)
-                views += [buffer.name] if array is not None else []
-                self._buffers[buffer.name] = device.adopt(read_weight(checkpoint, buffer) if array is None else array)
-            else:
+            if buffer.kind != "weight":
                 self._buffers[buffer.name] = device.alloc(buffer.nbytes)
+                continue
+            view = checkpoint_view(checkpoint, buffer)
+            views += [buffer.name] if view is not None else []
+            array = read_weight(checkpoint, buffer) if view is None else view
+            if buffer.name in updated:
+                self._buffers[buffer.name] = device.alloc(buffer.nbytes)
+                device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
+            else:
+                self._buffers[buffer.name] = device.adopt(array)
         if views:
             checkpoint.check_finite(views)
 
@@ -56,66 +63,65 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.device.close()
 
-    def shapes(self, entry: str) -> list[tuple[int, int]]:
-        """The (batch, positions) that an entry was compiled for."""
-        return sorted((b, positions) for name, b, positions, drawn in self._entries if name == entry and not drawn)
+    def entries(self, name: str) -> list[Entry]:
+        """The entries of that name, one for each choice of its free dimensions that it was compiled for."""
+        return [entry for entry in self.artifact.plan.entries if entry.name == name]
 
-    def run(
-        self, entry: str, tokens: np.ndarray, positions: np.ndarray, settings: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
-        """Run an entry on tokens and their positions, i32 [batch, positions] each; its results by name.
+    def entry(self, name: str, **sizes: int) -> Entry:
+        """The first entry of that name whose free dimensions have these sizes; UserError where there is none."""
+        for entry in self.entries(name):
+            if all(entry.sizes.get(dimension) == size for dimension, size in sizes.items()):
+                return entry
+        wanted = ", ".join(f"{dimension} {size}" for dimension, size in sizes.items())
+        raise UserError(f"no entry {name!r} is compiled for {wanted or 'anything'}")
 
-        settings: i32 [batch, SETTINGS], by which `next` is drawn where the entry `draws`; None takes the most probable.
-        States change in place.  UserError when the entry was not compiled for that shape.
+    def run(self, name: str, /, *values: Any, **named: Any) -> dict[str, np.ndarray]:
+        """Run an entry on its inputs, in their order or by name; its results by name.
+
+        Inputs are what numpy makes arrays of, in the shapes of the program's; i32 takes whole numbers, f32 and bf16 any
+        numbers (bf16 also its bits, as uint16).  Results are float32 or int32.  States, weights that the entry updates
+        and inputs that it leaves for its next run change in place.  UserError when there is no such entry, an input is
+        missing, or the entry was not compiled for these shapes.
         """
-        key = (entry, *tokens.shape, settings is not None)
-        compiled = self._entries.get(key)
-        if compiled is None:
-            drawing = "" if settings is None else " with drawn tokens"
-            raise UserError(
-                f"entry {entry!r} is compiled for {self.shapes(entry)} (batch, positions), not {tokens.shape}{drawing}"
-            )
-        self.set_inputs(compiled, (tokens, positions) if settings is None else (tokens, positions, settings))
-        self.device.launch(self._prepared(key))
-        return {name.rpartition("/")[2]: self.read(name) for name in compiled.results}
+        entry, arrays = self._variant(name, values, named)
+        self._put(entry, arrays)
+        self.device.launch(self._prepared(entry))
+        return {
+            result: readable(self.read(place), self._declared[place].dtype) for result, place in entry.results.items()
+        }
 
-    def advances(self, entry: str, drawn: bool = False) -> bool:
-        """Whether the device can decode one sequence step after step by itself, drawing the tokens or greedily."""
-        compiled = self._entries.get((entry, 1, 1, drawn))
-        return compiled is not None and compiled.advance
+    def repeat(self, entry: Entry, result: str, count: int, ahead: int = READS_AHEAD) -> Iterator[np.ndarray]:
+        """Run an entry `count` times on what its inputs hold, which it may leave for itself; a result of each run.
 
-    def steps(
-        self, entry: str, token: int, position: int, count: int, settings: np.ndarray | None = None
-    ) -> Iterator[int]:
-        """Decode on the device: the token after `token`, the one after that, …, `count` of them.
-
-        settings: i32 [SETTINGS], by which tokens are drawn; None decodes greedily.  Several steps are launched ahead of
-        what has been read.  When the caller stops early, states hold rows past what it read; later steps write over
-        them.
+        As many as `ahead` runs are launched before the oldest one's result has been read.  When the caller stops early,
+        states and inputs are those of the last run that was launched.
         """
-        key = (entry, 1, 1, settings is not None)
-        compiled, executable = self._entries[key], self._prepared(key)
-        self.set_inputs(compiled, ([token], [position], *([] if settings is None else [settings])))
-        result = self._buffers[next(name for name in compiled.results if name.endswith("/next"))]
+        executable, place = self._prepared(entry), entry.results[result]
+        declared = self._declared[place]
         waiting: deque[Callable[[], np.ndarray]] = deque()
         for number in range(count):
-            while len(waiting) < READS_AHEAD and number + len(waiting) < count:
-                waiting.append(self.device.launch_reading(executable, result, np.empty(1, np.int32)))
-            yield int(waiting.popleft()()[0])
+            while len(waiting) < min(ahead, READS_AHEAD) and number + len(waiting) < count:
+                array = np.empty(declared.shape, NUMPY_TYPES[declared.dtype])
+                waiting.append(self.device.launch_reading(executable, self._buffers[place], array))
+            yield waiting.popleft()()
 
-    def set_inputs(self, entry: Entry, values: Sequence[Any]) -> None:
-        """Copy i32 values to an entry's inputs, in their order."""
-        for name, value in zip(entry.inputs, values, strict=True):
-            self.device.copy_in(self._buffers[name], np.ascontiguousarray(value, np.int32))
+    def shape(self, name: str) -> tuple[int, ...]:
+        """A buffer's declared shape."""
+        return self._declared[name].shape
+
+    def put(self, entry: Entry, named: Mapping[str, Any]) -> None:
+        """Give inputs of an entry their values, and leave the others as they are."""
+        places = {name: self._declared[entry.inputs[name]] for name in named}
+        self._put(entry, {name: as_stored(named[name], place, name) for name, place in places.items()})
+
+    def clear(self, name: str) -> None:
+        """Make a state zeros, as it was at the start."""
+        declared = self._declared[name]
+        self.device.copy_in(self._buffers[name], np.zeros(declared.shape, NUMPY_TYPES[declared.dtype]))
 
     def prepare(self, entry: Entry) -> Any:
-        """What the device launches for an entry of this session's plan, or one made from its launches."""
+        """What the device launches for an entry of this session's plan, or one made from its steps."""
         return self.device.prepare(entry, self._buffers)
-
-    def _prepared(self, key: tuple[str, int, int, bool]) -> Any:
-        if key not in self._executables:
-            self._executables[key] = self.prepare(self._entries[key])
-        return self._executables[key]
 
     def read(self, name: str) -> np.ndarray:
         """A buffer's contents in its declared shape (BF16 as uint16)."""
@@ -124,8 +130,41 @@ class Session:
         self.device.copy_out(self._buffers[name], array)
         return array
 
-    def entry(self, name: str, batch: int, positions: int, drawn: bool = False) -> Entry:
-        return self._entries[(name, batch, positions, drawn)]
+    def _prepared(self, entry: Entry) -> Any:
+        if id(entry) not in self._executables:
+            if self.device.careful:
+                flow.check(entry, self._declared)
+            self._executables[id(entry)] = self.prepare(entry)
+        return self._executables[id(entry)]
+
+    def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
+        for name, array in arrays.items():
+            self.device.copy_in(self._buffers[entry.inputs[name]], array)
+
+    def _variant(
+        self, name: str, values: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Entry, dict[str, np.ndarray]]:
+        """The compiled entry that fits the inputs' shapes, and the inputs as they are stored."""
+        compiled = self.entries(name)
+        if not compiled:
+            known = ", ".join(dict.fromkeys(entry.name for entry in self.artifact.plan.entries))
+            raise UserError(f"there is no entry {name!r}; there are {known or 'none'}")
+        inputs = tuple(compiled[0].inputs)
+        given = dict(zip(inputs, values, strict=False)) | dict(named)
+        if len(values) > len(inputs) or set(given) != set(inputs):
+            wanted = ", ".join(inputs) or "nothing"
+            raise UserError(f"entry {name!r} takes {wanted}, and not {', '.join(given) or 'nothing'}")
+        shapes = {key: np.shape(value) for key, value in given.items()}
+        for entry in compiled:
+            places = {key: self._declared[place] for key, place in entry.inputs.items()}
+            if all(place.shape == shapes[key] for key, place in places.items()):
+                return entry, {key: as_stored(given[key], place, key) for key, place in places.items()}
+        made_for = "; ".join(self._shapes({k: self._declared[p].shape for k, p in e.inputs.items()}) for e in compiled)
+        raise UserError(f"entry {name!r} is compiled for {made_for}, and not {self._shapes(shapes)}")
+
+    @staticmethod
+    def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
+        return ", ".join(f"{name} {_shape(shape)}" for name, shape in shapes.items())
 
 
 def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray | None:

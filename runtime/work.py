@@ -54,8 +54,9 @@ class Work:
 
     def at_most(self, entry: Entry) -> Amount:
         """The amount when an entry's rows are the last of the context."""
-        first = max(0, self.context - entry.positions)
-        return self.at([range(first, first + entry.positions)] * entry.batch)
+        batch, positions = (entry.sizes.get(name, 1) for name in ("batch", "positions"))
+        first = max(0, self.context - positions)
+        return self.at([range(first, first + positions)] * batch)
 
 
 @dataclass(frozen=True)

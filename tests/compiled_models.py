@@ -12,6 +12,7 @@ from lispgpt.driver import Observer, Request, compile_request
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints.base import TensorInfo
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.generate import GREEDY
 from lispgpt.runtime.session import Session
 
 
@@ -80,4 +81,16 @@ def step(session: Session, tokens: Any, positions: Any, entry: str = "logits") -
     """Run an entry on [batch, positions] (or, for one sequence, flat) tokens over poisoned memory."""
     poison(session)
     tokens, positions = (np.array(a, np.int32, ndmin=2) for a in (tokens, positions))
-    return session.run(entry, tokens, positions)
+    return run_rows(session, tokens, positions, entry)
+
+
+def run_rows(session: Session, tokens: Any, positions: Any, entry: str = "logits") -> dict[str, np.ndarray]:
+    """Run an entry on [batch, positions] tokens; single steps of a program that generates are `decode-greedy`."""
+    decodes = (np.shape(tokens)[0], 1) == np.shape(tokens) and session.entries(GREEDY)
+    return session.run(GREEDY if decodes and entry == "logits" else entry, tokens, positions)
+
+
+def shapes_of(session: Session, entry: str = "logits") -> list[tuple[int, int]]:
+    """The (batch, positions) that an entry, or the decoding made from it, was compiled for."""
+    entries = [*session.entries(entry), *session.entries(GREEDY)]
+    return sorted({(e.sizes["batch"], e.sizes["positions"]) for e in entries})

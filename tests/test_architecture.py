@@ -18,9 +18,10 @@ LONGEST = 360
 """Lines of a source file: about 300, and what the last edit may add before someone splits it."""
 
 # What a part may import of this package; a part is a folder, or a module right under `lispgpt`.
-BASE = {"bugs", "errors", "host", "machine", "source"}
+BASE = {"bugs", "dtypes", "errors", "host", "machine", "source"}
 ARROWS = {
     "bugs": {"errors", "source"},
+    "dtypes": {"errors"},
     "errors": {"source"},
     "host": set(),
     "machine": set(),
@@ -28,7 +29,7 @@ ARROWS = {
     "ir": BASE,
     "language": BASE | {"ir"},
     "passes": BASE | {"ir"},
-    "programs": BASE | {"ir", "passes", "child", "driver", "pipeline_file", "language", "runtime"},
+    "programs": BASE | {"ir", "passes", "child", "pipeline_file", "language", "runtime"},
     "runtime": BASE,
     "pipeline_file": BASE | {"language", "passes"},
     "driver": BASE | {"ir", "language", "passes", "programs", "pipeline_file", "runtime"},
@@ -56,18 +57,44 @@ def tree(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The dotted names that a file imports at run time, wherever in it, modules and what is taken from them."""
-    skipped: set[ast.AST] = set()
+    """The dotted names that a file imports, wherever in it and for type checking too: modules and what is in them."""
     for node in ast.walk(tree(path)):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            skipped.update(nested for child in node.body for nested in ast.walk(child))
-        if node in skipped:
-            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported_modules(path: Path) -> set[str]:
+    """The modules of this package that a file imports."""
+    known = sources()
+    names = set(imports(path))
+    return {name if name in known else name.rpartition(".")[0] for name in names} & set(known)
+
+
+def folder_of(module: str) -> str:
+    """The folder of a module; one right in a package's own folder stands for itself."""
+    path = sources()[module]
+    return module if path.parent in FOLDERS.values() else str(path.parent.relative_to(ROOT))
+
+
+def circle_in(arrows: dict[str, set[str]]) -> list[str]:
+    """A path along the arrows that ends where it began; empty where there is none."""
+    done: set[str] = set()
+
+    def walk(node: str, above: tuple[str, ...]) -> list[str]:
+        if node in above:
+            return [*above[above.index(node) :], node]
+        if node in done:
+            return []
+        for following in sorted(arrows.get(node, ())):
+            if found := walk(following, (*above, node)):
+                return found
+        done.add(node)
+        return []
+
+    return next((found for node in sorted(arrows) if (found := walk(node, ()))), [])
 
 
 def part_of(module: str) -> str:
@@ -85,6 +112,26 @@ def test_imports_point_one_way(part: str) -> None:
             if there != part and there not in ARROWS[part] and not imported.startswith("lispgpt.__"):
                 bad.append(f"{module} imports {imported}")
     assert not bad
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    arrows = {module: imported_modules(path) - {module} for module, path in sources().items()}
+    circle = circle_in(arrows)
+    assert not circle, " → ".join(circle)
+
+
+def test_folders_import_one_way() -> None:
+    arrows: dict[str, set[str]] = {}
+    for module, path in sources().items():
+        here = folder_of(module)
+        arrows.setdefault(here, set()).update(folder_of(there) for there in imported_modules(path))
+    circle = circle_in({here: there - {here} for here, there in arrows.items()})
+    assert not circle, " → ".join(circle)
+
+
+def test_a_circle_is_found() -> None:
+    assert circle_in({"a": {"b"}, "b": {"c", "d"}, "c": {"d"}, "d": {"b"}}) == ["b", "c", "d", "b"]
+    assert circle_in({"a": {"b", "c"}, "b": {"c"}}) == []
 
 
 def test_every_part_is_covered_or_a_command() -> None:

@@ -77,7 +77,7 @@ def test_logits_are_near_the_float64_reference(dtype: str, tolerance: float, tmp
 def test_no_kernel_of_llama_falls_back_to_plain_loops(examples: Path) -> None:
     config = LlamaShape(131, 64, 2, 6, 2, 48, 77, 10).config("bf16")
     artifact, _ = compile_request(Request(examples / "llama_tiny.lisp", checkpoint_config=config), Observer())
-    step = next(entry for entry in artifact.plan.entries if entry.positions == 1)
+    step = next(entry for entry in artifact.plan.entries if entry.sizes["positions"] == 1)
     names = [launch.kernel for launch in step.launches]
     assert len(names) == 2 + 8 * 2 + 2
     assert not any(name.startswith("generic") for name in names)
@@ -90,7 +90,7 @@ def test_no_kernel_of_llama_falls_back_to_plain_loops(examples: Path) -> None:
 def test_gpus_recompute_norms_and_turn_pairs_on_the_way(target: str, examples: Path) -> None:
     config = LlamaShape(131, 16, 2, 6, 2, 48, 77, 10).config("bf16")
     artifact, _ = compile_request(Request(examples / "llama_tiny.lisp", target, checkpoint_config=config), Observer())
-    step = next(entry for entry in artifact.plan.entries if entry.positions == 1)
+    step = next(entry for entry in artifact.plan.entries if entry.sizes["positions"] == 1)
     names = [launch.kernel for launch in step.launches]
     assert sum(name.startswith("rows") for name in names) == 2, "angles and embedding"
     assert sum(name.startswith(("contraction", "attention")) for name in names) == 6 * 2 + 1
@@ -107,7 +107,7 @@ def test_sequences_of_a_batch_do_not_mix(tmp_path: Path, examples: Path) -> None
     with Session(compile_request(request, Observer())[0], CpuDevice(2), opened) as session:
         for position in range(9):
             tokens = texts[:, position : position + 1]
-            found = session.run("logits", tokens, np.full((3, 1), position, np.int32))["logits"]
+            found = session.run("decode-greedy", tokens, np.full((3, 1), position, np.int32))["logits"]
     wanted = [reference_llama.logits(weights, shape, list(text))[-1] for text in texts]
     np.testing.assert_allclose(found, wanted, atol=1e-3, rtol=0)
 

@@ -63,5 +63,5 @@ def test_logits_are_near_the_float64_reference(tmp_path: Path, examples: Path) -
 
 def test_own_layers_fuse_like_the_librarys(examples: Path) -> None:
     artifact, _ = compile_request(Request(examples / "my_layers.lisp"), Observer())
-    step = next(entry for entry in artifact.plan.entries if entry.positions == 1)
+    step = next(entry for entry in artifact.plan.entries if entry.sizes["positions"] == 1)
     assert len(step.launches) == 1 + 8 * 2 + 2

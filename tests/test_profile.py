@@ -22,6 +22,7 @@ from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.plan import Entry, Plan
 from lispgpt.runtime.profile import KernelTime, Profile, measured_rates, profile_entry, table
 from lispgpt.runtime.session import Session
+from lispgpt.runtime.steps import Argument, Launch
 from lispgpt.runtime.work import Amount, Rates, Work
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
@@ -77,10 +78,10 @@ def test_the_table_has_each_kernels_floor_and_its_share_and_their_sums() -> None
 @pytest.mark.parametrize("device", [NullDevice, CpuDevice])
 def test_profiling_counts_every_launch_at_the_positions_given(device: type, artifact: Artifact) -> None:
     with Session(artifact, device(), random_weights(artifact)) as session:  # type: ignore[arg-type]
-        entry = session.entry("logits", 2, 1)
+        entry = session.entry("decode-greedy", batch=2)
         positions = np.random.default_rng().integers(0, 24, (2, 1)).tolist()
-        profiled = profile_entry(session, entry, [[1], [2]], positions)
-        np.testing.assert_array_equal(session.read(entry.inputs[1]), np.ravel(positions))
+        profiled = profile_entry(session, entry, positions, {"tokens": [[1], [2]], "positions": positions})
+        np.testing.assert_array_equal(session.read(entry.inputs["positions"]), positions)
         assert measured_rates(session) is None
     rows = profiled.rows
     assert profiled.microseconds > 0
@@ -112,6 +113,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
+def advances(entry: Entry) -> Launch:
+    """A launch that leaves the token for the next run."""
+    tokens = Argument(entry.inputs["tokens"], 0, 4, "read_write")
+    return Launch("advance", (1, 1, 1), (1, 1, 1), 0, (tokens,))
+
+
 def test_where_floors_are_known_a_kernel_takes_what_a_run_takes_more_with_it(artifact: Artifact, clock: Clock) -> None:
     class Timed(NullDevice):
         """A launch takes a microsecond for each letter of its kernel's name; the clock gets slower meanwhile."""
@@ -126,16 +133,15 @@ def test_where_floors_are_known_a_kernel_takes_what_a_run_takes_more_with_it(art
 
     run_kernels: list[set[str]] = []
     first, second = (launch.kernel for launch in artifact.plan.entries[0].launches[:2])
-    advanced = replace(artifact.plan.entries[0].launches[0], kernel="advance")
     idle = {**artifact.kernels[first], "work": {**artifact.kernels[first]["work"], "operations": 0}}
     with Session(
         replace(artifact, rates=RATE, kernels={**artifact.kernels, first: idle, "advance": {}}),
         Timed(),
         random_weights(artifact),  # type: ignore[arg-type]
     ) as session:
-        entry = session.entry("logits", 1, 1)
-        entry = replace(entry, launches=(*entry.launches, advanced), advance=True)
-        profiled = profile_entry(session, entry, [[1]], [[5]])
+        entry = session.entry("decode-greedy", batch=1)
+        entry = replace(entry, steps=(*entry.steps, advances(entry)))
+        profiled = profile_entry(session, entry, [[5]], {"tokens": [[1]], "positions": [[5]]})
     assert [row.kernel for row in profiled.rows] == list(dict.fromkeys(x.kernel for x in entry.launches))
     for row in profiled.rows:
         assert row.microseconds == pytest.approx(len(row.kernel), rel=0.05)
@@ -167,7 +173,8 @@ def test_an_artifact_made_before_work_was_counted_still_runs(artifact: Artifact,
     old = load_artifact(tmp_path / "old.lgpt")
     assert old.rates is None
     with Session(old, NullDevice(), random_weights(old)) as session:  # type: ignore[arg-type]
-        profiled = profile_entry(session, session.entry("logits", 1, 1), [[1]], [[0]])
+        entry = session.entry("decode-greedy", batch=1)
+        profiled = profile_entry(session, entry, [[0]], {"tokens": [[1]], "positions": [[0]]})
     assert {row.amount for row in profiled.rows} == {None}
     assert columns(table(profiled, None))[-1][-5:] == ["-"] * 5
 
@@ -211,7 +218,7 @@ def test_the_report_has_every_kernels_work_and_floor_and_each_entrys_sum(compile
     assert max(map(len, rows)) <= 140
     for line, entry in zip(sums, artifact.plan.entries, strict=True):
         name, _, figures = line.partition(": ")
-        assert name == f"logits, {entry.batch} x {entry.positions}" + (", drawn" if entry.drawn else "")
+        assert name == f"{entry.name} (batch {entry.sizes['batch']}, positions {entry.sizes['positions']})"
         found = re.fullmatch(r"(\d+) launches, ([\d.]+) MB, ([\d.]+) Mflop, floor ([\d.]+) us", figures)
         assert found is not None and int(found[1]) == len(entry.launches)
         counted = [w.at_most(entry) for x in entry.launches if (w := Work.of(artifact.kernels[x.kernel]))]
@@ -227,9 +234,7 @@ def test_the_widest_load_may_be_a_copy_to_shared_memory() -> None:
 
 def test_the_report_adds_dynamic_to_static_shared_memory(compiled: tuple[Artifact, str]) -> None:
     artifact, assembly = compiled
-    entries = [
-        replace(e, launches=tuple(replace(x, shared_bytes=512) for x in e.launches)) for e in artifact.plan.entries
-    ]
+    entries = [replace(e, steps=tuple(replace(x, shared_bytes=512) for x in e.launches)) for e in artifact.plan.entries]
     dynamic = replace(artifact, plan=Plan(artifact.plan.buffers, tuple(entries)))
     static = kernel_facts(assembly)
     for line in kernel_table(dynamic, assembly).splitlines()[2 : 2 + len(artifact.kernels)]:

@@ -15,9 +15,10 @@ from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.plan import SETTINGS, Argument, Plan
+from lispgpt.runtime.plan import Plan
 from lispgpt.runtime.samplers import Sampler, make_sampler
 from lispgpt.runtime.session import Session
+from lispgpt.runtime.steps import Argument
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 
@@ -37,13 +38,13 @@ def test_every_launch_of_an_entry_is_made_once_a_step(artifact: Artifact) -> Non
     with session:
         for entry in artifact.plan.entries:
             before = device.launched.copy()
-            zeros = np.zeros((entry.batch, entry.positions), np.int32)
-            results = session.run("logits", zeros, zeros)
+            zeros = np.zeros((entry.sizes["batch"], entry.sizes["positions"]), np.int32)
+            results = session.run(entry.name, zeros, zeros)
             made = device.launched - before
             assert sum(made.values()) == len(entry.launches)
             assert made == {kernel: [x.kernel for x in entry.launches].count(kernel) for kernel in made}
-            assert results["logits"].shape == (entry.batch, 16)
-            assert results["next"].shape == (entry.batch,)
+            assert results["logits"].shape == (entry.sizes["batch"], 16)
+            assert results["next"].shape == (entry.sizes["batch"],)
             assert device.check_guards()
 
 
@@ -52,12 +53,11 @@ def test_inputs_arrive_and_states_stay(artifact: Artifact) -> None:
     rng = np.random.default_rng()
     with session:
         session._buffers["kv"][:] = 7
-        for batch, positions in session.shapes("logits"):
-            tokens, places = rng.integers(0, 13, (2, batch, positions)).astype(np.int32)
-            session.run("logits", tokens, places)
-            entry = session.entry("logits", batch, positions)
-            np.testing.assert_array_equal(session.read(entry.inputs[0]), tokens.reshape(-1))
-            np.testing.assert_array_equal(session.read(entry.inputs[1]), places.reshape(-1))
+        for entry in artifact.plan.entries:
+            tokens, places = rng.integers(0, 13, (2, entry.sizes["batch"], entry.sizes["positions"])).astype(np.int32)
+            session.run(entry.name, tokens=tokens, positions=places)
+            np.testing.assert_array_equal(session.read(entry.inputs["tokens"]), tokens)
+            np.testing.assert_array_equal(session.read(entry.inputs["positions"]), places)
         assert (session.read("kv").view(np.uint8) == 7).all()
 
 
@@ -66,7 +66,7 @@ def test_a_generator_prefills_in_chunks_and_decodes_one_by_one(artifact: Artifac
     with session:
         tokens = list(Generator(session, "logits").generate([1] * 15, 4))
         assert tokens == [0] * 4
-        head = session.entry("logits", 1, 1).launches[-1].kernel
+        head = session.entry("decode-greedy", batch=1).launches[-1].kernel
         assert device.launched[head] == 1 + 3
         assert device.check_guards()
 
@@ -74,15 +74,15 @@ def test_a_generator_prefills_in_chunks_and_decodes_one_by_one(artifact: Artifac
 def test_shapes_that_were_not_compiled_are_refused(artifact: Artifact) -> None:
     session, _ = open_null(artifact)
     zeros = np.zeros((2, 5), np.int32)
-    with session, pytest.raises(UserError, match=r"not \(2, 5\)$"):
+    with session, pytest.raises(UserError, match=r"tokens \[1 16\].*not tokens \[2 5\], positions \[2 5\]$"):
         session.run("logits", zeros, zeros)
 
 
 def test_a_program_for_the_cpu_draws_no_tokens_by_itself(artifact: Artifact) -> None:
     session, _ = open_null(artifact)
     one = np.zeros((1, 1), np.int32)
-    with session, pytest.raises(UserError, match=r"not \(1, 1\) with drawn tokens$"):
-        session.run("logits", one, one, np.zeros((1, SETTINGS), np.int32))
+    with session, pytest.raises(UserError, match="there is no entry 'decode-drawn'; there are decode-greedy, logits"):
+        session.run("decode-drawn", one, one, np.zeros((1, 7), np.int32))
 
 
 @pytest.mark.parametrize("sampler", [None, make_sampler(greedy=True), make_sampler(seed=1)])
@@ -122,12 +122,11 @@ def test_a_session_that_cannot_be_gives_its_device_back(artifact: Artifact) -> N
 def test_the_null_device_sees_an_argument_past_its_buffer(artifact: Artifact) -> None:
     entry = artifact.plan.entries[0]
     first = entry.launches[0]
-    wide = replace(first, arguments=(Argument("kv", 0, 1 << 30), *first.arguments[1:]))
-    plan: Any = Plan(artifact.plan.buffers, (replace(entry, launches=(wide,)),))
+    wide = replace(first, arguments=(Argument("kv", 0, 1 << 30, "read"), *first.arguments[1:]))
+    plan: Any = Plan(artifact.plan.buffers, (replace(entry, steps=(wide,)),))
     session, _ = open_null(replace(artifact, plan=plan))
-    zeros = np.zeros((entry.batch, entry.positions), np.int32)
     with session, pytest.raises(UserError, match="past the end of buffer 'kv'"):
-        session.run("logits", zeros, zeros)
+        session.device.prepare(session.artifact.plan.entries[0], session._buffers)
 
 
 def test_the_guards_notice_a_stray_byte(artifact: Artifact) -> None:

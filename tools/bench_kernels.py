@@ -80,7 +80,7 @@ class Bench:
                 self.buffers[buffer.name] = self.device.alloc(buffer.nbytes)
 
     def entry(self, name: str) -> Entry:
-        return next(e for e in self.plan.entries if e.name == name and e.positions == ROWS)
+        return next(e for e in self.plan.entries if e.name == name and e.sizes["positions"] == ROWS)
 
     def seconds(self, name: str, repeats: int) -> float:
         """Of one layer."""

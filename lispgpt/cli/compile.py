@@ -10,7 +10,7 @@ import click
 
 from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.cli.options import PATH, compile_options, contained, parse_settings, resolve_target
-from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program
+from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
 from lispgpt.programs import launch
@@ -55,12 +55,12 @@ def compile_(
     with new_context():
         evaluated = evaluate_request(request)
         if is_program(evaluated):
-            _write_objects(launch.build(launch.job_of(evaluated, request, observer)), request, output)
+            _write_objects(launch.build(job_of(evaluated, request, observer)), request, output)
             return
         artifact = compile_program(evaluated, request, observer)
     path = output or Path(program.stem + ".lgpt")
     artifact.save(path)
-    launches = max((len(e.launches) for e in artifact.plan.entries), default=0)
+    launches = max((len(e.steps) for e in artifact.plan.entries), default=0)
     click.echo(
         f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "
         f"{len(artifact.code):,} bytes of code, in {time.time() - started:.2f} s",

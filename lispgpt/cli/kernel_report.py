@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.plan import Entry, Launch
+from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.steps import Launch
 from lispgpt.runtime.work import Amount, Rates, Work
 
 COLUMNS = ("registers", "shared", "spills", "scratch")
@@ -61,7 +62,7 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     facts, rates = kernel_facts(assembly), artifact.rates
     launches: dict[str, tuple[Launch, Entry]] = {}
     for entry in artifact.plan.entries:
-        for launch in entry.launches:
+        for launch in entry.steps:
             launches.setdefault(launch.kernel, (launch, entry))
     rows = [_row(launch, facts.get(name), _amount(artifact, name, e), rates) for name, (launch, e) in launches.items()]
     rows = [("kernel", "grid", "block", *COLUMNS, "widest load", "MB", "Mflop", "floor us"), *rows]
@@ -101,11 +102,10 @@ def _amount_cells(amount: Amount | None, rates: Rates | None) -> tuple[str, str,
 
 
 def _entry_line(artifact: Artifact, entry: Entry) -> str:
-    amounts = [a for launch in entry.launches if (a := _amount(artifact, launch.kernel, entry)) is not None]
+    amounts = [a for launch in entry.steps if (a := _amount(artifact, launch.kernel, entry)) is not None]
     nbytes, operations = sum(a.nbytes for a in amounts), sum(a.operations for a in amounts)
     floor = f", floor {sum(map(artifact.rates.floor, amounts)) * 1e6:.1f} us" if artifact.rates else ""
-    name = f"{entry.name}, {entry.batch} x {entry.positions}" + ", drawn" * entry.drawn
-    return f"{name}: {len(entry.launches)} launches, {nbytes / 1e6:.1f} MB, {operations / 1e6:.1f} Mflop{floor}"
+    return f"{entry.label}: {len(entry.steps)} launches, {nbytes / 1e6:.1f} MB, {operations / 1e6:.1f} Mflop{floor}"
 
 
 def _extents(extents: tuple[int, int, int]) -> str:

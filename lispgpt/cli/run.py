@@ -47,6 +47,7 @@ from lispgpt.runtime.tokenizers import StreamDecoder, Tokenizer
     is_flag=True,
     help="Print each kernel's time in a decode step, and its floor, to standard error.",
 )
+@click.option("--check", is_flag=True, help="Check that every kernel reads and writes what it says (on a CPU, slow).")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 def run(ctx: click.Context, program: Path, **options: Any) -> int:
@@ -80,7 +81,7 @@ class _Run:
         sampler, settings = self._sampler(artifact)
         tokenizer = self._tokenizer()
         prompt = self._prompt(tokenizer)
-        device = open_device(artifact.target, self.options["threads"])
+        device = open_device(artifact.target, self.options["threads"], self.options["check"])
         with Session(artifact, device, checkpoint) as session:
             click.echo(f"running on {device.name}", err=True)
             generator = Generator(session, artifact.generate["entry"], sampler)
@@ -143,7 +144,8 @@ class _Run:
             with new_context():
                 program = evaluate_request(request)
                 if program.has_main and not program.entries:
-                    from lispgpt.programs.launch import job_of, run
+                    from lispgpt.driver import job_of
+                    from lispgpt.programs.launch import run
 
                     return run(job_of(program, request, observer), self.options["arguments"])
                 artifact = compile_program(program, request, observer)
@@ -162,9 +164,8 @@ class _Run:
 
         session, position = generator.session, min(generator.position, generator.context - 1)
         draws, rates = generator.device_draws(), measured_rates(session)
-        entry = session.entry(generator.entry, 1, 1, drawn=draws is not None)
-        settings = None if draws is None else draws.settings(position)
-        profile = profile_entry(session, entry, [[generator.tokens[-1]]], [[position]], settings)
+        entry, inputs = generator.step(position)
+        profile = profile_entry(session, entry, [[position]], inputs)
         chosen = f"drawn by the {'device' if draws else 'host'}" if generator.sampler else "the most probable"
         known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
         heading = f"a decode step at position {position}, its token {chosen}, kernel by kernel; {known}"

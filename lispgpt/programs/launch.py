@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lispgpt.child import Outcome, Reporter, run_in_child
 from lispgpt.errors import UserError
@@ -20,10 +20,6 @@ from lispgpt.programs.adaptation import choose_pipeline
 from lispgpt.programs.execution import describe_main, object_code, run_lowered
 from lispgpt.programs.externals import Externals
 from lispgpt.source import Source, Span
-
-if TYPE_CHECKING:
-    from lispgpt.driver import Observer, Request
-    from lispgpt.language.program import Program
 
 SUFFIXES = {"rocm": ".hsaco", "cuda": ".ptx"}
 
@@ -173,18 +169,3 @@ def check_lowered(module: ir.Module) -> None:
         users = sorted({use.owner.operation.name for result in left[0].results for use in result.uses})
         message = f"the pipeline leaves this value between two types, for {', '.join(users)}"
         raise UserError(message, span_of(left[0].location))
-
-
-def job_of(program: Program, request: Request, observer: Observer) -> Job:
-    """The job that a command line asks for."""
-    return Job(
-        program.module,
-        request.target,
-        program.compilations,
-        program.libraries,
-        request.program.resolve().parent,
-        request.pipeline,
-        observer.dump_dir,
-        observer.print_after,
-        observer.show,
-    )

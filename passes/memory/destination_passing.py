@@ -13,22 +13,24 @@ Before:                                               After:
 Requires: what outline-kernels ensures.
 Ensures: an entry's arguments are byte buffers, `types` gives the tensor type each one holds, `arguments` is extended by
 "result:NAME" for each result; intermediates are memref.alloc; kernels return nothing, and a tied result is written in
-its argument.  States change in place: a new value that was made elsewhere is copied in by a kernel of its own, behind
-the last kernel that reads the old one.
+its argument.  `access` says for each of a kernel's arguments whether a launch reads it, writes all of it, or changes it
+(see ir/access.py).  States change in place: a new value that was made elsewhere is copied in by a kernel of its own,
+behind the last kernel that reads the old one.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lispgpt.dtypes import find_dtype
 from lispgpt.errors import InternalError, UserError
+from lispgpt.ir.access import READ, READ_WRITE, WRITE, set_access
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, entry_functions, integers, kernel_functions, operations, strings
 from lispgpt.passes.base import Pass
 from lispgpt.passes.states import OUTLINED, UNPLACED, State
-
-ELEMENT_BYTES = {"f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1, "i64": 8, "f64": 8}
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,7 @@ class DestinationPassing(Pass):
 
 def byte_size(type_: ir.Type) -> int:
     """Bytes of a static shaped type, row-major without padding."""
-    size = ELEMENT_BYTES[str(type_.element_type)]
-    for extent in type_.shape:
-        size *= extent
-    return size
+    return find_dtype(str(type_.element_type)).nbytes(math.prod(type_.shape))
 
 
 def _memref(type_: ir.Type) -> ir.Type:
@@ -85,6 +84,7 @@ def _rewrite_kernel(kernel: ir.Operation) -> None:
     terminator.erase()
     for _ in old:
         block.erase_argument(0)
+    set_access(kernel, [READ_WRITE if i in tied else READ for i in range(len(inputs))] + [WRITE] * len(outputs))
     function_type = ir.FunctionType.get([*inputs, *outputs], [])
     kernel.attributes["function_type"] = ir.TypeAttr.get(function_type)
 
@@ -234,7 +234,8 @@ def _copy_kernel(module: ir.Module, type_: ir.Type) -> str:
         identity = str(ir.AffineMap.get_identity(len(type_.shape)))
         iterators = ", ".join(['"parallel"'] * len(type_.shape))
         kernel = ir.Operation.parse(
-            f"""func.func private @{name}(%from: {memref}, %to: {memref}) attributes {{kernel = "rows", tied = [-1]}} {{
+            f"""func.func private @{name}(%from: {memref}, %to: {memref})
+                attributes {{kernel = "rows", tied = [-1], access = ["read", "write"]}} {{
               %x = bufferization.to_tensor %from restrict : {memref} to {type_}
               %empty = tensor.empty() : {type_}
               %y = linalg.generic {{indexing_maps = [affine_map<{identity}>, affine_map<{identity}>],
@@ -256,4 +257,4 @@ def _slice_offset(op: ir.Operation, whole: ir.Type) -> int:
     offset = 0
     for start, extent in zip(integers(op.attributes["static_offsets"]), whole.shape, strict=True):
         offset = offset * extent + start
-    return offset * ELEMENT_BYTES[str(whole.element_type)]
+    return find_dtype(str(whole.element_type)).nbytes(offset)

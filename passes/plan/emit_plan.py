@@ -1,4 +1,4 @@
-"""emit-plan: write down each entry's calls as launches, and drop the entries.
+"""emit-plan: write down each entry's calls as the steps of a plan, and drop the entries.
 
 Before:                                            After:
   func.func @logits_b1_s1(%wte: memref<…xi8>, …)     llvm.mlir.global external constant @plan("{…json…}")
@@ -8,7 +8,7 @@ Before:                                            After:
 Requires: what plan-arena ensures, and schedules' `grid` (on GPUs also `block` and `shared_bytes`) on every kernel.
 Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.Plan` and, under "kernels", of what is known of
 each kernel: its `work`, where count-work has counted it, and whether it runs on matrix instructions.  Only kernels are
-left.
+left, and none writes an argument that its `access` says it only reads.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lispgpt.errors import InternalError
+from lispgpt.ir.access import access_of, check_access
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     defining_op,
@@ -46,6 +47,8 @@ class EmitPlan(Pass):
         kernels = {ir.StringAttr(k.attributes["sym_name"]).value: k for k in kernel_functions(module)}
         buffers: dict[str, dict[str, Any]] = {}
         entries = []
+        for kernel in kernels.values():
+            check_access(kernel)
         for entry in entry_functions(module):
             entries.append(_entry(entry, kernels, buffers))
             entry.erase()
@@ -79,48 +82,49 @@ def _uses_matrices(kernel: ir.Operation) -> bool:
 
 def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[str, dict[str, Any]]) -> dict[str, Any]:
     symbol = ir.StringAttr(entry.attributes["sym_name"]).value
-    block = entry.regions[0].blocks[0]
     names: list[str] = []
-    kinds: dict[str, list[str]] = {"input": [], "result": []}
+    ports: dict[str, dict[str, str]] = {"input": {}, "result": {}}
+    shapes = {s.name: list(ir.DenseI64ArrayAttr(s.attr)) for s in ir.DictAttr(entry.attributes["inputs"])}
     for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
         kind, name = qualified.split(":", 1)
-        if kind in kinds:
-            name = f"{symbol}/{name}"
-            kinds[kind].append(name)
         type_ = ir.TypeAttr(type_).value
-        buffers[name] = {"name": name, "kind": kind, "shape": list(type_.shape), "dtype": str(type_.element_type)}
+        shape = list(type_.shape) if kind != "input" else shapes.get(name, list(type_.shape))
+        if kind in ports:
+            ports[kind][name] = name = f"{symbol}/{name}"
+        buffers[name] = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
         names.append(name)
-    launches = [_launch(op, names, kernels) for op in operations(block) if op.name == "func.call"]
     return {
         "name": ir.StringAttr(entry.attributes["entry"]).value,
-        "batch": ir.IntegerAttr(entry.attributes["batch"]).value,
-        "positions": ir.IntegerAttr(entry.attributes["positions"]).value,
-        "inputs": kinds["input"],
-        "results": kinds["result"],
-        "launches": launches,
-        "advance": "advance" in entry.attributes,
-        "drawn": "drawn" in entry.attributes,
+        "sizes": {s.name: ir.IntegerAttr(s.attr).value for s in ir.DictAttr(entry.attributes["sizes"])},
+        "inputs": ports["input"],
+        "results": ports["result"],
+        "steps": [
+            _launch(op, names, kernels) for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"
+        ],
+        "repeatable": "repeatable" in entry.attributes,
     }
 
 
 def _launch(call: ir.Operation, names: list[str], kernels: dict[str, ir.Operation]) -> dict[str, Any]:
     symbol = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-    attributes = kernels[symbol].attributes
+    kernel = kernels[symbol]
+    attributes = kernel.attributes
     if "grid" not in attributes:
         raise InternalError(f"emit-plan: no schedule has set the grid of kernel {symbol}")
     return {
+        "kind": "launch",
         "kernel": symbol,
         "grid": integers(attributes["grid"]),
         "block": integers(attributes["block"]) if "block" in attributes else [1, 1, 1],
         "shared_bytes": ir.IntegerAttr(attributes["shared_bytes"]).value if "shared_bytes" in attributes else 0,
-        "arguments": [_argument(v, names) for v in call.operands],
+        "arguments": [_argument(v, how, names) for v, how in zip(call.operands, access_of(kernel), strict=True)],
     }
 
 
-def _argument(value: ir.Value, names: list[str]) -> dict[str, Any]:
+def _argument(value: ir.Value, access: str, names: list[str]) -> dict[str, Any]:
     view = defining_op(value)
     if view is None or view.name != "memref.view":
         raise InternalError("emit-plan: a kernel's argument is not a view of an entry's buffer")
     offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
     buffer = names[ir.BlockArgument(view.operands[0]).arg_number]
-    return {"buffer": buffer, "offset": offset, "nbytes": byte_size(value.type)}
+    return {"buffer": buffer, "offset": offset, "nbytes": byte_size(value.type), "access": access}

@@ -32,17 +32,13 @@ class AdvanceOnDevice(Pass):
         for entry in entry_functions(module):
             names = strings(entry.attributes["arguments"])
             inputs = [i for i, name in enumerate(names) if name.startswith("input:")]
-            if (
-                ir.IntegerAttr(entry.attributes["positions"]).value != 1
-                or "result:next" not in names
-                or len(inputs) < 2
-            ):
+            sizes = {s.name: ir.IntegerAttr(s.attr).value for s in ir.DictAttr(entry.attributes["sizes"])}
+            if sizes["positions"] != 1 or "result:next" not in names or len(inputs) < 2:
                 continue
-            batch = ir.IntegerAttr(entry.attributes["batch"]).value
+            batch = sizes["batch"]
             if batch not in kernels:
                 kernels[batch] = _make_kernel(entry, batch, target)
             _call(entry, kernels[batch], batch, [names.index("result:next"), *inputs[:2]])
-            entry.attributes["advance"] = ir.UnitAttr.get()
 
 
 def _make_kernel(entry: ir.Operation, batch: int, target: Gpu) -> str:
@@ -56,6 +52,7 @@ def _make_kernel(entry: ir.Operation, batch: int, target: Gpu) -> str:
         "function_type": ir.TypeAttr.get(ir.FunctionType.get([type_] * 3, [])),
         "kernel": ir.StringAttr.get("advance"),
         "tied": ir.ArrayAttr.get([]),
+        "access": ir.ArrayAttr.get([ir.StringAttr.get(word) for word in ("read", "write", "read_write")]),
     }
     kernel = create_op("func.func", [], [], attributes, regions=1, loc=entry.location, ip=ir.InsertionPoint(entry))
     record_work(kernel, KernelWork(bytes=4 * batch * 4, operations=0))

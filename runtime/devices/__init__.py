@@ -8,9 +8,18 @@ from lispgpt.runtime.devices.base import Device
 __all__ = ["Device", "best_target", "installed_chip", "open_device"]
 
 
-def open_device(target: str, threads: int | None = None) -> Device:
-    """The device that runs an artifact's target; UserError says in one line what is missing."""
+def open_device(target: str, threads: int | None = None, checked: bool = False) -> Device:
+    """The device that runs an artifact's target; UserError says in one line what is missing.
+
+    checked: hold every launch to what its arguments say, which CPUs alone can (see `checked`).
+    """
     kind = target.partition(":")[0]
+    if checked:
+        from lispgpt.runtime.devices.checked import CheckedCpuDevice
+
+        if kind != "cpu":
+            raise UserError(f"launches are checked on a CPU only, and this is for {target}")
+        return CheckedCpuDevice(threads)
     if kind == "cpu":
         from lispgpt.runtime.devices.cpu import CpuDevice
 

@@ -1,7 +1,7 @@
 """What a device is.  A new one is one file in this folder with one class; copy `null.py`.
 
 You get a plan that has been validated, and the artifact's machine code as bytes.  You return opaque buffers (whatever
-your driver calls an address), and executables made from an entry's launches once, run many times.  You may assume that
+your driver calls an address), and executables made from an entry's steps once, run many times.  You may assume that
 one session uses one device from one Python thread, and that buffers live as long as the session.  You may not assume
 that MLIR or lark can be imported, that environment variables can be read, or that a failed call may be ignored:
 raise `UserError` with the driver call's name, the kernel where there is one, and what to do.
@@ -25,6 +25,9 @@ class Device(Protocol):
     name: str
     """What the user is told, such as "AMD EPYC (2 threads)" or "NVIDIA H200 (sm_90)"."""
 
+    careful: bool
+    """Whether sessions look for what is wrong with an entry's plan (see `flow.check`) before it is prepared."""
+
     def alloc(self, nbytes: int) -> Any:
         """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError if short."""
 
@@ -44,7 +47,7 @@ class Device(Protocol):
         """Load the artifact's machine code; kernels: name → facts such as dynamic shared bytes."""
 
     def prepare(self, entry: Entry, buffers: Mapping[str, Any]) -> Any:
-        """An executable of all the entry's launches in order (a GPU captures them as one graph)."""
+        """An executable of all the entry's steps in order (a GPU captures them as one graph)."""
 
     def launch(self, executable: Any) -> None:
         """Run an executable; may return before it is done."""
@@ -52,8 +55,7 @@ class Device(Protocol):
     def launch_reading(self, executable: Any, buffer: Any, array: np.ndarray) -> Callable[[], np.ndarray]:
         """Run an executable, then read the array's bytes from the buffer's start; may return before either is done.
 
-        The returned function waits for the array and gives it.  At most `READS_AHEAD` reads may be unclaimed.  Only
-        devices whose plans have entries that advance need it.
+        The returned function waits for the array and gives it.  At most `READS_AHEAD` reads may be unclaimed.
         """
 
     def sync(self) -> None:

@@ -38,6 +38,8 @@ class _Executable:
 class CpuDevice(HostMemory):
     """One pool of threads.  Buffers are numpy arrays of bytes; 256-byte aligned where this device allocates them."""
 
+    careful = False
+
     def __init__(self, threads: int | None = None) -> None:
         available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.threads = available if threads is None else threads
@@ -83,9 +85,9 @@ class CpuDevice(HostMemory):
             self._workers.append(worker)
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> _Executable:
-        launches = np.zeros((len(entry.launches), 3), np.int64)
+        launches = np.zeros((len(entry.steps), 3), np.int64)
         addresses = []
-        for row, launch in zip(launches, entry.launches, strict=True):
+        for row, launch in zip(launches, entry.steps, strict=True):
             values = [buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
             arguments = np.array(values or [0], np.uint64)
             addresses.append(arguments)

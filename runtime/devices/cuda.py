@@ -10,7 +10,8 @@ from typing import Any
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.calls import Calls
 from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice, missing
-from lispgpt.runtime.plan import Entry, Launch
+from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.steps import Launch
 
 NO_PACKAGE = "the Python package cuda-bindings is missing: pip install cuda-bindings"
 NO_DRIVER = "no NVIDIA driver is installed here: libcuda.so does not load"

@@ -17,7 +17,8 @@ import numpy as np
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.devices.calls import Calls
-from lispgpt.runtime.plan import Entry, Launch
+from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.steps import Launch
 
 SLOT_BYTES = 4096
 FAILED_BEFORE = "a kernel launched before it may have failed"
@@ -41,6 +42,7 @@ class GpuDevice:
     """
 
     name: str
+    careful = False
 
     def __init__(self, call: Calls, prefix: str, others: Mapping[str, tuple[Any, ...]], stream: Any) -> None:
         self._call, self._prefix, self._others, self._stream = call, prefix, others, stream
@@ -112,7 +114,7 @@ class GpuDevice:
         about = f"entry {entry.name}"
         self._driver("StreamBeginCapture", self._stream)
         try:
-            for number, launch in enumerate(entry.launches):
+            for number, launch in enumerate(entry.steps):
                 self._launch_kernel(launch, [buffers[a.buffer] + a.offset for a in launch.arguments], number == 0)
         except BaseException:
             with suppress(UserError):  # that the capture ends badly follows from the error, which says more

@@ -9,7 +9,7 @@ from typing import Any
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.calls import Calls
 from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice, missing
-from lispgpt.runtime.plan import Launch
+from lispgpt.runtime.steps import Launch
 
 NO_PACKAGE = "the Python package hip-python is missing: pip install hip-python"
 NO_DRIVER = "no AMD GPU runtime is installed here: libamdhip64.so of ROCm does not load"

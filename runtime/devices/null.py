@@ -1,4 +1,5 @@
-"""A device without kernels: it checks that a plan's addresses stay inside buffers and counts what is launched.
+"""A device without kernels: it checks that a plan's addresses stay inside buffers, that nothing is read before it is
+written and no two live values share memory (`careful`), and counts what is launched.
 
 Every buffer stands between two guards of 4 KiB; `check_guards` says whether anything wrote on them.  Results stay zero.
 """
@@ -20,6 +21,8 @@ GUARD_BYTES, GUARD_VALUE = 4096, 0xA5
 
 class NullDevice(HostMemory):
     """Runs nothing; `launched` counts launches by kernel."""
+
+    careful = True
 
     def __init__(self) -> None:
         self.name = "null (runs nothing)"
@@ -43,14 +46,14 @@ class NullDevice(HostMemory):
         self.kernels = set(kernels)
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> Entry:
-        for launch in entry.launches:
+        for launch in entry.steps:
             for argument in launch.arguments:
-                if argument.offset + argument.nbytes > buffers[argument.buffer].size:
+                if argument.end > buffers[argument.buffer].size:
                     raise UserError(f"kernel {launch.kernel} reaches past the end of buffer {argument.buffer!r}")
         return entry
 
     def launch(self, executable: Entry) -> None:
-        self.launched.update(launch.kernel for launch in executable.launches)
+        self.launched.update(launch.kernel for launch in executable.steps)
 
     def launch_reading(self, executable: Entry, buffer: np.ndarray, array: np.ndarray) -> Callable[[], np.ndarray]:
         self.launch(executable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from lispgpt.runtime.samplers.base import Sampler, make_sampler
+from lispgpt.runtime.samplers.base import Sampler
+from lispgpt.runtime.samplers.options import make_sampler
 
 __all__ = ["Sampler", "make_sampler"]

@@ -110,7 +110,7 @@ def compiled(case: Case, folder: Path) -> Artifact:
 
 def run(artifact: Artifact, values: dict[str, np.ndarray]) -> tuple[np.ndarray, Memory]:
     """The result of the entry for ROWS rows; what is not among the values starts as NaN."""
-    entry = next(e for e in artifact.plan.entries if e.positions == ROWS)
+    entry = next(e for e in artifact.plan.entries if e.sizes["positions"] == ROWS)
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]
@@ -124,7 +124,7 @@ def run(artifact: Artifact, values: dict[str, np.ndarray]) -> tuple[np.ndarray, 
     for step in entry.launches:
         arguments = [addresses[a.buffer] + a.offset for a in step.arguments]
         launch(parse(text, step.kernel), memory, arguments, step.grid, step.shared_bytes)
-    number = next(i for i, buffer in enumerate(buffers) if buffer.name == entry.results[0])
+    number = next(i for i, buffer in enumerate(buffers) if buffer.name == next(iter(entry.results.values())))
     return memory.read(number, np.empty(buffers[number].shape, np.float32)), memory
 
 

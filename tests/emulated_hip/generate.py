@@ -26,10 +26,10 @@ def main(chip: str, artifact: str, checkpoint: str, count: int, sampling: dict |
     with Session(load_artifact(Path(artifact)), device, checkpoints.open(Path(checkpoint))) as session:
         drawn = sampling is not None
         generator = Generator(session, "logits", make_sampler(**sampling) if drawn else None)
-        assert session.advances("logits", drawn)
+        assert generator.decoder() is session.entry("decode-drawn" if drawn else "decode-greedy")
         tokens = list(generator.generate(prompt, count))
         broken = library.shim_broken_guards()
-        logits = session.read("logits_b1_s1" + "_drawn" * drawn + "/logits")
+        logits = session.read(session.entry("decode-drawn" if drawn else "decode-greedy").results["logits"])
     print(json.dumps({"device": device.name, "tokens": tokens, "broken": broken, "logits": logits[0].tolist()}))
 
 

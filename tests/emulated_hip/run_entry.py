@@ -29,7 +29,7 @@ def main(chip: str, path: str, given: str, out: str, *names: str) -> None:
 
 def run(artifact: Artifact, code: Any, values: dict[str, np.ndarray], name: str) -> np.ndarray:
     plan = artifact.plan
-    entry = next(e for e in plan.entries if e.name == name and e.positions == values["tokens"].size)
+    entry = next(e for e in plan.entries if e.name == name and e.sizes["positions"] == values["tokens"].size)
     memory = {}
     for buffer in plan.buffers:
         size = int(np.prod(buffer.shape)) * ELEMENT_BYTES[buffer.dtype]
@@ -40,7 +40,7 @@ def run(artifact: Artifact, code: Any, values: dict[str, np.ndarray], name: str)
     for launch in entry.launches:
         addresses = [memory[a.buffer].ctypes.data + a.offset for a in launch.arguments]
         code.launch(launch.kernel, tuple(launch.grid), tuple(launch.block), addresses, bounded_shared.BYTES)
-    return memory[entry.results[0]]
+    return memory[next(iter(entry.results.values()))]
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def test_tokens_are_the_cpus(
     with Session(cpu, CpuDevice(), checkpoints.open(checkpoint)) as session:
         sampler = make_sampler(**sampling) if sampling else None
         expected = list(Generator(session, "logits", sampler).generate(prompt, COUNT))
-        logits = session.read("logits_b1_s1/logits")[0]
+        logits = session.read(session.entry("decode-greedy").results["logits"])[0]
     artifact = compiled(examples, checkpoint, f"rocm:{chip}", tmp_path)
     arguments = [chip, str(artifact), str(checkpoint), str(COUNT), json.dumps(sampling), *map(str, prompt)]
     command = [sys.executable, str(HERE / "generate.py"), *arguments]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compiled_models import compile_model, open_poisoned, random_weights, step
+from compiled_models import compile_model, open_poisoned, random_weights, shapes_of, step
 
 Arrays = dict[str, np.ndarray]
 
@@ -87,7 +87,7 @@ def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
     artifact = compile_model(program, width=width, context=context, vocab=11, outputs=int(rng.integers(1, 40)))
     weights = random_weights(artifact)
     with open_poisoned(artifact, weights) as session:
-        for batch, positions in session.shapes("logits"):
+        for batch, positions in shapes_of(session):
             tokens = rng.integers(0, 11, (batch, positions))
             wanted = reference(weights.exact()["table"][tokens.reshape(-1)], weights.exact())
             found = step(session, tokens, np.zeros_like(tokens))["logits"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compiled_models import compile_model, open_poisoned, random_weights, step
+from compiled_models import compile_model, open_poisoned, random_weights, shapes_of, step
 
 from lispgpt.pipeline_file import pipeline_path
 
@@ -112,7 +112,7 @@ def test_scores_are_weighed(name: str, tmp_path: Path) -> None:
     weights = random_weights(artifact)
     exact = weights.exact()
     with open_poisoned(artifact, weights) as session:
-        for _, positions in session.shapes("logits"):
+        for _, positions in shapes_of(session):
             tokens = np.random.default_rng().integers(0, 7, positions)
             found = step(session, tokens, np.arange(positions))["logits"]
             x = exact["table"][tokens]
@@ -133,7 +133,7 @@ def test_tiles_larger_than_blocks_of_outputs(tmp_path: Path) -> None:
     weights = random_weights(artifact)
     table = weights.exact()["table"]
     with open_poisoned(artifact, weights) as session:
-        for batch, positions in session.shapes("logits"):
+        for batch, positions in shapes_of(session):
             tokens = np.random.default_rng().integers(0, 7, (batch, positions))
             found = step(session, tokens, np.zeros_like(tokens))["logits"]
             np.testing.assert_allclose(found, table[tokens.reshape(-1)] @ table.T, atol=1e-5)
@@ -173,7 +173,7 @@ def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
     weights = random_weights(artifact)
     exact = weights.exact()
     with open_poisoned(artifact, weights) as session:
-        for batch, positions in session.shapes("logits") * 2:
+        for batch, positions in shapes_of(session) * 2:
             tokens = rng.integers(0, 11, (batch, positions))
             found = step(session, tokens, np.zeros_like(tokens))["logits"]
             wanted = reference(exact["table"][tokens.reshape(-1)], exact)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference_gpt2
-from compiled_models import compile_model, open_poisoned, poison, random_weights, step
+from compiled_models import compile_model, open_poisoned, poison, random_weights, shapes_of, step
 
 SHAPES: list[dict[str, int]] = [
     {"vocab": 1, "width": 1, "heads": 1, "context": 5, "layers": 1},
@@ -46,7 +46,7 @@ def test_gpt2_of_odd_sizes(shape: dict[str, int] | None, dtype: str, examples: P
     exact = weights.exact()
     what = f"{settings} batch {batch} threads {threads}"
     with open_poisoned(artifact, weights, threads) as session:
-        for sequences, positions in session.shapes("logits"):
+        for sequences, positions in shapes_of(session):
             if positions > shape["context"]:
                 continue
             session._buffers["kv"][:] = 0

@@ -19,7 +19,8 @@ from lispgpt.errors import UserError
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime.devices import cuda, hip
 from lispgpt.runtime.devices.base import READS_AHEAD
-from lispgpt.runtime.plan import Argument, Entry, Launch
+from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.steps import Argument, Launch
 
 
 def put(monkeypatch: pytest.MonkeyPatch, **modules: ModuleType) -> None:
@@ -51,11 +52,11 @@ FACTS = {"first": {"early_launch": True, "shared_bytes": 0}, "second": {"early_l
 
 def entry() -> Entry:
     launches = (
-        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 8, 4), Argument("b", 0, 4))),
-        Launch("second", (5, 1, 1), (32, 2, 1), 60000, (Argument("b", 16, 4),)),
-        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 0, 4), Argument("b", 4, 4))),
+        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 8, 4, "read"), Argument("b", 0, 4, "write"))),
+        Launch("second", (5, 1, 1), (32, 2, 1), 60000, (Argument("b", 16, 4, "write"),)),
+        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 0, 4, "read"), Argument("b", 4, 4, "write"))),
     )
-    return Entry("logits", 1, 1, (), (), launches)
+    return Entry("logits", {}, {}, {}, launches)
 
 
 def test_names_and_targets(driver: Driver) -> None:

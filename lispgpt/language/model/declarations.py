@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from lispgpt.dtypes import MODEL_DTYPES
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
@@ -15,7 +16,6 @@ from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, head_name, show
 
-DTYPES = ("f32", "bf16", "i32")
 COUNTS = ("max-new-tokens", "top-k", "seed")
 GENERATE_OPTIONS = (*COUNTS, "temperature", "top-p", "greedy")
 
@@ -75,12 +75,14 @@ def _config(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 
 def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, source: str) -> Any:
     """A config value from outside, of the kind that the program's own has."""
-    if isinstance(value, ir.Type) and isinstance(given, str) and given in DTYPES:
+    if isinstance(value, ir.Type) and isinstance(given, str) and given in MODEL_DTYPES:
         return ir.Type.parse(given)
     if isinstance(value, float) and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
     if isinstance(value, ir.Type):
-        evaluator.site.fail(f"{source} gives {name.name} as {given!r}, which is none of {', '.join(DTYPES)}", name)
+        evaluator.site.fail(
+            f"{source} gives {name.name} as {given!r}, which is none of {', '.join(MODEL_DTYPES)}", name
+        )
     if type(given) is not type(value):
         evaluator.site.fail(f"{source} gives {name.name} as {given!r}, and the program has {value!r} there", name)
     return given
@@ -129,8 +131,8 @@ def _declaration(
     dtype = "f32"
     if len(parts) == 3:
         dtype = str(evaluator.single(parts[2], environment))
-        if dtype not in DTYPES:
-            evaluator.site.fail(f"`{show(parts[2])}` is not one of the types {', '.join(DTYPES)}", parts[2])
+        if dtype not in MODEL_DTYPES:
+            evaluator.site.fail(f"`{show(parts[2])}` is not one of the types {', '.join(MODEL_DTYPES)}", parts[2])
     return parts[0], sizes, dtype
 
 

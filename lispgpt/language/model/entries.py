@@ -89,16 +89,19 @@ def _results(evaluator: Evaluator, entry: Entry, result: Any, choose: Any, given
 
 def _attributes(entry: Entry, batch: int, positions: int, model: Any, drawn: bool) -> dict[str, Any]:
     i64 = ir.IntegerType.get_signless(64)
+    decodes = model.generation is not None and model.generation.entry == entry.name and positions == 1
     names = [f"input:{name.name}" for name in entry.inputs] + ["input:sampling"] * drawn
     names += [f"weight:{name}" for name in model.weights] + [f"state:{name}" for name in model.states]
     return {
         "sym_name": ir.StringAttr.get(f"{entry.name.replace('-', '_')}_b{batch}_s{positions}" + "_drawn" * drawn),
         "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
-        "entry": ir.StringAttr.get(entry.name),
-        "batch": ir.IntegerAttr.get(i64, batch),
-        "positions": ir.IntegerAttr.get(i64, positions),
+        "entry": ir.StringAttr.get(("decode-drawn" if drawn else "decode-greedy") if decodes else entry.name),
+        "sizes": ir.DictAttr.get(
+            {"batch": ir.IntegerAttr.get(i64, batch), "positions": ir.IntegerAttr.get(i64, positions)}
+        ),
         "arguments": _strings(names),
-        **({"drawn": ir.UnitAttr.get()} if drawn else {}),
+        "repeatable": ir.UnitAttr.get(),
+        "inputs": ir.DictAttr.get({name.name: ir.DenseI64ArrayAttr.get([batch, positions]) for name in entry.inputs}),
     }
 
 

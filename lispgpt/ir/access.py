@@ -1,0 +1,71 @@
+"""What kernels do to their memory arguments: the attribute that says it, and a look at the ops that do it.
+
+A kernel's function has `access = ["read", "write", …]`, a word for each argument.  "read": launches leave it as it is.
+"write": all of it is written, whatever was there.  "read_write": what is there is changed.  "accumulate": something is
+added to what is there, in an order that does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lispgpt.errors import InternalError
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import nested_operations, strings
+
+READ, WRITE, READ_WRITE, ACCUMULATE = "read", "write", "read_write", "accumulate"
+
+ALIASES = (
+    *("memref.subview", "memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.reinterpret_cast"),
+    *("memref.view", "memref.assume_alignment", "memref.memory_space_cast", "memref.reshape"),
+)
+"""Ops whose first result is the memory of their first operand."""
+
+STORES = {
+    **{"memref.store": 1, "affine.store": 1, "vector.store": 1, "affine.vector_store": 1, "vector.transfer_write": 1},
+    **{"vector.maskedstore": 0, "vector.scatter": 0, "vector.compressstore": 0, "memref.copy": 1},
+    **{"memref.atomic_rmw": 1, "memref.generic_atomic_rmw": 0, "bufferization.materialize_in_destination": 1},
+    **{"gpu.subgroup_mma_store_matrix": 1, "nvgpu.device_async_copy": 0},
+}
+"""The operand that an op writes to."""
+
+
+def set_access(kernel: ir.Operation, access: Sequence[str]) -> None:
+    """Record what a kernel does to each of its arguments."""
+    kernel.attributes["access"] = ir.ArrayAttr.get([ir.StringAttr.get(word) for word in access])
+
+
+def access_of(kernel: ir.Operation) -> list[str]:
+    """What a kernel does to each of its arguments; InternalError where no pass has said it."""
+    if "access" not in kernel.attributes:
+        raise InternalError(f"nothing says what {kernel.attributes['sym_name']} does to its arguments")
+    return strings(kernel.attributes["access"])
+
+
+def check_access(kernel: ir.Operation) -> None:
+    """InternalError where a kernel on memrefs writes an argument that it says it only reads."""
+    stated = access_of(kernel)
+    arguments = list(kernel.regions[0].blocks[0].arguments)
+    if len(stated) != len(arguments):
+        raise InternalError(
+            f"{kernel.attributes['sym_name']} has {len(arguments)} arguments and {len(stated)} accesses"
+        )
+    roots = {argument: number for number, argument in enumerate(arguments)}
+    for op in nested_operations(kernel):
+        if op.name in ALIASES and op.operands[0] in roots:
+            roots[op.results[0]] = roots[op.operands[0]]
+        for number in (roots[memory] for memory in _written(op) if memory in roots):
+            if stated[number] == READ:
+                name = kernel.attributes["sym_name"]
+                raise InternalError(f"{name} says it only reads argument {number}, and writes it: {op.name}")
+
+
+def _written(op: ir.Operation) -> list[Any]:
+    """The memrefs that an op writes to, as far as its kind is known."""
+    if op.name in STORES:
+        return [op.operands[STORES[op.name]]]
+    if op.name.startswith("linalg.") and "operandSegmentSizes" in op.attributes:
+        outputs = list(op.operands)[ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])[0] :]
+        return [v for v in outputs if isinstance(v.type, ir.MemRefType)]
+    return []

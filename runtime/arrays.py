@@ -1,0 +1,39 @@
+"""Arrays on the host for the dtypes of a plan's buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
+from lispgpt.runtime.plan import Buffer
+
+NUMPY_TYPES: dict[str, Any] = {"f32": np.float32, "bf16": np.uint16, "i32": np.int32, "i8": np.uint8}
+"""How a buffer's elements are held: BF16 as its bits."""
+
+
+def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
+    """A value as a C-contiguous array of a buffer's shape and dtype; UserError where that would change it.
+
+    Whole numbers go to i32 where they fit; numbers of any kind to f32 and bf16, which round.
+    """
+    array = np.asarray(value)
+    kind = array.dtype.kind
+    if kind not in "iufb" or array.shape != buffer.shape:
+        raise UserError(
+            f"input {name} is {buffer.dtype} {list(buffer.shape)}, and not {array.dtype} {list(array.shape)}"
+        )
+    if buffer.dtype == "i32":
+        if kind == "f" or (array.size and not -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31):
+            raise UserError(f"input {name} is i32, and not all of what was given are whole numbers of 32 bits")
+        return np.ascontiguousarray(array, np.int32)
+    if buffer.dtype == "bf16" and array.dtype != np.uint16:
+        return f32_to_bf16(np.ascontiguousarray(array, np.float32))
+    return np.ascontiguousarray(array, NUMPY_TYPES[buffer.dtype])
+
+
+def readable(array: np.ndarray, dtype: str) -> np.ndarray:
+    """What a buffer of that dtype holds, as numbers: BF16 widened to float32."""
+    return bf16_to_f32(array) if dtype == "bf16" else array

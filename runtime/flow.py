@@ -1,0 +1,95 @@
+"""What flows between the steps of an entry: which have to wait for which, and whether memory is shared rightly.
+
+All of it follows from the steps' arguments: the bytes that each reads, writes, changes or adds to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.plan import Buffer, Entry
+from lispgpt.runtime.steps import READ_WRITE, WRITE, Argument, Step
+
+GIVEN = ("weight", "state", "input")
+"""Kinds of buffers that hold something before an entry runs."""
+
+
+def dependencies(steps: Sequence[Step]) -> tuple[tuple[int, ...], ...]:
+    """For each step the earlier steps that it has to wait for, in order.
+
+    Steps that touch no common byte, or only read it, or only add to it, are free of each other.  A step that is already
+    waited for by one in the list is not in it: the graph is the smallest with the same meaning.
+    """
+    waits: list[tuple[int, ...]] = []
+    before: list[int] = []  # for each step, one bit for each step that it comes after
+    for number, step in enumerate(steps):
+        found: list[int] = []
+        reached = 0
+        for earlier in range(number - 1, -1, -1):
+            if reached >> earlier & 1:
+                continue
+            if any(mine.conflicts(theirs) for mine in step.arguments for theirs in steps[earlier].arguments):
+                found.append(earlier)
+                reached |= 1 << earlier | before[earlier]
+        waits.append(tuple(sorted(found)))
+        before.append(reached)
+    return tuple(waits)
+
+
+class _Contents:
+    """What a buffer holds: values as (start, end, number), none over another; a value may have lost some bytes."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, int, int]] = []
+        self.extents: dict[int, tuple[int, int]] = {}
+
+    def put(self, start: int, end: int, number: int) -> None:
+        """A new value takes these bytes."""
+        kept = []
+        for first, last, value in self.parts:
+            kept += [(a, b, value) for a, b in ((first, min(last, start)), (max(first, end), last)) if a < b]
+        self.parts = sorted([*kept, (start, end, number)])
+        self.extents[number] = (start, end)
+
+    def at(self, start: int, end: int) -> list[tuple[int, int, int]]:
+        return [(max(a, start), min(b, end), value) for a, b, value in self.parts if a < end and start < b]
+
+
+def check(entry: Entry, buffers: Mapping[str, Buffer]) -> None:
+    """UserError where a step reads bytes that nothing wrote, or a value that another has overwritten in part.
+
+    Weights, states and inputs hold something from the start.  Elsewhere every argument that is read has to be one value
+    (or a part of one) that a step wrote as a whole; changing or adding to a value leaves it one.  So two values that
+    are alive at once never share bytes, and no result is left unwritten.
+    """
+    contents: dict[str, _Contents] = {}
+    for number, step in enumerate(entry.steps):
+        where = f"step {number} of entry {entry.label} ({getattr(step, 'kernel', step.kind)})"
+        for argument in step.arguments:
+            if argument.reads and buffers[argument.buffer].kind not in GIVEN:
+                _read(contents.get(argument.buffer), argument, where)
+        written = [argument for argument in step.arguments if argument.writes]
+        for i, argument in enumerate(written):
+            if any(argument.meets(other) for other in written[:i]):
+                raise UserError(f"{where} writes bytes {_range(argument)} twice")
+            if any(argument.meets(other) and not other.writes for other in step.arguments):
+                raise UserError(f"{where} reads bytes {_range(argument)} by one argument and writes them by another")
+            if argument.access == WRITE:
+                contents.setdefault(argument.buffer, _Contents()).put(argument.offset, argument.end, number)
+    for name, place in entry.results.items():
+        whole = Argument(place, 0, buffers[place].nbytes, READ_WRITE)
+        _read(contents.get(place), whole, f"result {name!r} of entry {entry.label}")
+
+
+def _read(contents: _Contents | None, argument: Argument, where: str) -> None:
+    found = contents.at(argument.offset, argument.end) if contents else []
+    if sum(end - start for start, end, _ in found) < argument.nbytes:
+        raise UserError(f"{where} reads bytes {_range(argument)}, some of which nothing has written")
+    if len({value for _, _, value in found}) > 1:
+        writers = ", ".join(str(value) for value in dict.fromkeys(value for _, _, value in found))
+        raise UserError(f"{where} reads bytes {_range(argument)}, which steps {writers} wrote over each other")
+
+
+def _range(argument: Argument) -> str:
+    return f"{argument.offset} to {argument.end} of {argument.buffer!r}"

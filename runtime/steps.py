@@ -1,0 +1,120 @@
+"""The steps of a plan: what each does to which bytes of which buffers.
+
+A kind of step is a frozen dataclass with a `kind`, the `arguments` that say which bytes it reads and writes, and
+`to_json` and `from_json`; it is listed in `STEP_KINDS`, and devices that can run it do so in their `prepare`.  Whoever
+orders, checks or fuses steps reads their arguments alone and needs to know no kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+READ, WRITE, READ_WRITE, ACCUMULATE = "read", "write", "read_write", "accumulate"
+ACCESSES = (READ, WRITE, READ_WRITE, ACCUMULATE)
+"""What a step does to an argument's bytes: reads what is there; writes all of them, whatever was there; changes what is
+there; or adds to it, in an order that does not matter among steps that do the same."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The address `offset` bytes into a buffer, of which a step touches `nbytes`, as `access` says."""
+
+    buffer: str
+    offset: int
+    nbytes: int
+    access: str
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.nbytes
+
+    @property
+    def reads(self) -> bool:
+        """Whether what the bytes hold before the step matters to it."""
+        return self.access != WRITE
+
+    @property
+    def writes(self) -> bool:
+        return self.access != READ
+
+    def meets(self, other: Argument) -> bool:
+        """Whether some byte is of both."""
+        return self.buffer == other.buffer and self.offset < other.end and other.offset < self.end
+
+    def conflicts(self, other: Argument) -> bool:
+        """Whether steps with these arguments have to keep their order."""
+        harmless = self.access == other.access and self.access in (READ, ACCUMULATE)
+        return self.meets(other) and not harmless
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Argument:
+        return Argument(text(data["buffer"]), int(data["offset"]), int(data["nbytes"]), text(data["access"]))
+
+
+class Step(Protocol):
+    """One thing that an entry does."""
+
+    kind: ClassVar[str]
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]: ...
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel over a grid of blocks.
+
+    On a CPU a block is one call of the kernel and `block` is (1, 1, 1).  shared_bytes is dynamic shared memory.
+    """
+
+    kind: ClassVar[str] = "launch"
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[Argument, ...]
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Launch:
+        return Launch(
+            text(data["kernel"]),
+            _extents(data["grid"]),
+            _extents(data["block"]),
+            int(data["shared_bytes"]),
+            tuple(map(Argument.from_json, data["arguments"])),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What machine code was made for, which every launch of the kernel has to keep to."""
+        return {
+            "grid": list(self.grid),
+            "shared_bytes": self.shared_bytes,
+            "arguments": [argument.nbytes for argument in self.arguments],
+            "access": [argument.access for argument in self.arguments],
+        }
+
+
+STEP_KINDS: dict[str, type[Launch]] = {Launch.kind: Launch}
+
+
+def step_from_json(data: Mapping[str, Any]) -> Launch:
+    """A step of any kind; ValueError for a kind that is none."""
+    kind = text(data["kind"])
+    if kind not in STEP_KINDS:
+        raise ValueError(f"no step is a {kind!r} here")
+    return STEP_KINDS[kind].from_json(data)
+
+
+def text(value: Any) -> str:
+    """A name from JSON; TypeError for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} should be a name")
+    return value
+
+
+def _extents(values: Any) -> tuple[int, int, int]:
+    x, y, z = (int(v) for v in values)
+    return x, y, z
