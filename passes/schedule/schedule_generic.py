@@ -61,7 +61,7 @@ class ScheduleGeneric(Pass):
 
 
 def _drop_segments(kernel: ir.Operation) -> None:
-    """Drop what programs may write on ops that have no use for it; MLIR's generalisation would give it to them twice."""
+    """Drop what programs may write on ops without use for it: MLIR's generalisation would give it to them twice."""
     for op in nested_operations(kernel):
         if op.name in WITHOUT_SEGMENTS and SEGMENTS in op.attributes:
             del op.attributes[SEGMENTS]
