@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, integers, operations, shape_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import sliced_index
 from lispgpt.passes.model.attention_pattern import match_attention
 
@@ -89,7 +89,7 @@ class Attention:
                 loops[position] = index
         found = [loops[p] for p in dim_positions(operand) if p is not None]
         if any(i is None for i in found):
-            raise InternalError("attention: a query is indexed by the position it looks at")
+            raise Refused("attention: a query is indexed by the position it looks at")
         return found
 
     def last_position(self, reader: Reader, place: list[Index]) -> Index:
@@ -102,11 +102,11 @@ class Attention:
 
 
 def parse_attention(kernel: ir.Operation) -> Attention:
-    """InternalError where the body is no attention."""
+    """Refused where the body is no attention."""
     ops = operations(kernel.regions[0].blocks[0])
     pattern = match_attention(ops)
     if pattern is None:
-        raise InternalError("an attention kernel has another form than the GPU schedules know")
+        raise Refused("an attention kernel has another form than the GPU schedules know")
     tied = integers(kernel.attributes["tied"])
     arguments = list(kernel.regions[0].blocks[0].arguments)
     writes, updated, cache = _cache_writes(ops, tied, arguments)
@@ -148,5 +148,5 @@ def _cache_writes(
             updated.append(op.results[0])
     position = next((t for t in tied if t >= 0), None)
     if position is None or len(writes) != 2:
-        raise InternalError("an attention kernel does not write keys and values to a cache")
+        raise Refused("an attention kernel does not write keys and values to a cache")
     return tuple(writes), tuple(updated), arguments[position]

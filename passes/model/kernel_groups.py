@@ -19,10 +19,12 @@ from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
     indexing_maps,
+    integers,
     is_elementwise,
     shape_of,
 )
 from lispgpt.passes.model.attention_members import attention_members, is_product
+from lispgpt.passes.model.combiners import combiner_of
 from lispgpt.passes.model.placements import is_placement
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
@@ -66,7 +68,7 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
             group = by_softmax.get(number)
             kind = "attention"
         else:
-            kind = _root_kind(op)
+            kind = root_kind(op)
             group = _joinable(op, kind, sources, owner)
         if group is None:
             group = KernelGroup(kind, len(groups))
@@ -79,12 +81,20 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
     return _in_order(_absorb_operands(_merge_rows(groups, owner), owner))
 
 
-def _root_kind(op: ir.Operation) -> str:
+def root_kind(op: ir.Operation) -> str:
+    """The kind of a kernel whose root is the op."""
     if is_product(op):
         return "contraction"
-    if is_elementwise(op) or op.name in ("linalg.reduce", "linalg.softmax"):
-        return "rows"
-    return "generic"
+    return "rows" if is_elementwise(op) or _is_over_rows(op) else "generic"
+
+
+def _is_over_rows(op: ir.Operation) -> bool:
+    """Whether an op reduces, or normalises, the last dimension alone."""
+    if op.name == "linalg.softmax":
+        return bool(ir.IntegerAttr(op.attributes["dimension"]).value == len(shape_of(op.operands[0])) - 1)
+    if op.name != "linalg.reduce" or len(op.results) != 1:
+        return False
+    return integers(op.attributes["dimensions"]) == [len(shape_of(op.operands[0])) - 1] and combiner_of(op) is not None
 
 
 def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dict) -> KernelGroup | None:

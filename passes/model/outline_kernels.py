@@ -34,6 +34,7 @@ from lispgpt.ir.structure import (
     strings,
 )
 from lispgpt.passes.base import Pass
+from lispgpt.passes.model.copies import elementwise_copy
 from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
 from lispgpt.passes.model.placements import is_placement
 from lispgpt.passes.states import UNPLACED, State
@@ -85,6 +86,11 @@ def _share_constants(entry: ir.Operation) -> None:
         op.erase()
 
 
+def _identity(value: ir.Value, before: ir.Operation) -> ir.Value:
+    with ir.InsertionPoint(before), before.location:
+        return elementwise_copy(value)
+
+
 def _compute_views(entry: ir.Operation) -> None:
     """Give a kernel something to run where a result, or what goes into a state, is only a view or a constant."""
     ops = operations(entry.regions[0].blocks[0])
@@ -101,23 +107,6 @@ def _compute_views(entry: ir.Operation) -> None:
         own = op is None and names[arguments.index(value)] == name
         if not own and (op is None or is_inline(op)):
             ops[-1].operands[i] = _identity(value, ops[-1])
-
-
-def _identity(value: ir.Value, before: ir.Operation) -> ir.Value:
-    """An elementwise op that copies a tensor."""
-    identity = ir.AffineMap.get_identity(len(shape_of(value)))
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(identity)] * 2),
-        "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * identity.n_dims),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-    }
-    with ir.InsertionPoint(before), before.location:
-        empty = create_op("tensor.empty", [], [value.type]).results[0]
-        copy = create_op("linalg.generic", [value, empty], [value.type], attributes, regions=1)
-        block = ir.Block.create_at_start(copy.regions[0], [value.type.element_type] * 2)
-        with ir.InsertionPoint(block):
-            create_op("linalg.yield", [block.arguments[0]])
-    return copy.results[0]
 
 
 class _Kernels:

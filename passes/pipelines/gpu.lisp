@@ -5,11 +5,10 @@
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass cse)
     (pass outline-kernels {:prologue-rows 4}))
-  (stage plan                         ; every tensor that crosses kernels has its bytes
+  (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)
     (pass count-work)
-    (pass place-hand-kernels)
-    (pass plan-arena))
+    (pass place-hand-kernels))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-gpu-rows)
     (pass schedule-gpu-warpgroups)
@@ -17,7 +16,15 @@
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
-    (pass advance-on-device))
+    (pass divide-kernels)             ; what none of them took, op by op
+    (pass schedule-gpu-rows)
+    (pass schedule-gpu-warpgroups)
+    (pass schedule-gpu-matrices)
+    (pass schedule-gpu-contractions)
+    (pass schedule-generic)
+    (pass run-in-order)
+    (pass advance-on-device)
+    (pass plan-arena))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass collect-gpu-kernels)

@@ -31,6 +31,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
+from lispgpt.passes.kernels.kernel import refusable
 from lispgpt.passes.kernels.kernel_body import KernelBody
 from lispgpt.passes.kernels.views import DYNAMIC, kept_dimensions
 from lispgpt.passes.model.attention_pattern import Attention, match_attention
@@ -53,6 +54,8 @@ class ScheduleAttention(Pass):
     def run(self, module: ir.Module, target: Target) -> None:
         lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "attention"):
+            if "grid" in kernel.attributes:
+                continue
             body = KernelBody(kernel, Emitter(kernel))
             attention = match_attention(body.compute_ops())
             if attention is None:
@@ -60,7 +63,8 @@ class ScheduleAttention(Pass):
             written = {w.results[0] for w in attention.writes}
             in_place = all(w.operands[3] in body.buffers or w.operands[3] in written for w in attention.writes)
             if in_place and set(body.destinations) <= {attention.weighted.results[0], *written}:
-                _Schedule(self, body, attention, lanes).emit()
+                with refusable(kernel):
+                    _Schedule(self, body, attention, lanes).emit()
 
 
 class _Schedule:

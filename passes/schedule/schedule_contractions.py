@@ -22,6 +22,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import dim_positions, indexing_maps, kernel_functions, shape_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
+from lispgpt.passes.kernels.kernel import refusable
 from lispgpt.passes.kernels.kernel_body import KernelBody
 from lispgpt.passes.schedule.schedule_rows import lane_ranges
 from lispgpt.passes.states import PLACED, State
@@ -51,7 +52,9 @@ class ScheduleContractions(Pass):
         lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "contraction"):
             body = KernelBody(kernel, Emitter(kernel))
-            if _supported(body.compute_ops()):
+            if "grid" in kernel.attributes or not _supported(body.compute_ops()):
+                continue
+            with refusable(kernel):
                 _Schedule(self, body, lanes, target.registers).emit()
 
 

@@ -23,7 +23,7 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import kernel_functions, shape_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.attention import Attention, parse_attention
-from lispgpt.passes.kernels.kernel import calls_of, constant_arguments, coordinates, reschedule
+from lispgpt.passes.kernels.kernel import calls_of, constant_arguments, coordinates, refusable, reschedule
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import Running, empty, join
 from lispgpt.passes.kernels.team import subgroup_reduce
@@ -44,10 +44,11 @@ class ScheduleGpuAttention(Pass):
         for kernel in kernel_functions(module, "attention"):
             if "grid" in kernel.attributes:
                 continue
-            if parse_attention(kernel).shape[1] > 1:
-                split_off_writes(module, kernel, target)
-            attention = parse_attention(kernel)
-            _Schedule(kernel, attention, constant_arguments(module, kernel), target, self).emit()
+            with refusable(kernel):
+                if parse_attention(kernel).shape[1] > 1:
+                    split_off_writes(module, kernel, target)
+                attention = parse_attention(kernel)
+                _Schedule(kernel, attention, constant_arguments(module, kernel), target, self).emit()
 
 
 def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> None:

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, indexing_maps, kernel_functions, operations, shape_of
+from lispgpt.ir.structure import defining_op, element_type, indexing_maps, kernel_functions, operations, shape_of
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
+from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
 from lispgpt.passes.kernels.views import VIEWS
 from lispgpt.passes.targets import Gpu
@@ -46,7 +46,8 @@ class ScheduleGpuContractions(Pass):
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
             if product is not None and "grid" not in kernel.attributes:
-                _Schedule(kernel, product, constant_arguments(module, kernel), target, self).emit()
+                with refusable(kernel):
+                    _Schedule(kernel, product, constant_arguments(module, kernel), target, self).emit()
 
 
 def find_product(kernel: ir.Operation) -> ir.Operation | None:
@@ -55,6 +56,8 @@ def find_product(kernel: ir.Operation) -> ir.Operation | None:
     if len(found) != 1:
         return None
     maps = [[e.position for e in m.results if isinstance(e, ir.AffineDimExpr)] for m in indexing_maps(found[0])]
+    if not all(element_type(v) == b.f32() or b.is_short(v.type) for v in found[0].operands):
+        return None
     return found[0] if maps == [[0, 2], [1, 2], [0, 1]] else None
 
 
@@ -90,7 +93,7 @@ class _Schedule:
         self.outputs = outputs_of(kernel)
         for tensor, _ in self.outputs:
             if shape_of(tensor) != (self.all_rows, self.outer):
-                raise InternalError("a contraction's result has another shape than its product")
+                raise Refused("a result has another shape than the product")
 
     @staticmethod
     def _is_computed(tensor: ir.Value) -> bool:

@@ -33,7 +33,7 @@ from lispgpt.passes.kernels.attention_products import Products, SubgroupProducts
 from lispgpt.passes.kernels.attention_results import join_teams, share_size, write_rows
 from lispgpt.passes.kernels.attention_scores import Mask
 from lispgpt.passes.kernels.attention_tiles import TileLayout, Tiles
-from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.kernel import coordinates, refusable, reschedule
 from lispgpt.passes.kernels.matrices import lanes_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
@@ -67,12 +67,15 @@ class ScheduleGpuTiledAttention(Pass):
             return
         self._check_block(target)
         for kernel in kernel_functions(module, "attention"):
-            attention = parse_attention(kernel)
-            if attention.shape[1] < self.rows or attention.depth % target.matrix.columns:
+            if "grid" in kernel.attributes:
                 continue
-            if _Schedule(kernel, attention, target, self).fits():
-                split_off_writes(module, kernel, target)
-                _Schedule(kernel, parse_attention(kernel), target, self).emit()
+            with refusable(kernel):
+                attention = parse_attention(kernel)
+                if attention.shape[1] < self.rows or attention.depth % target.matrix.columns:
+                    continue
+                if _Schedule(kernel, attention, target, self).fits():
+                    split_off_writes(module, kernel, target)
+                    _Schedule(kernel, parse_attention(kernel), target, self).emit()
 
     def _check_block(self, target: Gpu) -> None:
         teams, threads = self.teams, self.teams * self.subgroups * target.subgroup

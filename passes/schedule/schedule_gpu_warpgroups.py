@@ -46,7 +46,7 @@ class ScheduleGpuWarpgroups(Pass):
             return
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
-            if product is not None and self._fits(product, target):
+            if product is not None and "grid" not in kernel.attributes and self._fits(product, target):
                 tiling = self._tiling(product, target)
                 _Schedule(kernel, product, constant_arguments(module, kernel), target, tiling).emit()
 
