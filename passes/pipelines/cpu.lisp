@@ -3,7 +3,9 @@
 (pipeline cpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass cse)
-    (pass outline-kernels))
+    (pass contract-products)
+    (pass outline-kernels)
+    (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has its bytes
     (pass destination-passing)
     (pass count-work)

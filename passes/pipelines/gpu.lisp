@@ -4,7 +4,9 @@
 (pipeline gpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass cse)
-    (pass outline-kernels {:prologue-rows 4}))
+    (pass contract-products)
+    (pass outline-kernels {:prologue-rows 4})
+    (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has its bytes
     (pass destination-passing)
     (pass count-work)
@@ -15,6 +17,7 @@
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
+    (pass schedule-gpu-column-contractions)
     (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
     (pass advance-on-device))
