@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, operations
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import defining_op, operations, shape_of
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import VIEWS
@@ -56,15 +57,31 @@ class Operand:
 
     def read(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int = 1) -> ir.Value:
         """`width` neighbours along k, from a multiple of it on; one by one where they are none in the tensor."""
-        if self.along_k % width == 0:
+        if _side_by_side(reader, self.along_k, self.layout.extent(self.layout.sums), width):
             return reader.read(self.tensor, self.index(batch, outer, k), width)
         return b.vector_of([reader.read(self.tensor, self.index(batch, outer, b.add(k, i))) for i in range(width)])
 
     def read_across(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int) -> ir.Value:
         """The same for neighbouring rows or columns."""
-        if self.along_outer % width == 0:
+        if _side_by_side(reader, self.along_outer, self.extent, width):
             return reader.read(self.tensor, self.index(batch, outer, k), width)
         return b.vector_of([reader.read(self.tensor, self.index(batch, b.add(outer, i), k)) for i in range(width)])
+
+    def bind_buffer(self, reader: Reader) -> None:
+        """Let a reader take elements straight from the buffer that the tensor is a reshape of, if it is one."""
+        buffer, shape = self.buffer(), shape_of(self.tensor)
+        if buffer is None or shape_of(buffer) == shape:
+            return
+        strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        attributes = {
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+            "static_offsets": ir.DenseI64ArrayAttr.get([0]),
+            "static_sizes": ir.DenseI64ArrayAttr.get(list(shape)),
+            "static_strides": ir.DenseI64ArrayAttr.get(strides),
+        }
+        type_ = ir.MemRefType.get(list(shape), buffer.type.element_type)
+        view = create_op("memref.reinterpret_cast", [buffer], [type_], attributes).results[0]
+        reader.bind(self.tensor, lambda index, width: b.load(view, index, width, reader.target.aligned_rows))
 
     def buffer(self) -> ir.Value | None:
         """The buffer that holds the tensor as it is, but for reshapes."""
@@ -158,6 +175,11 @@ def tensor_index(
     for loops, index in kinds:
         where.update(zip(loops, coordinates(index, [layout.extents[loop] for loop in loops]), strict=True))
     return [where[loop] for loop in dimensions]
+
+
+def _side_by_side(reader: Reader, neighbours: int, extent: int, width: int) -> bool:
+    """Whether a vector of `width` is one load, at a multiple of it, or where a chip wants no alignment anywhere."""
+    return neighbours % width == 0 or (neighbours == extent >= width and not reader.target.aligned_rows)
 
 
 def _reduces(tensor: ir.Value) -> bool:

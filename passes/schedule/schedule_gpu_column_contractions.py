@@ -24,6 +24,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.products import Product, find_product, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.team import Team, tree
 from lispgpt.passes.targets import Gpu
 
@@ -49,7 +50,7 @@ class ScheduleGpuColumnContractions(Pass):
                 continue
             product = with_few_rows(product, self.rows)
             if product.right.reduces():
-                kernel.attributes["refused"] = ir.StringAttr.get("both operands of a product are made by reductions")
+                note_refusal(kernel, "both operands of a product are made by reductions")
             else:
                 _Schedule(kernel, product, target, self).emit()
 

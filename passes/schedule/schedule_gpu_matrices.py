@@ -115,8 +115,8 @@ class _Schedule:
 
     def emit(self) -> None:
         grid = [self.row_tiles * self.product.batches, -(-self.product.columns // self.tiling.outputs)]
-        reschedule(self.kernel, grid, [self.threads], self.target, self._body)
-        self.target.set_residency(self.kernel, 2)
+        if reschedule(self.kernel, grid, [self.threads], self.target, self._body):
+            self.target.set_residency(self.kernel, 2)
 
     def _body(self) -> None:
         t = self.tiling

@@ -92,7 +92,8 @@ class _Schedule:
     def emit(self) -> None:
         t = self.tiling
         grid = [t.splits, -(-self.product.rows // t.rows), self.column_tiles * self.product.batches]
-        reschedule(self.kernel, grid, [self.threads], self.target, self._body)
+        if not reschedule(self.kernel, grid, [self.threads], self.target, self._body):
+            return
         self.stages.memory.record(self.kernel)
         if t.splits > 1:
             self.target.set_cluster(self.kernel, t.splits)
