@@ -34,10 +34,10 @@ def reschedule(
     block: Sequence[int],
     target: Target,
     emit: Callable[[], None],
-) -> None:
+) -> bool:
     """Emit a new body before the old one's terminator, drop the old ops, and record the launch's facts.
 
-    Where `emit` raises Refused the kernel stays as it was, without a grid and with the reason noted.
+    Where `emit` raises Refused the kernel stays as it was, with the reason noted, and the answer is False.
     """
     old = operations(kernel.regions[0].blocks[0])
     with refusable(kernel):
@@ -46,6 +46,7 @@ def reschedule(
         for op in reversed(old[:-1]):
             op.erase()
         set_launch(kernel, grid, block)
+    return "grid" in kernel.attributes
 
 
 def set_launch(kernel: ir.Operation, grid: Sequence[int], block: Sequence[int]) -> None:

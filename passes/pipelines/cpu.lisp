@@ -3,7 +3,9 @@
 (pipeline cpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass cse)
-    (pass outline-kernels))
+    (pass contract-products)
+    (pass outline-kernels)
+    (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)
     (pass count-work)
@@ -13,6 +15,7 @@
     (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 4 :outputs-tile 6 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-attention {:queries 32 :query-tile 4 :key-tile 4})
     (pass divide-kernels)             ; what none of them took, op by op
+    (pass recognise-products)
     (pass schedule-rows {:rows-per-block 4})
     (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 4 :outputs-tile 6 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-generic)

@@ -4,7 +4,9 @@
 (pipeline gpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass cse)
-    (pass outline-kernels {:prologue-rows 4}))
+    (pass contract-products)
+    (pass outline-kernels {:prologue-rows 4})
+    (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)
     (pass count-work)
@@ -14,13 +16,16 @@
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
+    (pass schedule-gpu-column-contractions)
     (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
     (pass divide-kernels)             ; what none of them took, op by op
+    (pass recognise-products)
     (pass schedule-gpu-rows)
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
+    (pass schedule-gpu-column-contractions)
     (pass schedule-generic)
     (pass run-in-order)
     (pass advance-on-device)
