@@ -31,10 +31,8 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
-from lispgpt.passes.kernels.kernel_body import KernelBody
-from lispgpt.passes.kernels.views import DYNAMIC, kept_dimensions
-from lispgpt.passes.model.attention_pattern import Attention, match_attention
-from lispgpt.passes.states import PLACED, State
+from lispgpt.passes.kernels.kernel_body import DYNAMIC, KernelBody, kept_dimensions
+from lispgpt.passes.model.attention import Attention, attention_of
 
 if TYPE_CHECKING:
     from lispgpt.passes.targets import Target
@@ -45,7 +43,6 @@ class ScheduleAttention(Pass):
     """queries: query rows whose scores a block holds at once; query_tile, key_tile: dot products in registers."""
 
     name: ClassVar[str] = "schedule-attention"
-    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     queries: int = 32
     query_tile: int = 4
     key_tile: int = 4
