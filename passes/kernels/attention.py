@@ -98,7 +98,9 @@ def _body_value(op: ir.Operation, value: ir.Value, reader: Reader, place: Place)
         return reader.scalar(value)
     if made.name == "linalg.index":
         return b.as_value(place[ir.IntegerAttr(made.attributes["dim"]).value])
-    operands = [_body_value(op, v, reader, place) for v in made.operands if isinstance(v.type, ir.IntegerType | ir.IndexType)]
+    operands = [
+        _body_value(op, v, reader, place) for v in made.operands if isinstance(v.type, ir.IntegerType | ir.IndexType)
+    ]
     if made.name == "tensor.extract":
         return reader.read(made.operands[0], operands)
     return create_op(made.name, operands, [value.type], attributes_of(made)).results[0]

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import dim_positions, element_type, indexing_maps, integers, operations, shape_of
+from lispgpt.ir.structure import dim_positions, element_type, indexing_maps, operations, shape_of
 from lispgpt.passes.model.cache_writes import CacheWrite
 from lispgpt.passes.model.visible import Bound, visible_bounds
 

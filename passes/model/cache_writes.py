@@ -1,8 +1,8 @@
 """Loops that put rows of new keys or values into a cache, one row a trip.
 
-  scf.for %n = 0 to rows step 1 iter_args(%cache) {
-    tensor.insert_slice ROW(%n) into %cache[…, position of %n, …]
-    scf.yield …
+scf.for %n = 0 to rows step 1 iter_args(%cache) {
+  tensor.insert_slice ROW(%n) into %cache[…, position of %n, …]
+  scf.yield …
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ CASTS = ("arith.index_cast", "arith.extsi")
 
 @dataclass(frozen=True)
 class Bound:
-    """Σ sign · value + constant, in values of `op`'s body.  condition: the comparison there that says so; holds: whether
-    it is true of positions within the bound, and not false."""
+    """Σ sign · value + constant, in values of `op`'s body.  condition: the comparison there that says so; holds:
+    whether it is true of positions within the bound, and not false."""
 
     op: ir.Operation
     terms: Terms

@@ -1,37 +1,48 @@
-"""schedule-attention: cache write, scores, mask, softmax and weighted sum of one head in one block of a CPU kernel.
+"""schedule-attention: scores, mask, softmax and weighted sum of some rows in one block of a CPU kernel, tile by tile.
 
 Before (inside a kernel = "attention"):            After:
   %c = scf.for … { tensor.insert_slice %k … }        scf.for %n … { vector.load %k, vector.store %cache }
-  %s = linalg.contract ins(%q, %keys) …              scf.for %block_of_queries … {
+  %s = linalg.contract ins(%q, %keys) …              scf.for %tile of positions … {
   %m = linalg.generic ins(%s, %positions) …            scf.for %t … { dot products, memref.store scratch }
   %p = linalg.softmax ins(%m) …                        scf.for %t … { mask, maximum }   scf.for %t … { exp, sum }
-  %o = linalg.contract ins(%p, %values) …              scf.for %t … { weights · values }   vector.store %o }
+  %o = linalg.contract ins(%p, %values) …              scf.for %t … { sums · exp(old - new maximum) + weights · values }
+                                                     }  vector.store %o
 
 Requires: what outline-kernels and destination-passing ensure.
-Ensures: the kernel's `grid` holds one block for each sequence and key-value head.  No score leaves the block's stack,
-and keys past the block's largest position are not read where the mask is `t <= position`.
+Ensures: the kernel's `grid` holds one block for each sequence and key-value head, which writes its keys and values to
+the cache where they are the rows' own; else several, for some rows each.  What a block keeps on its stack does not
+depend on how many positions there are, and it reads none that no row of it sees where the mask bounds them.
+
+The running maximum is that of "Online normalizer calculation for softmax", Milakov and Gimelshein 2018.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from lispgpt.errors import InternalError
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import (
-    defining_op,
-    dim_positions,
-    indexing_maps,
-    integers,
-    kernel_functions,
-    operations,
-    shape_of,
-)
+from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
-from lispgpt.passes.kernels.kernel_body import DYNAMIC, KernelBody, kept_dimensions
+from lispgpt.passes.kernels.attention import (
+    bind_cache,
+    cache_of,
+    first_position,
+    last_position,
+    own_index,
+    place_of_row,
+    read_operand,
+    read_row,
+    result_buffer,
+)
+from lispgpt.passes.kernels.expand import exp
+from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.softmax import LOWEST
 from lispgpt.passes.model.attention import Attention, attention_of
 
 if TYPE_CHECKING:
@@ -40,209 +51,350 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScheduleAttention(Pass):
-    """queries: query rows whose scores a block holds at once; query_tile, key_tile: dot products in registers."""
+    """queries: rows that a block works on at once; scores: of these rows that it holds at once; query_tile, key_tile:
+    dot products in registers."""
 
     name: ClassVar[str] = "schedule-attention"
     queries: int = 32
+    scores: int = 32768
     query_tile: int = 4
     key_tile: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
-        lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "attention"):
-            body = KernelBody(kernel, Emitter(kernel))
-            attention = match_attention(body.compute_ops())
-            if attention is None:
-                continue
-            written = {w.results[0] for w in attention.writes}
-            in_place = all(w.operands[3] in body.buffers or w.operands[3] in written for w in attention.writes)
-            if in_place and set(body.destinations) <= {attention.weighted.results[0], *written}:
-                _Schedule(self, body, attention, lanes).emit()
+            attention = attention_of(kernel)
+            if attention is not None and "grid" not in kernel.attributes:
+                _Schedule(self, kernel, attention, target).emit()
 
 
 class _Schedule:
-    """One attention kernel; q… are its query coordinates in the order of the scores' loops."""
+    """One attention kernel.  Rows: what only queries have of leading loops, counted through.
 
-    def __init__(self, options: ScheduleAttention, body: KernelBody, attention: Attention, lanes: int) -> None:
-        self.body, self.emitter, self.attention = body, body.emitter, attention
-        extents, context = attention.extents, attention.context
-        self.head_width = shape_of(attention.weighted.results[0])[-1]
-        self.depth = shape_of(attention.scores.operands[0])[-1]
-        self.along_context = largest_power_of_two(lanes, context)
-        self.along_depth = largest_power_of_two(lanes, self.depth)
-        self.along_width = largest_power_of_two(lanes, self.head_width)
-        self.query_extents = [extents[d] for d in attention.query_dims]
-        rows = math.prod(self.query_extents)
-        self.queries = _divisor(rows, options.queries)
-        self.query_tile = _divisor(self.queries, options.query_tile)
-        self.key_tile = _divisor(self.along_context, options.key_tile)
-        self.rows = rows
-        self.bound = attention.position_bound()
-        self.scores = self.emitter.scratch([self.queries, context], self.emitter.f32)
-        self.staged = self.emitter.scratch([self.queries, self.depth], self.emitter.f32)
+    lanes: scores in a vector; key_lanes, value_lanes: numbers of a key and of a value in one.  ragged: whether the
+    positions are no multiple of `lanes`.
+    """
+
+    def __init__(self, options: ScheduleAttention, kernel: ir.Operation, attention: Attention, target: Target) -> None:
+        self.kernel, self.attention, self.target = kernel, attention, target
+        self.key_lanes, self.value_lanes = (
+            b.largest_width(depth, 4, target.vector_bytes) for depth in (attention.depth, attention.width)
+        )
+        self.lanes = min(target.vector_bytes // 4, 1 << attention.context.bit_length() - 1)
+        self.ragged = attention.context % self.lanes != 0
+        self.shared = [attention.extents[d] for d in attention.shared]
+        self.query_extents = [attention.extents[d] for d in attention.query_dims]
+        self.rows = math.prod(self.query_extents)
+        self.key_tile = min(options.key_tile, self.lanes)
+        self.tiles, self.queries = _tiles_of(self.rows, options.queries, options.query_tile)
+        self.query_tile = min(options.query_tile, self.queries)
+        most = max(1, options.scores // self.queries // self.lanes) * self.lanes
+        self.keys = min(most, -(-attention.context // self.lanes) * self.lanes)
+        self.one_tile = self.keys >= attention.context
 
     def emit(self) -> None:
-        emitter, body, attention = self.emitter, self.body, self.attention
-        extents = [attention.extents[d] for d in attention.shared_dims]
-        blocks = math.prod(extents)
-        with ir.InsertionPoint(body.ops[-1]), body.function.location, body.scope():
-            block = emitter.block_id("x")
-            at: list[Index] = [0] * (len(attention.extents) - 1)
-            for d, coordinate in zip(attention.shared_dims, emitter.delinearize(block, extents), strict=True):
-                at[d] = coordinate
-            for write in attention.writes:
-                self._write_cache(write, at)
-            with emitter.loop(0, self.rows, self.queries) as loop, body.scope():
-                stop = self._context_bound(at, loop.index)
-                self._stage_queries(at, loop.index)
-                self._dot_products(at, loop.index, stop)
-                sums = self._softmax(at, loop.index, stop)
-                self._weighted_sums(at, loop.index, stop, sums)
-        body.finish([blocks, 1, 1])
+        blocks = math.prod(self.shared) * (1 if self.attention.own else self.tiles)
+        reschedule(self.kernel, [blocks], [1], self.target, self._body)
 
-    def _at(self, at: list[Index], row: Index) -> list[Index]:
-        """The query coordinates `at` with those filled in that only queries have: rows of a sequence, then the heads
-        that share keys and values, so that one pass over those serves them all."""
-        inner = list(at)
-        for d, coordinate in zip(
-            self.attention.query_dims, self.emitter.delinearize(row, self.query_extents), strict=True
-        ):
-            inner[d] = coordinate
-        return inner
+    def _body(self) -> None:
+        attention = self.attention
+        self.reader = Reader(self.target)
+        bind_cache(attention, self.reader)
+        self.buffer = result_buffer(self.kernel, attention)
+        self.scores, self.staged = (_stack([self.queries, extent]) for extent in (self.keys, attention.depth))
+        self.sums = _stack([self.queries, attention.width])
+        self.tops, self.totals, self.scales = (_stack([self.queries]) for _ in range(3))
+        block = b.block_id()
+        place: list[Index] = [0] * len(attention.extents)
+        split = attention.own is None and self.tiles > 1
+        found = coordinates(block, [*self.shared, self.tiles] if split else self.shared)
+        for d, coordinate in zip(attention.shared, found, strict=False):
+            place[d] = coordinate
+        self._write_rows(place)
+        if split:
+            self._rows(place, self._first_row(found[-1]))
+        elif self.tiles == 1:
+            self._rows(place, 0)
+        else:
+            self._loop(0, self.tiles, 1, lambda tile: self._rows(place, self._first_row(tile)))
 
-    def _write_cache(self, loop_op: ir.Operation, at: list[Index]) -> None:
-        """Run one cache-writing loop for this block's sequence and head only."""
-        emitter, body = self.emitter, self.body
-        block = loop_op.regions[0].blocks[0]
-        insert = next(op for op in operations(block) if op.name == "tensor.insert_slice")
-        if insert.operands[1] != block.arguments[1]:
-            raise InternalError("schedule-attention: a cache write inserts into something else than the cache")
-        cache = body.buffers.get(loop_op.operands[3])
-        body.buffers[loop_op.results[0]] = cache
-        head = at[self.attention.shared_dims[-1]]
-        sequences = self.attention.extents[self.attention.shared_dims[0]] if len(self.attention.shared_dims) > 1 else 1
-        rows = shape_of(defining_op(_row_source(insert)).operands[0])[0] // sequences
-        first = emitter.mul(at[self.attention.shared_dims[0]], rows) if sequences > 1 else 0
-        width = shape_of(insert.operands[0])[-1]
-        with emitter.loop(first, emitter.add(first, rows)) as loop, body.scope():
-            body.bind(block.arguments[0], loop.index)
-            dynamic = iter(list(insert.operands)[2:])
-            offsets = [
-                body.scalar(next(dynamic)) if o == DYNAMIC else o for o in integers(insert.attributes["static_offsets"])
+    def _loop(self, low: Index, high: Index, step: int, body: Callable[[Index], None]) -> None:
+        """A loop that carries nothing."""
+
+        def run(index: ir.Value) -> Sequence[ir.Value]:
+            with self.reader.scope():
+                body(index)
+            return []
+
+        b.loop(low, high, step, [], run)
+
+    def _first_row(self, tile: Index) -> Index:
+        """The last tile begins early where it would not be full: rows that two tiles have come out the same."""
+        first = b.mul(tile, self.queries)
+        return first if self.rows % self.queries == 0 else b.at_most(first, self.rows - self.queries)
+
+    def _at(self, place: list[Index], row: Index) -> list[Index]:
+        """The leading indices with those of a row."""
+        whole = list(place)
+        for d, index in zip(self.attention.query_dims, coordinates(row, self.query_extents), strict=True):
+            whole[d] = index
+        return whole
+
+    # ---- own keys and values
+
+    def _write_rows(self, place: list[Index]) -> None:
+        own = self.attention.own
+        if own is None:
+            return
+        first = 0 if own.sequence is None else b.mul(place[own.sequence], own.each)
+        for number, lanes in enumerate((self.key_lanes, self.value_lanes)):
+            depth = (self.attention.depth, self.attention.width)[number]
+
+            def write(row: Index, number: int = number, lanes: int = lanes, depth: int = depth) -> None:
+                self._loop(0, depth, lanes, lambda d: self._write(number, place, row, d, lanes))
+
+            self._loop(first, b.add(first, own.each), 1, write)
+
+    def _write(self, number: int, place: list[Index], row: Index, d: Index, lanes: int) -> None:
+        write, index = self.attention.writes[number], own_index(self.attention, number, place, d)
+        value = read_row(write, self.reader, row, index, lanes)
+        b.store(value, cache_of(self.attention), place_of_row(write, self.reader, row, index), aligned=False)
+
+    # ---- some rows
+
+    def _rows(self, place: list[Index], row: Index) -> None:
+        begin, end = self._seen(place, row)
+        self._loop(0, self.queries, 1, lambda q: self._stage_query(place, row, q))
+        if self.one_tile and self.attention.lower is None:
+            self._tile(place, row, 0, end)
+        else:
+            self._loop(0, self.queries, 1, self._clear)
+            step = self.keys
+            self._loop(begin, end, step, lambda t: self._tile(place, row, t, b.at_most(self._until(t, end), step)))
+        self._loop(0, self.queries, 1, lambda q: self._store(self._at(place, b.add(row, q)), q))
+
+    def _until(self, start: Index, end: Index) -> ir.Value:
+        return b.emit("arith.subi", [b.as_value(end), b.as_value(start)], [ir.IndexType.get()])
+
+    def _seen(self, place: list[Index], row: Index) -> tuple[Index, Index]:
+        """The first position that any of the rows sees, or one shortly before it, and the one after the last."""
+        attention = self.attention
+        bounded = [attention.lower is not None, attention.upper is not None]
+        if not any(bounded):
+            return 0, attention.context
+
+        def step(q: ir.Value, first: ir.Value, last: ir.Value) -> list[ir.Value]:
+            with self.reader.scope():
+                at = self._at(place, b.add(row, q))
+                positions = (first_position(attention, self.reader, at), last_position(attention, self.reader, at))
+            return [
+                b.emit(op, [so_far, b.as_value(position)], [ir.IndexType.get()])
+                for op, so_far, position in zip(("arith.minsi", "arith.maxsi"), (first, last), positions, strict=True)
             ]
-            kept = kept_dimensions(integers(insert.attributes["static_sizes"]), shape_of(insert.operands[0]))
-            lanes = body.contiguous_lanes(insert.operands[0], self.along_width)
-            with emitter.loop(0, width, lanes) as d, body.scope():
-                source = [head, d.index]
-                value = body.read(insert.operands[0], source, lanes)
-                remaining = iter(source)
-                place = [emitter.add(o, next(remaining)) if keep else o for o, keep in zip(offsets, kept, strict=True)]
-                emitter.store(value, cache, place)
 
-    def _context_bound(self, at: list[Index], row: Index) -> Index:
-        """How many keys this block of queries can see, rounded up to whole vectors."""
-        if self.bound is None:
-            return self.attention.context
-        emitter, body = self.emitter, self.body
-        op, number = self.bound
-        dims = dim_positions(indexing_maps(op)[number])
-        with emitter.loop(0, self.queries, 1, [emitter.value(0)]) as loop, body.scope():
-            place = self._at(at, emitter.add(row, loop.index))
-            position = body.read(op.operands[number], [place[d] for d in dims])
-            visible = emitter.add(emitter.op("arith.index_cast", [position], [emitter.index_type]), 1)
-            loop.yielded = [emitter.max(loop.carried[0], visible)]
-        step = self.along_context
-        stop = emitter.mul(emitter.div(emitter.add(loop.results[0], step - 1), step), step)
-        return emitter.min(stop, self.attention.context)
+        first, last = b.loop(0, self.queries, 1, [b.as_value(attention.context - 1), b.as_value(0)], step)
+        begin = b.mul(b.div(first, self.lanes), self.lanes) if bounded[0] else 0
+        return begin, b.add(last, 1) if bounded[1] else attention.context
 
-    def _stage_queries(self, at: list[Index], row: Index) -> None:
-        """Compute each query once, together with what leads to it, and keep it for all keys."""
-        emitter, body = self.emitter, self.body
-        lanes = body.contiguous_lanes(self.attention.scores.operands[0], self.along_depth)
-        with emitter.loop(0, self.queries) as q, emitter.loop(0, self.depth, lanes) as e, body.scope():
-            place = self._at(at, emitter.add(row, q.index))
-            query = self._read(self.attention.query(place, e.index), lanes)
-            emitter.store(query, self.staged, [q.index, e.index])
+    def _stage_query(self, place: list[Index], row: Index, q: Index) -> None:
+        """Compute a query once, together with what leads to it, and keep it for all keys."""
+        at = self._at(place, b.add(row, q))
 
-    def _dot_products(self, at: list[Index], row: Index, stop: Index) -> None:
-        emitter, body = self.emitter, self.body
-        lanes = self.along_depth
-        zero = emitter.constant(0.0, emitter.lanes_type(emitter.f32, lanes))
-        count = self.query_tile * self.key_tile
-        with emitter.loop(0, stop, self.key_tile) as t, emitter.loop(0, self.queries, self.query_tile) as q:
-            queries = [emitter.add(q.index, i) for i in range(self.query_tile)]
-            with emitter.loop(0, self.depth, lanes, [zero] * count) as e, body.scope():
-                keys = [
-                    self._read(self.attention.key(at, emitter.add(t.index, j), e.index), lanes)
-                    for j in range(self.key_tile)
-                ]
-                sums = iter(e.carried)
-                e.yielded = []
-                for query in queries:
-                    elements = emitter.load(self.staged, [query, e.index], lanes)
-                    e.yielded += [emitter.fma(elements, key, next(sums)) for key in keys]
-            for number, total in enumerate(e.results):
-                i, j = divmod(number, self.key_tile)
-                place = [queries[i], emitter.add(t.index, j)]
-                emitter.store(emitter.reduce_lanes("add", total), self.scores, place)
+        def stage(e: Index) -> None:
+            query = read_operand(self.reader, self.attention.queries, at, None, e, self.key_lanes)
+            b.store(b.extend(query), self.staged, [q, e], aligned=False)
 
-    def _read(self, place: tuple[ir.Value, list], lanes: int) -> ir.Value:
-        return self.emitter.to_f32(self.body.read(place[0], place[1], lanes))
+        self._loop(0, self.attention.depth, self.key_lanes, stage)
 
-    def _softmax(self, at: list[Index], row: Index, stop: Index) -> ir.Value:
-        """Mask the scores, replace them by exp(score - maximum); the sums, one for each query, in a scratch."""
-        emitter, body, lanes = self.emitter, self.body, self.along_context
-        sums = emitter.scratch([self.queries], emitter.f32)
-        f32, wide = emitter.f32, emitter.lanes_type(emitter.f32, lanes)
-        with emitter.loop(0, self.queries) as q, body.scope():
-            place = self._at(at, emitter.add(row, q.index))
-            body.readings[self.attention.scores.results[0]] = lambda i, n: emitter.load(
-                self.scores, [q.index, i[-1]], n
-            )
-            with emitter.loop(0, stop, lanes, [emitter.constant(-math.inf, wide)]) as t, body.scope():
-                masked = body.read(self.attention.masked, [*place, t.index], lanes)
-                emitter.store(masked, self.scores, [q.index, t.index])
-                t.yielded = [emitter.op("arith.maximumf", [t.carried[0], masked], [wide])]
-            peak = emitter.broadcast(emitter.reduce_lanes("maximumf", t.results[0]), lanes)
-            with emitter.loop(0, stop, lanes, [emitter.constant(0.0, wide)]) as t:
-                score = emitter.load(self.scores, [q.index, t.index], lanes)
-                weight = emitter.op("math.exp", [emitter.op("arith.subf", [score, peak], [wide])], [wide])
-                emitter.store(weight, self.scores, [q.index, t.index])
-                t.yielded = [emitter.op("arith.addf", [t.carried[0], weight], [wide])]
-            total = emitter.reduce_lanes("add", t.results[0])
-            emitter.store(emitter.op("arith.divf", [emitter.constant(1.0, f32), total], [f32]), sums, [q.index])
-        return sums
+    def _clear(self, q: Index) -> None:
+        b.store(b.constant(LOWEST, b.f32()), self.tops, [q])
+        b.store(b.constant(0.0, b.f32()), self.totals, [q])
+        zero = b.constant(0.0, b.with_width(b.f32(), self.value_lanes))
+        width, lanes = self.attention.width, self.value_lanes
+        self._loop(0, width, lanes, lambda d: b.store(zero, self.sums, [q, d], aligned=False))
 
-    def _weighted_sums(self, at: list[Index], row: Index, stop: Index, inverse: ir.Value) -> None:
-        emitter, body, lanes = self.emitter, self.body, self.along_width
-        pieces = self.head_width // lanes
-        chunk = _divisor(pieces, 8)
+    def _tile(self, place: list[Index], row: Index, start: Index, count: Index) -> None:
+        """Take in `count` positions from `start` on."""
+        self._dot_products(place, start, count)
+        self._loop(0, self.queries, 1, lambda q: self._weigh(self._at(place, b.add(row, q)), q, start, count))
+        self._add_values(place, start, count)
+
+    # ---- scores
+
+    def _dot_products(self, place: list[Index], start: Index, count: Index) -> None:
+        lanes, tiles = self.key_lanes, (self.query_tile, self.key_tile)
+        zero = b.constant(0.0, b.with_width(b.f32(), lanes))
+
+        def products(t: Index, q: Index) -> None:
+            keys = [self._inside(b.add(start, b.add(t, j))) for j in range(tiles[1])]
+            queries = [b.add(q, i) for i in range(tiles[0])]
+
+            def multiply(e: ir.Value, *sums: ir.Value) -> list[ir.Value]:
+                with self.reader.scope():
+                    read = [read_operand(self.reader, self.attention.keys, place, t, e, lanes) for t in keys]
+                    wide = [b.extend(key) for key in read]
+                    totals, so_far = [], iter(sums)
+                    for query in queries:
+                        elements = b.load(self.staged, [query, e], lanes, aligned=False)
+                        totals += [b.fma(elements, key, next(so_far)) for key in wide]
+                return totals
+
+            totals = b.loop(0, self.attention.depth, lanes, [zero] * (tiles[0] * tiles[1]), multiply)
+            for number, total in enumerate(totals):
+                i, j = divmod(number, tiles[1])
+                b.store(_over_lanes("add", total), self.scores, [queries[i], b.add(t, j)])
+
+        self._loop(0, count, tiles[1], lambda t: self._loop(0, self.queries, tiles[0], lambda q: products(t, q)))
+
+    def _inside(self, t: Index) -> Index:
+        """A position that there is, in place of one past the last that only fills a tile of registers."""
+        return b.at_most(t, self.attention.context - 1) if self.ragged else t
+
+    # ---- softmax
+
+    def _weigh(self, at: list[Index], q: Index, start: Index, count: Index) -> None:
+        """Replace a row's scores by exp(score - maximum), with its maximum and sum, and the scale of older sums."""
+        wide = b.with_width(b.f32(), self.lanes)
+        peaks = self._mask(at, q, start, count)
+        old = None if self._is_first() else b.load(self.tops, [q], 1)
+        top = _over_lanes("maximumf", peaks)
+        top = top if old is None else b.binary("arith.maximumf", old, top)
+        below = b.splat(top, self.lanes)
+
+        def step(t: ir.Value, total: ir.Value) -> list[ir.Value]:
+            score = b.load(self.scores, [q, t], self.lanes, aligned=False)
+            weight = exp(b.binary("arith.subf", score, below), self.target)
+            b.store(weight, self.scores, [q, t], aligned=False)
+            return [b.binary("arith.addf", total, weight)]
+
+        (totals,) = b.loop(0, self._rounded(count), self.lanes, [b.constant(0.0, wide)], step)
+        total = _over_lanes("add", totals)
+        if old is not None:
+            scale = exp(b.binary("arith.subf", old, top), self.target)
+            b.store(scale, self.scales, [q])
+            b.store(top, self.tops, [q])
+            total = b.fma(b.load(self.totals, [q], 1), scale, total)
+        b.store(total, self.totals, [q])
+
+    def _is_first(self) -> bool:
+        """Whether there is one tile, so that no sums are older."""
+        return self.one_tile and self.attention.lower is None
+
+    def _rounded(self, count: Index) -> Index:
+        """Up to whole vectors of scores."""
+        return b.mul(b.div(b.add(count, self.lanes - 1), self.lanes), self.lanes)
+
+    def _mask(self, at: list[Index], q: Index, start: Index, count: Index) -> ir.Value:
+        """Make of a row's scores what softmax takes; the largest in each lane."""
+        lanes, reader = self.lanes, self.reader
+        scores, read = self.attention.scores.results[0], self.attention.softmax.operands[0]
+        lowest = b.constant(-math.inf, b.with_width(b.f32(), lanes))
+
+        def masked(t: ir.Value, width: int) -> ir.Value:
+            with reader.scope():
+                reader.bind(scores, lambda index, wide: b.load(self.scores, [q, t], wide, aligned=False))
+                value = reader.read(read, [*at, b.add(start, t)], width)
+            b.store(value, self.scores, [q, t], aligned=False)
+            return value
+
+        def step(t: ir.Value, largest: ir.Value) -> list[ir.Value]:
+            return [b.binary("arith.maximumf", largest, masked(t, lanes))]
+
+        if not self.ragged:
+            return b.loop(0, self._rounded(count), lanes, [lowest], step)[0]
+        whole = b.mul(b.div(count, lanes), lanes)
+        (largest,) = b.loop(0, whole, lanes, [lowest], step)
+        hidden = b.constant(-math.inf, b.f32())
+        self._loop(whole, count, 1, lambda t: masked(t, 1))
+        self._loop(count, self._rounded(count), 1, lambda t: b.store(hidden, self.scores, [q, t]))
+
+        def rest(t: ir.Value, largest: ir.Value) -> list[ir.Value]:
+            return [b.binary("arith.maximumf", largest, b.load(self.scores, [q, t], lanes, aligned=False))]
+
+        return b.loop(whole, self._rounded(count), lanes, [largest], rest)[0]
+
+    # ---- weighted sums
+
+    def _add_values(self, place: list[Index], start: Index, count: Index) -> None:
+        lanes = self.value_lanes
+        chunk = _divisor(self.attention.width // lanes, 8)
         tile = _divisor(self.queries, max(1, 16 // chunk))
-        wide = emitter.lanes_type(emitter.f32, lanes)
-        destination = body.destinations[self.attention.weighted.results[0]]
-        with emitter.loop(0, self.queries, tile) as q, emitter.loop(0, self.head_width, chunk * lanes) as d:
-            columns = [emitter.add(d.index, c * lanes) for c in range(chunk)]
-            queries = [emitter.add(q.index, i) for i in range(tile)]
-            with emitter.loop(0, stop, 1, [emitter.constant(0.0, wide)] * (tile * chunk)) as t, body.scope():
-                values = [self._read(self.attention.value(at, t.index, c), lanes) for c in columns]
-                sums = iter(t.carried)
-                t.yielded = []
-                for query in queries:
-                    weight = emitter.broadcast(emitter.load(self.scores, [query, t.index], 1), lanes)
-                    t.yielded += [emitter.fma(weight, value, next(sums)) for value in values]
-            for number, total in enumerate(t.results):
-                query, column = queries[number // chunk], columns[number % chunk]
-                scale = emitter.broadcast(emitter.load(inverse, [query], 1), lanes)
-                place = [*self._at(at, emitter.add(row, query)), column]
-                emitter.store(emitter.op("arith.mulf", [total, scale], [wide]), destination, place)
+
+        def add(q: Index, d: Index) -> None:
+            columns = [b.add(d, c * lanes) for c in range(chunk)]
+            queries = [b.add(q, i) for i in range(tile)]
+
+            def multiply(t: ir.Value, *sums: ir.Value) -> list[ir.Value]:
+                with self.reader.scope():
+                    where = b.add(start, t)
+                    read = [read_operand(self.reader, self.attention.values, place, where, c, lanes) for c in columns]
+                    wide = [b.extend(value) for value in read]
+                    totals, so_far = [], iter(sums)
+                    for query in queries:
+                        weight = b.splat(b.load(self.scores, [query, t], 1), lanes)
+                        totals += [b.fma(weight, value, next(so_far)) for value in wide]
+                return totals
+
+            older = [self._older(query, column) for query in queries for column in columns]
+            for number, total in enumerate(b.loop(0, count, 1, older, multiply)):
+                where = [queries[number // chunk], columns[number % chunk]]
+                b.store(total, self.sums, where, aligned=False)
+
+        self._loop(
+            0,
+            self.queries,
+            tile,
+            lambda q: self._loop(0, self.attention.width, chunk * lanes, lambda d: add(q, d)),
+        )
+
+    def _older(self, query: Index, column: Index) -> ir.Value:
+        """A part of a row's sums over earlier tiles, for its new maximum."""
+        lanes = self.value_lanes
+        if self._is_first():
+            return b.constant(0.0, b.with_width(b.f32(), lanes))
+        scale = b.splat(b.load(self.scales, [query], 1), lanes)
+        return b.binary("arith.mulf", b.load(self.sums, [query, column], lanes, aligned=False), scale)
+
+    def _store(self, at: list[Index], q: Index) -> None:
+        """A row's sums over its total."""
+        out, lanes = self.attention.out, self.value_lanes
+        inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), b.load(self.totals, [q], 1))
+
+        def store(d: Index) -> None:
+            value = b.load(self.sums, [q, d], lanes, aligned=False)
+            value = b.binary("arith.mulf", value, b.splat(inverse, lanes))
+            if out.has_rows:
+                b.store(value, self.buffer, out.index(at, None, d), aligned=False)
+                return
+            for lane in range(lanes):
+                b.store(b.lane_of(value, lane), self.buffer, out.index(at, None, b.add(d, lane)))
+
+        self._loop(0, self.attention.width, lanes, store)
 
 
-def _row_source(insert: ir.Operation) -> ir.Value:
-    """The row that a cache write takes from its source, before conversions: the result of a tensor.extract_slice."""
-    value = insert.operands[0]
-    while defining_op(value).name != "tensor.extract_slice":
-        value = defining_op(value).operands[0]
-    return value
+def _stack(shape: Sequence[int]) -> ir.Value:
+    """Memory of this block, in f32."""
+    sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+    alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 64)
+    return b.emit("memref.alloca", [], [ir.MemRefType.get(list(shape), b.f32())], alignment=alignment, **sizes)
+
+
+def _over_lanes(kind: str, vector: ir.Value) -> ir.Value:
+    """A vector's elements combined, in any order."""
+    if not isinstance(vector.type, ir.VectorType):
+        return vector
+    attributes = {"kind": ir.Attribute.parse(f"#vector.kind<{kind}>")}
+    if kind == "add":
+        attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc>")
+    return b.emit("vector.reduction", [vector], [vector.type.element_type], **attributes)
+
+
+def _tiles_of(rows: int, most: int, step: int) -> tuple[int, int]:
+    """How many tiles there are, and how many rows each has: less than `step` or a multiple of it, at most about `most`;
+    the last may reach past the end."""
+    each = -(-rows // -(-rows // most))
+    each = -(-each // step) * step if each >= step else each
+    each = each if each <= rows else rows - rows % step
+    return -(-rows // each), each
 
 
 def _divisor(extent: int, limit: int) -> int:
