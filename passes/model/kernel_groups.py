@@ -41,7 +41,8 @@ def is_inline(op: ir.Operation) -> bool:
 @dataclass(eq=False)
 class KernelGroup:
     """kind: "contraction", "rows", "attention", "cache-write" or "generic".  ops: in program order.  needs: every
-    group, however far, whose results this one reads.  copied: those of its ops that every reader of their results has too."""
+    group, however far, whose results this one reads.  copied: those of its ops that every reader of their results has
+    too."""
 
     kind: str
     index: int
