@@ -41,6 +41,7 @@ from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
 from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.states import PLACED, State
 
 if TYPE_CHECKING:
     from lispgpt.passes.targets import Target
@@ -52,6 +53,7 @@ class ScheduleAttention(Pass):
     dot products in registers."""
 
     name: ClassVar[str] = "schedule-attention"
+    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     queries: int = 32
     scores: int = 32768
     query_tile: int = 4
