@@ -8,8 +8,8 @@ Before:                                            After:
 
 Requires: entries on tensors (functions with an `entry` attribute), one block, static shapes.
 Ensures: an entry is slices of its arguments, calls, insertions into states, and a return; every kernel has
-`kernel` = "contraction" | "rows" | "attention" | "generic" and `tied` = for each result the argument that it updates in
-place, or -1.
+`kernel` = "contraction" | "rows" | "attention" | "cache-write" | "generic" and `tied` = for each result the argument
+that it updates in place, or -1.  Attention has what was recognised in `attention` and in its ops' roles.
 
 `kernel_groups` says which ops become one kernel.  With `prologue-rows` a rows kernel that only contractions read moves
 into each of them.
@@ -36,7 +36,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.copies import elementwise_copy
 from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
-from lispgpt.passes.model.placements import is_placement
+from lispgpt.passes.model.placements import is_placement, is_same_slice
 from lispgpt.passes.states import UNPLACED, State
 
 WIDEST_VECTOR = 16
@@ -99,7 +99,7 @@ def _compute_views(entry: ir.Operation) -> None:
     for op in ops:
         if is_placement(op):
             taken = defining_op(op.operands[0])
-            unchanged = taken is not None and _same_slice(taken, op) and taken.operands[0] == op.operands[1]
+            unchanged = taken is not None and is_same_slice(taken, op) and taken.operands[0] == op.operands[1]
             if not unchanged and (taken is None or is_inline(taken)):
                 op.operands[0] = _identity(op.operands[0], op)
     for i, (name, value) in enumerate(zip(results, ops[-1].operands, strict=True)):
@@ -218,8 +218,11 @@ def _build_kernel(
         return clone
 
     for op in group.ops:
-        for old, new in zip(op.results, copy(op).results, strict=True):
-            mapping[old] = new
+        clone = copy(op)
+        if "attention" in clone.attributes:
+            region_owner.attributes["attention"] = clone.attributes["attention"]
+            del clone.attributes["attention"]
+        mapping.update(zip(op.results, clone.results, strict=True))
     results = [mapping[o] for o in outputs]
     with ir.InsertionPoint(body):
         create_op("func.return", results)
@@ -270,10 +273,4 @@ def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) 
     number = ir.BlockArgument(value).arg_number
     start = defining_op(arguments[number])
     homes = [use.owner.operation for use in outer.uses if is_placement(use.owner.operation)]
-    return number if start is not None and any(_same_slice(start, home) for home in homes) else -1
-
-
-def _same_slice(taken: ir.Operation, put: ir.Operation) -> bool:
-    """Whether a tensor.insert_slice puts back what a tensor.extract_slice took."""
-    names = ("static_offsets", "static_sizes", "static_strides")
-    return taken.name == "tensor.extract_slice" and all(taken.attributes[n] == put.attributes[n] for n in names)
+    return number if start is not None and any(is_same_slice(start, home) for home in homes) else -1
