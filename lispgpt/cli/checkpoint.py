@@ -12,17 +12,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from lispgpt.dtypes import WEIGHT_DTYPES, find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
 from lispgpt.runtime.checkpoints.make import make as make_checkpoint
-from lispgpt.runtime.checkpoints.numbers import STORAGE
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 
 FORMATS = click.Choice(["llmc", "huggingface"])
-DTYPES = click.Choice(["bf16", "f32"])
+DTYPE = click.Choice(WEIGHT_DTYPES)
 
 
 @click.group()
@@ -47,7 +47,7 @@ def info(path: Path, as_json: bool, check: bool) -> None:
     click.echo("  ".join(f"{key} {value}" for key, value in facts["config"].items()))
     table = Table("tensor", "shape", "type", "MB")
     for name, tensor in facts["tensors"].items():
-        megabytes = math.prod(tensor["shape"]) * STORAGE[tensor["dtype"]].itemsize / 1e6
+        megabytes = find_dtype(tensor["dtype"]).nbytes(math.prod(tensor["shape"])) / 1e6
         table.add_row(name, " x ".join(map(str, tensor["shape"])), tensor["dtype"], f"{megabytes:.2f}")
     Console().print(table)
 
@@ -61,7 +61,7 @@ def info(path: Path, as_json: bool, check: bool) -> None:
 @click.option("--vocab", type=click.IntRange(1), help="Tokens, before padding to a multiple of 128.")
 @click.option("--context", type=click.IntRange(1), help="Positions.")
 @click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
-@click.option("--dtype", type=DTYPES, default="bf16", show_default=True)
+@click.option("--dtype", type=DTYPE, default="bf16", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 def make(out: Path, preset: str | None, format_name: str, dtype: str, seed: int, **sizes: int | None) -> None:
     """Write a GPT-2 or (by its preset) a Llama with seeded random weights, and a tokenizer that fits it, to OUT.
@@ -77,7 +77,7 @@ def make(out: Path, preset: str | None, format_name: str, dtype: str, seed: int,
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
-@click.option("--dtype", type=DTYPES, help="Type of the weights; the source's by default.")
+@click.option("--dtype", type=DTYPE, help="Type of the weights; the source's by default.")
 def convert(source: Path, out: Path, format_name: str, dtype: str | None) -> None:
     """Rewrite a checkpoint, and the tokenizer beside it, in another format or type."""
     tokenizer = convert_checkpoint(source, out, format_name, dtype)
@@ -90,7 +90,7 @@ def _facts(opened: checkpoints.Checkpoint) -> dict[str, Any]:
         "format": opened.format,
         "path": str(opened.path),
         "parameters": sum(math.prod(tensor.shape) for tensor in infos.values()),
-        "bytes": sum(math.prod(tensor.shape) * STORAGE[tensor.dtype].itemsize for tensor in infos.values()),
+        "bytes": sum(find_dtype(tensor.dtype).nbytes(math.prod(tensor.shape)) for tensor in infos.values()),
         "config": opened.config,
         "tensors": {name: {"shape": tensor.shape, "dtype": tensor.dtype} for name, tensor in infos.items()},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lispgpt.errors import InternalError
+from lispgpt.dtypes import find_dtype
 from lispgpt.ir.mlir import create_op, ir
 
 Index = Any
@@ -13,8 +13,6 @@ Index = Any
 
 INTRINSIC_BINARIES = {"arith.maxnumf": "llvm.maxnum", "arith.minnumf": "llvm.minnum"}
 """Ops that some vendor's lowering would turn into calls of a device library."""
-
-ITEM_BYTES = {"i1": 1, "i8": 1, "i16": 2, "bf16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "index": 8}
 
 WORKGROUP = "#gpu.address_space<workgroup>"
 
@@ -270,6 +268,15 @@ def if_then(condition: ir.Value, body: Callable[[], None]) -> None:
         create_op("scf.yield")
 
 
+def either(condition: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    """scf.if with two sides that have no values."""
+    op = create_op("scf.if", [condition], regions=2)
+    for region, side in zip(op.regions, (then, otherwise), strict=True):
+        with ir.InsertionPoint(region.blocks.append()):
+            side()
+            create_op("scf.yield")
+
+
 def choose(
     condition: ir.Value,
     types: Sequence[ir.Type],
@@ -307,7 +314,5 @@ def largest_width(extent: int, item_bytes: int, vector_bytes: int) -> int:
 
 def item_bytes(type_: ir.Type) -> int:
     """Of one element in memory."""
-    try:
-        return ITEM_BYTES[str(element_of(type_))]
-    except KeyError:
-        raise InternalError(f"no size in memory is known of {type_}") from None
+    element = str(element_of(type_))
+    return find_dtype("i64" if element == "index" else element).item_bytes

@@ -28,7 +28,16 @@ from lispgpt.language.forms import (
     structs,
     tensors,
 )
-from lispgpt.language.model import building, declarations, entries, generation, memory, sizes
+from lispgpt.language.model import (
+    building,
+    declarations,
+    entries,
+    generation,
+    gradient_rules,
+    gradients,
+    memory,
+    sizes,
+)
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.model.table import Entry, Model
 from lispgpt.language.ops import op_names, ops
@@ -38,14 +47,20 @@ from lispgpt.source import Source, Span
 
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
-_REGISTERED = (arithmetic, choice, core_forms, declarations, generation, lists, shapes, structs, tensors)
+_REGISTERED = (arithmetic, choice, core_forms, declarations, generation, gradients, lists, shapes, structs, tensors)
 """Modules that are imported for the forms that they register."""
 
 LANGUAGE = Language(
     names=registry.NAMES,
     heads=(functions.head, ops.head),
     fail_unknown=op_names.fail_unknown,
-    calls={Function: calls.call, Weight: memory.indexed, State: memory.indexed, Entry: entries.call},
+    calls={
+        Function: calls.call,
+        Weight: memory.indexed,
+        State: memory.indexed,
+        Entry: entries.call,
+        gradient_rules.Differentiable: gradient_rules.call,
+    },
 )
 
 

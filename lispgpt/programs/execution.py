@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import struct
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.child import Reporter
+from lispgpt.dtypes import DTYPES
 from lispgpt.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import execution_engine, ir, passmanager
@@ -64,19 +64,8 @@ def describe_main(module: ir.Module) -> Main:
     raise UserError("the program has no function main")
 
 
-RESULTS = {
-    "i1": "?",
-    "i8": "b",
-    "i16": "h",
-    "i32": "i",
-    "i64": "q",
-    "index": "q",
-    "f16": "e",
-    "bf16": "H",
-    "f32": "f",
-    "f64": "d",
-}
-"""The types that main may return, with their `struct` formats."""
+RESULTS = {dtype.mlir: dtype for dtype in DTYPES.values()} | {"index": DTYPES["i64"], "i8": DTYPES["i8"]}
+"""The types that main may return."""
 
 
 LINES = "builtin.module(ensure-debug-info-scope-on-llvm-func{emission-kind=LineTablesOnly})"
@@ -167,12 +156,10 @@ def add_launching_code(module: ir.Module, text: str) -> None:
 
 def _show(type_: str, raw: bytes) -> str:
     """A result as text: integers in decimal, floats as short as reads back the same."""
-    value = struct.unpack_from("<" + RESULTS[type_], raw)[0]
+    value = np.frombuffer(raw, RESULTS[type_].numpy, 1)[0]
     if type_ == "bf16":
-        return str(np.uint32(value << 16).view(np.float32))
-    if type_ in ("f16", "f32"):
-        return str((np.float16 if type_ == "f16" else np.float32)(value))
-    return str(int(value)) if type_ != "f64" else str(value)
+        return str((np.uint32(value) << np.uint32(16)).view(np.float32))
+    return str(int(value)) if RESULTS[type_].smallest_nonfinite is None else str(value)
 
 
 def _declared(module: ir.Module) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.dtypes import DTYPES
 from lispgpt.errors import UserError
 from lispgpt.programs.sharing import Sharing
 
@@ -25,14 +26,8 @@ _libc = ctypes.CDLL(None)
 _libm = ctypes.CDLL(ctypes.util.find_library("m") or None, mode=ctypes.RTLD_GLOBAL)
 
 ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
-    "F32": np.dtype(np.float32),
-    "F64": np.dtype(np.float64),
-    "I8": np.dtype(np.int8),
-    "I16": np.dtype(np.int16),
-    "I32": np.dtype(np.int32),
-    "I64": np.dtype(np.int64),
-    "Ind": np.dtype(np.int64),
-}
+    name.upper(): DTYPES[name].numpy for name in ("f32", "f64", "i8", "i16", "i32", "i64")
+} | {"Ind": DTYPES["i64"].numpy}
 """Suffixes of printMemref… and the elements that they print."""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 
 from lispgpt.ir import build as b
@@ -12,6 +13,20 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, entry_functions, kernel_functions, operations, strings
 from lispgpt.passes.kernels.refusal import Refused, note_refusal
 from lispgpt.passes.targets import Target
+
+
+@contextmanager
+def refusable(kernel: ir.Operation) -> Iterator[None]:
+    """Within it a schedule may raise Refused: what it has emitted is dropped, and the kernel keeps the reason."""
+    body = kernel.regions[0].blocks[0]
+    old = set(operations(body))
+    try:
+        yield
+    except Refused as refused:
+        for op in reversed(operations(body)):
+            if op not in old:
+                op.erase()
+        note_refusal(kernel, str(refused))
 
 
 def reschedule(
@@ -25,24 +40,21 @@ def reschedule(
 
     Where `emit` raises Refused the kernel stays as it was, with the reason noted, and the answer is False.
     """
-    body = kernel.regions[0].blocks[0]
-    old = operations(body)
-    try:
+    old = operations(kernel.regions[0].blocks[0])
+    with refusable(kernel):
         with ir.InsertionPoint(old[-1]), kernel.location:
             emit()
-    except Refused as refused:
-        kept = set(old)
-        for op in reversed(operations(body)):
-            if op not in kept:
-                op.erase()
-        note_refusal(kernel, str(refused))
-        return False
-    for op in reversed(old[:-1]):
-        op.erase()
+        for op in reversed(old[:-1]):
+            op.erase()
+        set_launch(kernel, grid, block)
+    return "grid" in kernel.attributes
+
+
+def set_launch(kernel: ir.Operation, grid: Sequence[int], block: Sequence[int]) -> None:
+    """Record how many blocks a kernel has and how many threads a block, up to three extents of each."""
     kernel.attributes["grid"] = _extents(grid)
     kernel.attributes["block"] = _extents(block)
     kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
-    return True
 
 
 def _extents(values: Sequence[int]) -> ir.Attribute:

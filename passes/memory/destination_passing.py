@@ -20,17 +20,17 @@ behind the last kernel that reads the old one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lispgpt.dtypes import find_dtype
 from lispgpt.errors import InternalError, UserError
 from lispgpt.ir.access import READ, READ_WRITE, WRITE, set_access
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, entry_functions, integers, kernel_functions, operations, strings
 from lispgpt.passes.base import Pass
 from lispgpt.passes.states import OUTLINED, UNPLACED, State
-
-ELEMENT_BYTES = {"f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i8": 1, "i64": 8, "f64": 8}
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,7 @@ class DestinationPassing(Pass):
 
 def byte_size(type_: ir.Type) -> int:
     """Bytes of a static shaped type, row-major without padding."""
-    size = ELEMENT_BYTES[str(type_.element_type)]
-    for extent in type_.shape:
-        size *= extent
-    return size
+    return find_dtype(str(type_.element_type)).nbytes(math.prod(type_.shape))
 
 
 def _memref(type_: ir.Type) -> ir.Type:
@@ -262,4 +259,4 @@ def _slice_offset(op: ir.Operation, whole: ir.Type) -> int:
     offset = 0
     for start, extent in zip(integers(op.attributes["static_offsets"]), whole.shape, strict=True):
         offset = offset * extent + start
-    return offset * ELEMENT_BYTES[str(whole.element_type)]
+    return find_dtype(str(whole.element_type)).nbytes(offset)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from lispgpt.dtypes import find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     VIEWS,
@@ -25,14 +26,13 @@ from lispgpt.ir.structure import (
     shape_of,
     trip_count,
 )
-from lispgpt.passes.memory.destination_passing import ELEMENT_BYTES
 
 TO_TENSOR, FROM_TENSOR = "bufferization.to_tensor", "bufferization.materialize_in_destination"
 
 
 def tensor_bytes(value: ir.Value) -> int:
     """Bytes of a whole tensor."""
-    return prod(shape_of(value)) * ELEMENT_BYTES[str(element_type(value))]
+    return find_dtype(str(element_type(value))).nbytes(prod(shape_of(value)))
 
 
 def moved_bytes(block: ir.Block, counted: set[ir.Operation], skipped: set[tuple[ir.Operation, int]]) -> int:
@@ -48,7 +48,7 @@ def moved_bytes(block: ir.Block, counted: set[ir.Operation], skipped: set[tuple[
 
 
 def _item_bytes(value: ir.Value) -> int:
-    return ELEMENT_BYTES[str(element_type(value))]
+    return find_dtype(str(element_type(value))).item_bytes
 
 
 def memory_of(value: ir.Value) -> ir.Value | None:

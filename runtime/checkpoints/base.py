@@ -32,15 +32,16 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.dtypes import WEIGHT_DTYPES, find_dtype
 from lispgpt.errors import UserError
-from lispgpt.runtime.checkpoints.numbers import STORAGE, copy_converted, in_parallel, is_finite
+from lispgpt.runtime.checkpoints.numbers import copy_converted, in_parallel, is_finite
 
 
 @dataclass(frozen=True)
 class TensorInfo:
     """A tensor as programs see it, with matrices as (out, in) and layers stacked on a leading dimension.
 
-    dtype: what the file stores, "f32", "bf16" or "f16".  stacked: whether the first dimension counts layers.
+    dtype: what the file stores, any float of the table.  stacked: whether the first dimension counts layers.
     """
 
     shape: tuple[int, ...]
@@ -71,7 +72,8 @@ class Checkpoint(ABC):
     def view(self, name: str) -> np.ndarray | None:
         """The file's own bytes as a read-only, C-contiguous array of the info's shape (bf16 as uint16).
 
-        None where what is stored is not directly usable (transposed, in pieces, misaligned, to be padded, or f16).
+        None where what is stored is not directly usable: transposed, in pieces, misaligned, to be padded, or of a type
+        that is read as f32.
         Values are not looked at: see check_finite.
         """
 
@@ -90,7 +92,7 @@ class Checkpoint(ABC):
     def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
         """Fill a whole tensor's array, converting on the way and checking for NaN; see read_layer_into."""
         info = self.info(name)
-        if tuple(destination.shape) != info.shape or destination.dtype != STORAGE[dtype]:
+        if tuple(destination.shape) != info.shape or destination.dtype != find_dtype(dtype).numpy:
             raise ValueError(f"{name}: {destination.dtype}{destination.shape} for {dtype}{info.shape}")
         if info.stacked:
             layers = range(info.shape[0])
@@ -99,13 +101,13 @@ class Checkpoint(ABC):
             self.read_layer_into(name, 0, destination, dtype)
 
     def tensor(self, name: str) -> np.ndarray:
-        """The tensor in its stored precision (f16 as f32): the file's own bytes where possible, else a new array."""
+        """The tensor as stored, or as f32 for types that kernels do not read: the file's own bytes where possible."""
         view = self.view(name)
         if view is not None:
             return view
         info = self.info(name)
-        dtype = "f32" if info.dtype == "f16" else info.dtype
-        array = np.empty(info.shape, STORAGE[dtype])
+        dtype = info.dtype if info.dtype in WEIGHT_DTYPES else "f32"
+        array = np.empty(info.shape, find_dtype(dtype).numpy)
         self.read_into(name, array, dtype)
         return array
 
@@ -132,7 +134,7 @@ class MappedFile:
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         """A view of the bytes from `offset` on, read as `dtype`'s storage."""
-        storage = STORAGE[dtype]
+        storage = find_dtype(dtype).numpy
         nbytes = storage.itemsize * int(np.prod(shape, dtype=object))
         if offset < 0 or offset + nbytes > self.nbytes:
             raise ValueError(f"{self.path}: bytes {offset} to {offset + nbytes} of {self.nbytes}")
@@ -172,7 +174,7 @@ class StoredTensor:
 
     def view(self) -> np.ndarray | None:
         piece = self.pieces[0]
-        usable = piece.shape == self.info.shape and not self.transposed and self.info.dtype != "f16"
+        usable = piece.shape == self.info.shape and not self.transposed and self.info.dtype in WEIGHT_DTYPES
         return piece if usable and piece.flags.aligned else None
 
 

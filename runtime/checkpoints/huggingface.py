@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.dtypes import find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime.checkpoints.architecture import Part, Shape
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
-from lispgpt.runtime.checkpoints.numbers import CHUNK, STORAGE
+from lispgpt.runtime.checkpoints.numbers import CHUNK
 from lispgpt.runtime.checkpoints.safetensors_file import Stored, read_safetensors, write_safetensors
 from lispgpt.runtime.files import read_json, replacing
 
@@ -63,7 +64,7 @@ def write(path: Path, source: Checkpoint, dtype: str) -> None:
 
     def contents() -> Iterator[np.ndarray]:
         for (name, layer), group in groupby(parts, key=lambda part: (part.name, part.layer)):
-            array = np.empty(shapes[name], STORAGE[dtype])
+            array = np.empty(shapes[name], find_dtype(dtype).numpy)
             source.read_layer_into(name, layer, array, dtype)
             start = 0
             for part in group:

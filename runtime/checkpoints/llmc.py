@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from lispgpt.dtypes import find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, MappedFile, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
-from lispgpt.runtime.checkpoints.numbers import STORAGE
 from lispgpt.runtime.files import replacing
 
 MAGIC = 20240326
@@ -43,7 +43,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise UserError(f"{path} is {_OTHER_FILES[header[0]]}, not a model checkpoint")
     dtype = _dtype_of_version(path, header[1])
     shape = _shape(path, header)
-    size = STORAGE[dtype].itemsize
+    size = find_dtype(dtype).item_bytes
     expected = HEADER_BYTES + shape.count * size
     if file.nbytes != expected:
         damage = "is cut short" if file.nbytes < expected else "is too long"
@@ -73,7 +73,7 @@ def write(path: Path, source: Checkpoint, dtype: str) -> None:
     with replacing(path) as file:
         file.write(header.tobytes())
         for name, extents, stacked in shape.tensors():
-            part = np.empty(extents[1:] if stacked else extents, STORAGE[dtype])
+            part = np.empty(extents[1:] if stacked else extents, find_dtype(dtype).numpy)
             for layer in range(extents[0] if stacked else 1):
                 source.read_layer_into(name, layer, part, dtype)
                 file.write(part.data)

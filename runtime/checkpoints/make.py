@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lispgpt.dtypes import WEIGHT_DTYPES
 from lispgpt.errors import UserError
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import format_named, open
@@ -50,6 +51,6 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
 
 
 def _checked(dtype: str) -> str:
-    if dtype not in ("f32", "bf16"):
-        raise UserError(f"no weight type {dtype!r}; there are f32 and bf16")
+    if dtype not in WEIGHT_DTYPES:
+        raise UserError(f"no weight type {dtype!r}; there are {' and '.join(WEIGHT_DTYPES)}")
     return dtype

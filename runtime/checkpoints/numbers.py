@@ -13,18 +13,10 @@ from typing import Any
 
 import numpy as np
 
-STORAGE: dict[str, np.dtype] = {
-    "f32": np.dtype("<f4"),
-    "bf16": np.dtype("<u2"),
-    "f16": np.dtype("<f2"),
-    "u8": np.dtype("u1"),
-}
-"""How each type is held in numpy; bf16 is its bit pattern, u8 a raw byte."""
+from lispgpt.dtypes import find_dtype
 
 CHUNK = 1 << 17
 """Elements handled at a time: 512 KiB of f32."""
-
-_SMALLEST_NONFINITE = {"f32": 0x7F800000, "bf16": 0x7F80, "f16": 0x7C00}
 
 
 def bf16_to_f32(bits: np.ndarray) -> np.ndarray:
@@ -55,8 +47,9 @@ def is_finite(array: np.ndarray, dtype: str) -> bool:
     Read as integers, the patterns of +Inf and the positive NaNs are the largest signed ones, and those of -Inf and the
     negative NaNs the largest unsigned ones: two maxima decide, without a temporary array.
     """
-    limit = _SMALLEST_NONFINITE[dtype]
-    size = STORAGE[dtype].itemsize
+    limit, size = find_dtype(dtype).smallest_nonfinite, find_dtype(dtype).item_bytes
+    if limit is None:
+        return True
     flat = np.ascontiguousarray(array).reshape(-1)
     for start in range(0, flat.size, CHUNK):
         chunk = flat[start : start + CHUNK]
@@ -71,7 +64,7 @@ def converted(block: np.ndarray, source: str, target: str) -> np.ndarray:
         return block
     if source == "bf16":
         block = bf16_to_f32(block)
-    elif source == "f16":
+    elif source != "f32":
         block = block.astype(np.float32)
     return f32_to_bf16(block) if target == "bf16" else block
 

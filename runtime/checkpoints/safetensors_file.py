@@ -14,18 +14,17 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from lispgpt.dtypes import DTYPES, find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime.checkpoints.base import MappedFile
-from lispgpt.runtime.checkpoints.numbers import STORAGE
 from lispgpt.runtime.files import parse_json, replacing
 
-_DTYPES = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_FLOATS = {dtype.safetensors: dtype.name for dtype in DTYPES.values() if dtype.smallest_nonfinite is not None}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor as it lies in a mapped file; dtype is "f32", "bf16", "f16", or another type's safetensors name."""
+    """A tensor as it lies in a mapped file; dtype is a float's, or another type's safetensors name."""
 
     file: MappedFile
     array: np.ndarray
@@ -49,7 +48,7 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        dtype = _DTYPES.get(entry["dtype"])
+        dtype = _FLOATS.get(entry["dtype"])
         extents = tuple(entry["shape"]) if dtype else (end - begin,)
         array = file.array(8 + length + begin, extents, dtype or "u8")
         tensors[name] = Stored(file, array, dtype or entry["dtype"])
@@ -63,8 +62,8 @@ def write_safetensors(
     entries: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name, extents in header:
-        end = offset + STORAGE[dtype].itemsize * int(np.prod(extents, dtype=object))
-        entries[name] = {"dtype": _NAMES[dtype], "shape": list(extents), "data_offsets": [offset, end]}
+        end = offset + find_dtype(dtype).item_bytes * int(np.prod(extents, dtype=object))
+        entries[name] = {"dtype": find_dtype(dtype).safetensors, "shape": list(extents), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(entries).encode()
     # Padded with spaces, as the format allows, so that every tensor is aligned.

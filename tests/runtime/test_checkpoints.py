@@ -118,6 +118,24 @@ def test_huggingface_matrices_are_transposed_and_names_may_have_a_prefix(tmp_pat
     assert_equal(read_all(sharded, "f32"), read_all(RandomCheckpointWithZeroPadding(3), "f32"))
 
 
+@pytest.mark.parametrize("stored", [np.float16, np.float64])
+def test_floats_that_no_kernel_reads_become_ones_that_they_do(stored: type, tmp_path: Path) -> None:
+    make(tmp_path / "m", SHAPE, "huggingface", "f32", 3)
+    file = tmp_path / "m" / "model.safetensors"
+    narrow = {name: array.astype(stored) for name, array in safetensors_numpy.load_file(file).items()}
+    safetensors_numpy.save_file(narrow, file)
+    opened = checkpoints.open(tmp_path / "m")
+    assert opened.config["weight-type"] == "f32" and opened.view("fc-b") is None
+    expected = np.stack([narrow[f"h.{layer}.mlp.c_fc.weight"].T for layer in range(3)]).astype(np.float32)
+    assert np.array_equal(read_all(opened, "f32")["fc-w"], expected)
+    assert np.array_equal(read_all(opened, "bf16")["fc-w"], f32_to_bf16(expected))
+    assert opened.tensor("fc-w").dtype == np.float32
+    narrow["wte.weight"][3, 5] = np.inf
+    safetensors_numpy.save_file(narrow, file)
+    with pytest.raises(UserError, match="wte"):
+        checkpoints.open(tmp_path / "m").check_finite(["wte"])
+
+
 class RandomCheckpointWithZeroPadding(RandomCheckpoint):
     def __init__(self, seed: int) -> None:
         super().__init__(SHAPE, seed)

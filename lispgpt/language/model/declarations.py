@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lispgpt.dtypes import MODEL_DTYPES
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
@@ -11,7 +12,7 @@ from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import State, Weight
 from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
-from lispgpt.language.model.table import DTYPES, Model
+from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, head_name, show
 
 
@@ -34,12 +35,14 @@ def _config(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 
 def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, source: str) -> Any:
     """A config value from outside, of the kind that the program's own has."""
-    if isinstance(value, ir.Type) and isinstance(given, str) and given in DTYPES:
+    if isinstance(value, ir.Type) and isinstance(given, str) and given in MODEL_DTYPES:
         return ir.Type.parse(given)
     if isinstance(value, float) and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
     if isinstance(value, ir.Type):
-        evaluator.site.fail(f"{source} gives {name.name} as {given!r}, which is none of {', '.join(DTYPES)}", name)
+        evaluator.site.fail(
+            f"{source} gives {name.name} as {given!r}, which is none of {', '.join(MODEL_DTYPES)}", name
+        )
     if type(given) is not type(value):
         evaluator.site.fail(f"{source} gives {name.name} as {given!r}, and the program has {value!r} there", name)
     return given
@@ -98,8 +101,8 @@ def _declaration(
 def dtype_of(evaluator: Evaluator, form: Form, environment: Environment) -> str:
     """The type of a declared tensor's elements."""
     dtype = str(evaluator.single(form, environment))
-    if dtype not in DTYPES:
-        evaluator.site.fail(f"`{show(form)}` is not one of the types {', '.join(DTYPES)}", form)
+    if dtype not in MODEL_DTYPES:
+        evaluator.site.fail(f"`{show(form)}` is not one of the types {', '.join(MODEL_DTYPES)}", form)
     return dtype
 
 

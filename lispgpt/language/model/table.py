@@ -11,7 +11,6 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.values import State, Variable, Weight
 from lispgpt.language.reader.forms import Form, Symbol
 
-DTYPES = ("f32", "bf16", "i32")
 BATCH, POSITIONS = "batch", "positions"
 """The free dimensions of inputs that are names alone: rows of i32, `positions` of each of `batch` sequences."""
 

@@ -1,0 +1,73 @@
+"""The one table of element types: how many bits each has, how MLIR and files spell it, and how numpy sees its bytes.
+
+A row is all that another type needs to be stored, planned and copied; arithmetic on it is for those who read the table.
+A type whose elements share a scale is a row with `block` elements in an item of `bits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lispgpt.errors import InternalError
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """name: as programs and plans have it.  bits: of an item of `block` elements.
+
+    numpy: an item as arrays hold it, little-endian; bfloat16 is its pattern in a uint16.  safetensors: that format's
+    name, where it has one.  smallest_nonfinite: of a float's patterns, that of infinity; None for integers.
+    """
+
+    name: str
+    bits: int
+    numpy: np.dtype
+    safetensors: str = ""
+    smallest_nonfinite: int | None = None
+    block: int = 1
+
+    @property
+    def mlir(self) -> str:
+        """MLIR's text for one element; its integers have no sign."""
+        return "i8" if self.name == "u8" else self.name
+
+    @property
+    def item_bytes(self) -> int:
+        return -(-self.bits // 8)
+
+    def nbytes(self, elements: int) -> int:
+        """Bytes of that many elements in a row; they fill whole items."""
+        return -(-elements // self.block) * self.item_bytes
+
+
+DTYPES = {
+    dtype.name: dtype
+    for dtype in (
+        Dtype("f64", 64, np.dtype("<f8"), "F64", 0x7FF0000000000000),
+        Dtype("f32", 32, np.dtype("<f4"), "F32", 0x7F800000),
+        Dtype("f16", 16, np.dtype("<f2"), "F16", 0x7C00),
+        Dtype("bf16", 16, np.dtype("<u2"), "BF16", 0x7F80),
+        Dtype("i64", 64, np.dtype("<i8"), "I64"),
+        Dtype("i32", 32, np.dtype("<i4"), "I32"),
+        Dtype("i16", 16, np.dtype("<i2"), "I16"),
+        Dtype("i8", 8, np.dtype("i1"), "I8"),
+        Dtype("u8", 8, np.dtype("u1"), "U8"),
+        Dtype("i1", 8, np.dtype("?"), "BOOL"),
+    )
+}
+"""By name; i1 takes a byte wherever it is stored."""
+
+MODEL_DTYPES = ("f32", "bf16", "i32")
+"""What a model's weights and states may be of."""
+
+WEIGHT_DTYPES = ("bf16", "f32")
+"""What checkpoints are written in."""
+
+
+def find_dtype(name: str) -> Dtype:
+    """A type by its name, or by MLIR's text for it; InternalError where the table has none."""
+    if name not in DTYPES:
+        raise InternalError(f"there is no element type {name} in the table of them")
+    return DTYPES[name]
