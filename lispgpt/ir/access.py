@@ -2,7 +2,8 @@
 
 A kernel's function has `access = ["read", "write", …]`, a word for each argument.  "read": launches leave it as it is.
 "write": all of it is written, whatever was there.  "read_write": what is there is changed.  "accumulate": something is
-added to what is there, in an order that does not matter.
+added to what is there, in an order that does not matter.  "scratch": it is room to work in, whose contents mean nothing
+before and after.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from lispgpt.errors import InternalError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import nested_operations, strings
 
-READ, WRITE, READ_WRITE, ACCUMULATE = "read", "write", "read_write", "accumulate"
+READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH = "read", "write", "read_write", "accumulate", "scratch"
 
 ALIASES = (
     *("memref.subview", "memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.reinterpret_cast"),
@@ -34,6 +35,16 @@ STORES = {
 def set_access(kernel: ir.Operation, access: Sequence[str]) -> None:
     """Record what a kernel does to each of its arguments."""
     kernel.attributes["access"] = ir.ArrayAttr.get([ir.StringAttr.get(word) for word in access])
+
+
+def find_access(kernel: ir.Operation) -> None:
+    """Record what a kernel whose body is tensors does: it reads what becomes a tensor, and writes what is given one."""
+    ops = list(nested_operations(kernel))
+    read = {v for op in ops if op.name == "bufferization.to_tensor" for v in op.operands}
+    written = {op.operands[1] for op in ops if op.name == "bufferization.materialize_in_destination"}
+    words = {(True, True): READ_WRITE, (False, True): WRITE}
+    arguments = list(kernel.regions[0].blocks[0].arguments)
+    set_access(kernel, [words.get((argument in read, argument in written), READ) for argument in arguments])
 
 
 def access_of(kernel: ir.Operation) -> list[str]:
