@@ -43,6 +43,16 @@ def access_of(kernel: ir.Operation) -> list[str]:
     return strings(kernel.attributes["access"])
 
 
+def tensor_access(kernel: ir.Operation) -> list[str]:
+    """What a kernel on tensors does to each argument: takes tensors out of it, puts tensors into it, or both."""
+    found = []
+    for argument in kernel.regions[0].blocks[0].arguments:
+        users = {use.owner.operation.name for use in argument.uses}
+        written = "bufferization.materialize_in_destination" in users
+        found.append((READ_WRITE if "bufferization.to_tensor" in users else WRITE) if written else READ)
+    return found
+
+
 def check_access(kernel: ir.Operation) -> None:
     """InternalError where a kernel on memrefs writes an argument that it says it only reads."""
     stated = access_of(kernel)
