@@ -108,9 +108,9 @@ def compiled(case: Case, folder: Path) -> Artifact:
     return artifact
 
 
-def run(artifact: Artifact, values: dict[str, np.ndarray]) -> tuple[np.ndarray, Memory]:
-    """The result of the entry for ROWS rows; what is not among the values starts as NaN."""
-    entry = next(e for e in artifact.plan.entries if e.sizes["positions"] == ROWS)
+def run(artifact: Artifact, values: dict[str, np.ndarray], rows: int = ROWS) -> tuple[np.ndarray, Memory]:
+    """The result of the entry for that many rows; what is not among the values starts as NaN."""
+    entry = next(e for e in artifact.plan.entries if e.sizes["positions"] == rows)
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]

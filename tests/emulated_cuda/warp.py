@@ -189,6 +189,8 @@ class Warp(MatrixOps):
         elif source == "bf16":
             bits = self.value(operands[1], "u16").astype(np.uint32) << np.uint32(16)
             self.write(operands[0], bits.view(np.float32), lanes)
+        elif to == "f32":
+            self.write(operands[0], self.value(operands[1], source).astype(np.float32), lanes)
         else:
             value = self.value(operands[1], source)
             size = int(to[1:])
