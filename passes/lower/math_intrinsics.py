@@ -20,7 +20,7 @@ from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
 
 if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
+    from lispgpt.passes.targets import Gpu
 
 EXACT = {
     "math.fma": "fma",
@@ -33,10 +33,6 @@ EXACT = {
     "math.copysign": "copysign",
     "math.exp2": "exp2",
 }
-APPROXIMATE = {
-    "cuda": {"log2": "llvm.nvvm.lg2.approx.f", "sin": "llvm.nvvm.sin.approx.f", "cos": "llvm.nvvm.cos.approx.f"},
-    "rocm": {"log2": "llvm.log2.f32", "sin": "llvm.sin.f32", "cos": "llvm.cos.f32"},
-}
 LOGARITHMS = {"math.log2": 1.0, "math.log": math.log(2), "math.log10": math.log10(2)}
 
 
@@ -44,7 +40,7 @@ LOGARITHMS = {"math.log2": 1.0, "math.log": math.log(2), "math.log10": math.log1
 class MathIntrinsics(Pass):
     name: ClassVar[str] = "math-intrinsics"
 
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: Gpu) -> None:
         found: list[ir.Operation] = []
 
         def look(op: Any) -> Any:
@@ -57,7 +53,7 @@ class MathIntrinsics(Pass):
                 op.walk(look)
         for op in found:
             with op.location, ir.InsertionPoint(op):
-                value = _exact(op) or _approximate(op, APPROXIMATE[target.kind])
+                value = _exact(op) or _approximate(op, target.device_functions)
             if value is not None:
                 op.results[0].replace_all_uses_with(value)
                 op.erase()
