@@ -268,6 +268,15 @@ def if_then(condition: ir.Value, body: Callable[[], None]) -> None:
         create_op("scf.yield")
 
 
+def either(condition: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    """scf.if with two sides that have no values."""
+    op = create_op("scf.if", [condition], regions=2)
+    for region, side in zip(op.regions, (then, otherwise), strict=True):
+        with ir.InsertionPoint(region.blocks.append()):
+            side()
+            create_op("scf.yield")
+
+
 def choose(
     condition: ir.Value,
     types: Sequence[ir.Type],

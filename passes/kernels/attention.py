@@ -1,152 +1,158 @@
-"""What an attention kernel's body says: queries, cache, mask and weighted sum, in the terms that schedules need."""
+"""Reading attention's operands in a schedule: queries, keys, values, what a row may see, and its own key and value."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, integers, operations, shape_of
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import defining_op, indexing_maps, integers
+from lispgpt.passes.kernels.elementwise import attributes_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.views import sliced_index
-from lispgpt.passes.model.attention_pattern import match_attention
+from lispgpt.passes.kernels.views import mapped, sliced_index
+from lispgpt.passes.model.attention import DEPTH, Attention, Operand
+from lispgpt.passes.model.cache_writes import CacheWrite, cache_view
+from lispgpt.passes.model.visible import Bound
+
+Place = Sequence[Index]
+"""Indices of the leading loops of attention's scores."""
 
 
-@dataclass(frozen=True)
-class CacheWrite:
-    """One loop that writes rows into the cache: `insert` puts row `counter` of `source` at its position."""
-
-    counter: ir.Value
-    insert: ir.Operation
-
-    @property
-    def source(self) -> ir.Value:
-        return self.insert.operands[0]
-
-    def place(self, reader: Reader, row: Index, index: list[Index]) -> list[Index]:
-        """Where in the cache element `index` of row `row` goes."""
-        reader.indices[self.counter] = row
-        return sliced_index(self.insert, list(self.insert.operands[2:]), shape_of(self.source), index, reader)
-
-    def read(self, reader: Reader, row: Index, index: list[Index], width: int) -> ir.Value:
-        """Elements of row `row`, as they are stored."""
-        reader.indices[self.counter] = row
-        return reader.read(self.source, index, width)
+def read_operand(reader: Reader, operand: Operand, place: Place, t: Index, d: Index, width: int) -> ir.Value:
+    """`width` numbers of a query, key or value from `d` on, in its own type."""
+    if operand.has_rows or width == 1:
+        return reader.read(operand.tensor, operand.index(place, t, d), width)
+    return b.vector_of([reader.read(operand.tensor, operand.index(place, t, b.add(d, i))) for i in range(width)])
 
 
-@dataclass(frozen=True)
-class Attention:
-    """scores[rows…, heads…, t] = q · k, then elementwise ops, softmax over t, and the sum weighted by it with v.
-
-    writes: how the rows' own keys and values enter the cache, keys first.  cache: the buffer.
-    bound: the tensor whose element bounds t for a row (t <= it), and the map from the scores' loops to it.
-    within: that comparison, in the body of the op that masks.
-    """
-
-    scores: ir.Operation
-    softmax: ir.Operation
-    weighted: ir.Operation
-    writes: tuple[CacheWrite, ...]
-    cache: ir.Value
-    updated: tuple[ir.Value, ...]
-    bound: tuple[ir.Value, ir.AffineMap] | None
-    within: ir.Value | None
-    out: ir.Value
-    out_buffer: ir.Value
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents of the loops that one output row has: sequence, position, heads…"""
-        return shape_of(self.scores.results[0])[:-1]
-
-    @property
-    def length(self) -> int:
-        return shape_of(self.scores.results[0])[-1]
-
-    @property
-    def depth(self) -> int:
-        return shape_of(self.out)[-1]
-
-    def query_index(self, place: list[Index], d: Index) -> list[Index]:
-        return self._operand_index(self.scores, 0, place, None, d)
-
-    def key_index(self, place: list[Index], t: Index, d: Index) -> list[Index]:
-        return self._operand_index(self.scores, 1, place, t, d)
-
-    def value_index(self, place: list[Index], t: Index, d: Index) -> list[Index]:
-        return self._operand_index(self.weighted, 1, place, d, t)
-
-    def _operand_index(
-        self, op: ir.Operation, number: int, place: list[Index], last: Index | None, reduced: Index
-    ) -> list[Index]:
-        """An operand's index from the output's (place…, last) and the reduced loop's."""
-        operand, out = indexing_maps(op)[number], indexing_maps(op)[2]
-        loops: list[Index | None] = [reduced] * out.n_dims
-        for position, index in zip(dim_positions(out), [*place, last], strict=True):
-            if position is not None:
-                loops[position] = index
-        found = [loops[p] for p in dim_positions(operand) if p is not None]
-        if any(i is None for i in found):
-            raise InternalError("attention: a query is indexed by the position it looks at")
-        return found
-
-    def last_position(self, reader: Reader, place: list[Index]) -> Index:
-        """The largest t that the mask lets through for a row."""
-        if self.bound is None:
-            return self.length - 1
-        tensor, map_ = self.bound
-        index = [place[p] for p in dim_positions(map_) if p is not None]
-        return b.emit("arith.index_cast", [reader.read(tensor, index)], [ir.IndexType.get()])
+def result_buffer(kernel: ir.Operation, attention: Attention) -> ir.Value:
+    return next(buffer for tensor, buffer in outputs_of(kernel) if tensor == attention.out.tensor)
 
 
-def parse_attention(kernel: ir.Operation) -> Attention:
-    """InternalError where the body is no attention."""
-    ops = operations(kernel.regions[0].blocks[0])
-    pattern = match_attention(ops)
-    if pattern is None:
-        raise InternalError("an attention kernel has another form than the GPU schedules know")
-    tied = integers(kernel.attributes["tied"])
-    arguments = list(kernel.regions[0].blocks[0].arguments)
-    writes, updated, cache = _cache_writes(ops, tied, arguments)
-    result = pattern.weighted.results[0]
-    out_buffer = next(buffer for tensor, buffer in outputs_of(kernel) if tensor == result)
-    mask = pattern.position_bound()
-    bound = (mask[0].operands[mask[1]], indexing_maps(mask[0])[mask[1]]) if mask is not None else None
-    return Attention(
-        pattern.scores,
-        pattern.softmax,
-        pattern.weighted,
-        writes,
-        cache,
-        updated,
-        bound,
-        _chooser(mask[0]) if mask is not None else None,
-        result,
-        out_buffer,
-    )
+def score_at(reader: Reader, attention: Attention, place: Place, t: Index, score: ir.Value) -> ir.Value:
+    """What the ops between product and softmax make of a score."""
+    reader.bind(attention.scores.results[0], lambda index, width: score)
+    return reader.read(attention.softmax.operands[0], [*place, t])
 
 
-def _chooser(masked: ir.Operation) -> ir.Value:
-    """The condition of the select that an elementwise op ends with."""
-    select = defining_op(operations(masked.regions[0].blocks[0])[-1].operands[0])
-    assert select is not None
-    return select.operands[0]
+# ---- what a row may see
 
 
-def _cache_writes(
-    ops: list[ir.Operation], tied: list[int], arguments: list[ir.Value]
-) -> tuple[tuple[CacheWrite, ...], tuple[ir.Value, ...], ir.Value]:
-    """The loops that write keys and values, the cache after each, and its buffer."""
-    writes, updated = [], []
-    for op in ops:
-        if op.name == "scf.for":
-            body = op.regions[0].blocks[0]
-            insert = next(o for o in operations(body) if o.name == "tensor.insert_slice")
-            writes.append(CacheWrite(body.arguments[0], insert))
-            updated.append(op.results[0])
-    position = next((t for t in tied if t >= 0), None)
-    if position is None or len(writes) != 2:
-        raise InternalError("an attention kernel does not write keys and values to a cache")
-    return tuple(writes), tuple(updated), arguments[position]
+def last_position(attention: Attention, reader: Reader, place: Place) -> Index:
+    """The largest position that the mask lets through for a row; 0 where it lets none."""
+    bound = attention.upper
+    if bound is None:
+        return attention.context - 1
+    value = bound_value(bound, reader, place)
+    if attention.own is not None or _is_within(bound, attention):
+        return value
+    return _between(value, attention.context - 1)
+
+
+def first_position(attention: Attention, reader: Reader, place: Place) -> Index:
+    """The smallest position that the mask lets through for a row; the last of all where it lets none."""
+    bound = attention.lower
+    return 0 if bound is None else _between(bound_value(bound, reader, place), attention.context - 1)
+
+
+def _is_within(bound: Bound, attention: Attention) -> bool:
+    """Whether a bound is the row's number among no more rows than there are positions."""
+    if bound.constant or len(bound.terms) != 1 or bound.terms[0][0] != 1:
+        return False
+    op = defining_op(bound.terms[0][1])
+    index = op is not None and op.name == "linalg.index"
+    return index and attention.extents[ir.IntegerAttr(op.attributes["dim"]).value] <= attention.context
+
+
+def _between(value: Index, largest: int) -> Index:
+    """A signed index brought between 0 and the largest."""
+    if isinstance(value, int):
+        return max(0, min(value, largest))
+    for name, limit in (("arith.minsi", largest), ("arith.maxsi", 0)):
+        value = b.emit(name, [value, b.as_value(limit)], [ir.IndexType.get()])
+    return value
+
+
+def bound_value(bound: Bound, reader: Reader, place: Place) -> Index:
+    total: Index = bound.constant
+    for sign, value in bound.terms:
+        term = _body_value(bound.op, value, reader, place)
+        if not isinstance(term.type, ir.IndexType):
+            term = b.emit("arith.index_cast", [term], [ir.IndexType.get()])
+        total = b.add(total, term) if sign == 1 else b.emit("arith.subi", [b.as_value(total), term], [term.type])
+    return total
+
+
+def _body_value(op: ir.Operation, value: ir.Value, reader: Reader, place: Place) -> ir.Value:
+    """A value of an elementwise op's body, for a row: none that changes along the positions."""
+    block = op.regions[0].blocks[0]
+    if isinstance(value.owner, ir.Block) and value.owner == block:
+        number = ir.BlockArgument(value).arg_number
+        tensor = op.operands[number]
+        if not isinstance(tensor.type, ir.RankedTensorType):
+            return reader.scalar(tensor)
+        return reader.read(tensor, mapped(indexing_maps(op)[number], [*place, None]))
+    made = defining_op(value)
+    if made is None or made.block != block or made.name == "arith.constant":
+        return reader.scalar(value)
+    if made.name == "linalg.index":
+        return b.as_value(place[ir.IntegerAttr(made.attributes["dim"]).value])
+    operands = [
+        _body_value(op, v, reader, place) for v in made.operands if isinstance(v.type, ir.IntegerType | ir.IndexType)
+    ]
+    if made.name == "tensor.extract":
+        return reader.read(made.operands[0], operands)
+    return create_op(made.name, operands, [value.type], attributes_of(made)).results[0]
+
+
+# ---- the rows' own keys and values
+
+
+def cache_of(attention: Attention) -> ir.Value:
+    """The buffer that the kernel writes its rows' keys and values to."""
+    start = defining_op(attention.writes[0].loop.operands[3])
+    while start.name == "scf.for":
+        start = defining_op(start.operands[3])
+    buffer: ir.Value = start.operands[0]
+    return buffer
+
+
+def bind_cache(attention: Attention, reader: Reader) -> None:
+    """Read keys and values from the cache's buffer, as it is when they are read."""
+    for tensor in attention.updated:
+        reader.bind(tensor, lambda index, width: b.load(cache_of(attention), index, width))
+
+
+def own_row(attention: Attention, place: Place) -> Index:
+    """The number of a row, among those that are written, at leading indices."""
+    assert attention.own is not None
+    sequence, row, each = attention.own.sequence, attention.own.row, attention.own.each
+    first = 0 if sequence is None else b.mul(place[sequence], each)
+    return b.add(first, 0 if row is None else place[row])
+
+
+def own_index(attention: Attention, number: int, place: Place, d: Index) -> list[Index]:
+    """Where in what a row writes (0: its key, 1: its value) the numbers from `d` on are."""
+    write, operand = attention.writes[number], (attention.keys, attention.values)[number]
+    view = cache_view(operand.tensor)
+    assert view is not None
+    index: list[Index] = []
+    sizes = integers(write.insert.attributes["static_sizes"])
+    for kept, size, (_, where) in zip(write.kept(), sizes, view.places, strict=True):
+        if kept:
+            dim = operand.dims[where] if size > 1 else None
+            index.append(0 if dim is None else d if dim == DEPTH else place[dim])
+    return index
+
+
+def place_of_row(write: CacheWrite, reader: Reader, row: Index, index: list[Index]) -> list[Index]:
+    """Where in the cache element `index` of row `row` goes."""
+    reader.indices[write.counter] = row
+    return sliced_index(write.insert, list(write.insert.operands[2:]), write.shape, index, reader)
+
+
+def read_row(write: CacheWrite, reader: Reader, row: Index, index: list[Index], width: int) -> ir.Value:
+    """Elements of row `row`, as they are stored."""
+    reader.indices[write.counter] = row
+    return reader.read(write.source, index, width)

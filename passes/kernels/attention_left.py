@@ -5,9 +5,10 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.attention import Attention
+from lispgpt.passes.kernels.attention import read_operand
 from lispgpt.passes.kernels.matrices import Lanes, joined, split
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.model.attention import Attention
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
@@ -31,12 +32,12 @@ def queries(attention: Attention, reader: Reader, lanes: Lanes, places: list[lis
 
 def _query(attention: Attention, reader: Reader, place: list[Index], d: Index, unit: MatrixUnit) -> ir.Value:
     """A run of a query; zero past its depth."""
-    tensor, pieces, depth = attention.scores.operands[0], [], attention.depth
+    pieces, depth = [], attention.depth
     for i in range(0, unit.run, 4):
         at = b.add(d, i)
         inside = None if depth % unit.block == 0 else b.less(at, depth)
         where = at if inside is None else b.select(inside, b.as_value(at), b.as_value(0))
-        value = b.extend(reader.read(tensor, attention.query_index(place, where), 4))
+        value = b.extend(read_operand(reader, attention.queries, place, None, where, 4))
         pieces.append(value if inside is None else b.select(inside, value, b.constant(0.0, value.type)))
     return joined(pieces)
 
@@ -89,12 +90,12 @@ def query_words(
     attention: Attention, reader: Reader, lanes: Lanes, places: list[list[Index]], unit: WarpgroupUnit
 ) -> Words:
     """The lane's share of the queries of its two rows for warpgroup instructions."""
-    tensor, words = attention.scores.operands[0], []
+    words = []
     for block in range(attention.depth // unit.block):
         pairs = []
         for column in (0, 8):
             d = b.add(lanes.result_column, block * unit.block + column)
-            pairs += [b.extend(reader.read(tensor, attention.query_index(place, d), 2)) for place in places]
+            pairs += [b.extend(read_operand(reader, attention.queries, place, None, d, 2)) for place in places]
         words.append(_parts_of([unit.split(pair) for pair in pairs]))
     return words
 

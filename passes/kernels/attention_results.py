@@ -58,9 +58,10 @@ def _share(values: list[ir.Value], unit: MatrixUnit) -> RunningRows:
 
 
 def write_rows(
-    running: RunningRows, lanes: Lanes, buffer: ir.Value, places: list[list[Index]], inside: list[ir.Value] | None
+    running: RunningRows, lanes: Lanes, buffer: ir.Value, starts: list[list[Index]], inside: list[ir.Value] | None
 ) -> None:
-    """Each row's sums over its total.  places: of the lane's rows.  inside: whether they are rows at all."""
+    """Each row's sums over its total.  starts: where in the buffer the lane's numbers of its rows begin.  inside:
+    whether they are rows at all."""
     for i, piece in enumerate(lanes.unit.pieces()):
         inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), running.totals[i])
 
@@ -68,7 +69,7 @@ def write_rows(
             for n, total in enumerate(running.sums):
                 vector = flat(total)
                 value = b.vector_of([b.binary("arith.mulf", b.lane_of(vector, e), inverse) for e in elements])
-                b.store(value, buffer, [*places[i], b.add(lanes.result_column, n * lanes.unit.columns)])
+                b.store(value, buffer, [*starts[i][:-1], b.add(starts[i][-1], n * lanes.unit.columns)])
 
         if inside is None:
             write()

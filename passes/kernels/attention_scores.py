@@ -5,9 +5,10 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.attention import Attention
+from lispgpt.passes.kernels.attention import last_position, score_at
 from lispgpt.passes.kernels.matrices import Lanes, flat
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.model.attention import Attention
 
 
 class Mask:
@@ -28,9 +29,9 @@ class Mask:
     ) -> None:
         self.attention, self.reader, self.lanes, self.places = attention, reader, lanes, places
         self.least, self.last = least, last
-        self.compared = attention.bound is None or ragged
+        self.compared = attention.upper is None or ragged
         for place in places:
-            attention.last_position(reader, place)
+            last_position(attention, reader, place)
 
     def rows(self, scores: list[ir.Value], start: Index) -> list[list[ir.Value]]:
         """Each of the lane's rows, of accumulators for positions from `start` on; uncompared where all see all."""
@@ -58,8 +59,8 @@ class Mask:
         if self.compared and not whole:
             inside = b.less(t, self.last, predicate=7)
             t = b.select(inside, b.as_value(t), self.last)
-        self.reader.bind(attention.scores.results[0], lambda index, width: score)
-        assumed = frozenset([attention.within] if whole and attention.within is not None else [])
+        bound = attention.upper
+        assumed = frozenset([bound.condition] if whole and bound is not None and bound.holds else [])
         with self.reader.assuming(assumed):
-            value = self.reader.read(attention.softmax.operands[0], [*place, t])
+            value = score_at(self.reader, attention, place, t, score)
         return value if inside is None else b.select(inside, value, b.constant(float("-inf"), b.f32()))

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.attention import Attention
+from lispgpt.passes.kernels.attention import read_operand
 from lispgpt.passes.kernels.matrices import Lanes, joined, split
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.model.attention import Attention
 from lispgpt.passes.targets import Gpu
 
 
@@ -49,7 +50,7 @@ class TileLayout:
         self.for_warpgroups = for_warpgroups
         self.attention, self.unit = attention, target.matrix
         self.positions, self.threads, self.depth = keys, threads, attention.depth
-        cache_bytes = b.item_bytes(attention.cache.type)
+        cache_bytes = b.item_bytes(attention.keys.element)
         self.parts = 1 if cache_bytes == 2 else 2
         self.width = b.largest_width(self.depth, cache_bytes, target.vector_bytes)
         self.vectors = -(-keys * self.depth // self.width // threads)
@@ -74,7 +75,7 @@ class TileLayout:
     @property
     def words(self) -> int:
         """Registers of a thread that one tile takes on its way."""
-        return 2 * self.vectors * self.width * b.item_bytes(self.attention.cache.type) // 4
+        return 2 * self.vectors * self.width * b.item_bytes(self.attention.keys.element) // 4
 
     @property
     def nbytes(self) -> int:
@@ -123,14 +124,11 @@ class Tiles:
         """This thread's vectors of the keys from position `start` on, then of the values; past the last, the last's."""
         attention = self.attention
         found: list[ir.Value] = []
-        for op, index_of, place_of in (
-            (attention.scores, attention.key_index, self._key_place),
-            (attention.weighted, attention.value_index, self._value_place),
-        ):
+        for operand, place_of in ((attention.keys, self._key_place), (attention.values, self._value_place)):
             for number in range(self.layout.vectors):
                 t, d = place_of(number)
                 at = b.at_most(b.add(start, t), self.last)
-                found.append(self.reader.read(op.operands[1], index_of(self.place, at, d), self.layout.width))
+                found.append(read_operand(self.reader, operand, self.place, at, d, self.layout.width))
         return found
 
     def _key_place(self, number: int) -> tuple[Index, Index]:

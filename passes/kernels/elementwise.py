@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,9 @@ class Values(Protocol):
 
     target: Target
     assumed: frozenset[ir.Value]
+    indices: dict[ir.Value, Index]
+
+    def bind(self, tensor: ir.Value, value: Callable[[Sequence[Index], int], ir.Value]) -> None: ...
 
     def read(self, tensor: ir.Value, index: Sequence[Index], width: int = 1) -> ir.Value: ...
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import shape_of
+from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 
 BATCH = 16
@@ -44,23 +44,24 @@ def places(
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Finishes a product [rows, outputs]: this block its tile of `tile` (rows, outputs), from `first` on.
+    """Finishes a product: this block its tile of `tile` (rows, columns), from `first` on, in one batch.
 
-    Sums past the last row or output may be anything.  results: (tensor computed from the product, its buffer).
+    Sums past the last row or column may be anything.  results: (tensor computed from the product, its buffer).
     """
 
     reader: Reader
-    product: ir.Value
+    product: Product
     results: Sequence[tuple[ir.Value, ir.Value]]
     tile: tuple[int, int]
     first: tuple[Index, Index]
+    batch: Index = 0
 
     def write(self, pieces: Sequence[Piece]) -> None:
         """Emit all of a thread's pieces."""
         row, output = self.first
         pieces = [Piece(b.add(row, p.row), b.add(output, p.output), p.value) for p in pieces]
         width = b.width_of(pieces[0].value)
-        if shape_of(self.product)[1] % width:
+        if self.product.along_columns % width:
             pieces = [piece.lane(i) for piece in pieces for i in range(width)]
         for start in range(0, len(pieces), BATCH):
             with self.reader.scope():
@@ -69,25 +70,29 @@ class Epilogue:
             for piece, values in zip(batch, finished, strict=True):
                 self._store(piece, values)
 
+    def _extents(self) -> tuple[int, int]:
+        return self.product.rows, self.product.columns
+
     def _ragged(self, dimension: int) -> bool:
-        """Whether the last tile along a dimension is not full."""
-        return shape_of(self.product)[dimension] % self.tile[dimension] != 0
+        """Whether the last tile along rows (0) or columns (1) is not full."""
+        return self._extents()[dimension] % self.tile[dimension] != 0
 
     def _finished(self, piece: Piece) -> list[ir.Value]:
         """The results of a piece, from operands that are there."""
-        width, (rows, outputs) = b.width_of(piece.value), shape_of(self.product)
+        width, (rows, columns) = b.width_of(piece.value), self._extents()
         row = b.at_most(piece.row, rows - 1) if self._ragged(0) else piece.row
-        output = b.at_most(piece.output, outputs - width) if self._ragged(1) else piece.output
-        self.reader.bind(self.product, lambda index, width: piece.value)
-        return [self.reader.read(tensor, [row, output], width) for tensor, _ in self.results]
+        column = b.at_most(piece.output, columns - width) if self._ragged(1) else piece.output
+        self.reader.bind(self.product.result, lambda index, width: piece.value)
+        place = self.product.place(self.batch, row, column)
+        return [self.reader.read(tensor, place, width) for tensor, _ in self.results]
 
     def _store(self, piece: Piece, values: list[ir.Value]) -> None:
         def store() -> None:
+            place = self.product.place(self.batch, piece.row, piece.output)
             for value, (_, buffer) in zip(values, self.results, strict=True):
-                b.store(value, buffer, [piece.row, piece.output])
+                b.store(value, buffer, place)
 
-        places = (piece.row, piece.output)
-        inside = [b.less(places[i], shape_of(self.product)[i]) for i in (0, 1) if self._ragged(i)]
+        inside = [b.less((piece.row, piece.output)[i], self._extents()[i]) for i in (0, 1) if self._ragged(i)]
         if inside:
             b.if_then(inside[0] if len(inside) == 1 else b.binary("arith.andi", *inside), store)
         else:

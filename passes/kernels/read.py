@@ -26,11 +26,12 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.kernels.elementwise import Body, attributes_of, elementwise
 from lispgpt.passes.kernels.expand import exp
-from lispgpt.passes.kernels.rearranged import branch, rearranged
-from lispgpt.passes.kernels.reductions import combiner_of, neutral, reduced, starts_neutral
+from lispgpt.passes.kernels.rearranged import branch, iterated, rearranged
+from lispgpt.passes.kernels.reductions import reduced
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
 from lispgpt.passes.kernels.views import VIEWS, is_in_step, mapped, through_slice
+from lispgpt.passes.model.combiners import combiner_of, neutral, starts_neutral
 from lispgpt.passes.targets import Target
 
 
@@ -127,8 +128,8 @@ class Reader:
         if op.name == "linalg.softmax":
             return self._softmax(op, index, 1)
         number = list(op.results).index(tensor)
-        if op.name == "scf.if":
-            return branch(self, op, number, index)
+        if op.name in ("scf.if", "scf.for"):
+            return (branch if op.name == "scf.if" else iterated)(self, op, number, index)
         if op.name != "linalg.generic":
             return rearranged(self, op, index)
         return reduced(self, op, number, index)[number]

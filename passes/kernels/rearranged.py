@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -204,6 +205,35 @@ def branch(reader: Values, op: ir.Operation, number: int, index: list[Index]) ->
         lambda: reader.read(values[0], index),
         lambda: reader.read(values[1], index),
     )
+
+
+def iterated(reader: Values, op: ir.Operation, number: int, index: list[Index]) -> ir.Value:
+    """One element of an scf.for's result `number`, where every round needs that element alone of the rounds before."""
+    block = op.regions[0].blocks[0]
+    counter, *carried = block.arguments
+    if not isinstance(counter.type, ir.IndexType):
+        raise Refused("a loop counts in something else than indices")
+
+    def element(value: ir.Value) -> ir.Value:
+        return reader.read(value, index) if isinstance(value.type, ir.RankedTensorType) else reader.scalar(value)
+
+    def same(value: ir.Value, where: Sequence[Index], width: int) -> ir.Value:
+        if list(where) != index:
+            raise Refused("a loop reads what it made in earlier rounds at another place")
+        return value
+
+    def body(i: ir.Value, *values: ir.Value) -> list[ir.Value]:
+        with reader.scope():
+            reader.indices[counter] = i
+            for argument, value in zip(carried, values, strict=True):
+                if isinstance(argument.type, ir.RankedTensorType):
+                    reader.bind(argument, partial(same, value))
+                else:
+                    reader.indices[argument] = value
+            return [element(v) for v in operations(block)[-1].operands]
+
+    low, high, step = (reader.index_of(v) for v in list(op.operands)[:3])
+    return b.loop(low, high, step, [element(v) for v in list(op.operands)[3:]], body)[number]
 
 
 def _bitcast(reader: Values, op: ir.Operation, index: list[Index]) -> ir.Value:

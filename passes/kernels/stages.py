@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, shape_of
+from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.block_memory import ALIGNMENT, BlockMemory
+from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import VIEWS
 from lispgpt.passes.targets import Gpu
@@ -17,6 +18,9 @@ from lispgpt.passes.targets.warpgroup_tiles import FEWEST_STAGES, MOST_STAGES, T
 
 X_PADDING = 8
 """f32 between rows of x in shared memory, which puts the rows that lanes read together on different banks."""
+
+COPY_BYTES = 16
+"""Of one copy."""
 
 Place = Callable[[Index, Index], list[Index]]
 """From a row of a tile and a vector of 16 bytes in it to where that lies in a stage."""
@@ -59,21 +63,22 @@ class Layout:
 
 @dataclass(frozen=True)
 class Block:
-    """Which thread of how many this is, and where its block's tile and its part of k start."""
+    """Which thread of how many this is, and where in which batch its block's tile and its part of k start."""
 
     thread: Index
     threads: int
     first_row: Index
     first_output: Index
     first_k: Index
+    batch: Index = 0
 
 
 class Stages:
     """Fills and hands out stages: step n of k lies in stage n modulo their number."""
 
-    def __init__(self, layout: Layout, x: ir.Value, w: ir.Value, target: Gpu, block: Block) -> None:
+    def __init__(self, layout: Layout, product: Product, target: Gpu, block: Block) -> None:
         assert target.copies is not None and target.warpgroup is not None
-        self.layout, self.x, self.w, self.target, self.block = layout, x, w, target, block
+        self.layout, self.left, self.right, self.target, self.block = layout, product.left, product.right, target, block
         self.copies, self.unit, self.reader = target.copies, target.warpgroup, Reader(target)
         self.memory = BlockMemory(target, layout.nbytes, aligned=True)
         t, count = layout.tiling, layout.stages
@@ -124,25 +129,25 @@ class Stages:
         def place(row: Index, vector: Index) -> list[Index]:
             return [row, b.mul(self.unit.swizzled(row, vector), 8)]
 
-        self._fill(self.w, self.layout.tiling.outputs, self.block.first_output, step, self.w_memory, place)
+        self._fill(self.right, self.layout.tiling.outputs, self.block.first_output, step, self.w_memory, place)
 
     def _fill_x(self, step: Index) -> None:
         def place(row: Index, vector: Index) -> list[Index]:
             return [row, b.mul(vector, 4)]
 
-        self._fill(self.x, self.layout.tiling.rows, self.block.first_row, step, self.x_memory, place)
+        self._fill(self.left, self.layout.tiling.rows, self.block.first_row, step, self.x_memory, place)
 
-    def _fill(self, tensor: ir.Value, rows: int, first: Index, step: Index, memory: ir.Value, place: Place) -> None:
+    def _fill(self, operand: Operand, rows: int, first: Index, step: Index, memory: ir.Value, place: Place) -> None:
         """Start this thread's copies of a step's tile, 16 bytes each; past a tensor's end it may stay undefined."""
-        width = 16 // b.item_bytes(tensor.type)
+        width = COPY_BYTES // b.item_bytes(operand.tensor.type)
         per_row, threads = self.layout.inner // width, self.block.threads
-        count = min(rows, shape_of(tensor)[0]) * per_row
+        count = min(rows, operand.extent) * per_row
         for number in range(-(-count // threads)):
             vector = b.add(self.block.thread, number * threads)
             row, part = b.div(vector, per_row), b.mod(vector, per_row)
 
             def copy(row: Index = row, part: Index = part) -> None:
-                source = self._locate(tensor, rows, b.add(first, row), step, b.mul(part, width))
+                source = self._locate(operand, rows, b.add(first, row), step, b.mul(part, width))
                 self.copies.start(*source, memory, [self.stage(step), *place(row, part)], width)
 
             if (number + 1) * threads <= count:
@@ -150,13 +155,12 @@ class Stages:
             else:
                 b.if_then(b.less(vector, count), copy)
 
-    def _locate(self, tensor: ir.Value, tile: int, row: Index, step: Index, k: Index) -> tuple[ir.Value, list[Index]]:
-        """The buffer that a tensor is a view of, and where an element lies there; past the last row, the last one's."""
-        extent = shape_of(tensor)[0]
-        if extent > tile and extent % tile:
-            row = b.at_most(row, extent - 1)
-        index = [row, b.add(b.add(self.block.first_k, b.mul(step, self.layout.inner)), k)]
-        op = defining_op(tensor)
+    def _locate(self, operand: Operand, tile: int, row: Index, step: Index, k: Index) -> tuple[ir.Value, list[Index]]:
+        """The buffer of an operand, and where an element lies there; past the last row, the last one's."""
+        if operand.extent > tile and operand.extent % tile:
+            row = b.at_most(row, operand.extent - 1)
+        k = b.add(b.add(self.block.first_k, b.mul(step, self.layout.inner)), k)
+        index, op = operand.index(self.block.batch, row, k), defining_op(operand.tensor)
         while op.name != "bufferization.to_tensor":
             index = VIEWS[op.name](op, index, self.reader)
             op = defining_op(op.operands[0])

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.refusal import Refused
 
 UNROLLED_CHUNKS = 8
+SHUFFLED = ("f32", "i32")
+"""Types whose values lanes can exchange on every GPU."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Team:
 
     def all_reduce(self, combiner: str, value: ir.Value) -> ir.Value:
         """Combine one value of each thread; every thread gets the result."""
+        if str(value.type) not in SHUFFLED:
+            raise Refused(f"lanes cannot exchange {value.type}")
         value = subgroup_reduce(combiner, value, min(self.size, self.subgroup), self.subgroup)
         if self.size <= self.subgroup:
             return value

@@ -39,6 +39,9 @@ class CollectGpuKernels(Pass):
                 name = ir.StringAttr(kernel.attributes["sym_name"]).value
                 raise InternalError(f"no GPU schedule took the kernel {name}")
             _move(kernel, body)
+        for op in operations(module.body):
+            if op.name == "memref.global":
+                op.move_before(operations(body)[0])
         module.operation.attributes["gpu.container_module"] = ir.UnitAttr.get()
 
 

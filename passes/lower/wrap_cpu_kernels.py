@@ -40,8 +40,9 @@ class WrapCpuKernels(Pass):
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
     """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
     symbol = ir.StringAttr(kernel.attributes["sym_name"]).value
-    for name in ("kernel", "grid", "tied", "access"):
-        del kernel.attributes[name]
+    for name in ("kernel", "grid", "block", "shared_bytes", "tied", "access", "refused"):
+        if name in kernel.attributes:
+            del kernel.attributes[name]
     kernel.attributes["sym_name"] = ir.StringAttr.get("body")
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
     count = len(kernel.regions[0].blocks[0].arguments) - 1

@@ -19,10 +19,14 @@ from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
     indexing_maps,
+    integers,
     is_elementwise,
     shape_of,
 )
-from lispgpt.passes.model.attention_members import attention_members, is_product
+from lispgpt.passes.model.attention import record_attention
+from lispgpt.passes.model.cache_writes import is_cache_write, is_written_in_place
+from lispgpt.passes.model.combiners import combiner_of
+from lispgpt.passes.model.find_attention import find_attentions, is_product
 from lispgpt.passes.model.placements import is_placement
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
@@ -38,8 +42,9 @@ def is_inline(op: ir.Operation) -> bool:
 
 @dataclass(eq=False)
 class KernelGroup:
-    """kind: "contraction", "rows", "attention" or "generic".  ops: in program order.  needs: every group, however far,
-    whose results this one reads.  copied: those of its ops that every reader of their results has too."""
+    """kind: "contraction", "rows", "attention", "cache-write" or "generic".  ops: in program order.  needs: every
+    group, however far, whose results this one reads.  copied: those of its ops that every reader of their results has
+    too."""
 
     kind: str
     index: int
@@ -53,7 +58,7 @@ class KernelGroup:
 
 def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
     """Assign every compute op to a group; groups come back in an order in which they can run."""
-    attention = attention_members(ops)
+    attention = _attention_members(ops)
     groups: list[KernelGroup] = []
     owner: dict[ir.Operation, KernelGroup] = {}
     by_softmax: dict[int, KernelGroup] = {}
@@ -66,7 +71,7 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
             group = by_softmax.get(number)
             kind = "attention"
         else:
-            kind = _root_kind(op)
+            kind = root_kind(op)
             group = _joinable(op, kind, sources, owner)
         if group is None:
             group = KernelGroup(kind, len(groups))
@@ -79,16 +84,39 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
     return _in_order(_absorb_operands(_merge_rows(groups, owner), owner))
 
 
-def _root_kind(op: ir.Operation) -> str:
+def _attention_members(ops: list[ir.Operation]) -> dict[ir.Operation, int]:
+    """The number of each op's attention, whose parts are marked."""
+    members: dict[ir.Operation, int] = {}
+    for number, attention in enumerate(find_attentions(ops)):
+        record_attention(attention)
+        members |= dict.fromkeys(attention.members(), number)
+    return members
+
+
+def root_kind(op: ir.Operation) -> str:
+    """The kind of a kernel whose root is the op."""
     if is_product(op):
         return "contraction"
-    if is_elementwise(op) or op.name in ("linalg.reduce", "linalg.softmax"):
+    if is_elementwise(op) or _is_over_rows(op):
         return "rows"
-    return "generic"
+    return "cache-write" if is_cache_write(op) and is_written_in_place(op) else "generic"
+
+
+def _is_over_rows(op: ir.Operation) -> bool:
+    """Whether an op reduces, or normalises, the last dimension alone."""
+    if op.name == "linalg.softmax":
+        return bool(ir.IntegerAttr(op.attributes["dimension"]).value == len(shape_of(op.operands[0])) - 1)
+    if op.name != "linalg.reduce" or len(op.results) != 1:
+        return False
+    return integers(op.attributes["dimensions"]) == [len(shape_of(op.operands[0])) - 1] and combiner_of(op) is not None
 
 
 def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dict) -> KernelGroup | None:
     """The latest group among the op's producers, where the op can be computed beside them."""
+    if kind == "cache-write":
+        before = owner.get(defining_op(op.operands[3]))
+        alone = before is not None and before.kind == kind and not any(s.depends_on(before) for s in sources)
+        return before if alone else None
     if kind != "rows" or not sources:
         return None
     for candidate in sorted(sources, key=lambda g: -g.index):

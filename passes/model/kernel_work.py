@@ -28,7 +28,7 @@ from lispgpt.ir.structure import (
     shape_of,
     trip_count,
 )
-from lispgpt.passes.model.attention_pattern import Attention, match_attention
+from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.model.kernel_traffic import memory_of, moved_bytes, tensor_bytes
 
 SOFTMAX_OPERATIONS = 5
@@ -65,10 +65,9 @@ def divide_work(kernel: ir.Operation, writer: ir.Operation) -> None:
     if "work" not in kernel.attributes:
         return
     for func, writes in ((kernel, False), (writer, True)):
-        ops = operations(func.regions[0].blocks[0])
-        attention = match_attention(ops)
+        attention = attention_of(func)
         assert attention is not None
-        roots = attention.writes if writes else (attention.weighted,)
+        roots = [write.loop for write in attention.writes] if writes else [attention.weighted]
         record_work(func, kernel_work(func, _made_for(roots)))
 
 
@@ -80,14 +79,14 @@ def kernel_work(kernel: ir.Operation, counted: set[ir.Operation] | None = None) 
     block = kernel.regions[0].blocks[0]
     every = operations(block)
     ops = [op for op in every if counted is None or op in counted]
-    attention = match_attention(every)
+    attention = attention_of(kernel)
     looked = _positions(attention) if attention is not None and attention.weighted in ops else None
     if looked is None:
         return KernelWork(moved_bytes(block, set(ops), set()), sum(map(_operations, ops)))
-    attention, context = looked.attention, looked.attention.context
+    attention, context = looked.attention, attention.context
     along = [op for op in ops if _is_along(op, attention)]
     return KernelWork(
-        moved_bytes(block, set(ops), {(attention.scores, 1), (attention.weighted, 1)}),
+        moved_bytes(block, set(ops), looked.uses),
         sum(_operations(op) for op in ops if op not in along),
         sum(map(tensor_bytes, looked.cached)) // (looked.sequences * context),
         sum(map(_operations, along)) // (looked.rows * context),
@@ -113,31 +112,38 @@ def _made_for(roots: Iterable[ir.Operation]) -> set[ir.Operation]:
 
 @dataclass(frozen=True)
 class _Looked:
-    """Attention over positions up to each row's own.  cached: keys and values that come from memory."""
+    """Attention over positions up to each row's own.  cached: keys and values that come from memory.  uses: the
+    products' operands that keys and values are."""
 
     attention: Attention
     cached: tuple[ir.Value, ...]
+    uses: set[tuple[ir.Operation, int]]
     rows: int
     sequences: int
 
 
 def _positions(attention: Attention) -> _Looked | None:
     """None where every row looks at the whole context, or where the bound is not an argument of the kernel."""
-    bound = attention.position_bound()
-    if bound is None:
+    upper = attention.upper
+    number = upper.operand() if upper is not None else None
+    if upper is None or number is None:
         return None
-    op, number = bound
-    position, dims = op.operands[number], dim_positions(indexing_maps(op)[number])
+    position, dims = upper.op.operands[number], dim_positions(indexing_maps(upper.op)[number])
     if str(element_type(position)) != "i32" or memory_of(position) is None:
         return None
-    sides = (attention.scores.operands[1], attention.weighted.operands[1])
-    sequences = prod(attention.extents[d] for d in dims if d in attention.shared_dims)
-    return _Looked(attention, tuple(v for v in sides if memory_of(v) is not None), prod(shape_of(position)), sequences)
+    sides = {attention.scores: attention.keys.tensor, attention.weighted: attention.values.tensor}
+    return _Looked(
+        attention,
+        tuple(value for value in sides.values() if memory_of(value) is not None),
+        {(op, list(op.operands).index(value)) for op, value in sides.items()},
+        prod(shape_of(position)),
+        prod(attention.extents[d] for d in dims if d in attention.shared),
+    )
 
 
 def _is_along(op: ir.Operation, attention: Attention) -> bool:
     """Whether an op computes something for each row and position: scores, what is made of them, softmax, their sum."""
-    per_score = op.name.startswith("linalg.") and shape_of(op.results[0]) == attention.extents
+    per_score = op.name.startswith("linalg.") and shape_of(op.results[0]) == (*attention.extents, attention.context)
     return per_score or op == attention.weighted
 
 

@@ -8,8 +8,8 @@ Before:                                            After:
 
 Requires: entries on tensors (functions with an `entry` attribute), one block, static shapes.
 Ensures: an entry is slices of its arguments, calls, insertions into states, and a return; every kernel has
-`kernel` = "contraction" | "rows" | "attention" | "generic" and `tied` = for each result the argument that it updates in
-place, or -1.
+`kernel` = "contraction" | "rows" | "attention" | "cache-write" | "generic" and `tied` = for each result the argument
+that it updates in place, or -1.  Attention has what was recognised in `attention` and in its ops' roles.
 
 `kernel_groups` says which ops become one kernel.  With `prologue-rows` a rows kernel that only contractions read moves
 into each of them.
@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.errors import InternalError
+from lispgpt.errors import InternalError, UserError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     captured_values,
@@ -34,8 +34,9 @@ from lispgpt.ir.structure import (
     strings,
 )
 from lispgpt.passes.base import Pass
+from lispgpt.passes.model.copies import elementwise_copy
 from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
-from lispgpt.passes.model.placements import is_placement
+from lispgpt.passes.model.placements import is_placement, is_same_slice
 from lispgpt.passes.states import UNPLACED, State
 
 WIDEST_VECTOR = 16
@@ -85,6 +86,11 @@ def _share_constants(entry: ir.Operation) -> None:
         op.erase()
 
 
+def _identity(value: ir.Value, before: ir.Operation) -> ir.Value:
+    with ir.InsertionPoint(before), before.location:
+        return elementwise_copy(value)
+
+
 def _compute_views(entry: ir.Operation) -> None:
     """Give a kernel something to run where a result, or what goes into a state, is only a view or a constant."""
     ops = operations(entry.regions[0].blocks[0])
@@ -93,7 +99,7 @@ def _compute_views(entry: ir.Operation) -> None:
     for op in ops:
         if is_placement(op):
             taken = defining_op(op.operands[0])
-            unchanged = taken is not None and _same_slice(taken, op) and taken.operands[0] == op.operands[1]
+            unchanged = taken is not None and is_same_slice(taken, op) and taken.operands[0] == op.operands[1]
             if not unchanged and (taken is None or is_inline(taken)):
                 op.operands[0] = _identity(op.operands[0], op)
     for i, (name, value) in enumerate(zip(results, ops[-1].operands, strict=True)):
@@ -101,23 +107,6 @@ def _compute_views(entry: ir.Operation) -> None:
         own = op is None and names[arguments.index(value)] == name
         if not own and (op is None or is_inline(op)):
             ops[-1].operands[i] = _identity(value, ops[-1])
-
-
-def _identity(value: ir.Value, before: ir.Operation) -> ir.Value:
-    """An elementwise op that copies a tensor."""
-    identity = ir.AffineMap.get_identity(len(shape_of(value)))
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(identity)] * 2),
-        "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * identity.n_dims),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-    }
-    with ir.InsertionPoint(before), before.location:
-        empty = create_op("tensor.empty", [], [value.type]).results[0]
-        copy = create_op("linalg.generic", [value, empty], [value.type], attributes, regions=1)
-        block = ir.Block.create_at_start(copy.regions[0], [value.type.element_type] * 2)
-        with ir.InsertionPoint(block):
-            create_op("linalg.yield", [block.arguments[0]])
-    return copy.results[0]
 
 
 class _Kernels:
@@ -229,14 +218,17 @@ def _build_kernel(
         return clone
 
     for op in group.ops:
-        for old, new in zip(op.results, copy(op).results, strict=True):
-            mapping[old] = new
+        clone = copy(op)
+        if "attention" in clone.attributes:
+            region_owner.attributes["attention"] = clone.attributes["attention"]
+            del clone.attributes["attention"]
+        mapping.update(zip(op.results, clone.results, strict=True))
     results = [mapping[o] for o in outputs]
     with ir.InsertionPoint(body):
         create_op("func.return", results)
     types = ir.FunctionType.get([a.type for a in body.arguments], [r.type for r in results])
     region_owner.attributes["function_type"] = ir.TypeAttr.get(types)
-    tied = [_tied_argument(r, o, arguments) for r, o in zip(results, outputs, strict=True)]
+    tied = [_tied_argument(r, o, arguments, kernels.module) for r, o in zip(results, outputs, strict=True)]
     region_owner.attributes["tied"] = ir.ArrayAttr.get(
         [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), t) for t in tied]
     )
@@ -265,12 +257,14 @@ def _is_entry_view(op: ir.Operation) -> bool:
     return aligned and (not partial or all(size == 1 for size in sizes[: partial[-1]]))
 
 
-def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) -> int:
-    """The index of the kernel's argument that a loop updates in place to make this value, or -1.
+def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
+    """The index of the kernel's argument that a loop or a launch updates in place to make this value, or -1.
 
     outer: the value in the entry, which has to go back to where the argument (one of `arguments`) was taken from.
     """
     op = defining_op(value)
+    if op is not None and op.name == "func.call":
+        return _in_place_argument(ir.OpResult(value), outer, arguments, module)
     if op is None or op.name != "scf.for":
         return -1
     while op is not None and op.name == "scf.for":
@@ -281,10 +275,36 @@ def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) 
     number = ir.BlockArgument(value).arg_number
     start = defining_op(arguments[number])
     homes = [use.owner.operation for use in outer.uses if is_placement(use.owner.operation)]
-    return number if start is not None and any(_same_slice(start, home) for home in homes) else -1
+    return number if start is not None and any(is_same_slice(start, home) for home in homes) else -1
 
 
-def _same_slice(taken: ir.Operation, put: ir.Operation) -> bool:
-    """Whether a tensor.insert_slice puts back what a tensor.extract_slice took."""
-    names = ("static_offsets", "static_sizes", "static_strides")
-    return taken.name == "tensor.extract_slice" and all(taken.attributes[n] == put.attributes[n] for n in names)
+def _in_place_argument(value: ir.OpResult, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
+    """The index of the kernel's argument that a hand-written kernel changes in place to make a result, or -1."""
+    call = value.owner
+    callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    hand = next(op for op in operations(module.body) if ir.StringAttr(op.attributes["sym_name"]).value == callee)
+    place = list(ir.DenseI64ArrayAttr(hand.attributes["in_place"]))[value.result_number]
+    if place < 0:
+        return -1
+    given = call.operands[place]
+    number = ir.BlockArgument(given).arg_number if defining_op(given) is None else -1
+    start = arguments[number] if number >= 0 else None
+    if start is None or not _returns_to(start, outer):
+        raise UserError(
+            f"what {callee} changes in place has to be an input, a weight or a state of the entry, or a part of one, "
+            "and the launch's value what that is afterwards"
+        )
+    return number
+
+
+def _returns_to(start: ir.Value, value: ir.Value) -> bool:
+    """Whether a value is what the entry has afterwards where another was taken from."""
+    taken = defining_op(start)
+    uses = [(use.owner.operation, use.operand_number) for use in value.uses]
+    if taken is not None:
+        return any(is_placement(user) and is_same_slice(taken, user) for user, _ in uses)
+    entry = ir.BlockArgument(start).owner.owner
+    name = strings(entry.attributes["arguments"])[ir.BlockArgument(start).arg_number]
+    results = strings(entry.attributes["results"])
+    return any(user.name == "func.return" and results[number] == name for user, number in uses)
+

@@ -37,3 +37,9 @@ def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:
         if _replaces_part(user) and number == 1 and _becomes(user.results[0], state, entry):
             return True
     return False
+
+
+def is_same_slice(taken: ir.Operation, put: ir.Operation) -> bool:
+    """Whether a tensor.insert_slice puts back what a tensor.extract_slice took."""
+    names = ("static_offsets", "static_sizes", "static_strides")
+    return taken.name == "tensor.extract_slice" and all(taken.attributes[n] == put.attributes[n] for n in names)

@@ -3,18 +3,25 @@
 (pipeline cpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass cse)
-    (pass outline-kernels))
-  (stage plan                         ; every tensor that crosses kernels has its bytes
+    (pass contract-products)
+    (pass outline-kernels)
+    (pass recognise-products))
+  (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)
     (pass count-work)
-    (pass place-hand-kernels)
-    (pass plan-arena))
+    (pass place-hand-kernels))
   (stage schedule                     ; loops over blocks, rows and vectors
     (pass schedule-rows {:rows-per-block 4})
     (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 4 :outputs-tile 6 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-attention {:queries 32 :query-tile 4 :key-tile 4})
+    (pass divide-kernels)             ; what none of them took, op by op
+    (pass recognise-products)
+    (pass schedule-rows {:rows-per-block 4})
+    (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 4 :outputs-tile 6 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-generic)
-    (pass hand-kernels-to-cpu))
+    (pass run-in-order)
+    (pass hand-kernels-to-cpu)
+    (pass plan-arena))
   (stage loops                        ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass expand-math)

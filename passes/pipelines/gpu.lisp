@@ -4,20 +4,31 @@
 (pipeline gpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass cse)
-    (pass outline-kernels {:prologue-rows 4}))
-  (stage plan                         ; every tensor that crosses kernels has its bytes
+    (pass contract-products)
+    (pass outline-kernels {:prologue-rows 4})
+    (pass recognise-products))
+  (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)
     (pass count-work)
-    (pass place-hand-kernels)
-    (pass plan-arena))
+    (pass place-hand-kernels))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-gpu-rows)
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
+    (pass schedule-gpu-column-contractions)
     (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
-    (pass advance-on-device))
+    (pass divide-kernels)             ; what none of them took, op by op
+    (pass recognise-products)
+    (pass schedule-gpu-rows)
+    (pass schedule-gpu-warpgroups)
+    (pass schedule-gpu-matrices)
+    (pass schedule-gpu-contractions)
+    (pass schedule-gpu-column-contractions)
+    (pass schedule-generic)
+    (pass run-in-order)
+    (pass plan-arena))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass collect-gpu-kernels)

@@ -1,15 +1,19 @@
-"""schedule-attention: cache write, scores, mask, softmax and weighted sum of one head in one block of a CPU kernel.
+"""schedule-attention: scores, mask, softmax and weighted sum of some rows in one block of a CPU kernel, tile by tile.
 
 Before (inside a kernel = "attention"):            After:
   %c = scf.for … { tensor.insert_slice %k … }        scf.for %n … { vector.load %k, vector.store %cache }
-  %s = linalg.contract ins(%q, %keys) …              scf.for %block_of_queries … {
+  %s = linalg.contract ins(%q, %keys) …              scf.for %tile of positions … {
   %m = linalg.generic ins(%s, %positions) …            scf.for %t … { dot products, memref.store scratch }
   %p = linalg.softmax ins(%m) …                        scf.for %t … { mask, maximum }   scf.for %t … { exp, sum }
-  %o = linalg.contract ins(%p, %values) …              scf.for %t … { weights · values }   vector.store %o }
+  %o = linalg.contract ins(%p, %values) …              scf.for %t … { sums · exp(old - new maximum) + weights · values }
+                                                     }  vector.store %o
 
 Requires: what outline-kernels and destination-passing ensure.
-Ensures: the kernel's `grid` holds one block for each sequence and key-value head.  No score leaves the block's stack,
-and keys past the block's largest position are not read where the mask is `t <= position`.
+Ensures: the kernel's `grid` holds one block for each sequence and key-value head, which writes its keys and values to
+the cache where they are the rows' own; else several, for some rows each.  What a block keeps on its stack does not
+depend on how many positions there are, and it reads none that no row of it sees where the mask bounds them.
+
+The running maximum is that of "Online normalizer calculation for softmax", Milakov and Gimelshein 2018.
 """
 
 from __future__ import annotations
@@ -18,22 +22,25 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from lispgpt.errors import InternalError
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import (
-    defining_op,
-    dim_positions,
-    indexing_maps,
-    integers,
-    kernel_functions,
-    operations,
-    shape_of,
-)
+from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
-from lispgpt.passes.kernels.kernel_body import KernelBody
-from lispgpt.passes.kernels.views import DYNAMIC, kept_dimensions
-from lispgpt.passes.model.attention_pattern import Attention, match_attention
+from lispgpt.passes.kernels.attention import (
+    bind_cache,
+    cache_of,
+    first_position,
+    last_position,
+    own_index,
+    place_of_row,
+    read_row,
+    result_buffer,
+)
+from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
+from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.states import PLACED, State
 
 if TYPE_CHECKING:
@@ -42,211 +49,143 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScheduleAttention(Pass):
-    """queries: query rows whose scores a block holds at once; query_tile, key_tile: dot products in registers."""
+    """queries: rows that a block works on at once; scores: of these rows that it holds at once; query_tile, key_tile:
+    dot products in registers."""
 
     name: ClassVar[str] = "schedule-attention"
     starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     queries: int = 32
+    scores: int = 32768
     query_tile: int = 4
     key_tile: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
-        lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "attention"):
-            body = KernelBody(kernel, Emitter(kernel))
-            attention = match_attention(body.compute_ops())
-            if attention is None:
-                continue
-            written = {w.results[0] for w in attention.writes}
-            in_place = all(w.operands[3] in body.buffers or w.operands[3] in written for w in attention.writes)
-            if in_place and set(body.destinations) <= {attention.weighted.results[0], *written}:
-                _Schedule(self, body, attention, lanes).emit()
+            attention = attention_of(kernel)
+            if attention is not None and "grid" not in kernel.attributes:
+                _Schedule(self, kernel, attention, target).emit()
 
 
 class _Schedule:
-    """One attention kernel; q… are its query coordinates in the order of the scores' loops."""
+    """One attention kernel.  Rows: what only queries have of leading loops, counted through."""
 
-    def __init__(self, options: ScheduleAttention, body: KernelBody, attention: Attention, lanes: int) -> None:
-        self.body, self.emitter, self.attention = body, body.emitter, attention
-        extents, context = attention.extents, attention.context
-        self.head_width = shape_of(attention.weighted.results[0])[-1]
-        self.depth = shape_of(attention.scores.operands[0])[-1]
-        self.along_context = largest_power_of_two(lanes, context)
-        self.along_depth = largest_power_of_two(lanes, self.depth)
-        self.along_width = largest_power_of_two(lanes, self.head_width)
-        self.query_extents = [extents[d] for d in attention.query_dims]
-        rows = math.prod(self.query_extents)
-        self.queries = _divisor(rows, options.queries)
-        self.query_tile = _divisor(self.queries, options.query_tile)
-        self.key_tile = _divisor(self.along_context, options.key_tile)
-        self.rows = rows
-        self.bound = attention.position_bound()
-        self.scores = self.emitter.scratch([self.queries, context], self.emitter.f32)
-        self.staged = self.emitter.scratch([self.queries, self.depth], self.emitter.f32)
+    def __init__(self, options: ScheduleAttention, kernel: ir.Operation, attention: Attention, target: Target) -> None:
+        self.kernel, self.attention, self.target = kernel, attention, target
+        self.shared = [attention.extents[d] for d in attention.shared]
+        self.query_extents = [attention.extents[d] for d in attention.query_dims]
+        self.rows = math.prod(self.query_extents)
+        self.tiles, queries = _tiles_of(self.rows, options.queries, options.query_tile)
+        lanes = min(target.vector_bytes // 4, 1 << attention.context.bit_length() - 1)
+        most = max(1, options.scores // queries // lanes) * lanes
+        self.tile = Tile(
+            attention,
+            queries,
+            min(options.query_tile, queries),
+            min(most, -(-attention.context // lanes) * lanes),
+            min(options.key_tile, lanes),
+            lanes,
+            *(b.largest_width(depth, 4, target.vector_bytes) for depth in (attention.depth, attention.width)),
+        )
 
     def emit(self) -> None:
-        emitter, body, attention = self.emitter, self.body, self.attention
-        extents = [attention.extents[d] for d in attention.shared_dims]
-        blocks = math.prod(extents)
-        with ir.InsertionPoint(body.ops[-1]), body.function.location, body.scope():
-            block = emitter.block_id("x")
-            at: list[Index] = [0] * (len(attention.extents) - 1)
-            for d, coordinate in zip(attention.shared_dims, emitter.delinearize(block, extents), strict=True):
-                at[d] = coordinate
-            for write in attention.writes:
-                self._write_cache(write, at)
-            with emitter.loop(0, self.rows, self.queries) as loop, body.scope():
-                stop = self._context_bound(at, loop.index)
-                self._stage_queries(at, loop.index)
-                self._dot_products(at, loop.index, stop)
-                sums = self._softmax(at, loop.index, stop)
-                self._weighted_sums(at, loop.index, stop, sums)
-        body.finish([blocks, 1, 1])
+        blocks = math.prod(self.shared) * (1 if self.attention.own else self.tiles)
+        reschedule(self.kernel, [blocks], [1], self.target, self._body)
 
-    def _at(self, at: list[Index], row: Index) -> list[Index]:
-        """The query coordinates `at` with those filled in that only queries have: rows of a sequence, then the heads
-        that share keys and values, so that one pass over those serves them all."""
-        inner = list(at)
-        for d, coordinate in zip(
-            self.attention.query_dims, self.emitter.delinearize(row, self.query_extents), strict=True
-        ):
-            inner[d] = coordinate
-        return inner
+    def _body(self) -> None:
+        attention = self.attention
+        self.reader = Reader(self.target)
+        bind_cache(attention, self.reader)
+        self.buffer = result_buffer(self.kernel, attention)
+        self.sums = RowSums(self.tile, self.reader)
+        block = b.block_id()
+        place: list[Index] = [0] * len(attention.extents)
+        split = attention.own is None and self.tiles > 1
+        found = coordinates(block, [*self.shared, self.tiles] if split else self.shared)
+        for d, coordinate in zip(attention.shared, found, strict=False):
+            place[d] = coordinate
+        self._write_rows(place)
+        if split:
+            self._rows(place, self._first_row(found[-1]))
+        elif self.tiles == 1:
+            self._rows(place, 0)
+        else:
+            each(self.reader, 0, self.tiles, 1, lambda tile: self._rows(place, self._first_row(tile)))
 
-    def _write_cache(self, loop_op: ir.Operation, at: list[Index]) -> None:
-        """Run one cache-writing loop for this block's sequence and head only."""
-        emitter, body = self.emitter, self.body
-        block = loop_op.regions[0].blocks[0]
-        insert = next(op for op in operations(block) if op.name == "tensor.insert_slice")
-        if insert.operands[1] != block.arguments[1]:
-            raise InternalError("schedule-attention: a cache write inserts into something else than the cache")
-        cache = body.buffers.get(loop_op.operands[3])
-        body.buffers[loop_op.results[0]] = cache
-        head = at[self.attention.shared_dims[-1]]
-        sequences = self.attention.extents[self.attention.shared_dims[0]] if len(self.attention.shared_dims) > 1 else 1
-        rows = shape_of(defining_op(_row_source(insert)).operands[0])[0] // sequences
-        first = emitter.mul(at[self.attention.shared_dims[0]], rows) if sequences > 1 else 0
-        width = shape_of(insert.operands[0])[-1]
-        with emitter.loop(first, emitter.add(first, rows)) as loop, body.scope():
-            body.bind(block.arguments[0], loop.index)
-            dynamic = iter(list(insert.operands)[2:])
-            offsets = [
-                body.scalar(next(dynamic)) if o == DYNAMIC else o for o in integers(insert.attributes["static_offsets"])
+    def _first_row(self, tile: Index) -> Index:
+        """The last tile begins early where it would not be full: rows that two tiles have come out the same."""
+        first = b.mul(tile, self.tile.queries)
+        return first if self.rows % self.tile.queries == 0 else b.at_most(first, self.rows - self.tile.queries)
+
+    def _at(self, place: list[Index], row: Index) -> list[Index]:
+        """The leading indices with those of a row."""
+        whole = list(place)
+        for d, index in zip(self.attention.query_dims, coordinates(row, self.query_extents), strict=True):
+            whole[d] = index
+        return whole
+
+    # ---- own keys and values
+
+    def _write_rows(self, place: list[Index]) -> None:
+        own = self.attention.own
+        if own is None:
+            return
+        first = 0 if own.sequence is None else b.mul(place[own.sequence], own.each)
+        for number, lanes in enumerate((self.tile.key_lanes, self.tile.value_lanes)):
+            depth = (self.attention.depth, self.attention.width)[number]
+
+            def write(row: Index, number: int = number, lanes: int = lanes, depth: int = depth) -> None:
+                each(self.reader, 0, depth, lanes, lambda d: self._write(number, place, row, d, lanes))
+
+            each(self.reader, first, b.add(first, own.each), 1, write)
+
+    def _write(self, number: int, place: list[Index], row: Index, d: Index, lanes: int) -> None:
+        write, index = self.attention.writes[number], own_index(self.attention, number, place, d)
+        value = read_row(write, self.reader, row, index, lanes)
+        b.store(value, cache_of(self.attention), place_of_row(write, self.reader, row, index), aligned=False)
+
+    # ---- some rows
+
+    def _rows(self, place: list[Index], row: Index) -> None:
+        def places(q: Index) -> list[Index]:
+            return self._at(place, b.add(row, q))
+
+        begin, end = self._seen(places)
+        self.sums.start(places)
+        if self.tile.alone:
+            self.sums.take(places, 0, end)
+        else:
+            step = self.tile.keys
+            each(self.reader, begin, end, step, lambda t: self.sums.take(places, t, b.at_most(_until(t, end), step)))
+        self.sums.store(places, self.buffer)
+
+    def _seen(self, places: Places) -> tuple[Index, Index]:
+        """The first position that any of the rows sees, or one shortly before it, and the one after the last."""
+        attention = self.attention
+        bounded = [attention.lower is not None, attention.upper is not None]
+        if not any(bounded):
+            return 0, attention.context
+
+        def step(q: ir.Value, first: ir.Value, last: ir.Value) -> list[ir.Value]:
+            with self.reader.scope():
+                positions = [seen(attention, self.reader, places(q)) for seen in (first_position, last_position)]
+            return [
+                b.emit(op, [so_far, b.as_value(position)], [ir.IndexType.get()])
+                for op, so_far, position in zip(("arith.minsi", "arith.maxsi"), (first, last), positions, strict=True)
             ]
-            kept = kept_dimensions(integers(insert.attributes["static_sizes"]), shape_of(insert.operands[0]))
-            lanes = body.contiguous_lanes(insert.operands[0], self.along_width)
-            with emitter.loop(0, width, lanes) as d, body.scope():
-                source = [head, d.index]
-                value = body.read(insert.operands[0], source, lanes)
-                remaining = iter(source)
-                place = [emitter.add(o, next(remaining)) if keep else o for o, keep in zip(offsets, kept, strict=True)]
-                emitter.store(value, cache, place)
 
-    def _context_bound(self, at: list[Index], row: Index) -> Index:
-        """How many keys this block of queries can see, rounded up to whole vectors."""
-        if self.bound is None:
-            return self.attention.context
-        emitter, body = self.emitter, self.body
-        op, number = self.bound
-        dims = dim_positions(indexing_maps(op)[number])
-        with emitter.loop(0, self.queries, 1, [emitter.value(0)]) as loop, body.scope():
-            place = self._at(at, emitter.add(row, loop.index))
-            position = body.read(op.operands[number], [place[d] for d in dims])
-            visible = emitter.add(emitter.op("arith.index_cast", [position], [emitter.index_type]), 1)
-            loop.yielded = [emitter.max(loop.carried[0], visible)]
-        step = self.along_context
-        stop = emitter.mul(emitter.div(emitter.add(loop.results[0], step - 1), step), step)
-        return emitter.min(stop, self.attention.context)
-
-    def _stage_queries(self, at: list[Index], row: Index) -> None:
-        """Compute each query once, together with what leads to it, and keep it for all keys."""
-        emitter, body = self.emitter, self.body
-        lanes = body.contiguous_lanes(self.attention.scores.operands[0], self.along_depth)
-        with emitter.loop(0, self.queries) as q, emitter.loop(0, self.depth, lanes) as e, body.scope():
-            place = self._at(at, emitter.add(row, q.index))
-            query = self._read(self.attention.query(place, e.index), lanes)
-            emitter.store(query, self.staged, [q.index, e.index])
-
-    def _dot_products(self, at: list[Index], row: Index, stop: Index) -> None:
-        emitter, body = self.emitter, self.body
-        lanes = self.along_depth
-        zero = emitter.constant(0.0, emitter.lanes_type(emitter.f32, lanes))
-        count = self.query_tile * self.key_tile
-        with emitter.loop(0, stop, self.key_tile) as t, emitter.loop(0, self.queries, self.query_tile) as q:
-            queries = [emitter.add(q.index, i) for i in range(self.query_tile)]
-            with emitter.loop(0, self.depth, lanes, [zero] * count) as e, body.scope():
-                keys = [
-                    self._read(self.attention.key(at, emitter.add(t.index, j), e.index), lanes)
-                    for j in range(self.key_tile)
-                ]
-                sums = iter(e.carried)
-                e.yielded = []
-                for query in queries:
-                    elements = emitter.load(self.staged, [query, e.index], lanes)
-                    e.yielded += [emitter.fma(elements, key, next(sums)) for key in keys]
-            for number, total in enumerate(e.results):
-                i, j = divmod(number, self.key_tile)
-                place = [queries[i], emitter.add(t.index, j)]
-                emitter.store(emitter.reduce_lanes("add", total), self.scores, place)
-
-    def _read(self, place: tuple[ir.Value, list], lanes: int) -> ir.Value:
-        return self.emitter.to_f32(self.body.read(place[0], place[1], lanes))
-
-    def _softmax(self, at: list[Index], row: Index, stop: Index) -> ir.Value:
-        """Mask the scores, replace them by exp(score - maximum); the sums, one for each query, in a scratch."""
-        emitter, body, lanes = self.emitter, self.body, self.along_context
-        sums = emitter.scratch([self.queries], emitter.f32)
-        f32, wide = emitter.f32, emitter.lanes_type(emitter.f32, lanes)
-        with emitter.loop(0, self.queries) as q, body.scope():
-            place = self._at(at, emitter.add(row, q.index))
-            body.readings[self.attention.scores.results[0]] = lambda i, n: emitter.load(
-                self.scores, [q.index, i[-1]], n
-            )
-            with emitter.loop(0, stop, lanes, [emitter.constant(-math.inf, wide)]) as t, body.scope():
-                masked = body.read(self.attention.masked, [*place, t.index], lanes)
-                emitter.store(masked, self.scores, [q.index, t.index])
-                t.yielded = [emitter.op("arith.maximumf", [t.carried[0], masked], [wide])]
-            peak = emitter.broadcast(emitter.reduce_lanes("maximumf", t.results[0]), lanes)
-            with emitter.loop(0, stop, lanes, [emitter.constant(0.0, wide)]) as t:
-                score = emitter.load(self.scores, [q.index, t.index], lanes)
-                weight = emitter.op("math.exp", [emitter.op("arith.subf", [score, peak], [wide])], [wide])
-                emitter.store(weight, self.scores, [q.index, t.index])
-                t.yielded = [emitter.op("arith.addf", [t.carried[0], weight], [wide])]
-            total = emitter.reduce_lanes("add", t.results[0])
-            emitter.store(emitter.op("arith.divf", [emitter.constant(1.0, f32), total], [f32]), sums, [q.index])
-        return sums
-
-    def _weighted_sums(self, at: list[Index], row: Index, stop: Index, inverse: ir.Value) -> None:
-        emitter, body, lanes = self.emitter, self.body, self.along_width
-        pieces = self.head_width // lanes
-        chunk = _divisor(pieces, 8)
-        tile = _divisor(self.queries, max(1, 16 // chunk))
-        wide = emitter.lanes_type(emitter.f32, lanes)
-        destination = body.destinations[self.attention.weighted.results[0]]
-        with emitter.loop(0, self.queries, tile) as q, emitter.loop(0, self.head_width, chunk * lanes) as d:
-            columns = [emitter.add(d.index, c * lanes) for c in range(chunk)]
-            queries = [emitter.add(q.index, i) for i in range(tile)]
-            with emitter.loop(0, stop, 1, [emitter.constant(0.0, wide)] * (tile * chunk)) as t, body.scope():
-                values = [self._read(self.attention.value(at, t.index, c), lanes) for c in columns]
-                sums = iter(t.carried)
-                t.yielded = []
-                for query in queries:
-                    weight = emitter.broadcast(emitter.load(self.scores, [query, t.index], 1), lanes)
-                    t.yielded += [emitter.fma(weight, value, next(sums)) for value in values]
-            for number, total in enumerate(t.results):
-                query, column = queries[number // chunk], columns[number % chunk]
-                scale = emitter.broadcast(emitter.load(inverse, [query], 1), lanes)
-                place = [*self._at(at, emitter.add(row, query)), column]
-                emitter.store(emitter.op("arith.mulf", [total, scale], [wide]), destination, place)
+        first, last = b.loop(0, self.tile.queries, 1, [b.as_value(attention.context - 1), b.as_value(0)], step)
+        begin = b.mul(b.div(first, self.tile.lanes), self.tile.lanes) if bounded[0] else 0
+        return begin, b.add(last, 1) if bounded[1] else attention.context
 
 
-def _row_source(insert: ir.Operation) -> ir.Value:
-    """The row that a cache write takes from its source, before conversions: the result of a tensor.extract_slice."""
-    value = insert.operands[0]
-    while defining_op(value).name != "tensor.extract_slice":
-        value = defining_op(value).operands[0]
-    return value
+def _tiles_of(rows: int, most: int, step: int) -> tuple[int, int]:
+    """How many tiles there are, and how many rows each has: less than `step` or a multiple of it, at most about `most`;
+    the last may reach past the end."""
+    each = -(-rows // -(-rows // most))
+    each = -(-each // step) * step if each >= step else each
+    each = each if each <= rows else rows - rows % step
+    return -(-rows // each), each
 
 
-def _divisor(extent: int, limit: int) -> int:
-    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
+def _until(start: Index, end: Index) -> ir.Value:
+    return b.emit("arith.subi", [b.as_value(end), b.as_value(start)], [ir.IndexType.get()])

@@ -1,61 +1,172 @@
-"""schedule-generic: run whatever no other schedule took as plain loops in one block.
+"""schedule-generic: run whatever no other schedule took, over all blocks of a target.
 
 Before:                                            After:
-  func.func private @k(%x: memref<…>)                func.func private @k(%x: memref<…>)
-      {kernel = …} {                                     {kernel = …, grid = [1, 1, 1]} {
-    %t = bufferization.to_tensor %x …                  scf.for … memref.load … memref.store …
-    %y = linalg.generic ins(%t) …
+  func.func private @k(%x: memref<…>, %y: …)         func.func private @k(%x: memref<…>, %y: …) {…, grid, block} {
+      {kernel = …} {                                   %i = gpu.block_id x, gpu.thread_id x → an element of the result
+    %t = bufferization.to_tensor %x …                  … loads of what the element is made of, loops over sums …
+    %r = linalg.generic ins(%t) …                      memref.store … %y[%i, …]
+    materialize_in_destination %r in %y
 
-Requires: kernels without a `grid` hold linalg and tensor ops that MLIR's bufferization knows.
-Ensures: every kernel has a `grid`, no tensors are left in any, and what they allocate they free.
+A thread computes elements of the results one by one, reading what they are made of lazily.  A long sum of which there
+are few is divided among the lanes of a subgroup.  A part of a state that is replaced is written where it is.
+
+Requires: kernels without a `grid` have a body on tensors in which nothing costly is read at many places, as
+divide-kernels leaves them.
+Ensures: kernels that can be computed so have only scalar ops, `grid` and `block`; others say why they are `refused`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from math import prod
+from typing import ClassVar
 
-from lispgpt.ir.mlir import create_op, ir, passmanager
-from lispgpt.ir.structure import kernel_functions, nested_operations
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir, passmanager
+from lispgpt.ir.structure import kernel_functions, nested_operations, operations, shape_of
 from lispgpt.passes.base import Pass
-from lispgpt.passes.schedule.loop_softmax import LoopSoftmax
+from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import note_refusal
+from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
+from lispgpt.passes.kernels.updates import update_of
+from lispgpt.passes.targets import Gpu, Target
 
-TO_MEMORY = (
-    "builtin.module(func.func(eliminate-empty-tensors),one-shot-bufferize{allow-return-allocs-from-loops},func.func(buffer-hoisting),"
-    "func.func(promote-buffers-to-stack{max-alloc-size-in-bytes=65536}),"
-    "buffer-deallocation-pipeline,func.func(canonicalize,cse))"
-)
-TO_LOOPS = "builtin.module(func.func(convert-linalg-to-loops))"
+SEGMENTS = "operandSegmentSizes"
+WITHOUT_SEGMENTS = ("linalg.transpose", "linalg.broadcast", "linalg.map", "linalg.reduce", "linalg.softmax")
+GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 
 
 @dataclass(frozen=True)
 class ScheduleGeneric(Pass):
-    name: ClassVar[str] = "schedule-generic"
+    """threads: of a GPU's block.  points: of loops that one call of a CPU's kernel runs through, as far as there are
+    so many.  long_sum: the fewest elements of a sum that a subgroup divides."""
 
-    def run(self, module: ir.Module, target: Any) -> None:
+    name: ClassVar[str] = "schedule-generic"
+    threads: int = 256
+    points: int = 16384
+    long_sum: int = 64
+
+    def run(self, module: ir.Module, target: Target) -> None:
         left = [k for k in kernel_functions(module) if "grid" not in k.attributes]
         if not left:
             return
-        passmanager.PassManager.parse(TO_MEMORY).run(module.operation)
-        LoopSoftmax().run(module, target)
-        for kernel in kernel_functions(module):
-            for op in list(nested_operations(kernel)):
-                if op.name == "memref.copy":
-                    _copy_elements(op)
-        passmanager.PassManager.parse(TO_LOOPS).run(module.operation)
-        for kernel in kernel_functions(module):
-            if "grid" not in kernel.attributes:
-                kernel.attributes["grid"] = ir.DenseI64ArrayAttr.get([1, 1, 1])
+        for kernel in left:
+            _drop_segments(kernel)
+        passmanager.PassManager.parse(GENERALIZE).run(module.operation)
+        for kernel in left:
+            _Schedule(kernel, target, self).run()
 
 
-def _copy_elements(op: ir.Operation) -> None:
-    """memref.copy becomes linalg.copy: the former is a call into a runtime library where layouts differ."""
-    source, target = op.operands
-    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
-    with ir.InsertionPoint(op), op.location:
-        copy = create_op("linalg.copy", [source, target], [], segments, regions=1)
-        elements = [source.type.element_type, target.type.element_type]
-        block = ir.Block.create_at_start(copy.regions[0], elements)
-        with ir.InsertionPoint(block):
-            create_op("linalg.yield", [block.arguments[0]])
-    op.erase()
+def _drop_segments(kernel: ir.Operation) -> None:
+    """Drop what programs may write on ops without use for it: MLIR's generalisation would give it to them twice."""
+    for op in nested_operations(kernel):
+        if op.name in WITHOUT_SEGMENTS and SEGMENTS in op.attributes:
+            del op.attributes[SEGMENTS]
+
+
+class _Schedule:
+    """One kernel: a walk over the elements of its results, or of the part of a state that it replaces."""
+
+    def __init__(self, kernel: ir.Operation, target: Target, options: ScheduleGeneric) -> None:
+        self.kernel, self.target, self.options = kernel, target, options
+        self.outputs = outputs_of(kernel)
+        self.update = update_of(*self.outputs[0]) if len(self.outputs) == 1 else None
+        shapes = [shape_of(tensor) for tensor, _ in self.outputs]
+        self.shape = self.update.shape if self.update else max(shapes, key=prod)
+        self.elements = prod(self.shape)
+        self.sum = self._shared_sum()
+
+    def _shared_sum(self) -> SharedSum | None:
+        """The sum that subgroups divide, where that keeps more of the chip busy than a thread for each element."""
+        if not isinstance(self.target, Gpu) or self.update or len(self.outputs) > 1:
+            return None
+        found = shared_sum(self.outputs[0][0])
+        few = self.elements < self.target.cores * self.options.threads
+        return found if found and few and found.count >= self.options.long_sum else None
+
+    def run(self) -> None:
+        """Emit it; the kernel is left alone where some element is still wanted after it has been overwritten."""
+        written = [buffer for _, buffer in self.outputs]
+        for op in operations(self.kernel.regions[0].blocks[0]):
+            kept = op.name == "bufferization.to_tensor" and op.operands[0] in written and list(op.results[0].uses)
+            if kept and not self.update:
+                note_refusal(self.kernel, "it changes memory that it reads")
+                return
+        target = self.target
+        if isinstance(target, Gpu):
+            threads = self.options.threads
+            per_block = threads // target.subgroup if self.sum else threads
+            grid = max(1, -(-self.elements // per_block))
+            reschedule(self.kernel, [grid], [threads], target, partial(self._by_threads, target, per_block))
+        else:
+            each = max(1, self.options.points // self._points_each())
+            grid = max(1, -(-self.elements // each))
+            reschedule(self.kernel, [grid], [1], target, partial(self._by_calls, each))
+
+    def _points_each(self) -> int:
+        """Points of loops behind one element, about."""
+        found = shared_sum(self.outputs[0][0])
+        return found.count if found else 1
+
+    def _by_threads(self, target: Gpu, per_block: int) -> None:
+        thread = b.thread_id()
+        number = b.div(thread, target.subgroup) if self.sum else thread
+        lane = b.mod(thread, target.subgroup)
+        linear = b.add(b.mul(b.block_id(), per_block), number)
+        target.dependency_release()
+        target.dependency_wait()
+
+        def element() -> None:
+            self._element(linear, lane)
+
+        if self.elements % per_block:
+            b.if_then(b.less(linear, self.elements), element)
+        else:
+            element()
+
+    def _by_calls(self, each: int) -> None:
+        start = b.mul(b.block_id(), each)
+        end = b.add(start, each)
+        if self.elements % each:
+            end = b.at_most(end, self.elements)
+
+        def body(linear: ir.Value) -> list[ir.Value]:
+            self._element(linear, 0)
+            return []
+
+        b.loop(start, end, 1, [], body)
+
+    def _element(self, linear: Index, lane: Index) -> None:
+        reader = Reader(self.target)
+        index = coordinates(linear, self.shape)
+        if self.update:
+            self.update.write(reader, index)
+            return
+        if self.sum and isinstance(self.target, Gpu):
+            total = self.sum.by_subgroup(reader, index, lane, self.target.subgroup)
+            reader.bind(self.sum.tensor, lambda where, width: total)
+        for tensor, buffer in self.outputs:
+            if shape_of(tensor) == self.shape:
+                self._store(reader.read(tensor, index), buffer, index, lane)
+            else:
+                self._smaller(reader, tensor, buffer, linear)
+
+    def _store(self, value: ir.Value, buffer: ir.Value, index: list[Index], lane: Index) -> None:
+        if self.sum:
+            b.if_then(b.equal(lane, 0), lambda: b.store(value, buffer, index))
+        else:
+            b.store(value, buffer, index)
+
+    @staticmethod
+    def _smaller(reader: Reader, tensor: ir.Value, buffer: ir.Value, linear: Index) -> None:
+        """Another result of the same op, of which there are fewer elements."""
+
+        def store() -> None:
+            with reader.scope():
+                index = coordinates(linear, shape_of(tensor))
+                b.store(reader.read(tensor, index), buffer, index)
+
+        b.if_then(b.less(linear, prod(shape_of(tensor))), store)

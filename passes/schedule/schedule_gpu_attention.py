@@ -1,13 +1,15 @@
-"""schedule-gpu-attention: attention over the cache, split over positions, scores never in memory.
+"""schedule-gpu-attention: attention row by row, split over positions, scores never in memory.
 
-Before: writes of keys and values into the cache; scores, mask, softmax over all positions, weighted sum.
+Before: scores, what is made of them, softmax over all positions, weighted sum; often writes of keys and values to a
+        cache ahead of them.
 After:  one group of blocks for each row and head.  A few neighbouring lanes hold one position's key and value in
         16-byte vectors; lanes, subgroups and (where the target has clusters) blocks take positions in turn and join
         their running softmax.  A row that is alone in its sequence writes its own key and value on the way; with
         several rows a launch of its own writes them first.
 
 Requires: what plan-arena ensures.
-Ensures: kernels of kind "attention" have only scalar and vector ops, a grid and a block.
+Ensures: kernels of kind "attention" whose attribute says what they are, and of kind "cache-write", have only scalar and
+vector ops, a grid and a block.
 """
 
 from __future__ import annotations
@@ -19,15 +21,28 @@ from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import kernel_functions, shape_of
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.attention import Attention, parse_attention
-from lispgpt.passes.kernels.kernel import calls_of, constant_arguments, coordinates, reschedule
+from lispgpt.passes.kernels.attention import (
+    bind_cache,
+    cache_of,
+    first_position,
+    last_position,
+    own_index,
+    own_row,
+    place_of_row,
+    read_operand,
+    read_row,
+    result_buffer,
+    score_at,
+)
+from lispgpt.passes.kernels.cache_rows import schedule_writes, split_off_writes
+from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import Running, empty, join
 from lispgpt.passes.kernels.team import subgroup_reduce
-from lispgpt.passes.model.kernel_work import divide_work
+from lispgpt.passes.model.attention import Attention, Operand, attention_of
 from lispgpt.passes.targets import Gpu
 
 
@@ -42,52 +57,15 @@ class ScheduleGpuAttention(Pass):
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in kernel_functions(module, "attention"):
-            if "grid" in kernel.attributes:
+            attention = attention_of(kernel)
+            if "grid" in kernel.attributes or attention is None:
                 continue
-            if parse_attention(kernel).shape[1] > 1:
-                split_off_writes(module, kernel, target)
-            attention = parse_attention(kernel)
+            if attention.writes and not attention.alone:
+                attention = split_off_writes(module, kernel, target)
             _Schedule(kernel, attention, constant_arguments(module, kernel), target, self).emit()
-
-
-def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> None:
-    """Give the cache writes a kernel of their own, called ahead of the attention with the same operands."""
-    name = ir.StringAttr(kernel.attributes["sym_name"]).value + "_write"
-    with ir.InsertionPoint(kernel):
-        copy = kernel.clone().operation
-    copy.attributes["sym_name"] = ir.StringAttr.get(name)
-    copy.attributes["kernel"] = ir.StringAttr.get("cache-write")
-    divide_work(kernel, copy)
-    for call in calls_of(module, kernel):
-        attributes = {"callee": ir.FlatSymbolRefAttr.get(name)}
-        create_op("func.call", list(call.operands), [], attributes, loc=call.location, ip=ir.InsertionPoint(call))
-    attention = parse_attention(copy)
-    shape = shape_of(attention.writes[0].source)
-    width = b.largest_width(shape[-1], 4, target.vector_bytes)
-    vectors = prod(shape) // width
-    threads = min(target.max_threads, -(-vectors // target.subgroup) * target.subgroup)
-
-    def emit() -> None:
-        reader = Reader(target)
-        target.dependency_release()
-        target.dependency_wait()
-        for number in range(-(-vectors // threads)):
-            _write_rows(attention, reader, b.add(b.thread_id(), number * threads), width)
-
-    reschedule(copy, [prod(attention.shape[:2])], [threads], target, emit)
-
-
-def _write_rows(attention: Attention, reader: Reader, vector: Index, width: int) -> None:
-    shape = shape_of(attention.writes[0].source)
-
-    def write() -> None:
-        with reader.scope():
-            index = coordinates(b.mul(vector, width), shape)
-            for one in attention.writes:
-                value = one.read(reader, b.block_id(), index, width)
-                b.store(value, attention.cache, one.place(reader, b.block_id(), index))
-
-    b.if_then(b.less(vector, prod(shape) // width), write)
+        for kernel in kernel_functions(module, "cache-write"):
+            if "grid" not in kernel.attributes:
+                schedule_writes(kernel, target)
 
 
 def lane_width(depth: int, one_load: int, subgroup: int) -> int:
@@ -95,6 +73,19 @@ def lane_width(depth: int, one_load: int, subgroup: int) -> int:
     several, that divide the depth."""
     widths = range(one_load, depth + 1, one_load)
     return next(width for width in widths if depth % width == 0 and depth // width <= subgroup)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A lane's part of a key (or value): `width` numbers from `start` on; live: whether it has one (None: always)."""
+
+    width: int
+    start: Index
+    live: ir.Value | None
+
+    def within(self, value: ir.Value) -> ir.Value:
+        """The lane's numbers, 0 where it has none."""
+        return value if self.live is None else b.select(self.live, value, b.constant(0.0, value.type))
 
 
 @dataclass(frozen=True)
@@ -115,24 +106,27 @@ class _Schedule:
         options: ScheduleGpuAttention,
     ) -> None:
         self.kernel, self.attention, self.target = kernel, attention, target
-        self.constants = constants
-        self.alone = attention.shape[1] == 1
-        cache_bytes = b.item_bytes(attention.cache.type)
-        one_load = b.largest_width(attention.depth, cache_bytes, target.vector_bytes)
-        self.width = lane_width(attention.depth, one_load, target.subgroup)
-        self.lanes = 1
-        while self.lanes * self.width < attention.depth:
-            self.lanes *= 2
-        tasks = prod(attention.shape)
+        self.constants, self.alone = constants, attention.alone
+        self.widths = [self._lane_width(operand) for operand in (attention.keys, attention.values)]
+        shares = zip((attention.depth, attention.width), self.widths, strict=True)
+        needed = max(-(-depth // width) for depth, width in shares)
+        self.lanes = 1 << (needed - 1).bit_length()
+        tasks = prod(attention.extents)
         self.parts = target.cluster if tasks * 2 <= target.cores else 1
         self.subgroups = options.subgroups * (1 if self.parts > 1 else 2)
-        self.unroll = max(1, options.unroll * one_load // self.width)
+        self.unroll = max(1, options.unroll * self._one_load(attention.keys) // self.widths[0])
         self.threads = self.subgroups * target.subgroup
         self.teams = target.subgroup // self.lanes
         self.stride = self.parts * self.subgroups * self.teams
 
+    def _one_load(self, operand: Operand) -> int:
+        return b.largest_width(operand.depth, b.item_bytes(operand.element), self.target.vector_bytes)
+
+    def _lane_width(self, operand: Operand) -> int:
+        return lane_width(operand.depth, self._one_load(operand), self.target.subgroup)
+
     def emit(self) -> None:
-        grid = prod(self.attention.shape) * self.parts
+        grid = prod(self.attention.extents) * self.parts
         reschedule(self.kernel, [grid], [self.threads], self.target, self._body)
         if self.parts > 1:
             self.target.set_cluster(self.kernel, self.parts)
@@ -140,42 +134,50 @@ class _Schedule:
     def _body(self) -> None:
         thread, block = b.thread_id(), b.block_id()
         self.part = b.mod(block, self.parts)
-        self.place = coordinates(b.div(block, self.parts), self.attention.shape)
-        self.row = b.add(b.mul(self.place[0], self.attention.shape[1]), self.place[1])
+        self.place = coordinates(b.div(block, self.parts), self.attention.extents)
         self.thread, self.lane = thread, b.mod(thread, self.target.subgroup)
         self.subgroup = b.div(thread, self.target.subgroup)
-        start = b.mul(b.mod(self.lane, self.lanes), self.width)
-        self.live = None if self.lanes * self.width == self.attention.depth else b.less(start, self.attention.depth)
-        self.d = start if self.live is None else b.select(self.live, b.as_value(start), b.as_value(0))
+        self.key, self.value = (self._share(number) for number in range(2))
         self.reader = Reader(self.target)
-        for tensor in self.attention.updated:
-            self.reader.bind(tensor, lambda index, width: b.load(self.attention.cache, index, width))
+        bind_cache(self.attention, self.reader)
         self.target.dependency_release()
         early = self._can_look_early()
         if not early:
             self.target.dependency_wait()
-        self.last = self.attention.last_position(self.reader, self.place)
+        self.last = last_position(self.attention, self.reader, self.place)
         self.end = self.last if self.alone else b.add(self.last, 1)
         first = b.add(
             b.mul(b.add(b.mul(self.part, self.subgroups), self.subgroup), self.teams), b.div(self.lane, self.lanes)
         )
+        first = b.add(first, first_position(self.attention, self.reader, self.place))
         fetched = self._fetch(first)
         if early:
             self.target.dependency_wait()
         self._attend(first, fetched)
 
+    def _share(self, number: int) -> Share:
+        """The lane's part of keys (0) or values (1)."""
+        width, depth = self.widths[number], (self.attention.depth, self.attention.width)[number]
+        start = b.mul(b.mod(self.lane, self.lanes), width)
+        if self.lanes * width == depth:
+            return Share(width, start, None)
+        live = b.less(start, depth)
+        return Share(width, b.select(live, b.as_value(start), b.as_value(0)), live)
+
     def _can_look_early(self) -> bool:
         """Whether earlier rows of the cache may be read while earlier launches still run: they write elsewhere."""
-        bound = self.attention.bound
+        bound = self.attention.upper
         if not (self.alone and self.target.early_launch) or bound is None:
             return False
-        return self.reader.depends_only_on(bound[0], self.constants)
+        lower = self.attention.lower
+        tensors = bound.tensors() + (lower.tensors() if lower else [])
+        return all(self.reader.depends_only_on(tensor, self.constants) for tensor in tensors)
 
     def _attend(self, first: Index, fetched: list[ir.Value]) -> None:
-        query_index = self.attention.query_index(self.place, self.d)
-        query = b.extend(self.reader.read(self.attention.scores.operands[0], query_index, self.width))
-        self.query = query if self.live is None else b.select(self.live, query, b.constant(0.0, query.type))
-        running = self._own_position() if self.alone else empty(self.width)
+        queries = self.attention.queries
+        query = read_operand(self.reader, queries, self.place, None, self.key.start, self.key.width)
+        self.query = self.key.within(b.extend(query))
+        running = self._own_position() if self.alone else empty(self.value.width)
         step = self.stride * self.unroll
         count = len(fetched)
 
@@ -196,16 +198,16 @@ class _Schedule:
 
     def _fetch(self, t: Index) -> list[ir.Value]:
         """Keys, then values, of the lane's next positions; position 0's where there are no more."""
-        attention = self.attention
         keys, values = [], []
         for u in range(self.unroll):
             at = b.add(t, u * self.stride)
             at = b.select(b.less(at, self.end), b.as_value(at), b.as_value(0))
-            key_index = attention.key_index(self.place, at, self.d)
-            keys.append(self.reader.read(attention.scores.operands[1], key_index, self.width))
-            value_index = attention.value_index(self.place, at, self.d)
-            values.append(self.reader.read(attention.weighted.operands[1], value_index, self.width))
+            keys.append(self._read(self.attention.keys, at, self.key))
+            values.append(self._read(self.attention.values, at, self.value))
         return keys + values
+
+    def _read(self, operand: Operand, t: Index, share: Share) -> ir.Value:
+        return read_operand(self.reader, operand, self.place, t, share.start, share.width)
 
     def _scored(self, t: Index, fetched: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value]]:
         """Scores of the lane's positions (-inf past the end) and their values (0 past the end)."""
@@ -224,9 +226,7 @@ class _Schedule:
         return subgroup_reduce("arith.addf", product, self.lanes, self.target.subgroup)
 
     def _masked(self, score: ir.Value, t: Index) -> ir.Value:
-        """What the ops between product and softmax make of a score."""
-        self.reader.bind(self.attention.scores.results[0], lambda index, width: score)
-        return self.reader.read(self.attention.softmax.operands[0], [*self.place, t])
+        return score_at(self.reader, self.attention, self.place, t, score)
 
     def _own_position(self) -> Running:
         """The row's own key and value: one team takes them in, and one for each cached head writes them."""
@@ -234,19 +234,19 @@ class _Schedule:
         score = self._masked(self._dot(b.extend(key)), self.last)
         is_first = b.equal(b.add(b.mul(self.part, self.threads), b.div(self.thread, self.lanes)), 0)
         score = b.select(is_first, score, b.constant(float("-inf"), b.f32()))
-        return empty(self.width).include([score], [b.extend(value)], self.target)
+        return empty(self.value.width).include([score], [b.extend(value)], self.target)
 
     def _own(self, number: int) -> ir.Value:
         """The row's own key or value, written to the cache on the way."""
-        attention, write = self.attention, self.attention.writes[number]
-        whole = (attention.key_index if number == 0 else attention.value_index)(self.place, self.last, self.d)
-        index = [*whole[1:-2], self.d]
-        value = write.read(self.reader, self.row, index, self.width)
-        place = write.place(self.reader, self.row, index)
+        attention, share = self.attention, (self.key, self.value)[number]
+        write, row = attention.writes[number], own_row(attention, self.place)
+        index = own_index(attention, number, self.place, share.start)
+        value = read_row(write, self.reader, row, index, share.width)
+        place = place_of_row(write, self.reader, row, index)
         writes = b.less(b.add(b.mul(self.part, self.threads), self.thread), self.lanes)
-        if self.live is not None:
-            writes = b.binary("arith.andi", writes, self.live)
-        b.if_then(writes, lambda: b.store(value, attention.cache, place))
+        if share.live is not None:
+            writes = b.binary("arith.andi", writes, share.live)
+        b.if_then(writes, lambda: b.store(value, cache_of(attention), place))
         return value
 
     def _join(self, running: Running) -> None:
@@ -255,16 +255,17 @@ class _Schedule:
         while distance < self.target.subgroup:
             running = running.exchange(distance, self.target)
             distance *= 2
-        depth = self.attention.depth
+        depth = self.attention.width
         sums, facts = b.shared([self.subgroups, depth], b.f32()), b.shared([self.subgroups, 2], b.f32())
 
         def publish() -> None:
-            b.store(running.sums, sums, [self.subgroup, self.d])
+            b.store(running.sums, sums, [self.subgroup, self.value.start])
             b.store(running.top, facts, [self.subgroup, 0])
             b.store(running.total, facts, [self.subgroup, 1])
 
         owner = b.less(self.lane, self.lanes)
-        b.if_then(owner if self.live is None else b.binary("arith.andi", owner, self.live), publish)
+        live = self.value.live
+        b.if_then(owner if live is None else b.binary("arith.andi", owner, live), publish)
         b.barrier()
         ranks = range(self.subgroups)
         tops, totals = ([b.load(facts, [i, j], 1) for i in ranks] for j in range(2))
@@ -278,7 +279,7 @@ class _Schedule:
 
     def _join_blocks(self, elements: list[Element], joined: list[Running]) -> None:
         """Let the first block of the cluster join what all of them have, while the others keep their memory for it."""
-        depth = self.attention.depth
+        depth = self.attention.width
         shares = b.shared([depth + 2], b.f32())
 
         def publish(d: Index, share: Running) -> None:
@@ -300,6 +301,8 @@ class _Schedule:
         self.target.cluster_barrier()
 
     def _store(self, elements: list[Element], joined: list[Running]) -> None:
+        buffer = result_buffer(self.kernel, self.attention)
         for element, share in zip(elements, joined, strict=True):
             result = b.binary("arith.divf", share.sums, share.total)
-            b.if_then(element.live, partial(b.store, result, self.attention.out_buffer, [*self.place, element.d]))
+            where = self.attention.out.index(self.place, None, element.d)
+            b.if_then(element.live, partial(b.store, result, buffer, where))

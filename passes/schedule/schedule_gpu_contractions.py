@@ -1,12 +1,15 @@
-"""schedule-gpu-contractions: products of few rows with a weight matrix, one subgroup for a few outputs.
+"""schedule-gpu-contractions: products of few rows (or columns) with a matrix that has k innermost, one subgroup for a
+few of the matrix' rows.
 
-Before: linalg.contract x[n, k] * w[o, k], with what computes x ahead of it and elementwise ops behind it.
+Before: linalg.contract x[n, k] * w[o, k], or another layout whose larger operand has its summed dimension innermost,
+        with what computes x ahead of it and elementwise ops behind it.
 After:  each subgroup loads whole rows of w in 16-byte vectors (before it waits for x, where the target starts kernels
         early), computes its own copy of x in registers, reduces with shuffles, and applies what follows to its outputs.
         Long rows are split among the subgroups of a block, which add up in shared memory.
 
-Requires: what plan-arena ensures.
-Ensures: kernels of kind "contraction" that had no grid yet have only scalar and vector ops, `grid` and `block`.
+Requires: what plan-arena and recognise-products ensure.
+Ensures: products that had no grid yet, and whose larger operand has k innermost or nothing, have only scalar and vector
+ops, `grid` and `block`.
 """
 
 from __future__ import annotations
@@ -16,17 +19,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, indexing_maps, kernel_functions, operations, shape_of
+from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
+from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule
+from lispgpt.passes.kernels.products import Product, find_product, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
-from lispgpt.passes.kernels.views import VIEWS
 from lispgpt.passes.targets import Gpu
+
+MOST_CHUNKS = 8
+"""Vectors of one row of w in a lane's registers, beyond which another schedule goes through rows in a loop."""
 
 
 @dataclass(frozen=True)
@@ -45,74 +51,67 @@ class ScheduleGpuContractions(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
-            if product is not None and "grid" not in kernel.attributes:
-                _Schedule(kernel, product, constant_arguments(module, kernel), target, self).emit()
-
-
-def find_product(kernel: ir.Operation) -> ir.Operation | None:
-    """The kernel's one contraction x[n, k] * w[o, k] -> [n, o], if it has that form."""
-    found = [op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract"]
-    if len(found) != 1:
-        return None
-    maps = [[e.position for e in m.results if isinstance(e, ir.AffineDimExpr)] for m in indexing_maps(found[0])]
-    return found[0] if maps == [[0, 2], [1, 2], [0, 1]] else None
+            if product is None:
+                continue
+            product = with_few_rows(product, self.rows)
+            if product.right.along_outer == 1 and not product.right.reduces():
+                with refusable(kernel):
+                    _Schedule(kernel, product, constant_arguments(module, kernel), target, self).emit()
 
 
 class _Schedule:
     def __init__(
         self,
         kernel: ir.Operation,
-        product: ir.Operation,
+        product: Product,
         constants: set[ir.Value],
         target: Gpu,
         options: ScheduleGpuContractions,
     ) -> None:
-        self.kernel, self.target, self.constants = kernel, target, constants
-        self.x, self.w = product.operands[0], product.operands[1]
-        self.result = product.results[0]
-        self.all_rows, self.inner = shape_of(self.x)
+        self.kernel, self.product, self.target, self.constants = kernel, product, target, constants
+        self.left, self.right = product.left, product.right
+        self.all_rows, self.inner, self.outer = product.rows, product.inner, product.columns
         self.rows = max(n for n in range(1, options.rows + 1) if self.all_rows % n == 0)
-        self.outer = shape_of(self.w)[0]
-        self.width = b.largest_width(self.inner, b.item_bytes(self.w.type), target.vector_bytes)
+        self.width = b.largest_width(self.inner, b.item_bytes(self.right.tensor.type), target.vector_bytes)
         vectors = -(-self.inner // (target.subgroup * self.width))
         self.split = 1
         while -(-vectors // self.split) > options.chunks and self.split < options.subgroups:
             self.split *= 2
         self.chunks = -(-vectors // self.split)
-        self.groups = options.subgroups // self.split
-        self.threads = options.subgroups * target.subgroup
-        self.unroll = options.rows_each
+        self.unroll = min(options.rows_each, self.outer)
+        self.groups = min(options.subgroups // self.split, -(-self.outer // self.unroll))
+        self.threads = self.groups * self.split * target.subgroup
         whole_grid = -(-self.outer // (self.groups * self.unroll))
         most = target.cores * options.blocks_per_core
         self.loops = whole_grid > 2 * most
         self.grid = most if self.loops else whole_grid
-        self.staged = self._is_computed(self.x)
+        self.staged = self.left.is_computed()
         self.outputs = outputs_of(kernel)
-        for tensor, _ in self.outputs:
-            if shape_of(tensor) != (self.all_rows, self.outer):
-                raise InternalError("a contraction's result has another shape than its product")
+        if self.chunks > MOST_CHUNKS or not self.staging_fits():
+            raise Refused("rows of a product are too long for a lane's registers or for shared memory")
 
-    @staticmethod
-    def _is_computed(tensor: ir.Value) -> bool:
-        """Whether arithmetic makes a tensor: then computing it once for the block pays."""
-        op = defining_op(tensor)
-        while op is not None and op.name in VIEWS:
-            op = defining_op(op.operands[0])
-        return op is not None and op.name != "bufferization.to_tensor"
+    def staging_fits(self) -> bool:
+        """Whether the block's rows of x, and what subgroups exchange, fit in shared memory."""
+        exchanged = self.groups * self.unroll * self.rows * self.split if self.split > 1 else 0
+        return not self.staged or 4 * (self.rows * self.inner + exchanged) <= self.target.shared_bytes
 
     def emit(self) -> None:
-        reschedule(self.kernel, [self.grid, self.all_rows // self.rows], [self.threads], self.target, self._body)
+        grid = [self.grid * self.product.batches, self.all_rows // self.rows]
+        reschedule(self.kernel, grid, [self.threads], self.target, self._body)
 
     def _body(self) -> None:
         thread = b.thread_id()
         lane, subgroup = b.mod(thread, self.target.subgroup), b.div(thread, self.target.subgroup)
+        self.batch, self.block = 0, b.block_id()
+        if self.product.batches > 1:
+            self.batch, self.block = b.div(self.block, self.grid), b.mod(self.block, self.grid)
         self.base = 0 if self.rows == self.all_rows else b.mul(b.block_id("y"), self.rows)
         self.lane, self.part = lane, b.mod(subgroup, self.split)
         self.group, self.thread = b.div(subgroup, self.split), thread
         self.team = Team(thread, self.threads, self.target.subgroup)
         self.reader = Reader(self.target, self.team)
         self.pieces = [self._piece(number) for number in range(self.chunks)]
-        first = b.mul(b.add(b.mul(b.block_id(), self.groups), self.group), self.unroll)
+        first = b.mul(b.add(b.mul(self.block, self.groups), self.group), self.unroll)
         weights = self._weights(first)
         self.target.dependency_release()
         place = None if self.loops else self._place(first)
@@ -136,8 +135,11 @@ class _Schedule:
         loaded = []
         for r in range(self.unroll):
             row = self._clamped(b.add(first, r))
-            loaded += [self.reader.read(self.w, [row, piece.start], self.width) for piece in self.pieces]
+            loaded += [self._right(row, piece.start) for piece in self.pieces]
         return loaded
+
+    def _right(self, column: Index, k: Index) -> ir.Value:
+        return self.right.read(self.reader, self.batch, column, k, self.width)
 
     def _clamped(self, row: Index) -> Index:
         if not self.loops and self.outer % (self.groups * self.unroll) == 0:
@@ -149,7 +151,7 @@ class _Schedule:
         return value if piece.live is None else b.select(piece.live, value, b.constant(0.0, value.type))
 
     def _load_input(self, n: int, start: Index) -> ir.Value:
-        return b.extend(self.reader.read(self.x, [b.add(self.base, n), start], self.width))
+        return b.extend(self.left.read(self.reader, self.batch, b.add(self.base, n), start, self.width))
 
     def _stage(self) -> Callable[[int, Index], ir.Value]:
         """Compute x once in the block and put it in shared memory; how a lane gets its vectors from there.
@@ -168,7 +170,7 @@ class _Schedule:
         for n in range(self.rows):
             for number in range(self.team.chunk_count(self.inner, small)):
                 chunk = self._staging_chunk(number, small)
-                value = self.reader.read(self.x, [b.add(self.base, n), chunk.start], small)
+                value = b.extend(self.left.read(self.reader, self.batch, b.add(self.base, n), chunk.start, small))
                 where = [n, *place(chunk.start)]
                 if chunk.live is None:
                     b.store(value, memory, where)
@@ -220,7 +222,7 @@ class _Schedule:
         slot = b.mod(rank, slots)
         position = b.mod(slot, self.unroll * self.rows)
         if self.split > 1:
-            group = b.add(b.mul(b.block_id(), self.groups), b.div(slot, self.unroll * self.rows))
+            group = b.add(b.mul(self.block, self.groups), b.div(slot, self.unroll * self.rows))
             first = b.mul(group, self.unroll)
         output = self._clamped(b.add(first, b.div(position, self.rows)))
         return _Place(slot, b.add(self.base, b.mod(position, self.rows)), output, b.less(rank, slots))
@@ -233,12 +235,13 @@ class _Schedule:
             value = flat[0]
             for i, other in enumerate(flat[1:], 1):
                 value = b.select(b.equal(place.slot, i), other, value)
-        self.reader.bind(self.result, lambda index, width: value)
-        finished = [self.reader.read(tensor, [place.n, place.output]) for tensor, _ in self.outputs]
+        self.reader.bind(self.product.result, lambda index, width: value)
+        where = self.product.place(self.batch, place.n, place.output)
+        finished = [self.reader.read(tensor, where) for tensor, _ in self.outputs]
 
         def write() -> None:
             for result, (_, buffer) in zip(finished, self.outputs, strict=True):
-                b.store(result, buffer, [place.n, place.output])
+                b.store(result, buffer, where)
 
         b.if_then(place.mine, write)
 
@@ -260,18 +263,17 @@ class _Schedule:
         def wanted(buffer: ir.Value) -> bool:
             return (buffer in self.constants) == constant
 
-        width = b.largest_width(self.inner, 4, 16)
+        width = b.largest_width(self.inner, 4, 16) if self.staged else self.width
         numbers = range(self.team.chunk_count(self.inner, width))
-        starts = (
-            [self._staging_chunk(i, width).start for i in numbers] if self.staged else [p.start for p in self.pieces]
-        )
-        for n in range(self.rows):
-            for start in starts:
-                self.reader.preload(self.x, [b.add(self.base, n), start], width if self.staged else self.width, wanted)
+        chunks = [self._staging_chunk(i, width) for i in numbers] if self.staged else self.pieces
+        for n in range(self.rows if self.left.along_k % width == 0 else 0):
+            for chunk in chunks:
+                where = self.left.index(self.batch, b.add(self.base, n), chunk.start)
+                self.reader.preload(self.left.tensor, where, width, wanted)
         if place is not None:
-            self.reader.bind(self.result, lambda index, width: b.constant(0.0, b.f32()))
+            self.reader.bind(self.product.result, lambda index, width: b.constant(0.0, b.f32()))
             for tensor, _ in self.outputs:
-                self.reader.preload(tensor, [place.n, place.output], 1, wanted)
+                self.reader.preload(tensor, self.product.place(self.batch, place.n, place.output), 1, wanted)
 
 
 @dataclass(frozen=True)

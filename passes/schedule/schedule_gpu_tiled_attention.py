@@ -28,17 +28,18 @@ from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels import attention_left as left_of
 from lispgpt.passes.kernels import block_memory
-from lispgpt.passes.kernels.attention import Attention, parse_attention
+from lispgpt.passes.kernels.attention import bind_cache, first_position, last_position, result_buffer
 from lispgpt.passes.kernels.attention_products import Products, SubgroupProducts, WarpgroupProducts
 from lispgpt.passes.kernels.attention_results import join_teams, share_size, write_rows
 from lispgpt.passes.kernels.attention_scores import Mask
 from lispgpt.passes.kernels.attention_tiles import TileLayout, Tiles
+from lispgpt.passes.kernels.cache_rows import split_off_writes
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.matrices import lanes_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.team import subgroup_reduce, tree
-from lispgpt.passes.schedule.schedule_gpu_attention import split_off_writes
+from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.targets import Gpu
 
 AHEAD_WORDS = 120
@@ -67,12 +68,25 @@ class ScheduleGpuTiledAttention(Pass):
             return
         self._check_block(target)
         for kernel in kernel_functions(module, "attention"):
-            attention = parse_attention(kernel)
-            if attention.shape[1] < self.rows or attention.depth % target.matrix.columns:
+            attention = attention_of(kernel)
+            if attention is None or "grid" in kernel.attributes or not self._suits(attention, target.matrix.columns):
                 continue
             if _Schedule(kernel, attention, target, self).fits():
-                split_off_writes(module, kernel, target)
-                _Schedule(kernel, parse_attention(kernel), target, self).emit()
+                if attention.writes:
+                    attention = split_off_writes(module, kernel, target)
+                _Schedule(kernel, attention, target, self).emit()
+
+    def _suits(self, attention: Attention, columns: int) -> bool:
+        """Whether there are enough rows, of keys and values that tiles can hold."""
+        operands = (attention.keys, attention.values, attention.out)
+        types = {str(attention.keys.element), str(attention.values.element)}
+        return (
+            max((attention.extents[d] for d in attention.query_dims), default=0) >= self.rows
+            and attention.depth == attention.width
+            and attention.depth % columns == 0
+            and all(operand.has_rows for operand in operands)
+            and types in ({"f32"}, {"bf16"})
+        )
 
     def _check_block(self, target: Gpu) -> None:
         teams, threads = self.teams, self.teams * self.subgroups * target.subgroup
@@ -89,7 +103,9 @@ class _Schedule:
     ) -> None:
         assert target.matrix is not None
         self.kernel, self.attention, self.target, self.unit = kernel, attention, target, target.matrix
-        self.positions, self.teams = attention.shape[1], options.teams
+        self.row = max(attention.query_dims, key=lambda d: (attention.extents[d], -d))
+        self.outer = [d for d in range(len(attention.extents)) if d != self.row]
+        self.positions, self.teams = attention.extents[self.row], options.teams
         self.subgroups = min(options.subgroups, -(-self.positions // 16))
         self.threads = self.subgroups * target.subgroup
         self.rows = 16 * self.subgroups
@@ -115,7 +131,7 @@ class _Schedule:
         """Positions of a tile: twice as many of a bf16 cache take no more room, where weights take none of it."""
         if self.warpgroup is not None:
             return keys
-        factor = 2 if self.unit.result_as_left and b.item_bytes(self.attention.cache.type) == 2 else 1
+        factor = 2 if self.unit.result_as_left and b.item_bytes(self.attention.keys.element) == 2 else 1
         step = lcm(self.unit.block, self.unit.columns) // factor
         if keys < 1 or keys % step:
             raise UserError(
@@ -135,7 +151,7 @@ class _Schedule:
 
     def emit(self) -> None:
         tiles = -(-self.positions // self.rows)
-        grid = [self.attention.shape[0] * prod(self.attention.shape[2:]), tiles]
+        grid = [prod(self.attention.extents[d] for d in self.outer), tiles]
         reschedule(self.kernel, grid, [self.teams * self.threads], self.target, self._body)
         self.memory.record(self.kernel)
 
@@ -144,11 +160,9 @@ class _Schedule:
         self.team = 0 if self.teams == 1 else b.div(thread, self.threads)
         self.thread = thread if self.teams == 1 else b.mod(thread, self.threads)
         self.lanes = lanes_of(self.unit, b.mod(thread, self.target.subgroup))
-        outer = coordinates(b.block_id("x"), (self.attention.shape[0], *self.attention.shape[2:]))
-        self.sequence, self.heads = outer[0], outer[1:]
+        self.others = coordinates(b.block_id("x"), [self.attention.extents[d] for d in self.outer])
         self.reader = Reader(self.target)
-        for tensor in self.attention.updated:
-            self.reader.bind(tensor, lambda index, width: b.load(self.attention.cache, index, width))
+        bind_cache(self.attention, self.reader)
         self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
         self.target.dependency_release()
         self.target.dependency_wait()
@@ -156,24 +170,30 @@ class _Schedule:
         self.first = b.mul(b.binary("arith.subi", last_tile, b.block_id("y")), self.rows)
         subgroup = b.div(self.thread, self.target.subgroup)
         own_first = b.add(self.first, b.mul(subgroup, 16))
-        least, last = self._bounds()
+        least, last = self._last_positions()
+        self.start = self._start()
         self.end = b.add(last, 1)
         lanes, teams = self.lanes, (self.teams, self.team, self.thread)
         self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, self._place(0), last)
         self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
         rows = [b.add(b.add(own_first, lanes.result_row), piece.row) for piece in self.unit.pieces()]
         places = [self._place(row) for row in rows]
-        ragged = self.attention.length % (self.keys * self.teams) != 0
+        ragged = self.attention.context % (self.keys * self.teams) != 0
         self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged)
         inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
         running = self._attend().whole(lanes, self.target)
-        self._finish(running, lambda found: write_rows(found, lanes, self.attention.out_buffer, places, inside))
+        out = self.attention.out
+        buffer = result_buffer(self.kernel, self.attention)
+        starts = [out.index(place, None, lanes.result_column) for place in places]
+        self._finish(running, lambda found: write_rows(found, lanes, buffer, starts, inside))
 
     def _place(self, row: Index) -> list[Index]:
         """The scores' leading indices for a row of the sequence; past the end, the last row's."""
         if self.positions % self.rows:
             row = b.at_most(row, self.positions - 1)
-        return [self.sequence, row, *self.heads]
+        place: list[Index] = list(self.others)
+        place.insert(self.row, row)
+        return place
 
     def _products(self, own_first: Index, number: Index) -> Products:
         """number: the subgroup's in the block."""
@@ -192,21 +212,36 @@ class _Schedule:
     def _wait(self) -> None:
         self.target.team_barrier(self.team, self.threads)
 
-    def _bounds(self) -> tuple[ir.Value, ir.Value]:
+    def _last_positions(self) -> tuple[ir.Value, ir.Value]:
         """The smallest and the largest of the last positions that the block's rows may see."""
+        found = self._of_rows(last_position)
+        return self._over_rows("arith.minsi", found), self._over_rows("arith.maxsi", found)
+
+    def _start(self) -> Index:
+        """The first position of the first tile that any of the block's rows sees a part of."""
+        if self.attention.lower is None:
+            return 0
+        step = self.keys * self.teams
+        return b.mul(b.div(self._over_rows("arith.minsi", self._of_rows(first_position)), step), step)
+
+    def _of_rows(self, position: Callable[[Attention, Reader, list[Index]], Index]) -> list[ir.Value]:
+        """The positions of the lane's share of the block's rows, in i32."""
         found = []
         for start in range(0, self.rows, self.target.subgroup):
             row = b.add(self.first, b.add(start, self.lanes.lane))
-            last = self.attention.last_position(self.reader, self._place(row))
-            found.append(b.emit("arith.index_cast", [b.as_value(last)], [b.i32()]))
+            value = position(self.attention, self.reader, self._place(row))
+            found.append(b.emit("arith.index_cast", [b.as_value(value)], [b.i32()]))
+        return found
+
+    def _over_rows(self, combiner: str, found: list[ir.Value]) -> ir.Value:
         size = self.target.subgroup
-        least, largest = (subgroup_reduce(op, tree(op, found), size, size) for op in ("arith.minsi", "arith.maxsi"))
-        return tuple(b.emit("arith.index_cast", [v], [ir.IndexType.get()]) for v in (least, largest))
+        value = subgroup_reduce(combiner, tree(combiner, found), size, size)
+        return b.emit("arith.index_cast", [value], [ir.IndexType.get()])
 
     def _attend(self) -> RunningRows:
         """The team's share of its rows' sums: it fills its tile, and multiplies from it while the next is under way."""
         own, step = b.mul(self.team, self.keys), self.keys * self.teams
-        staged = self.tiles.load(own) if self.ahead else []
+        staged = self.tiles.load(b.add(self.start, own)) if self.ahead else []
         running = empty_rows(self.lanes, self.sum_tiles)
         rows = len(running.tops)
 
@@ -225,7 +260,7 @@ class _Schedule:
                 sums = self.products.add_values(weights, state.sums)
             return [*coming, *state.tops, *state.totals, *sums]
 
-        results = b.loop(0, self.end, step, [*staged, *running.values()], body)
+        results = b.loop(self.start, self.end, step, [*staged, *running.values()], body)
         return running_rows(results[len(staged) :], rows)
 
     def _finish(self, running: RunningRows, write: Callable[[RunningRows], None]) -> None:

@@ -19,14 +19,14 @@ from lispgpt.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, kernel_functions, shape_of
+from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
 from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
+from lispgpt.passes.kernels.products import Product, find_product
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.stages import Block, Layout, Stages
+from lispgpt.passes.kernels.stages import COPY_BYTES, Block, Layout, Stages
 from lispgpt.passes.kernels.team import tree
-from lispgpt.passes.schedule.schedule_gpu_contractions import find_product
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, tilings
 
@@ -46,25 +46,25 @@ class ScheduleGpuWarpgroups(Pass):
             return
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
-            if product is not None and self._fits(product, target):
+            if product is not None and "grid" not in kernel.attributes and self._fits(product, target):
                 tiling = self._tiling(product, target)
                 _Schedule(kernel, product, constant_arguments(module, kernel), target, tiling).emit()
 
-    def _fits(self, product: ir.Operation, target: Gpu) -> bool:
-        x, w = product.operands[0], product.operands[1]
-        types = (str(x.type.element_type), str(w.type.element_type))
-        rows, inner = shape_of(x)
+    def _fits(self, product: Product, target: Gpu) -> bool:
         assert target.warpgroup is not None
+        left, right = product.left, product.right
         return (
-            types == ("f32", "bf16")
-            and rows >= self.least_rows
-            and inner % target.warpgroup.inner == 0
-            and _is_in_memory(x)
-            and _is_in_memory(w)
+            (left.dtype, right.dtype) == ("f32", "bf16")
+            and product.rows >= self.least_rows
+            and product.inner % target.warpgroup.inner == 0
+            and left.along_k % (COPY_BYTES // 4) == 0
+            and right.along_k % (COPY_BYTES // 2) == 0
+            and left.buffer() is not None
+            and right.buffer() is not None
         )
 
-    def _tiling(self, product: ir.Operation, target: Gpu) -> Tiling:
-        (rows, inner), outputs = shape_of(product.operands[0]), shape_of(product.operands[1])[0]
+    def _tiling(self, product: Product, target: Gpu) -> Tiling:
+        rows, inner, outputs = product.rows, product.inner, product.columns
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits")]
         candidates = [
             tiling for tiling in tilings(target, inner) if all(n in (0, getattr(tiling, name)) for name, n in wanted)
@@ -75,34 +75,25 @@ class ScheduleGpuWarpgroups(Pass):
         return min(candidates, key=lambda tiling: cost(tiling, rows, outputs, inner, target))
 
 
-def _is_in_memory(tensor: ir.Value) -> bool:
-    """Whether rows of a tensor lie in a buffer as they are."""
-    op = defining_op(tensor)
-    while op is not None and op.name in ("tensor.collapse_shape", "tensor.expand_shape"):
-        op = defining_op(op.operands[0])
-    return op is not None and op.name == "bufferization.to_tensor"
-
-
 class _Schedule:
     def __init__(
-        self, kernel: ir.Operation, product: ir.Operation, constants: set[ir.Value], target: Gpu, tiling: Tiling
+        self, kernel: ir.Operation, product: Product, constants: set[ir.Value], target: Gpu, tiling: Tiling
     ) -> None:
         assert target.warpgroup is not None
         self.kernel, self.target, self.unit, self.tiling = kernel, target, target.warpgroup, tiling
-        self.x, self.w, self.result = product.operands[0], product.operands[1], product.results[0]
-        self.rows, self.inner = shape_of(self.x)
-        self.outputs = shape_of(self.w)[0]
+        self.product, self.inner = product, product.inner
         self.results = outputs_of(kernel)
         self.threads = tiling.row_parts * tiling.output_parts * self.unit.threads
         self.columns = tiling.outputs // tiling.output_parts
+        self.column_tiles = -(-product.columns // tiling.outputs)
         self.layout = Layout.of(tiling, self.unit.inner, self.inner // self.unit.inner // tiling.splits, target)
-        w_buffer = defining_op(self.w)
-        self.weights_first = w_buffer is not None and w_buffer.operands[0] in constants
+        self.weights_first = product.right.buffer() in constants
 
     def emit(self) -> None:
         t = self.tiling
-        grid = [t.splits, -(-self.rows // t.rows), -(-self.outputs // t.outputs)]
-        reschedule(self.kernel, grid, [self.threads], self.target, self._body)
+        grid = [t.splits, -(-self.product.rows // t.rows), self.column_tiles * self.product.batches]
+        if not reschedule(self.kernel, grid, [self.threads], self.target, self._body):
+            return
         self.stages.memory.record(self.kernel)
         if t.splits > 1:
             self.target.set_cluster(self.kernel, t.splits)
@@ -115,14 +106,18 @@ class _Schedule:
         row, self.pair = unit.lane_places(b.mod(thread, unit.threads))
         self.row = b.add(b.mul(b.mod(group, t.row_parts), unit.rows), row)
         self.split = b.block_id("x") if t.splits > 1 else 0
+        batch, column_tile = 0, b.block_id("z")
+        if self.product.batches > 1:
+            batch, column_tile = b.div(column_tile, self.column_tiles), b.mod(column_tile, self.column_tiles)
         self.block = Block(
             thread,
             self.threads,
             first_row=b.mul(b.block_id("y"), t.rows),
-            first_output=b.mul(b.block_id("z"), t.outputs),
+            first_output=b.mul(column_tile, t.outputs),
             first_k=b.mul(self.split, self.inner // t.splits),
+            batch=batch,
         )
-        self.stages = Stages(self.layout, self.x, self.w, self.target, self.block)
+        self.stages = Stages(self.layout, self.product, self.target, self.block)
         self.target.dependency_release()
         self.stages.start(self.target.dependency_wait, self.weights_first)
         self._finish(self._walk())
@@ -192,7 +187,7 @@ class _Schedule:
         if self.tiling.splits > 1:
             pieces = self._add_splits(pieces)
         tile, first = (self.tiling.rows, self.tiling.outputs), (self.block.first_row, self.block.first_output)
-        Epilogue(Reader(self.target), self.result, self.results, tile, first).write(pieces)
+        Epilogue(Reader(self.target), self.product, self.results, tile, first, self.block.batch).write(pieces)
 
     def _add_splits(self, pieces: list[Piece]) -> list[Piece]:
         """Add what the blocks of a cluster have summed over their parts of k; each gets some rows of it."""

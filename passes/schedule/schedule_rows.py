@@ -21,6 +21,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import element_type, kernel_functions, operations, shape_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.emit import Emitter, Index
+from lispgpt.passes.kernels.kernel import refusable
 from lispgpt.passes.kernels.kernel_body import KernelBody
 from lispgpt.passes.model.kernel_groups import row_shape
 from lispgpt.passes.states import PLACED, State
@@ -50,7 +51,9 @@ class ScheduleRows(Pass):
     def run(self, module: ir.Module, target: Target) -> None:
         lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "rows"):
-            if all(_supported(op) for op in operations(kernel.regions[0].blocks[0])):
+            if "grid" in kernel.attributes or not all(map(_supported, operations(kernel.regions[0].blocks[0]))):
+                continue
+            with refusable(kernel):
                 _schedule(kernel, lanes, self.rows_per_block)
 
 

@@ -61,7 +61,7 @@ class Target:
 
     def capabilities(self) -> dict[str, int]:
         """What `(capability name)` gives while a program for this chip is evaluated, where it is not the usual."""
-        return {}
+        return {"runs-ahead": int(self.runs_ahead)}
 
     def check_tools(self) -> None:
         """UserError where something is not installed that makes machine code."""
@@ -127,6 +127,7 @@ class Gpu(Target):
 
     def capabilities(self) -> dict[str, int]:
         return {
+            **super().capabilities(),
             "subgroup-size": self.subgroup,
             "vector-bytes": self.vector_bytes,
             "shared-bytes": self.shared_bytes,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from fuzz import exact
 from fuzz.exact import Exact, monotone
 from fuzz.generate import Builder, offers
 from fuzz.program import OPS, Kind, Node, Op, Run
-
-import numpy as np
 
 
 def _cell_text(node: Node, names: list[str]) -> str:

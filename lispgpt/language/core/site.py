@@ -71,6 +71,10 @@ class Site:
         span = form if isinstance(form, Span) else form.span
         return places.placed(message, span, [(frame.what, frame.form.span) for frame in reversed(self.frames)])
 
+    def spans_of(self, location: ir.Location) -> list[Span]:
+        """The forms that a location of an op stands for, innermost first."""
+        return places.spans_of(str(location), self._sources)
+
     def verify(self, operation: Any, form: Form) -> None:
         """MLIR's own verifier, its diagnostics turned into the error at the form they are about."""
         try:
@@ -81,7 +85,7 @@ class Site:
     def diagnosed(self, error: ir.MLIRError, form: Form) -> UserError:
         """The user's error for MLIR's first diagnostic."""
         for diagnostic in error.error_diagnostics:
-            spans = places.spans_of(str(diagnostic.location), self._sources)
+            spans = self.spans_of(diagnostic.location)
             message = places.whole_message(diagnostic)
             if not spans:
                 return self.error(message, form)

@@ -85,7 +85,7 @@ def generic(
     maps.append(projection(len(shape), tuple(range(len(shape)))))
     attributes = {
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-        "iterator_types": _parallel(evaluator, len(shape)),
+        "iterator_types": _iterators(evaluator, len(shape)),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(made.inputs), 1]),
     }
     operands = [tensor for tensor, _, _ in made.inputs] + [start]
@@ -100,8 +100,9 @@ def projection(rank: int, dimensions: tuple[int, ...]) -> ir.AffineMap:
     return ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(d) for d in dimensions])
 
 
-def _parallel(evaluator: Evaluator, rank: int) -> ir.Attribute:
-    text = "[" + ", ".join(["#linalg.iterator_type<parallel>"] * rank) + "]"
+def _iterators(evaluator: Evaluator, parallel: int, summed: int = 0) -> ir.Attribute:
+    kinds = ["parallel"] * parallel + ["reduction"] * summed
+    text = "[" + ", ".join(f"#linalg.iterator_type<{kind}>" for kind in kinds) + "]"
     found = evaluator.builder.spelled.get(text)
     if found is None:
         found = evaluator.builder.spelled[text] = ir.Attribute.parse(text)
@@ -223,7 +224,8 @@ def _at(evaluator: Evaluator, form: Form, tensor: Any, *indices: Any) -> Any:
                     f"index {position} of `{show(form)}` goes to {made.shape[d]}, and {tensor.type} ends at {size}"
                 )
                 evaluator.site.fail(message, form)
-        return widened(evaluator, made.read(evaluator, tensor, along, form), form)
+        if all(made.shape[d] == size for size, d in zip(sizes, along, strict=True)):  # else it is read only in part
+            return widened(evaluator, made.read(evaluator, tensor, along, form), form)
     places = [as_index(evaluator, index, form) for index in indices]
     element = evaluator.builder.emit("tensor.extract", [tensor, *places], [tensor.type.element_type], {}, form)
     return widened(evaluator, element, form)
@@ -266,7 +268,12 @@ def _contract(evaluator: Evaluator, form: List, environment: Environment) -> Any
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
     }
     emit = evaluator.builder.emit
-    operation = emit("linalg.contract", [x, w, start], [start.type], attributes, form, 1)
+    summed = set(order) - set(kept)
+    shared = summed & set(groups[0]) & set(groups[1])
+    name = "linalg.contract" if shared and shared == summed else "linalg.generic"
+    if name == "linalg.generic":
+        attributes["iterator_types"] = _iterators(evaluator, len(kept), len(summed))
+    operation = emit(name, [x, w, start], [start.type], attributes, form, 1)
 
     def compute(arguments: Any) -> Any:
         f32 = [evaluator.builder.f32]

@@ -1,0 +1,214 @@
+"""Gradients of a `tensor` comprehension (linalg.generic): its body's scalar ops, differentiated by the rules in Lisp.
+
+For y[i…] = f(a[…], …) and an operand a, one new comprehension computes g[i…] * df/da over the loops, which is then
+summed over the loops that a does not have.  What the body gathers at a computed index is summed by a product with a
+one-hot matrix of the indices: the same on every target, and in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.forms import tensors
+from lispgpt.language.forms.tensors import Comprehension
+from lispgpt.language.model import index_algebra
+from lispgpt.language.model.gradient_rules import GradientRules
+from lispgpt.language.reader.forms import Form
+
+
+def of(
+    evaluator: Evaluator, op: ir.Operation, gradient: ir.Value, active: set[ir.Value], form: Form
+) -> list[tuple[ir.Value, ir.Value]] | None:
+    """What a linalg.generic adds to the gradients of the tensors that it reads; None where it is no comprehension."""
+    if not is_elementwise(op):
+        return None
+    body = _Body(evaluator, op, gradient, active, form)
+    found = []
+    arguments = list(op.regions[0].blocks[0].arguments)
+    for operand, map_, argument in zip(list(op.operands)[:-1], indexing_maps(op), arguments, strict=False):
+        if operand in active and any(True for _ in argument.uses):
+            dims = dim_positions(map_)
+            part = index_algebra.summed_to(evaluator, body.share(argument), tuple(dims), form)
+            found.append((operand, index_algebra.padded(evaluator, part, shape_of(operand), form)))
+    for inner in operations(op.regions[0].blocks[0]):
+        if inner.name == "tensor.extract" and inner.operands[0] in active:
+            found.append((inner.operands[0], body.scattered(inner)))
+    return found
+
+
+class _Body:
+    """The body of one comprehension, y = f(…), and the gradient of y."""
+
+    def __init__(
+        self, evaluator: Evaluator, op: ir.Operation, gradient: ir.Value, active: set[ir.Value], form: Form
+    ) -> None:
+        self.evaluator, self.op, self.gradient, self.form, self.active = evaluator, op, gradient, form, active
+        self.block = op.regions[0].blocks[0]
+        self.shape = shape_of(op.results[0])
+        self.maps = [dim_positions(m) for m in indexing_maps(op)]
+
+    def share(self, wanted: ir.Value) -> ir.Value:
+        """g[i…] * df/d(wanted) at every point of the loops."""
+        everywhere = tuple(range(len(self.shape)))
+
+        def compute(made: Comprehension) -> ir.Value:
+            clone = _Clone(self, made, {d: d for d in everywhere})
+            depends = self._dependents(wanted)
+            result = operations(self.block)[-1].operands[0]
+            shares = {result: made.read(self.evaluator, self.gradient, everywhere, self.form)}
+            for inner in reversed(operations(self.block)[:-1]):
+                made_here = inner.results[0] if len(inner.results) == 1 else wanted
+                if made_here != wanted and made_here in shares and made_here in depends:
+                    self._through(inner, shares, depends, clone)
+            value = shares.get(wanted)
+            zero = self.evaluator.builder.constant(0.0, self.evaluator.builder.f32, self.form)
+            return self._only(made, zero if value is None else value)
+
+        return tensors.generic(self.evaluator, self.shape, compute, self.form)
+
+    def _dependents(self, wanted: ir.Value) -> set[ir.Value]:
+        found = {wanted}
+        for inner in operations(self.block):
+            if any(v in found for v in inner.operands):
+                found.update(inner.results)
+        return found
+
+    def _through(
+        self, inner: ir.Operation, shares: dict[ir.Value, ir.Value], depends: set[ir.Value], clone: _Clone
+    ) -> None:
+        evaluator, result = self.evaluator, inner.results[0]
+        rules = evaluator.states.of(GradientRules)
+        operands = list(inner.operands)
+        if result in rules.calls:
+            rule, arguments = rules.calls[result]
+            operands = [a for a in arguments if isinstance(a, ir.Value)]
+        elif inner.name in rules.of_ops:
+            rule = rules.of_ops[inner.name]
+        else:
+            evaluator.site.fail(f"there is no gradient rule for `{inner.name}`; (defgradient …) adds one", self.form)
+        values = [clone.value(v) for v in (result, *operands)]
+        parts = evaluator.call(rule, [shares[result], *values], self.form)
+        for operand, part in zip(operands, parts, strict=False):
+            if part is None or operand not in depends:
+                continue
+            if isinstance(part, (int, float)):
+                part = evaluator.builder.constant(float(part), evaluator.builder.f32, self.form)
+            if operand in shares:
+                f32 = [evaluator.builder.f32]
+                part = evaluator.builder.emit("arith.addf", [shares[operand], part], f32, {}, self.form)
+            shares[operand] = part
+
+    def _only(self, made: Comprehension, value: ir.Value) -> ir.Value:
+        """Drop the ops and inputs of a body that its value does not need."""
+        for op in reversed(operations(made.block)):
+            if all(not any(True for _ in r.uses) and r != value for r in op.results):
+                op.erase()
+        for number in reversed(range(len(made.inputs))):
+            argument = made.inputs[number][2]
+            if argument != value and not any(True for _ in argument.uses):
+                made.block.erase_argument(number)
+                del made.inputs[number]
+        return value
+
+    def scattered(self, extract: ir.Operation) -> ir.Value:
+        """The gradient of a tensor that the body gathers from: every share, added where it was read."""
+        evaluator, form = self.evaluator, self.form
+        source, *places = list(extract.operands)
+        total = self.share(extract.results[0])
+        names: list[Any] = list(range(len(self.shape)))
+        kept: list[Any] = []
+        gathered = []
+        for position, place in enumerate(places):
+            loop = _loop_of(place)
+            if loop is not None and loop not in kept:
+                kept.append(loop)
+            else:
+                kept.append(f"at {position}")
+                gathered.append((position, place))
+        needed = {position: self._loops_of(place) for position, place in gathered}
+        for number, (position, place) in enumerate(gathered):
+            later = {d for p, _ in gathered[number + 1 :] for d in needed[p]} | set(kept)
+            hot = self._one_hot(place, needed[position], shape_of(source)[position])
+            left = [n for n in names if n in later] + [f"at {position}"]
+            total = index_algebra.contraction(
+                evaluator, None, left, (total, names), (hot, [*needed[position], f"at {position}"]), form
+            )
+            names = left
+        order = tuple(names.index(n) for n in kept)
+        ordered = index_algebra.permuted if gathered else index_algebra.summed_to
+        return index_algebra.padded(evaluator, ordered(evaluator, total, order, form), shape_of(source), form)
+
+    def _loops_of(self, value: ir.Value) -> list[int]:
+        """The loops that a scalar of the body depends on."""
+        found: set[int] = set()
+
+        def look(value: ir.Value) -> None:
+            op = defining_op(value)
+            if op is None:
+                if isinstance(value.owner, ir.Block) and value.owner == self.block:
+                    found.update(self.maps[ir.BlockArgument(value).arg_number])
+            elif op.block == self.block:
+                if op.name == "linalg.index":
+                    found.add(ir.IntegerAttr(op.attributes["dim"]).value)
+                for operand in op.operands:
+                    look(operand)
+
+        look(value)
+        return sorted(found)
+
+    def _one_hot(self, place: ir.Value, loops: list[int], extent: int) -> ir.Value:
+        """[…loops extent]: 1.0 where the index is that of the last dimension, else 0.0."""
+        evaluator, form = self.evaluator, self.form
+        shape = (*(self.shape[d] for d in loops), extent)
+
+        def compute(made: Comprehension) -> ir.Value:
+            clone = _Clone(self, made, {d: i for i, d in enumerate(loops)})
+            emit = evaluator.builder.emit
+            number = {"dim": ir.IntegerAttr.get(evaluator.builder.i64, len(loops))}
+            here = emit("linalg.index", [], [evaluator.builder.index], number, form)
+            predicate = {"predicate": ir.IntegerAttr.get(evaluator.builder.i64, 0)}
+            same = emit("arith.cmpi", [clone.value(place), here], [evaluator.builder.i1], predicate, form)
+            one, zero = (evaluator.builder.constant(n, evaluator.builder.f32, form) for n in (1.0, 0.0))
+            return emit("arith.select", [same, one, zero], [evaluator.builder.f32], {}, form)
+
+        return tensors.generic(evaluator, shape, compute, form)
+
+
+class _Clone:
+    """Values of a body, computed again in another comprehension, whose loops are some of the first's."""
+
+    def __init__(self, body: _Body, made: Comprehension, loops: dict[int, int]) -> None:
+        self.body, self.made, self.loops = body, made, loops
+        self.known: dict[ir.Value, ir.Value] = {}
+
+    def value(self, value: ir.Value) -> ir.Value:
+        if value not in self.known:
+            self.known[value] = self._make(value)
+        return self.known[value]
+
+    def _make(self, value: ir.Value) -> ir.Value:
+        body, evaluator = self.body, self.body.evaluator
+        op = defining_op(value)
+        if op is None:
+            if value.owner != body.block:
+                return value
+            number = ir.BlockArgument(value).arg_number
+            dims = tuple(self.loops[d] for d in body.maps[number])
+            return self.made.read(evaluator, body.op.operands[number], dims, body.form)
+        if op.block != body.block:
+            return value
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        if op.name == "linalg.index":
+            loop = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
+            attributes["dim"] = ir.IntegerAttr.get(evaluator.builder.i64, loop)
+        operands = [self.value(v) for v in op.operands]
+        return evaluator.builder.emit(op.name, operands, [value.type], attributes, body.form)
+
+
+def _loop_of(place: ir.Value) -> int | None:
+    """The loop that an index of the body is, unchanged."""
+    op = defining_op(place)
+    return ir.IntegerAttr(op.attributes["dim"]).value if op is not None and op.name == "linalg.index" else None

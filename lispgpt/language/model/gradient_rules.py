@@ -1,0 +1,163 @@
+"""What gradient rules are written with: `defgradient`, `stop-gradient`, `recompute`, and the dual forms of slices,
+sums and products that rules of whole tensors use (lib/gradients.lisp)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, integers, shape_of
+from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.parameters import parse_parameters
+from lispgpt.language.core.registry import builtin, special
+from lispgpt.language.core.values import Closure, describe
+from lispgpt.language.forms import shapes, tensors
+from lispgpt.language.model import index_algebra
+from lispgpt.language.reader.forms import Form, List, Symbol, head_name, show
+
+
+@dataclass(eq=False)
+class GradientRules:
+    """What `defgradient` has said of ops, by their names (a reduction's with its combiner's behind it); and the values
+    that calls of functions with gradients of their own, `stop-gradient` and `recompute` gave."""
+
+    of_ops: dict[str, Closure] = field(default_factory=dict)
+    calls: dict[ir.Value, tuple[Closure, list[Any]]] = field(default_factory=dict)
+    stopped: set[ir.Value] = field(default_factory=set)
+    recomputed: dict[ir.Value, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Differentiable:
+    """A function whose calls are differentiated as a whole, by a rule of their own."""
+
+    function: Closure
+    rule: Closure
+
+
+def call(evaluator: Evaluator, made: Differentiable, arguments: list[Any], form: Form) -> Any:
+    """Call the function, and remember the rule for what it gives."""
+    result = evaluator.value_of(evaluator.call(made.function, arguments, form), form)
+    if isinstance(result, ir.Value):
+        evaluator.states.of(GradientRules).calls[result] = (made.rule, arguments)
+    return result
+
+
+@special("defgradient", 3, None)
+def _defgradient(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(defgradient math.exp [g y x] [(* g y)])`: g is the gradient of the result y; the value has, for each operand,
+    its gradient or nil.  Instead of an op: `(linalg.reduce arith.addf)`, a reduction by its combiner, or a function's
+    name, whose calls are then differentiated as a whole."""
+    rules = evaluator.states.of(GradientRules)
+    subject = form.items[1]
+    parameters = parse_parameters(evaluator.site, form.items[2], "defgradient")
+    rule = Closure(f"defgradient {show(subject)}", parameters, form.items[3:], environment, form)
+    if isinstance(subject, Symbol):
+        function = environment.lookup(subject)
+        if isinstance(function, (Closure, Differentiable)):
+            plain = function.function if isinstance(function, Differentiable) else function
+            environment.define(subject, Differentiable(plain, rule))
+            return None
+        if "." not in subject.name or not evaluator.builder.context.is_registered_operation(subject.name):
+            evaluator.site.fail(f"`{subject.name}` is neither a function nor an op", subject)
+        rules.of_ops[subject.name] = rule
+        return None
+    names = [item.name for item in subject.items if isinstance(item, Symbol)] if isinstance(subject, List) else []
+    if len(names) != 2 or head_name(subject) != "linalg.reduce":
+        evaluator.site.fail("a gradient is of an op, of a function or of (linalg.reduce combiner)", subject)
+    rules.of_ops[" ".join(names)] = rule
+    return None
+
+
+@builtin("stop-gradient", 1, 1)
+def _stop_gradient(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    """`(stop-gradient x)`: x, through which no gradient goes."""
+    value = shapes.tensor_of(evaluator, value, form, "stop-gradient")
+    stopped = same_value(evaluator, value, form)
+    evaluator.states.of(GradientRules).stopped.add(stopped)
+    return stopped
+
+
+@builtin("recompute", 1, None)
+def _recompute(evaluator: Evaluator, form: Form, function: Any, *arguments: Any) -> Any:
+    """`(recompute f x …)`: (f x …), of which a gradient computes the inner values again instead of keeping them."""
+    result = evaluator.call(function, list(arguments), form)
+    if not shapes.is_tensor(result):
+        evaluator.site.fail(f"`recompute` wants a function that gives a tensor, and got {describe(result)}", form)
+    evaluator.states.of(GradientRules).recomputed[result] = (function, arguments)
+    return result
+
+
+def same_value(evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
+    """A tensor under another name, which no pass takes for the first."""
+    return evaluator.builder.emit("tensor.cast", [value], [value.type], {}, form)
+
+
+def window(evaluator: Evaluator, tensor: ir.Value, op: ir.Operation, form: Form) -> ir.Value:
+    """The part of a tensor that a static tensor.insert_slice or extract_slice is about."""
+    names = ("static_offsets", "static_sizes", "static_strides")
+    attributes = {name: op.attributes[name] for name in names}
+    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0])
+    part = op.operands[0] if op.name == "tensor.insert_slice" else op.results[0]
+    kind = shapes.tensor_type(evaluator, shape_of(part), tensor.type.element_type, form)
+    return evaluator.builder.emit("tensor.extract_slice", [tensor], [kind], attributes, form)
+
+
+# ---- what rules of whole tensors are written with
+
+
+@builtin("indices", 1, 1)
+def _indices(evaluator: Evaluator, form: Form, result: Any) -> Any:
+    """`(indices y)`: for each operand of the contraction that made y, and for y, the numbers of its indices."""
+    op = defining_op(result)
+    maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
+    return tuple(tuple(ir.AffineDimExpr(e).position for e in m.results) for m in maps)
+
+
+@builtin("contraction", 6, 6)
+def _contraction(
+    evaluator: Evaluator, form: Form, shape: Any, kept: Any, x: Any, x_indices: Any, w: Any, w_indices: Any
+) -> Any:
+    """`(contraction shape out x xi w wi)`: `contract` with numbered indices; what neither operand has is repeated."""
+    return index_algebra.contraction(evaluator, tuple(shape), kept, (x, x_indices), (w, w_indices), form)
+
+
+@builtin("spread", 3, 3)
+def _spread(evaluator: Evaluator, form: Form, value: Any, reduced: Any, whole: Any) -> Any:
+    """`(spread g y x)`: g, of the shape of the reduction y of x, repeated to the shape of x."""
+    dropped = set(integers(defining_op(reduced).attributes["dimensions"]))
+    kept = tuple(d for d in range(len(shape_of(whole))) if d not in dropped)
+    return index_algebra.repeated(evaluator, value, kept, shape_of(whole), form)
+
+
+@builtin("inserted", 2, 2)
+def _inserted(evaluator: Evaluator, form: Form, gradient: Any, part: Any) -> Any:
+    """`(inserted g y)`: zeros of the tensor that the slice y was taken from, with g where y was."""
+    op = defining_op(part)
+    if len(op.operands) > 1:
+        evaluator.site.fail("a slice at an offset that is computed has no gradient rule; use `at`", form)
+    zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, evaluator.builder.f32, form)
+    names = ("static_offsets", "static_sizes", "static_strides")
+    attributes = {name: op.attributes[name] for name in names}
+    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0])
+    return evaluator.builder.emit("tensor.insert_slice", [gradient, zeros], [zeros.type], attributes, form)
+
+
+@builtin("window", 2, 2)
+def _window(evaluator: Evaluator, form: Form, gradient: Any, result: Any) -> Any:
+    """`(window g y)`: the part of g that y = (insert part whole …) took from part."""
+    op = defining_op(result)
+    if len(op.operands) > 2:
+        evaluator.site.fail("an insertion at an offset that is computed has no gradient rule", form)
+    return window(evaluator, gradient, op, form)
+
+
+@builtin("without-window", 2, 2)
+def _without_window(evaluator: Evaluator, form: Form, gradient: Any, result: Any) -> Any:
+    """`(without-window g y)`: g with zeros where y = (insert part whole …) has part."""
+    op = defining_op(result)
+    zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, evaluator.builder.f32, form)
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    return evaluator.builder.emit("tensor.insert_slice", [zeros, gradient], [gradient.type], attributes, form)

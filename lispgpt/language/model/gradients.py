@@ -1,0 +1,213 @@
+"""`(gradients loss [w …])`: reverse-mode gradients of a scalar, as ordinary ops behind those that made it.
+
+The ops of the entry are walked backwards once.  What each makes of the gradient of its result is said in Lisp, by
+`defgradient` (lib/gradients.lisp has the language's own rules); `elementwise_gradients` applies the scalar rules inside
+the body of a `tensor`.  Gradients are f32 where the value is f32, bf16 or f16.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import captured_values, defining_op, integers, operations, shape_of
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.registry import builtin
+from lispgpt.language.core.values import Closure, Weight, describe
+from lispgpt.language.forms import arithmetic, shapes, tensors
+from lispgpt.language.model import elementwise_gradients
+from lispgpt.language.model.gradient_rules import GradientRules, same_value, window
+from lispgpt.language.reader.forms import Form
+
+
+@builtin("gradients", 2, 2)
+def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any:
+    """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape."""
+    if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
+        evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
+    values = [_target(evaluator, target, form) for target in shapes.items_of(targets) or ()]
+    if not values:
+        evaluator.site.fail(
+            "`gradients` wants the values to differentiate by in a vector: (gradients loss [w b])", form
+        )
+    backward = _Backward(evaluator, form, loss, values)
+    return backward.run()
+
+
+def _target(evaluator: Evaluator, target: Any, form: Form) -> ir.Value:
+    value: Any = target.value if isinstance(target, Weight) else target
+    if not shapes.is_tensor(value) or not arithmetic.is_float(value.type):
+        evaluator.site.fail(f"`gradients` differentiates by tensors of floats, and got {describe(target)}", form)
+    return value
+
+
+@dataclass
+class _Sum:
+    """Gradients of one value: whole tensors, and parts of it that tensor.insert_slice put into zeros."""
+
+    wholes: list[ir.Value] = field(default_factory=list)
+    parts: list[ir.Operation] = field(default_factory=list)
+
+
+class _Backward:
+    """One backward walk."""
+
+    def __init__(self, evaluator: Evaluator, form: Form, loss: ir.Value, targets: list[ir.Value]) -> None:
+        self.evaluator, self.form, self.targets = evaluator, form, targets
+        self.rules = evaluator.states.of(GradientRules)
+        self.block = evaluator.builder.insertion.block
+        self.sums: dict[ir.Value, _Sum] = {}
+        self.active: set[ir.Value] = set(targets)
+        self.loss = loss
+
+    def run(self) -> tuple[ir.Value, ...]:
+        ops = operations(self.block)
+        self._spread_activity(ops)
+        for target in self.targets:
+            if self.loss not in self.active:
+                self.evaluator.site.fail(f"the loss does not depend on {describe(target)}", self.form)
+        self.add(
+            self.loss, tensors.filled(self.evaluator, shape_of(self.loss), 1.0, self.evaluator.builder.f32, self.form)
+        )
+        self._walk(ops)
+        return tuple(self._gradient_of(target) for target in self.targets)
+
+    def _spread_activity(self, ops: list[ir.Operation]) -> None:
+        """Mark the values that depend on a target."""
+        for op in ops:
+            if any(v in self.active for v in [*op.operands, *captured_values(op)]):
+                self.active.update(r for r in op.results if arithmetic.is_float(r.type) and r not in self.rules.stopped)
+
+    def _walk(self, ops: list[ir.Operation]) -> None:
+        for op in reversed(ops):
+            for result in op.results:
+                if result in self.sums and result in self.active:
+                    self._through(op, result)
+
+    def _through(self, op: ir.Operation, result: ir.Value) -> None:
+        """Add to the gradients of what a value was made from."""
+        evaluator, gradient = self.evaluator, self._gradient_of(result)
+        if result in self.rules.recomputed:
+            self._recompute(result, gradient)
+            return
+        if result in self.rules.calls:
+            rule, arguments = self.rules.calls[result]
+            self._apply(rule, gradient, result, [a for a in arguments if isinstance(a, ir.Value)], op)
+            return
+        if op.name == "linalg.generic":
+            found = elementwise_gradients.of(evaluator, op, gradient, self.active, self.form)
+            if found is None:
+                raise self._no_rule(op)
+            for value, part in found:
+                self.add(value, part)
+            return
+        key = op.name
+        if key == "linalg.reduce":
+            key = f"{key} {_combiner(op)}"
+        if key not in self.rules.of_ops:
+            raise self._no_rule(op)
+        count = integers(op.attributes["operandSegmentSizes"])[0] if op.name == "linalg.fill" else len(op.operands)
+        if op.name.startswith("linalg."):
+            count = len(op.operands) - len(op.results)
+        self._apply(self.rules.of_ops[key], gradient, result, list(op.operands)[:count], op)
+
+    def _apply(
+        self, rule: Closure, gradient: ir.Value, result: ir.Value, operands: list[ir.Value], op: ir.Operation
+    ) -> None:
+        found = self.evaluator.call(rule, [gradient, result, *operands], self.form)
+        parts = shapes.items_of(found)
+        if parts is None or len(parts) > len(operands):
+            self.evaluator.site.fail(
+                f"`{rule.name}` gives {describe(found)}; a vector of at most {len(operands)} gradients is wanted",
+                rule.form,
+            )
+        for operand, part in zip(operands, parts, strict=False):
+            if part is not None and operand in self.active:
+                self.add(operand, part)
+
+    def _recompute(self, result: ir.Value, gradient: ir.Value) -> None:
+        """Call the function once more, on values that no common subexpression can be found for, and walk its ops."""
+        function, arguments = self.rules.recomputed[result]
+        again = [same_value(self.evaluator, a, self.form) if shapes.is_tensor(a) else a for a in arguments]
+        before = len(operations(self.block))
+        value = self.evaluator.call(function, again, self.form)
+        ops = operations(self.block)[before:]
+        self.active.update(new for old, new in zip(arguments, again, strict=True) if old in self.active)
+        self._spread_activity(ops)
+        self.add(value, gradient)
+        self._walk(ops)
+        for old, new in zip(arguments, again, strict=True):
+            if new is not old and new in self.sums:
+                self.add(old, self._gradient_of(new))
+
+    def add(self, value: ir.Value, gradient: Any) -> None:
+        """Count a gradient in for a value."""
+        if not shapes.is_tensor(gradient) or shape_of(gradient) != shape_of(value):
+            self.evaluator.site.fail(
+                f"a gradient of {value.type} is a tensor of its shape, and got {describe(gradient)}", self.form
+            )
+        found = self.sums.setdefault(value, _Sum())
+        op = defining_op(gradient)
+        if op is not None and op.name == "tensor.insert_slice" and _is_zeros(op.operands[1]) and len(op.operands) == 2:
+            found.parts.append(op)
+        else:
+            found.wholes.append(gradient)
+
+    def _gradient_of(self, value: ir.Value) -> ir.Value:
+        """The sum of a value's gradients so far."""
+        evaluator, form = self.evaluator, self.form
+        found = self.sums.get(value)
+        if found is None:
+            return tensors.filled(evaluator, shape_of(value), 0.0, evaluator.builder.f32, form)
+        total: ir.Value | None = None
+        for whole in found.wholes:
+            total = whole if total is None else arithmetic.binary(evaluator, "+", total, whole, form)
+        if total is None:
+            total = self._ground(value, found.parts)
+        taken: list[ir.Operation] = []
+        for op in found.parts:
+            part = op.operands[0]
+            if found.wholes or not all(_apart(op, other) for other in taken):
+                part = arithmetic.binary(evaluator, "+", window(evaluator, total, op, form), part, form)
+            attributes = {name: op.attributes[name] for name in op.attributes}
+            total = evaluator.builder.emit("tensor.insert_slice", [part, total], [total.type], attributes, form)
+            taken.append(op)
+        self.sums[value] = _Sum([total])
+        return total
+
+    def _ground(self, value: ir.Value, parts: list[ir.Operation]) -> ir.Value:
+        """What the parts of a gradient are put into: zeros, or nothing where they are all of it."""
+        evaluator, form, shape = self.evaluator, self.form, shape_of(value)
+        apart = all(_apart(one, other) for i, one in enumerate(parts) for other in parts[:i])
+        if apart and sum(prod(shape_of(op.operands[0])) for op in parts) == prod(shape):
+            return tensors.empty(evaluator, shape, evaluator.builder.f32, form)
+        return tensors.filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
+
+    def _no_rule(self, op: ir.Operation) -> Exception:
+        what = f"{op.name} by {_combiner(op)}" if op.name == "linalg.reduce" else op.name
+        spans = self.evaluator.site.spans_of(op.location)
+        message = f"there is no gradient rule for `{what}`; (defgradient …) adds one"
+        return self.evaluator.site.error(message, spans[-1] if spans else self.form)
+
+
+def _apart(one: ir.Operation, other: ir.Operation) -> bool:
+    """Whether two static windows of a tensor have no element in common."""
+    starts = [integers(op.attributes["static_offsets"]) for op in (one, other)]
+    sizes = [integers(op.attributes["static_sizes"]) for op in (one, other)]
+    return any(a + n <= b or b + m <= a for a, b, n, m in zip(*starts, *sizes, strict=True))
+
+
+def _is_zeros(value: ir.Value) -> bool:
+    op = defining_op(value)
+    if op is None or op.name != "linalg.fill":
+        return False
+    constant = defining_op(op.operands[0])
+    return constant is not None and constant.name == "arith.constant" and float(constant.attributes["value"].value) == 0
+
+
+def _combiner(op: ir.Operation) -> str:
+    """What a linalg.reduce combines with, where it is one op."""
+    inner = operations(op.regions[0].blocks[0])
+    return inner[-2].name if len(inner) in (2, 3) else "several ops"

@@ -1,0 +1,90 @@
+"""GPU kernels that write rows of keys and values into a cache, a block for each row."""
+
+from __future__ import annotations
+
+from math import prod
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import defining_op, operations
+from lispgpt.passes.kernels.attention import place_of_row, read_row
+from lispgpt.passes.kernels.kernel import calls_of, coordinates, reschedule
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write
+from lispgpt.passes.model.kernel_work import divide_work
+from lispgpt.passes.targets import Gpu
+
+
+def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> Attention:
+    """Give an attention's cache writes a kernel of their own, called ahead of it with the same operands; what is left
+    reads the cache."""
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value + "_write"
+    with ir.InsertionPoint(kernel):
+        copy = kernel.clone().operation
+    copy.attributes["sym_name"] = ir.StringAttr.get(name)
+    copy.attributes["kernel"] = ir.StringAttr.get("cache-write")
+    divide_work(kernel, copy)
+    for call in calls_of(module, kernel):
+        attributes = {"callee": ir.FlatSymbolRefAttr.get(name)}
+        create_op("func.call", list(call.operands), [], attributes, loc=call.location, ip=ir.InsertionPoint(call))
+    schedule_writes(copy, target)
+    attention = attention_of(kernel)
+    assert attention is not None
+    return attention
+
+
+def schedule_writes(kernel: ir.Operation, target: Gpu) -> bool:
+    """Schedule the loops of a kernel that are cache writes; False, and nothing done, where they write something else
+    than an argument."""
+    writes = [CacheWrite(op) for op in operations(kernel.regions[0].blocks[0]) if is_cache_write(op)]
+    buffers = [_buffer(write.loop) for write in writes]
+    stored = [(tensor, buffer) for tensor, buffer in outputs_of(kernel) if defining_op(tensor).name == "scf.for"]
+    known = [buffer for buffer in buffers if buffer is not None]
+    if not writes or len(known) < len(buffers) or any(buffer not in known for _, buffer in stored):
+        return False
+    if len({write.rows for write in writes}) > 1:
+        return False
+    kinds: dict[tuple[tuple[int, ...], int], list[tuple[CacheWrite, ir.Value]]] = {}
+    for write, buffer in zip(writes, known, strict=True):
+        kinds.setdefault((write.shape, _width(write, target)), []).append((write, buffer))
+    vectors = max(prod(shape) // width for shape, width in kinds)
+    threads = min(target.max_threads, -(-vectors // target.subgroup) * target.subgroup)
+
+    def emit() -> None:
+        reader = Reader(target)
+        target.dependency_release()
+        target.dependency_wait()
+        for (shape, width), same in kinds.items():
+            for number in range(-(-prod(shape) // width // threads)):
+                _write(same, reader, b.add(b.thread_id(), number * threads), width)
+
+    reschedule(kernel, [writes[0].rows], [threads], target, emit)
+    return True
+
+
+def _buffer(op: ir.Operation) -> ir.Value | None:
+    """The kernel's argument that a chain of cache writes goes to."""
+    start = defining_op(op.operands[3])
+    while start is not None and start.name == "scf.for":
+        start = defining_op(start.operands[3])
+    return start.operands[0] if start is not None and start.name == "bufferization.to_tensor" else None
+
+
+def _width(write: CacheWrite, target: Gpu) -> int:
+    """Numbers that a thread writes at once: neighbours in the cache as they are in the row."""
+    return b.largest_width(write.shape[-1], 4, target.vector_bytes) if write.kept()[-1] else 1
+
+
+def _write(writes: list[tuple[CacheWrite, ir.Value]], reader: Reader, vector: Index, width: int) -> None:
+    shape = writes[0][0].shape
+
+    def write() -> None:
+        with reader.scope():
+            index = coordinates(b.mul(vector, width), shape)
+            for one, buffer in writes:
+                value = read_row(one, reader, b.block_id(), index, width)
+                b.store(value, buffer, place_of_row(one, reader, b.block_id(), index))
+
+    b.if_then(b.less(vector, prod(shape) // width), write)

@@ -1,0 +1,196 @@
+"""A kernel's product as schedules see it: operands by (batch, row or column, k), whatever their dimensions are.
+
+Where a kind has several dimensions, its index runs through them in the layout's order.  Dimensions of one element cost
+nothing; a kind of one dimension has that dimension's index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import defining_op, element_type, operations, shape_of
+from lispgpt.passes.kernels.kernel import coordinates
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import note_refusal
+from lispgpt.passes.kernels.views import VIEWS
+from lispgpt.passes.model.product_layout import ProductLayout
+
+
+@dataclass(frozen=True)
+class Operand:
+    """left or right: elements by batch, outer (a row of left, a column of right) and k.
+
+    dimensions: the loop of each.  along_k, along_outer: how many neighbours along k, or along rows or columns, lie side
+    by side in the tensor, from each multiple of that many on; one of the two is 1.
+    """
+
+    tensor: ir.Value
+    layout: ProductLayout
+    dimensions: tuple[int, ...]
+    outer: tuple[int, ...]
+
+    @property
+    def along_k(self) -> int:
+        return self.layout.neighbours(self.dimensions, self.layout.sums)
+
+    @property
+    def along_outer(self) -> int:
+        return self.layout.neighbours(self.dimensions, self.outer)
+
+    @property
+    def extent(self) -> int:
+        """Of the rows or columns."""
+        return self.layout.extent(self.outer)
+
+    @property
+    def dtype(self) -> str:
+        return str(self.tensor.type.element_type)
+
+    def index(self, batch: Index, outer: Index, k: Index) -> list[Index]:
+        """Where in the tensor an element lies."""
+        kinds = ((self.layout.batch, batch), (self.outer, outer), (self.layout.sums, k))
+        return tensor_index(self.layout, self.dimensions, kinds)
+
+    def read(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int = 1) -> ir.Value:
+        """`width` neighbours along k, from a multiple of it on; one by one where they are none in the tensor."""
+        if _side_by_side(reader, self.along_k, self.layout.extent(self.layout.sums), width):
+            return reader.read(self.tensor, self.index(batch, outer, k), width)
+        return b.vector_of([reader.read(self.tensor, self.index(batch, outer, b.add(k, i))) for i in range(width)])
+
+    def read_across(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int) -> ir.Value:
+        """The same for neighbouring rows or columns."""
+        if _side_by_side(reader, self.along_outer, self.extent, width):
+            return reader.read(self.tensor, self.index(batch, outer, k), width)
+        return b.vector_of([reader.read(self.tensor, self.index(batch, b.add(outer, i), k)) for i in range(width)])
+
+    def bind_buffer(self, reader: Reader) -> None:
+        """Let a reader take elements straight from the buffer that the tensor is a reshape of, if it is one."""
+        buffer, shape = self.buffer(), shape_of(self.tensor)
+        if buffer is None or shape_of(buffer) == shape:
+            return
+        strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        attributes = {
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+            "static_offsets": ir.DenseI64ArrayAttr.get([0]),
+            "static_sizes": ir.DenseI64ArrayAttr.get(list(shape)),
+            "static_strides": ir.DenseI64ArrayAttr.get(strides),
+        }
+        type_ = ir.MemRefType.get(list(shape), buffer.type.element_type)
+        view = create_op("memref.reinterpret_cast", [buffer], [type_], attributes).results[0]
+        reader.bind(self.tensor, lambda index, width: b.load(view, index, width, reader.target.aligned_rows))
+
+    def buffer(self) -> ir.Value | None:
+        """The buffer that holds the tensor as it is, but for reshapes."""
+        op = defining_op(self.tensor)
+        while op is not None and op.name in ("tensor.collapse_shape", "tensor.expand_shape"):
+            op = defining_op(op.operands[0])
+        return op.operands[0] if op is not None and op.name == "bufferization.to_tensor" else None
+
+    def is_computed(self) -> bool:
+        """Whether arithmetic makes the tensor: then computing it once for a block pays."""
+        op = defining_op(self.tensor)
+        while op is not None and op.name in VIEWS:
+            op = defining_op(op.operands[0])
+        return op is not None and op.name != "bufferization.to_tensor"
+
+    def reduces(self) -> bool:
+        """Whether a reduction, which a block's threads compute together, is in what makes the tensor."""
+        return _reduces(self.tensor)
+
+
+@dataclass(frozen=True)
+class Product:
+    """result[batch, row, column] = the sum over k of left[batch, row, k] · right[batch, column, k]."""
+
+    op: ir.Operation
+    layout: ProductLayout
+
+    @property
+    def left(self) -> Operand:
+        return Operand(self.op.operands[self.layout.operands[0]], self.layout, self.layout.left, self.layout.rows)
+
+    @property
+    def right(self) -> Operand:
+        return Operand(self.op.operands[self.layout.operands[1]], self.layout, self.layout.right, self.layout.columns)
+
+    @property
+    def result(self) -> ir.Value:
+        return self.op.results[0]
+
+    @property
+    def batches(self) -> int:
+        return self.layout.extent(self.layout.batch)
+
+    @property
+    def rows(self) -> int:
+        return self.layout.extent(self.layout.rows)
+
+    @property
+    def columns(self) -> int:
+        return self.layout.extent(self.layout.columns)
+
+    @property
+    def inner(self) -> int:
+        return self.layout.extent(self.layout.sums)
+
+    @property
+    def along_columns(self) -> int:
+        """How many neighbouring columns of the result lie side by side, from each multiple of that many on."""
+        return self.layout.neighbours(self.layout.result, self.layout.columns)
+
+    def place(self, batch: Index, row: Index, column: Index) -> list[Index]:
+        """Where in the result a sum belongs."""
+        kinds = ((self.layout.batch, batch), (self.layout.rows, row), (self.layout.columns, column))
+        return tensor_index(self.layout, self.layout.result, kinds)
+
+    def turned(self) -> Product:
+        """The same with rows for columns."""
+        return Product(self.op, self.layout.turned())
+
+
+def find_product(kernel: ir.Operation) -> Product | None:
+    """What recognise-products has found in a kernel that no schedule has taken yet."""
+    layout = ProductLayout.of_kernel(kernel)
+    if layout is None or "grid" in kernel.attributes:
+        return None
+    op = next(op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract")
+    if not all(element_type(v) == b.f32() or b.is_short(v.type) for v in op.operands):
+        note_refusal(kernel, "a product of other numbers than f32, bf16 and f16")
+        return None
+    if any(shape_of(tensor) != shape_of(op.results[0]) for tensor, _ in outputs_of(kernel)):
+        note_refusal(kernel, "a result has another shape than the product")
+        return None
+    return Product(op, layout)
+
+
+def with_few_rows(product: Product, few: int) -> Product:
+    """The product, turned where it has at most `few` columns and more rows, or where a reduction makes its right."""
+    turn = product.columns < product.rows and product.columns <= few and not product.left.reduces()
+    return product.turned() if turn or (product.right.reduces() and not product.left.reduces()) else product
+
+
+def tensor_index(
+    layout: ProductLayout, dimensions: Sequence[int], kinds: Sequence[tuple[tuple[int, ...], Index]]
+) -> list[Index]:
+    """An index into a tensor whose dimensions are these loops, from one index for each kind of loops."""
+    where: dict[int, Index] = {}
+    for loops, index in kinds:
+        where.update(zip(loops, coordinates(index, [layout.extents[loop] for loop in loops]), strict=True))
+    return [where[loop] for loop in dimensions]
+
+
+def _side_by_side(reader: Reader, neighbours: int, extent: int, width: int) -> bool:
+    """Whether a vector of `width` is one load, at a multiple of it, or where a chip wants no alignment anywhere."""
+    return neighbours % width == 0 or (neighbours == extent >= width and not reader.target.aligned_rows)
+
+
+def _reduces(tensor: ir.Value) -> bool:
+    op = defining_op(tensor)
+    if op is None or op.name == "bufferization.to_tensor":
+        return False
+    return op.name in ("linalg.reduce", "linalg.softmax") or any(_reduces(o) for o in op.operands)

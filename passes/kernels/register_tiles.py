@@ -1,0 +1,265 @@
+"""A CPU's part of a product: tiles of sums in vector registers, for operands of any layout.
+
+Where both operands have k innermost, a tile's sums are vectors along k, added up at its end (DotTiles).  Where one has
+its columns innermost, they are vectors of columns, to each of which goes an element of the other operand times such a
+vector (OuterTiles); with many rows, its vectors are first put side by side, in f32, for as many k as fit the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.team import tree
+
+PANEL_BYTES = 36 * 1024
+"""Of the vectors that OuterTiles puts side by side: three quarters of a first-level cache of 48 KiB."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one call computes: `rows` by `columns` sums of a batch, from these on."""
+
+    batch: Index
+    row: Index
+    column: Index
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class TileSizes:
+    """rows, columns: sums of a tile, columns counted in vectors where those run along them.  lanes: of a vector.
+    unroll: steps of k at once where a tile has fewer sums than hide the time of an addition."""
+
+    rows: int
+    columns: int
+    lanes: int
+    unroll: int = 1
+
+
+def scratch(shape: list[int]) -> ir.Value:
+    """f32 memory on the stack of this call of the kernel."""
+    i64 = ir.IntegerType.get_signless(64)
+    attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "alignment": ir.IntegerAttr.get(i64, 64)}
+    return create_op("memref.alloca", [], [ir.MemRefType.get(shape, b.f32())], attributes).results[0]
+
+
+def ranges(extent: int, step: int) -> list[tuple[int, int, int]]:
+    """(start, stop, step) of loops that cover an extent: whole steps, then what is left at once."""
+    whole = extent // step * step
+    return [r for r in ((0, whole, step), (whole, extent, extent - whole)) if r[0] < r[1]]
+
+
+def steps(extent: int, step: int, body: Callable[[Index, int], None]) -> None:
+    """body(start, size) for each part of an extent; a loop of one round is none."""
+    for start, stop, size in ranges(extent, step):
+        if stop - start == size:
+            body(start, size)
+        else:
+            b.loop(start, stop, size, [], _no_values(body, size))
+
+
+def _no_values(body: Callable[[Index, int], None], size: int) -> Callable[[ir.Value], list[ir.Value]]:
+    def emit(index: ir.Value) -> list[ir.Value]:
+        body(index, size)
+        return []
+
+    return emit
+
+
+def vector_ranges(extent: int, lanes: int) -> list[tuple[int, int]]:
+    """(start, lanes) of the vectors that cover an extent, the last ones narrower: powers of two."""
+    found, start = [], 0
+    while start < extent:
+        while lanes > extent - start:
+            lanes //= 2
+        found.append((start, lanes))
+        start += lanes
+    return found
+
+
+class DotTiles:
+    """Sums that run along k in vectors."""
+
+    def __init__(self, product: Product, reader: Reader, sizes: TileSizes) -> None:
+        self.product, self.reader, self.sizes = product, reader, sizes
+        self.left, self.right = product.left, product.right
+
+    def fill(self, block: Block, sums: ir.Value) -> None:
+        """Write sums[row, column] of a block."""
+
+        def columns(column: Index, width: int) -> None:
+            steps(block.rows, self.sizes.rows, lambda row, height: self._tile(block, sums, row, column, height, width))
+
+        steps(block.columns, self.sizes.columns, columns)
+
+    def _tile(self, block: Block, sums: ir.Value, row: Index, column: Index, height: int, width: int) -> None:
+        rows = [b.add(row, i) for i in range(height)]
+        columns = [b.add(column, j) for j in range(width)]
+        totals: list[ir.Value] = []
+        inner = self.product.inner
+        whole = inner // self.sizes.lanes * self.sizes.lanes
+        for first, last, lanes in ((0, whole, self.sizes.lanes), (whole, inner, 1)):
+            if first < last:
+                parts = self._along(block, rows, columns, first, last, lanes)
+                totals = [tree("arith.addf", pair) for pair in zip(totals, parts, strict=True)] if totals else parts
+        for i, row in enumerate(rows):
+            for j, column in enumerate(columns):
+                b.store(totals[i * width + j], sums, [row, column])
+
+    def _along(
+        self, block: Block, rows: list[Index], columns: list[Index], first: int, last: int, lanes: int
+    ) -> list[ir.Value]:
+        """The tile's sums over first ≤ k < last."""
+        count, unroll = len(rows) * len(columns), 1
+        while count < 4 and unroll < self.sizes.unroll and (last - first) % (2 * unroll * lanes) == 0:
+            unroll *= 2
+        zero = b.constant(0.0, b.with_width(b.f32(), lanes))
+
+        def step(k: Index, *carried: ir.Value) -> list[ir.Value]:
+            before, after = iter(carried), []
+            with self.reader.scope():
+                for number in range(unroll):
+                    at = b.add(k, number * lanes)
+                    ws = [self._right(block, column, at, lanes) for column in columns]
+                    for row in rows:
+                        x = self._left(block, row, at, lanes)
+                        after += [b.fma(x, w, next(before)) for w in ws]
+            return after
+
+        results = b.loop(first, last, lanes * unroll, [zero] * (count * unroll), step)
+        return [_add_lanes(tree("arith.addf", results[i::count])) for i in range(count)]
+
+    def _left(self, block: Block, row: Index, k: Index, lanes: int) -> ir.Value:
+        return b.extend(self.left.read(self.reader, block.batch, b.add(block.row, row), k, lanes))
+
+    def _right(self, block: Block, column: Index, k: Index, lanes: int) -> ir.Value:
+        return b.extend(self.right.read(self.reader, block.batch, b.add(block.column, column), k, lanes))
+
+
+class OuterTiles:
+    """Sums that are vectors of columns.  packs: whether the right operand's vectors are first put side by side."""
+
+    def __init__(self, product: Product, reader: Reader, sizes: TileSizes, packs: bool) -> None:
+        self.product, self.reader, self.sizes, self.packs = product, reader, sizes, packs
+        self.left, self.right = product.left, product.right
+        self.depth = max(1, min(product.inner, PANEL_BYTES // (4 * sizes.columns * sizes.lanes)))
+
+    def fill(self, block: Block, sums: ir.Value) -> None:
+        """Write sums[row, column] of a block; past its last column, up to a whole vector, sums are anything."""
+        if self.packs:
+            steps(block.columns, self.sizes.columns * self.sizes.lanes, lambda c, n: self._packed(block, sums, c, n))
+            return
+        steps(block.columns, self.sizes.columns * self.sizes.lanes, lambda c, n: self._direct(block, sums, c, n))
+
+    def _direct(self, block: Block, sums: ir.Value, column: Index, size: int) -> None:
+        """Straight from the operands, over all k."""
+        vectors = [(b.add(column, start), lanes) for start, lanes in vector_ranges(size, self.sizes.lanes)]
+
+        def right(k: Index, at: Index, lanes: int) -> ir.Value:
+            return b.extend(self.right.read_across(self.reader, block.batch, b.add(block.column, at), k, lanes))
+
+        def rows(row: Index, height: int) -> None:
+            zeros = [b.constant(0.0, b.with_width(b.f32(), lanes)) for _ in range(height) for _, lanes in vectors]
+            totals = self._tile(block, vectors, row, height, (0, self.product.inner), zeros, right)
+            self._store(totals, sums, vectors, row, height)
+
+        steps(block.rows, self.sizes.rows, rows)
+
+    def _packed(self, block: Block, sums: ir.Value, column: Index, size: int) -> None:
+        """From a panel of the right operand's columns, for some k after the other."""
+        lanes = self.sizes.lanes
+        count = -(-size // lanes)
+        panel = scratch([self.depth, count * lanes])
+        vectors = [(i * lanes, lanes) for i in range(count)]
+        zero = b.constant(0.0, b.with_width(b.f32(), lanes))
+        steps(block.rows, 1, lambda row, _: self._store([zero] * count, sums, self._moved(vectors, column), row, 1))
+
+        def part(first: Index, depth: int) -> None:
+            self._pack(block, panel, column, size, first, depth)
+
+            def rows(row: Index, height: int) -> None:
+                places = self._moved(vectors, column)
+                before = [b.load(sums, [b.add(row, i), c], n) for i in range(height) for c, n in places]
+
+                def right(k: Index, at: Index, n: int) -> ir.Value:
+                    return b.load(panel, [k, at], n)
+
+                totals = self._tile(block, vectors, row, height, (first, depth), before, right)
+                self._store(totals, sums, places, row, height)
+
+            steps(block.rows, self.sizes.rows, rows)
+
+        steps(self.product.inner, self.depth, part)
+
+    @staticmethod
+    def _moved(vectors: list[tuple[int, int]], column: Index) -> list[tuple[Index, int]]:
+        return [(b.add(column, start), lanes) for start, lanes in vectors]
+
+    def _pack(self, block: Block, panel: ir.Value, column: Index, size: int, first: Index, depth: int) -> None:
+        """panel[k, i] = right[column + i, first + k], zero past the last column."""
+        lanes = self.sizes.lanes
+
+        def at_k(k: Index, _: int) -> None:
+            with self.reader.scope():
+                if size % lanes:
+                    zero = b.constant(0.0, b.with_width(b.f32(), lanes))
+                    b.store(zero, panel, [k, size // lanes * lanes], aligned=False)
+                for start, width in vector_ranges(size, lanes):
+                    at = b.add(b.add(block.column, column), start)
+                    value = self.right.read_across(self.reader, block.batch, at, b.add(first, k), width)
+                    b.store(b.extend(value), panel, [k, start], aligned=False)
+
+        steps(depth, 1, at_k)
+
+    def _tile(
+        self,
+        block: Block,
+        vectors: list[tuple[Index, int]],
+        row: Index,
+        height: int,
+        span: tuple[Index, int],
+        before: list[ir.Value],
+        right: Callable[[Index, Index, int], ir.Value],
+    ) -> list[ir.Value]:
+        """before + the sums over span, its first k and their number, of some rows times right(k, column, lanes)."""
+        first, depth = span
+
+        def step(k: Index, *carried: ir.Value) -> list[ir.Value]:
+            totals = iter(carried)
+            after = []
+            with self.reader.scope():
+                ws = [right(k, column, lanes) for column, lanes in vectors]
+                for i in range(height):
+                    at = b.add(b.add(block.row, row), i)
+                    x = b.extend(self.left.read(self.reader, block.batch, at, b.add(first, k)))
+                    after += [b.fma(b.splat(x, b.width_of(w)), w, next(totals)) for w in ws]
+            return after
+
+        return b.loop(0, depth, 1, before, step)
+
+    @staticmethod
+    def _store(
+        totals: list[ir.Value], sums: ir.Value, vectors: list[tuple[Index, int]], row: Index, height: int
+    ) -> None:
+        values = iter(totals)
+        for i in range(height):
+            for column, _ in vectors:
+                b.store(next(values), sums, [b.add(row, i), column], aligned=False)
+
+
+def _add_lanes(vector: ir.Value) -> ir.Value:
+    """The sum of a vector's elements, in any order."""
+    if not isinstance(vector.type, ir.VectorType):
+        return vector
+    attributes = {
+        "kind": ir.Attribute.parse("#vector.kind<add>"),
+        "fastmath": ir.Attribute.parse("#arith.fastmath<reassoc>"),
+    }
+    return b.emit("vector.reduction", [vector], [vector.type.element_type], **attributes)

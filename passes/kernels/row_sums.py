@@ -1,0 +1,274 @@
+"""Some rows' softmax-weighted sums on a CPU, positions taken in tile by tile: scores, weights and sums on the stack."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.attention import Place, read_operand
+from lispgpt.passes.kernels.expand import exp
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.softmax import LOWEST
+from lispgpt.passes.model.attention import Attention
+
+Places = Callable[[Index], list[Index]]
+"""The leading indices of the scores for a row, by its number in a tile."""
+
+
+def each(reader: Reader, low: Index, high: Index, step: int, body: Callable[[Index], None]) -> None:
+    """A loop that carries nothing."""
+
+    def run(index: ir.Value) -> Sequence[ir.Value]:
+        with reader.scope():
+            body(index)
+        return []
+
+    b.loop(low, high, step, [], run)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """queries rows by keys positions that are held at once.  query_step, key_step: of them in registers for dot
+    products.  lanes: scores in a vector; key_lanes, value_lanes: numbers of a key and of a value in one."""
+
+    attention: Attention
+    queries: int
+    query_step: int
+    keys: int
+    key_step: int
+    lanes: int
+    key_lanes: int
+    value_lanes: int
+
+    @property
+    def alone(self) -> bool:
+        """Whether it has all positions, so that there are no sums of earlier ones."""
+        return self.keys >= self.attention.context and self.attention.lower is None
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the positions are no multiple of a vector of scores."""
+        return self.attention.context % self.lanes != 0
+
+
+class RowSums:
+    """What a tile's rows have summed so far: their largest score, the sum of their weights, and of weighted values."""
+
+    def __init__(self, tile: Tile, reader: Reader) -> None:
+        self.tile, self.attention, self.reader = tile, tile.attention, reader
+        self.scores, self.staged = (_stack([tile.queries, n]) for n in (tile.keys, tile.attention.depth))
+        self.sums = _stack([tile.queries, tile.attention.width])
+        self.tops, self.totals, self.scales = (_stack([tile.queries]) for _ in range(3))
+
+    def start(self, places: Places) -> None:
+        """Before any position: queries are computed once, together with what leads to them, and kept for all keys."""
+        self._each_row(lambda q: self._stage(places(q), q))
+        if not self.tile.alone:
+            self._each_row(self._clear)
+
+    def take(self, places: Places, start: Index, count: Index) -> None:
+        """Take in `count` positions from `start` on."""
+        place = places(0)
+        self._dot_products(place, start, count)
+        self._each_row(lambda q: self._weigh(places(q), q, start, count))
+        self._add_values(place, start, count)
+
+    def store(self, places: Places, buffer: ir.Value) -> None:
+        """Each row's sums over its total."""
+        self._each_row(lambda q: self._store(places(q), q, buffer))
+
+    def _each_row(self, body: Callable[[Index], None]) -> None:
+        each(self.reader, 0, self.tile.queries, 1, body)
+
+    def _stage(self, at: Place, q: Index) -> None:
+        def stage(e: Index) -> None:
+            query = read_operand(self.reader, self.attention.queries, at, None, e, self.tile.key_lanes)
+            b.store(b.extend(query), self.staged, [q, e], aligned=False)
+
+        each(self.reader, 0, self.attention.depth, self.tile.key_lanes, stage)
+
+    def _clear(self, q: Index) -> None:
+        b.store(b.constant(LOWEST, b.f32()), self.tops, [q])
+        b.store(b.constant(0.0, b.f32()), self.totals, [q])
+        zero = b.constant(0.0, b.with_width(b.f32(), self.tile.value_lanes))
+        width, lanes = self.attention.width, self.tile.value_lanes
+        each(self.reader, 0, width, lanes, lambda d: b.store(zero, self.sums, [q, d], aligned=False))
+
+    # ---- scores
+
+    def _dot_products(self, place: Place, start: Index, count: Index) -> None:
+        lanes, tiles = self.tile.key_lanes, (self.tile.query_step, self.tile.key_step)
+        zero = b.constant(0.0, b.with_width(b.f32(), lanes))
+
+        def products(t: Index, q: Index) -> None:
+            keys = [self._inside(b.add(start, b.add(t, j))) for j in range(tiles[1])]
+            queries = [b.add(q, i) for i in range(tiles[0])]
+
+            def multiply(e: ir.Value, *sums: ir.Value) -> list[ir.Value]:
+                with self.reader.scope():
+                    read = [read_operand(self.reader, self.attention.keys, place, t, e, lanes) for t in keys]
+                    wide = [b.extend(key) for key in read]
+                    totals, so_far = [], iter(sums)
+                    for query in queries:
+                        elements = b.load(self.staged, [query, e], lanes, aligned=False)
+                        totals += [b.fma(elements, key, next(so_far)) for key in wide]
+                return totals
+
+            totals = b.loop(0, self.attention.depth, lanes, [zero] * (tiles[0] * tiles[1]), multiply)
+            for number, total in enumerate(totals):
+                i, j = divmod(number, tiles[1])
+                b.store(_over_lanes("add", total), self.scores, [queries[i], b.add(t, j)])
+
+        each(
+            self.reader,
+            0,
+            count,
+            tiles[1],
+            lambda t: each(self.reader, 0, self.tile.queries, tiles[0], lambda q: products(t, q)),
+        )
+
+    def _inside(self, t: Index) -> Index:
+        """A position that there is, in place of one past the last that only fills a tile of registers."""
+        return b.at_most(t, self.attention.context - 1) if self.tile.ragged else t
+
+    # ---- softmax
+
+    def _weigh(self, at: Place, q: Index, start: Index, count: Index) -> None:
+        """Replace a row's scores by exp(score - maximum), with its maximum and sum, and the scale of older sums."""
+        wide = b.with_width(b.f32(), self.tile.lanes)
+        peaks = self._mask(at, q, start, count)
+        old = None if self.tile.alone else b.load(self.tops, [q], 1)
+        top = _over_lanes("maximumf", peaks)
+        top = top if old is None else b.binary("arith.maximumf", old, top)
+        below = b.splat(top, self.tile.lanes)
+
+        def step(t: ir.Value, total: ir.Value) -> list[ir.Value]:
+            score = b.load(self.scores, [q, t], self.tile.lanes, aligned=False)
+            weight = exp(b.binary("arith.subf", score, below), self.reader.target)
+            b.store(weight, self.scores, [q, t], aligned=False)
+            return [b.binary("arith.addf", total, weight)]
+
+        (totals,) = b.loop(0, self._rounded(count), self.tile.lanes, [b.constant(0.0, wide)], step)
+        total = _over_lanes("add", totals)
+        if old is not None:
+            scale = exp(b.binary("arith.subf", old, top), self.reader.target)
+            b.store(scale, self.scales, [q])
+            b.store(top, self.tops, [q])
+            total = b.fma(b.load(self.totals, [q], 1), scale, total)
+        b.store(total, self.totals, [q])
+
+    def _rounded(self, count: Index) -> Index:
+        """Up to whole vectors of scores."""
+        return b.mul(b.div(b.add(count, self.tile.lanes - 1), self.tile.lanes), self.tile.lanes)
+
+    def _mask(self, at: Place, q: Index, start: Index, count: Index) -> ir.Value:
+        """Make of a row's scores what softmax takes; the largest in each lane."""
+        lanes, reader = self.tile.lanes, self.reader
+        scores, read = self.attention.scores.results[0], self.attention.softmax.operands[0]
+        lowest = b.constant(-math.inf, b.with_width(b.f32(), lanes))
+
+        def masked(t: ir.Value, width: int) -> ir.Value:
+            with reader.scope():
+                reader.bind(scores, lambda index, wide: b.load(self.scores, [q, t], wide, aligned=False))
+                value = reader.read(read, [*at, b.add(start, t)], width)
+            b.store(value, self.scores, [q, t], aligned=False)
+            return value
+
+        def step(t: ir.Value, largest: ir.Value) -> list[ir.Value]:
+            return [b.binary("arith.maximumf", largest, masked(t, lanes))]
+
+        if not self.tile.ragged:
+            return b.loop(0, self._rounded(count), lanes, [lowest], step)[0]
+        whole = b.mul(b.div(count, lanes), lanes)
+        (largest,) = b.loop(0, whole, lanes, [lowest], step)
+        hidden = b.constant(-math.inf, b.f32())
+        each(self.reader, whole, count, 1, lambda t: masked(t, 1))
+        each(self.reader, count, self._rounded(count), 1, lambda t: b.store(hidden, self.scores, [q, t]))
+
+        def rest(t: ir.Value, largest: ir.Value) -> list[ir.Value]:
+            return [b.binary("arith.maximumf", largest, b.load(self.scores, [q, t], lanes, aligned=False))]
+
+        return b.loop(whole, self._rounded(count), lanes, [largest], rest)[0]
+
+    # ---- weighted sums
+
+    def _add_values(self, place: Place, start: Index, count: Index) -> None:
+        lanes = self.tile.value_lanes
+        chunk = _divisor(self.attention.width // lanes, 8)
+        tile = _divisor(self.tile.queries, max(1, 16 // chunk))
+
+        def add(q: Index, d: Index) -> None:
+            columns = [b.add(d, c * lanes) for c in range(chunk)]
+            queries = [b.add(q, i) for i in range(tile)]
+
+            def multiply(t: ir.Value, *sums: ir.Value) -> list[ir.Value]:
+                with self.reader.scope():
+                    where = b.add(start, t)
+                    read = [read_operand(self.reader, self.attention.values, place, where, c, lanes) for c in columns]
+                    wide = [b.extend(value) for value in read]
+                    totals, so_far = [], iter(sums)
+                    for query in queries:
+                        weight = b.splat(b.load(self.scores, [query, t], 1), lanes)
+                        totals += [b.fma(weight, value, next(so_far)) for value in wide]
+                return totals
+
+            older = [self._older(query, column) for query in queries for column in columns]
+            for number, total in enumerate(b.loop(0, count, 1, older, multiply)):
+                where = [queries[number // chunk], columns[number % chunk]]
+                b.store(total, self.sums, where, aligned=False)
+
+        each(
+            self.reader,
+            0,
+            self.tile.queries,
+            tile,
+            lambda q: each(self.reader, 0, self.attention.width, chunk * lanes, lambda d: add(q, d)),
+        )
+
+    def _older(self, query: Index, column: Index) -> ir.Value:
+        """A part of a row's sums over earlier tiles, for its new maximum."""
+        lanes = self.tile.value_lanes
+        if self.tile.alone:
+            return b.constant(0.0, b.with_width(b.f32(), lanes))
+        scale = b.splat(b.load(self.scales, [query], 1), lanes)
+        return b.binary("arith.mulf", b.load(self.sums, [query, column], lanes, aligned=False), scale)
+
+    def _store(self, at: Place, q: Index, buffer: ir.Value) -> None:
+        out, lanes = self.attention.out, self.tile.value_lanes
+        inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), b.load(self.totals, [q], 1))
+
+        def store(d: Index) -> None:
+            value = b.load(self.sums, [q, d], lanes, aligned=False)
+            value = b.binary("arith.mulf", value, b.splat(inverse, lanes))
+            if out.has_rows:
+                b.store(value, buffer, out.index(at, None, d), aligned=False)
+                return
+            for lane in range(lanes):
+                b.store(b.lane_of(value, lane), buffer, out.index(at, None, b.add(d, lane)))
+
+        each(self.reader, 0, self.attention.width, lanes, store)
+
+
+def _stack(shape: Sequence[int]) -> ir.Value:
+    """Memory of this block, in f32."""
+    sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+    alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 64)
+    return b.emit("memref.alloca", [], [ir.MemRefType.get(list(shape), b.f32())], alignment=alignment, **sizes)
+
+
+def _over_lanes(kind: str, vector: ir.Value) -> ir.Value:
+    """A vector's elements combined, in any order."""
+    if not isinstance(vector.type, ir.VectorType):
+        return vector
+    attributes = {"kind": ir.Attribute.parse(f"#vector.kind<{kind}>")}
+    if kind == "add":
+        attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc>")
+    return b.emit("vector.reduction", [vector], [vector.type.element_type], **attributes)
+
+
+def _divisor(extent: int, limit: int) -> int:
+    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)

@@ -1,0 +1,125 @@
+"""An operand of a product on its way through registers into shared memory, as bf16 numbers with k innermost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.matrices import joined
+from lispgpt.passes.kernels.products import Operand
+from lispgpt.passes.kernels.read import Reader
+
+PATCH = 4
+"""Neighbours along k, and along rows or columns where those lie side by side, that a thread brings at once."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A block's part of an operand: `outer` rows or columns by `inner` elements of k, `padding` elements apart from the
+    next row in shared memory; so many of it as there are buffers, for each of the operand's parts."""
+
+    outer: int
+    inner: int
+    padding: int
+    buffers: int
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a block's tile starts in its operand, and which of how many threads this is."""
+
+    batch: Index
+    outer: Index
+    thread: Index
+    threads: int
+
+
+class StagedOperand:
+    """Loads patches of a tile into a thread's registers, stores them in shared memory, and reads fragments from there.
+
+    An f32 operand is kept as `parts` bf16 numbers that add up to each of its elements, a bf16 one as it is.
+    clears: whether what lies past the last k becomes zero; otherwise it is some element of the tensor.
+    """
+
+    def __init__(self, operand: Operand, tile: Tile, origin: Origin, reader: Reader, parts: int, clears: bool) -> None:
+        self.operand, self.tile, self.origin, self.reader = operand, tile, origin, reader
+        self.parts, self.clears = parts, clears
+        self.inner = operand.layout.extent(operand.layout.sums)
+        whole = PATCH if operand.dtype == "f32" else 2 * PATCH
+        self.across = b.largest_width(operand.along_outer, 1, PATCH) if operand.along_k == 1 else 1
+        self.along = whole if self.across == 1 and operand.along_k % whole == 0 else PATCH
+        row = tile.inner + tile.padding
+        self.memory = b.shared([tile.buffers, parts, tile.outer, row], ir.BF16Type.get())
+
+    def load(self, start: Index) -> list[ir.Value]:
+        """This thread's vectors of the tile that starts at k = start: of each patch `across` vectors along k.
+
+        Rows past the last one are the last one's.
+        """
+        values: list[ir.Value] = []
+        for number in range(self._patches()):
+            outer, k = self._place(number)
+            at = self._within(b.add(self.origin.outer, outer))
+            values += self._patch(at, b.add(start, k))
+        return values
+
+    def store(self, values: list[ir.Value], buffer: Index) -> None:
+        """Put what `load` gave into shared memory."""
+        for number in range(self._patches()):
+            outer, k = self._place(number)
+            for i, value in enumerate(values[number * self.across : (number + 1) * self.across]):
+                for part in range(self.parts):
+                    rounded = value
+                    if self.operand.dtype != "bf16":
+                        type_ = b.with_width(ir.BF16Type.get(), self.along)
+                        rounded = b.emit("arith.truncf", [b.extend(value)], [type_])
+                    b.store(rounded, self.memory, [buffer, part, b.add(outer, i), k])
+                    if part + 1 < self.parts:
+                        value = b.binary("arith.subf", b.extend(value), b.extend(rounded))
+
+    def run(self, buffer: Index, part: int, outer: Index, k: Index, length: int) -> ir.Value:
+        """`length` neighbours along k of a row or column in the tile, in loads of eight."""
+        at = [b.add(k, i) for i in range(0, length, 8)]
+        return joined([b.load(self.memory, [buffer, part, outer, i], 8) for i in at])
+
+    def _patches(self) -> int:
+        """Of one thread; where there are not as many for all, some bring the last one too."""
+        return -(-self._patches_of_tile() // self.origin.threads)
+
+    def _patches_of_tile(self) -> int:
+        return self.tile.outer * self.tile.inner // (self.across * self.along)
+
+    def _place(self, number: int) -> tuple[Index, Index]:
+        """(row or column, k) in the tile where this thread's number-th patch starts; neighbours go along k."""
+        patch = b.add(self.origin.thread, number * self.origin.threads)
+        if (number + 1) * self.origin.threads > self._patches_of_tile():
+            patch = b.at_most(patch, self._patches_of_tile() - 1)
+        per_row = self.tile.inner // self.along
+        return b.mul(b.div(patch, per_row), self.across), b.mul(b.mod(patch, per_row), self.along)
+
+    def _within(self, outer: Index) -> Index:
+        extent = self.operand.extent
+        return outer if extent % self.tile.outer == 0 else b.at_most(outer, extent - self.across)
+
+    def _patch(self, outer: Index, k: Index) -> list[ir.Value]:
+        batch = self.origin.batch
+        if self.across == 1 and self.inner % self.along == 0:
+            inside = self._inside(k)
+            value = self.operand.read(self.reader, batch, outer, self._inner_within(k), self.along)
+            return [value if inside is None else b.select(inside, value, b.constant(0.0, value.type))]
+        columns = []
+        for i in range(self.along):
+            at = b.add(k, i)
+            inside = self._inside(at)
+            value = self.operand.read_across(self.reader, batch, outer, self._inner_within(at), self.across)
+            columns.append(value if inside is None else b.select(inside, value, b.constant(0.0, value.type)))
+        return [b.vector_of([b.lane_of(column, j) for column in columns]) for j in range(self.across)]
+
+    def _inside(self, k: Index) -> ir.Value | None:
+        """Whether k is to be kept; None where it is anyway."""
+        return b.less(k, self.inner) if self.clears and self.inner % self.tile.inner else None
+
+    def _inner_within(self, k: Index) -> Index:
+        return b.select(b.less(k, self.inner), b.as_value(k), b.as_value(0))

@@ -1,0 +1,82 @@
+"""Parts of a state that an op replaces in place: which elements a thread writes, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, nested_operations, operations, shape_of
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers, sliced_index
+
+
+@dataclass(frozen=True)
+class Update:
+    """Parts of `shape`, put into `buffer` by `insert`, one after the other in `loops` (outermost first).
+
+    Parts differ only in where they start, and only along dimensions in which they have one element: so a thread that
+    writes the same element of all of them, in order, meets no other thread.
+    """
+
+    buffer: ir.Value
+    insert: ir.Operation
+    loops: tuple[ir.Operation, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.insert.operands[0])
+
+    def write(self, reader: Reader, index: list[Index]) -> None:
+        """Write the element `index` of every part."""
+        self._within(reader, index, list(self.loops))
+
+    def _within(self, reader: Reader, index: list[Index], loops: list[ir.Operation]) -> None:
+        if not loops:
+            part, offsets = self.insert.operands[0], list(self.insert.operands)[2:]
+            where = sliced_index(self.insert, offsets, self.shape, index, reader)
+            b.store(reader.read(part, index), self.buffer, where)
+            return
+        low, high, step = (reader.index_of(v) for v in list(loops[0].operands)[:3])
+
+        def body(number: ir.Value) -> list[ir.Value]:
+            with reader.scope():
+                reader.indices[loops[0].regions[0].blocks[0].arguments[0]] = number
+                self._within(reader, index, loops[1:])
+            return []
+
+        b.loop(low, high, step, [], body)
+
+
+def update_of(tensor: ir.Value, buffer: ir.Value) -> Update | None:
+    """How a tensor that goes to `buffer` is what was there with parts replaced; None where it is something else."""
+    loops: list[ir.Operation] = []
+    op = defining_op(tensor)
+    while op is not None and op.name == "scf.for" and len(op.results) == 1:
+        loops.append(op)
+        block = op.regions[0].blocks[0]
+        op = defining_op(operations(block)[-1].operands[0])
+    if op is None or op.name != "tensor.insert_slice":
+        return None
+    state = op.operands[1]
+    for loop in reversed(loops):
+        carried = loop.regions[0].blocks[0].arguments[1]
+        if state != carried or len(list(carried.uses)) != 1:
+            return None
+        state = loop.operands[3]
+    home = defining_op(state)
+    if home is None or home.name != "bufferization.to_tensor" or home.operands[0] != buffer:
+        return None
+    if len(list(state.uses)) > 1 or not _apart(op) or any(_has_loop(loop, loops) for loop in loops):
+        return None
+    return Update(buffer, op, tuple(loops))
+
+
+def _apart(insert: ir.Operation) -> bool:
+    offsets, sizes, _ = slice_numbers(insert)
+    return all(size == 1 for offset, size in zip(offsets, sizes, strict=True) if offset == DYNAMIC)
+
+
+def _has_loop(loop: ir.Operation, loops: list[ir.Operation]) -> bool:
+    return any(op.name in ("scf.for", "scf.while") and op not in loops for op in nested_operations(loop))

@@ -1,0 +1,195 @@
+"""contract-products: every product of an entry as one op, linalg.contract with sums in f32 that start at zero.
+
+Before:                                            After:
+  %y = linalg.matmul ins(%a, %b) outs(%start)        %z = linalg.fill ins(0.0) …
+                                                     %s = linalg.contract indexing_maps = […] ins(%a, %b) outs(%z)
+                                                     %y = linalg.generic ins(%start, %s) { arith.addf }
+
+Takes linalg.matmul, batch_matmul, matvec, vecmat, dot and their kin, and linalg.generic, whose body multiplies two
+operands (widened or not) and adds.  An index that is summed and stands in one operand alone is summed there first, by
+linalg.reduce.  Integers, and products that sum over nothing, stay what they are.
+
+Requires: entries on tensors.  Ensures: what it takes is a linalg.contract that `product_layout` can describe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.ir.mlir import create_op, ir, passmanager
+from lispgpt.ir.structure import defining_op, dim_positions, entry_functions, indexing_maps, operations, shape_of
+from lispgpt.passes.base import Pass
+
+FLOATS = ("f32", "bf16", "f16")
+
+
+@dataclass(frozen=True)
+class ContractProducts(Pass):
+    name: ClassVar[str] = "contract-products"
+
+    def run(self, module: ir.Module, target: object) -> None:
+        for entry in entry_functions(module):
+            for op in operations(entry.regions[0].blocks[0]):
+                if _multiplies_and_adds(op) and not (op.name == "linalg.contract" and starts_at_zero(op)):
+                    loops = _loops(op)
+                    if loops is not None:
+                        with ir.InsertionPoint(op), op.location:
+                            _replace(op, loops)
+
+
+def starts_at_zero(op: ir.Operation) -> bool:
+    """Whether what a linalg op adds to is a tensor of zeros."""
+    start = defining_op(op.operands[2])
+    number = defining_op(start.operands[0]) if start is not None and start.name == "linalg.fill" else None
+    if number is None or number.name != "arith.constant" or not isinstance(number.results[0].type, ir.FloatType):
+        return False
+    return ir.FloatAttr(number.attributes["value"]).value == 0
+
+
+def _multiplies_and_adds(op: ir.Operation) -> bool:
+    """Whether an op is a linalg op on two float tensors and a third, whose body is c + a · b, with casts or without."""
+    if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1 or len(op.regions) != 1:
+        return False
+    if any(not isinstance(o.type, ir.RankedTensorType) or str(o.type.element_type) not in FLOATS for o in op.operands):
+        return False
+    block = op.regions[0].blocks[0]
+    total = defining_op(operations(block)[-1].operands[0])
+    if total is None or total.name != "arith.addf" or len(block.arguments) != 3:
+        return False
+    left, right, start = block.arguments
+    others = [v for v in total.operands if v != start]
+    product = defining_op(others[0]) if len(others) == 1 else None
+    if product is None or product.name != "arith.mulf":
+        return False
+    return {_uncast(v) for v in product.operands} == {left, right}
+
+
+def _uncast(value: ir.Value) -> ir.Value:
+    op = defining_op(value)
+    while op is not None and op.name in ("arith.extf", "arith.truncf"):
+        value = op.operands[0]
+        op = defining_op(value)
+    return value
+
+
+def _loops(op: ir.Operation) -> list[list[int]] | None:
+    """For left, right and result the loop of each dimension; None where one is no plain loop, or none is summed."""
+    maps = [dim_positions(m) for m in _maps(op)]
+    if any(None in loops or len(set(loops)) != len(loops) for loops in maps):
+        return None
+    summed = set(maps[0] + maps[1]) - set(maps[2])
+    shared = set(maps[0]) & set(maps[1]) & summed
+    return maps if shared and set(maps[2]) <= set(maps[0] + maps[1]) else None
+
+
+def _maps(op: ir.Operation) -> list[ir.AffineMap]:
+    """The indexing maps, which named ops keep to themselves until they are made generic."""
+    if "indexing_maps" in op.attributes:
+        return indexing_maps(op)
+    module = ir.Module.create(ir.Location.unknown())
+    types = ir.FunctionType.get([v.type for v in op.operands], [v.type for v in op.results])
+    attributes = {"sym_name": ir.StringAttr.get("only"), "function_type": ir.TypeAttr.get(types)}
+    with ir.InsertionPoint(module.body):
+        block = create_op("func.func", attributes=attributes, regions=1).regions[0].blocks.append(*types.inputs)
+    with ir.InsertionPoint(block):
+        copy = op.clone().operation
+        create_op("func.return", copy.results)
+    for number, argument in enumerate(block.arguments):
+        copy.operands[number] = argument
+    passmanager.PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(module.operation)
+    return indexing_maps(operations(block)[0])
+
+
+def _replace(op: ir.Operation, loops: list[list[int]]) -> None:
+    operands = list(op.operands)
+    for side, other in ((0, 1), (1, 0)):
+        for dimension in reversed(range(len(loops[side]))):
+            if loops[side][dimension] not in {*loops[other], *loops[2]}:
+                operands[side] = _summed(operands[side], dimension)
+                loops[side] = loops[side][:dimension] + loops[side][dimension + 1 :]
+    numbers = {loop: number for number, loop in enumerate(dict.fromkeys(loops[2] + loops[0] + loops[1]))}
+    result = contraction(operands[0], operands[1], [[numbers[loop] for loop in group] for group in loops])
+    if not (starts_at_zero(op) and op.results[0].type == result.type):
+        result = _added(operands[2], result, op.results[0].type)
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
+
+
+def contraction(left: ir.Value, right: ir.Value, loops: Sequence[Sequence[int]]) -> ir.Value:
+    """A linalg.contract whose dimensions run over these loops, in left, right and result."""
+    f32, count = ir.F32Type.get(), 1 + max(max(group, default=0) for group in loops)
+    extents = dict(zip([*loops[0], *loops[1]], [*shape_of(left), *shape_of(right)], strict=True))
+    start = _zeros([extents[loop] for loop in loops[2]])
+    dims = [ir.AffineExpr.get_dim(i) for i in range(count)]
+    maps = [ir.AffineMap.get(count, 0, [dims[loop] for loop in group]) for group in loops]
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
+    }
+    op = create_op("linalg.contract", [left, right, start], [start.type], attributes, regions=1)
+    types = [left.type.element_type, right.type.element_type, f32]
+    with _body(op, types) as block:
+        factors = [_widened(v) for v in list(block.arguments)[:2]]
+        product = create_op("arith.mulf", factors, [f32]).results[0]
+        create_op("linalg.yield", [create_op("arith.addf", [block.arguments[2], product], [f32]).results[0]])
+    return op.results[0]
+
+
+def _summed(tensor: ir.Value, dimension: int) -> ir.Value:
+    """A tensor's sums along one dimension, in f32."""
+    f32, shape = ir.F32Type.get(), list(shape_of(tensor))
+    start = _zeros(shape[:dimension] + shape[dimension + 1 :])
+    attributes = {"dimensions": ir.DenseI64ArrayAttr.get([dimension])}
+    op = create_op("linalg.reduce", [tensor, start], [start.type], attributes, regions=1)
+    with _body(op, [tensor.type.element_type, f32]) as block:
+        value = _widened(block.arguments[0])
+        create_op("linalg.yield", [create_op("arith.addf", [block.arguments[1], value], [f32]).results[0]])
+    return op.results[0]
+
+
+def _added(start: ir.Value, sums: ir.Value, type_: ir.Type) -> ir.Value:
+    """start + sums, rounded to the type's elements where they are narrower."""
+    f32 = ir.F32Type.get()
+    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape_of(sums))))
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get([identity] * 3),
+        "iterator_types": ir.ArrayAttr.get([parallel] * len(shape_of(sums))),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
+    }
+    empty = create_op("tensor.empty", [], [type_]).results[0]
+    op = create_op("linalg.generic", [start, sums, empty], [type_], attributes, regions=1)
+    with _body(op, [start.type.element_type, f32, type_.element_type]) as block:
+        value = create_op("arith.addf", [_widened(block.arguments[0]), block.arguments[1]], [f32]).results[0]
+        if type_.element_type != f32:
+            value = create_op("arith.truncf", [value], [type_.element_type]).results[0]
+        create_op("linalg.yield", [value])
+    return op.results[0]
+
+
+@contextmanager
+def _body(op: ir.Operation, types: Sequence[ir.Type]) -> Iterator[ir.Block]:
+    """Make an op's one block; what is emitted within goes to its end."""
+    block = ir.Block.create_at_start(op.regions[0], list(types))
+    with ir.InsertionPoint(block):
+        yield block
+
+
+def _zeros(shape: Sequence[int]) -> ir.Value:
+    f32 = ir.F32Type.get()
+    type_ = ir.RankedTensorType.get(list(shape), f32)
+    zero = create_op("arith.constant", [], [f32], {"value": ir.FloatAttr.get(f32, 0.0)}).results[0]
+    empty = create_op("tensor.empty", [], [type_]).results[0]
+    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
+    op = create_op("linalg.fill", [zero, empty], [type_], segments, regions=1)
+    with _body(op, [f32, f32]) as block:
+        create_op("linalg.yield", [block.arguments[0]])
+    return op.results[0]
+
+
+def _widened(value: ir.Value) -> ir.Value:
+    f32 = ir.F32Type.get()
+    return value if value.type == f32 else create_op("arith.extf", [value], [f32]).results[0]

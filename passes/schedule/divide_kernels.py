@@ -1,0 +1,188 @@
+"""divide-kernels: kernels that no special schedule took become kernels of one costly op each.
+
+Before:                                              After:
+  func.func private @a_8(%q, %k, %v, %out)             func.func private @a_8_part1(%q, %k, %a) {kernel = "contraction"}
+      {kernel = "attention"} {                         func.func private @a_8_part2(%a, %b)     {kernel = "rows"}
+    %s = linalg.contract ins(%q, %k) …                 func.func private @a_8_part3(%b, %v, %out)
+    %w = linalg.softmax ins(%s) …                      func.func @entry(…) {
+    %y = linalg.contract ins(%w, %v) … }                 %a = memref.alloc()   call @a_8_part1(%q, %k, %a)   …
+
+Costly is what has loops of its own: what reads an element of it would do all of its work again.  Elementwise ops stay
+with the op that alone reads them, or that they alone read.  Loops over tensors that need the whole of what earlier
+rounds made are unrolled, and a softmax over another dimension than the last is taken apart.
+
+Requires: what destination-passing ensures, and no arena yet.  Ensures: the same; the kernels that it makes have a kind,
+so that special schedules can look at them again, and their `work`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import captured_values, defining_op, kernel_functions, replace_captured
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.kernel import calls_of
+from lispgpt.passes.kernels.refusal import note_refusal, refusals
+from lispgpt.passes.model.copies import elementwise_copy
+from lispgpt.passes.model.kernel_groups import root_kind
+from lispgpt.passes.model.kernel_work import kernel_work, record_work
+from lispgpt.passes.schedule.kernel_parts import Parts
+from lispgpt.passes.schedule.softmax_parts import take_apart_softmax
+from lispgpt.passes.schedule.unrolled_loops import unroll_loops
+
+
+@dataclass(frozen=True)
+class DivideKernels(Pass):
+    """rounds: of a loop that is unrolled, at most."""
+
+    name: ClassVar[str] = "divide-kernels"
+    rounds: int = 64
+
+    def run(self, module: ir.Module, target: object) -> None:
+        for kernel in kernel_functions(module):
+            if "grid" in kernel.attributes:
+                continue
+            unroll_loops(kernel, self.rounds)
+            take_apart_softmax(kernel)
+            parts = Parts(kernel)
+            if len(parts.roots) > 1:
+                _divide(module, kernel, parts)
+
+
+def _divide(module: ir.Module, kernel: ir.Operation, parts: Parts) -> None:
+    """Put a function for each part before the kernel, call them where it was called, and erase it."""
+    homes = parts.homes()
+    late = parts.reads_what_changed(homes)
+    copied = [(tensor, buffer) for tensor, buffer in parts.outputs if buffer in late]
+    homes = {v: kept for v, buffers in homes.items() if (kept := [x for x in buffers if x not in late])}
+    made = [_Part(kernel, parts, homes, root, number) for number, root in enumerate(parts.roots, 1)]
+    made += [_Copy(kernel, parts, homes, tensor, buffer) for tensor, buffer in copied]
+    memory = list(dict.fromkeys(v for part in made for v in part.used if isinstance(v.type, ir.RankedTensorType)))
+    arguments = list(kernel.regions[0].blocks[0].arguments)
+    for call in calls_of(module, kernel):
+        with ir.InsertionPoint(call), call.location:
+            places: dict[ir.Value, ir.Value] = dict(zip(arguments, call.operands, strict=True))
+            places |= {value: _allocate(value.type) for value in memory}
+            for part in made:
+                callee = {"callee": ir.FlatSymbolRefAttr.get(part.name)}
+                create_op("func.call", [places[v] for v in part.used], [], callee)
+        call.erase()
+    kernel.erase()
+
+
+class _Part:
+    """The function of one root.  used: what it is called with, as the kernel's arguments and, for memory that the
+    kernel had not, the tensors that are in it."""
+
+    def __init__(
+        self, kernel: ir.Operation, parts: Parts, homes: dict[ir.Value, list[ir.Value]], root: ir.Operation, number: int
+    ) -> None:
+        self.parts, self.homes = parts, homes
+        self.used: list[ir.Value] = []
+        self.tensors: dict[ir.Value, ir.Value] = {}
+        self.name = f"{ir.StringAttr(kernel.attributes['sym_name']).value}_part{number}"
+        self.kind = self.kind_of(root)
+        self._function(kernel, root.location)
+        self.fill(root)
+        self._finish(kernel)
+
+    def kind_of(self, root: ir.Operation) -> str:
+        return root_kind(self.parts.costly.get(root, root))
+
+    def _function(self, kernel: ir.Operation, where: ir.Location) -> None:
+        attributes = {
+            "sym_name": ir.StringAttr.get(self.name),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
+            "sym_visibility": ir.StringAttr.get("private"),
+            "kernel": ir.StringAttr.get(self.kind),
+        }
+        self.function = create_op(
+            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(kernel)
+        )
+        self.body = self.function.regions[0].blocks.append()
+
+    def fill(self, root: ir.Operation) -> None:
+        copy = self._copy(root)
+        for old, new in zip(root.results, copy.results, strict=True):
+            if list(old.uses):
+                for place in self.homes.get(old, [old]):
+                    self.write(new, self._argument(place))
+
+    def write(self, tensor: ir.Value, memory: ir.Value) -> None:
+        flags = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
+        with ir.InsertionPoint(self.body):
+            create_op("bufferization.materialize_in_destination", [tensor, memory], [], flags)
+
+    def _argument(self, place: ir.Value) -> ir.Value:
+        """The function's argument for one of the kernel's, or for the memory of a tensor."""
+        if place not in self.used:
+            self.used.append(place)
+            type_ = place.type
+            if isinstance(type_, ir.RankedTensorType):
+                type_ = ir.MemRefType.get(type_.shape, type_.element_type)
+            self.body.add_argument(type_, ir.Location.unknown())
+        return self.body.arguments[self.used.index(place)]
+
+    def bring(self, value: ir.Value) -> ir.Value:
+        """A value of the kernel's body in the part's: read from memory, or computed again."""
+        if value in self.tensors:
+            return self.tensors[value]
+        op = defining_op(value)
+        if value in self.parts.buffers or op in self.parts.roots:
+            place = self.parts.buffers[value] if value in self.parts.buffers else self.homes.get(value, [value])[0]
+            self.tensors[value] = self._read(self._argument(place), value.type)
+        else:
+            self.tensors.update(zip(op.results, self._copy(op).results, strict=True))
+        return self.tensors[value]
+
+    def _read(self, memory: ir.Value, type_: ir.Type) -> ir.Value:
+        flags = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
+        with ir.InsertionPoint(self.body):
+            return create_op("bufferization.to_tensor", [memory], [type_], flags).results[0]
+
+    def _copy(self, op: ir.Operation) -> ir.Operation:
+        operands = [self.bring(v) for v in op.operands]
+        captured = {v: self.bring(v) for v in captured_values(op)}
+        with ir.InsertionPoint(self.body):
+            copy = op.clone().operation
+        for i, operand in enumerate(operands):
+            copy.operands[i] = operand
+        replace_captured(copy, captured)
+        return copy
+
+    def _finish(self, kernel: ir.Operation) -> None:
+        with ir.InsertionPoint(self.body):
+            create_op("func.return")
+        types = [a.type for a in self.body.arguments]
+        self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+        self.function.attributes["tied"] = ir.ArrayAttr.get([])
+        record_work(self.function, kernel_work(self.function))
+        for reason in refusals(kernel):
+            note_refusal(self.function, reason)
+
+
+class _Copy(_Part):
+    """Puts a value into a state of which an earlier part wanted the old value."""
+
+    def __init__(self, kernel: ir.Operation, parts: Parts, homes: dict, tensor: ir.Value, buffer: ir.Value) -> None:
+        self.tensor, self.buffer = tensor, buffer
+        super().__init__(
+            kernel, parts, homes, defining_op(tensor), len(parts.roots) + 1 + parts.outputs.index((tensor, buffer))
+        )
+
+    def kind_of(self, root: ir.Operation) -> str:
+        return "rows"
+
+    def fill(self, root: ir.Operation) -> None:
+        source = self.bring(self.tensor)
+        with ir.InsertionPoint(self.body):
+            copy = elementwise_copy(source)
+        self.write(copy, self._argument(self.buffer))
+
+
+def _allocate(type_: ir.Type) -> ir.Value:
+    memref = ir.MemRefType.get(type_.shape, type_.element_type)
+    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+    return create_op("memref.alloc", [], [memref], segments).results[0]

@@ -1,0 +1,118 @@
+"""run-in-order: what no schedule can divide is run by one thread, op after op.
+
+Before:                                            After:
+  func.func private @k(%x: memref<…>, %y: …)         func.func private @k(%x: memref<…>, %y: …, %a: memref<…>)
+      {kernel = …} {                                     {kernel = …, grid = [1, 1, 1]} {
+    %t = bufferization.to_tensor %x …                  scf.while … memref.load … memref.store …
+    %r = scf.while (%t) …
+
+Such are loops whose number of rounds is known only when they run, and which need the whole of what they made before.
+A loop over tensors goes on in the memory that it started in.  What the body needs beside its arguments is the entry's
+memory, one more argument of every call.
+
+Requires: kernels without a `grid` hold linalg and tensor ops that MLIR's bufferization knows; no arena yet.
+Ensures: every kernel has a `grid`, and no tensors are left in any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.errors import InternalError
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import create_op, ir, passmanager
+from lispgpt.ir.structure import kernel_functions, nested_operations, operations
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.kernel import calls_of, set_launch
+from lispgpt.passes.schedule.softmax_parts import take_apart_softmax
+from lispgpt.passes.targets import Gpu, Target
+
+TO_MEMORY = (
+    "builtin.module(func.func(eliminate-empty-tensors),one-shot-bufferize{allow-return-allocs-from-loops},"
+    "func.func(canonicalize,cse))"
+)
+TO_LOOPS = "builtin.module(func.func(convert-linalg-to-loops))"
+
+
+@dataclass(frozen=True)
+class RunInOrder(Pass):
+    name: ClassVar[str] = "run-in-order"
+
+    def run(self, module: ir.Module, target: Target) -> None:
+        left = [k for k in kernel_functions(module) if "grid" not in k.attributes]
+        if not left:
+            return
+        for kernel in left:
+            take_apart_softmax(kernel, everywhere=True)
+            _keep_loops_in_place(kernel)
+        passmanager.PassManager.parse(TO_MEMORY).run(module.operation)
+        for kernel in left:
+            for op in list(nested_operations(kernel)):
+                if op.name == "memref.copy":
+                    _copy_elements(op)
+                elif op.name == "memref.alloc":
+                    _borrow(module, kernel, op)
+        passmanager.PassManager.parse(TO_LOOPS).run(module.operation)
+        for kernel in left:
+            if isinstance(target, Gpu):
+                _by_first_thread(kernel, target)
+            set_launch(kernel, [1], [target.subgroup if isinstance(target, Gpu) else 1])
+
+
+def _keep_loops_in_place(kernel: ir.Operation) -> None:
+    """Copy what a loop hands to its next round to where it came from, so that rounds do not take turns with memory."""
+    for op in nested_operations(kernel):
+        if op.name not in ("scf.for", "scf.while"):
+            continue
+        block = op.regions[len(op.regions) - 1].blocks[0]
+        carried = list(block.arguments)[1 if op.name == "scf.for" else 0 :]
+        terminator = operations(block)[-1]
+        for i, (value, argument) in enumerate(zip(terminator.operands, carried, strict=True)):
+            if isinstance(value.type, ir.RankedTensorType) and value.type == argument.type and value != argument:
+                with ir.InsertionPoint(terminator), op.location:
+                    copy = create_op("bufferization.materialize_in_destination", [value, argument], [value.type])
+                terminator.operands[i] = copy.results[0]
+
+
+def _borrow(module: ir.Module, kernel: ir.Operation, op: ir.Operation) -> None:
+    """Make an allocation of a kernel an argument, which every call gets from its entry's memory."""
+    type_ = op.results[0].type
+    if not type_.has_static_shape:
+        raise InternalError("a kernel needs memory whose size is not known while compiling")
+    body = kernel.regions[0].blocks[0]
+    op.results[0].replace_all_uses_with(body.add_argument(type_, ir.Location.unknown()))
+    kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in body.arguments], []))
+    for call in calls_of(module, kernel):
+        segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+        with ir.InsertionPoint(call), call.location:
+            memory = create_op("memref.alloc", [], [type_], segments).results[0]
+            create_op("func.call", [*call.operands, memory], [], {"callee": call.attributes["callee"]})
+        call.erase()
+    op.erase()
+
+
+def _copy_elements(op: ir.Operation) -> None:
+    """memref.copy becomes linalg.copy: the former is a call into a runtime library where layouts differ."""
+    source, target = op.operands
+    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
+    with ir.InsertionPoint(op), op.location:
+        copy = create_op("linalg.copy", [source, target], [], segments, regions=1)
+        elements = [source.type.element_type, target.type.element_type]
+        block = ir.Block.create_at_start(copy.regions[0], elements)
+        with ir.InsertionPoint(block):
+            create_op("linalg.yield", [block.arguments[0]])
+    op.erase()
+
+
+def _by_first_thread(kernel: ir.Operation, target: Gpu) -> None:
+    """Put a kernel's body behind the question whether this is the block's first thread."""
+    *ops, terminator = operations(kernel.regions[0].blocks[0])
+    with ir.InsertionPoint(terminator), kernel.location:
+        target.dependency_release()
+        target.dependency_wait()
+        branch = create_op("scf.if", [b.equal(b.thread_id(), 0)], regions=2)
+        with ir.InsertionPoint(branch.regions[0].blocks.append()):
+            end = create_op("scf.yield")
+        for op in ops:
+            op.move_before(end)

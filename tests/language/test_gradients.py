@@ -1,0 +1,235 @@
+"""Gradients of expressions with respect to what they are made of, against float64 central differences of numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from tensor_functions import run
+
+from lispgpt.errors import UserError
+
+Arrays = dict[str, np.ndarray]
+TOLERANCE = 2e-4
+DTYPES = {"float32": "f32", "int32": "i32", "uint16": "bf16"}
+
+
+def program(expression: str, given: Arrays, definitions: str = "") -> str:
+    declared = " ".join(f"({n} [{' '.join(map(str, a.shape))}] {DTYPES[a.dtype.name]})" for n, a in given.items())
+    header = f"(require nn) (require gradients) (weights {declared})"
+    return f"{header} {definitions} (entry f [tokens positions] {expression})"
+
+
+def evaluated(expression: str, given: Arrays, definitions: str = "") -> np.ndarray:
+    unused = np.zeros(1, np.int32)
+    (result,) = run(program(expression, given, definitions), [unused, unused, *given.values()], [(1, 1)], "f_b1_s1")
+    return result
+
+
+def differences(function: Callable[..., Any], given: Arrays, name: str) -> np.ndarray:
+    """The gradient of a float64 function of arrays, by central differences."""
+    exact = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in given.items()}
+    found = np.zeros(given[name].shape)
+    step = 1e-6
+    for where in np.ndindex(found.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = dict(exact)
+            moved[name] = exact[name].copy()
+            moved[name][where] += sign * step
+            ends.append(float(function(**moved)))
+        found[where] = (ends[0] - ends[1]) / (2 * step)
+    return found
+
+
+def check(expression: str, function: Callable[..., Any], given: Arrays, seed: int, definitions: str = "") -> None:
+    """Every float array's gradient; the expression gives a tensor, of which the sum of w * squares is the loss."""
+    value = evaluated(expression, given, definitions)
+    weights = np.random.default_rng(seed).standard_normal(value.shape).astype(np.float32)
+    total = f"(let [y (square {expression})] (* (weigh) y))" if value.shape else f"(square {expression})"
+    for _ in value.shape:
+        total = f"(sum {total})"
+    weigh = f"(defn weigh [] weights-of-sum) {definitions}"
+    everything = {**given, **({"weights-of-sum": weights} if value.shape else {})}
+
+    def loss(**arrays: Any) -> Any:
+        return (
+            (np.float64(weights) * np.float64(function(**arrays)) ** 2).sum()
+            if value.shape
+            else function(**arrays) ** 2
+        )
+
+    for name in (n for n, a in given.items() if a.dtype == np.float32):
+        found = evaluated(f"(first (gradients {total} [{name}]))", everything, weigh)
+        wanted = differences(loss, given, name)
+        error = np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-3)
+        assert error < TOLERANCE, f"gradient of {expression} by {name}, seed {seed}: {error:.1e}"
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def layer_norm(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w + b
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def inserted(x: np.ndarray) -> np.ndarray:
+    y = x.copy()
+    y[:2, :3] = x[1:3, 2:5]
+    return x * y
+
+
+CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
+    ("(linear x w b)", lambda x, w, b: x @ w.T + b, {"x": (3, 5), "w": (4, 5), "b": (4,)}),
+    ("(layer-norm x w b)", layer_norm, {"x": (3, 5), "w": (5,), "b": (5,)}),
+    (
+        "(rms-norm x w 1e-5)",
+        lambda x, w: x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * w,
+        {"x": (3, 5), "w": (5,)},
+    ),
+    ("(gelu x)", gelu, {"x": (3, 5)}),
+    ("(silu x)", silu, {"x": (3, 5)}),
+    ("(sigmoid x)", lambda x: 1 / (1 + np.exp(-x)), {"x": (3, 5)}),
+    ("(relu x)", lambda x: np.maximum(x, 0), {"x": (3, 5)}),
+    (
+        "(swiglu x a b c)",
+        lambda x, a, b, c: (silu(x @ a.T) * (x @ b.T)) @ c.T,
+        {"x": (3, 4), "a": (6, 4), "b": (6, 4), "c": (4, 6)},
+    ),
+    ("(softmax x)", softmax, {"x": (3, 5)}),
+    ("(rows t ids)", lambda t, ids: t[ids], {"t": (6, 3), "ids": (6, 4)}),
+    ("(tensor [i 4] (at t i i))", lambda t: np.diag(t)[:4], {"t": (6, 6)}),
+    (
+        "(tensor [i 4 j 3] (* (at t (at ids i) j) (at t j (at more j))))",
+        lambda t, ids, more: t[ids][:, :3] * t[np.arange(3), more][None],
+        {"t": (6, 6), "ids": (6, 4), "more": (6, 3)},
+    ),
+    (
+        "(tensor [i 4 j 3] (at t (at ids i) (at more j)))",
+        lambda t, ids, more: t[ids][:, more],
+        {"t": (6, 6), "ids": (6, 4), "more": (6, 3)},
+    ),
+    (
+        "(tensor [j 3 i 4] (* (at t i j) (at u j)))",
+        lambda t, u: t[:4].T * u[:3, None],
+        {"t": (6, 3), "u": (5,)},
+    ),
+    (
+        "(contract [b o n] x [n b k] w [k o b])",
+        lambda x, w: np.einsum("nbk,kob->bon", x, w),
+        {"x": (3, 2, 4), "w": (4, 5, 2)},
+    ),
+    (
+        "(contract [o m] x [n k m] w [k o n])",
+        lambda x, w: np.einsum("nkm,kon->om", x, w),
+        {"x": (3, 2, 4), "w": (2, 5, 3)},
+    ),
+    ("(slice x [1 2] [2 3])", lambda x: x[1:3, 2:5], {"x": (4, 6)}),
+    (
+        "(* (slice x [1 2] [2 3]) (slice x [2 0] [2 3]))",
+        lambda x: x[1:3, 2:5] * x[2:, :3],
+        {"x": (4, 6)},
+    ),
+    ("(* (slice x [0 0] [2 6]) (slice x [2 0] [2 6]))", lambda x: x[:2] * x[2:], {"x": (4, 6)}),
+    ("(* x (insert (slice x [1 2] [2 3]) x [0 0] [2 3]))", inserted, {"x": (4, 6)}),
+    (
+        "(* (reshape x [6 4]) (reshape (sin x) [6 4]))",
+        lambda x: (x * np.sin(x)).reshape(6, 4),
+        {"x": (4, 6)},
+    ),
+    ("(maximum x)", lambda x: x.max(-1), {"x": (4, 6)}),
+    ("(reduce min inf x)", lambda x: x.min(-1), {"x": (4, 6)}),
+    ("(reduce * 1.0 (+ 2.0 (square x)))", lambda x: (2 + x**2).prod(-1), {"x": (3, 4)}),
+    (
+        "(select (< x y) (* x y) (exp x))",
+        lambda x, y: np.where(x < y, x * y, np.exp(x)),
+        {"x": (4, 6), "y": (4, 6)},
+    ),
+    ("(/ x (+ 3.0 (square y)))", lambda x, y: x / (3 + y**2), {"x": (4, 6), "y": (4, 6)}),
+    ("(log (sqrt (+ 2.0 (square x))))", lambda x: np.log(np.sqrt(2 + x**2)), {"x": (4, 6)}),
+    (
+        "(abs (- (min x y) (max x 0.5)))",
+        lambda x, y: abs(np.minimum(x, y) - np.maximum(x, 0.5)),
+        {"x": (9,), "y": (9,)},
+    ),
+    ("(tanh (cos (rsqrt (+ 1.0 (square x)))))", lambda x: np.tanh(np.cos(1 / np.sqrt(1 + x**2))), {"x": (4, 6)}),
+    ("(sum x)", lambda x: x.sum(-1), {"x": (7,)}),
+]
+
+
+def drawn(shapes: dict[str, Any], seed: int) -> Arrays:
+    """Normal numbers; for names that index, (end, count): whole numbers below the end."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.integers(0, shape[0], shape[1]).astype(np.int32)
+        if name in ("ids", "more")
+        else rng.standard_normal(shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+@pytest.mark.parametrize("expression,function,shapes", CASES, ids=[case[0] for case in CASES])
+def test_gradients_are_those_of_finite_differences(
+    expression: str, function: Callable[..., Any], shapes: dict[str, Any]
+) -> None:
+    seed = int(np.random.default_rng().integers(1 << 31))
+    check(expression, function, drawn(shapes, seed), seed)
+
+
+def test_a_function_has_the_gradient_that_it_is_given() -> None:
+    given = drawn({"x": (4,)}, 7)
+    definitions = "(defn f [x] (sin x)) (defgradient f [g y x] [(* 3.0 g)])"
+    found = evaluated("(first (gradients (sum (f x)) [x]))", given, definitions)
+    np.testing.assert_array_equal(found, np.full(4, 3.0, np.float32))
+
+
+def test_no_gradient_goes_through_what_is_stopped() -> None:
+    given = drawn({"x": (4,)}, 8)
+    found = evaluated("(first (gradients (sum (* x (stop-gradient x))) [x]))", given)
+    np.testing.assert_array_equal(found, given["x"])
+
+
+def test_recomputing_gives_the_same_gradients() -> None:
+    seed = int(np.random.default_rng().integers(1 << 31))
+    given = drawn({"x": (4, 6), "w": (3, 6)}, seed)
+    check("(recompute f x w)", lambda x, w: gelu(x @ w.T), given, seed, "(defn f [x w] (gelu (linear x w)))")
+
+
+def test_a_stacked_weight_has_one_gradient() -> None:
+    rng = np.random.default_rng()
+    w, x = rng.standard_normal((3, 4)).astype(np.float32), rng.standard_normal(4).astype(np.float32)
+    text = (
+        "(require gradients) (weights (per 3 (w [4])) (x [4])) (entry f [tokens positions] "
+        "(first (gradients (sum (* x (* (w 0) (w 2)))) [w])))"
+    )
+    unused = np.zeros(1, np.int32)
+    (found,) = run(text, [unused, unused, w, x], [(1, 1)], "f_b1_s1")
+    np.testing.assert_allclose(found, [x * w[2], 0 * x, x * w[0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "expression,message",
+    [
+        ("(first (gradients (sum (* x 0.0)) [y]))", "does not depend"),
+        ("(first (gradients x [x]))", "one float"),
+        ("(first (gradients (sum x) []))", "vector"),
+        ("(first (gradients (sum (reduce (fn [a b] (sin (+ a b))) 0.0 (reshape x [2 2]))) [x]))", "no gradient rule"),
+    ],
+)
+def test_what_cannot_be_differentiated_is_said_at_its_form(expression: str, message: str) -> None:
+    given = drawn({"x": (4,), "y": (4,)}, 9)
+    with pytest.raises(UserError, match=message):
+        evaluated(expression, given)

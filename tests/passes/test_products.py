@@ -1,0 +1,90 @@
+"""Products of every layout on every target against float64: executed on the CPU and, for NVIDIA, as PTX on numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled_models import Weights, compile_model, open_poisoned, step
+from emulated_cuda.machine import Memory, launch
+from emulated_cuda.ptx import parse
+from random_products import RandomProduct, random_product
+
+from lispgpt.cli.kernel_report import kernel_facts
+from lispgpt.driver import Observer, Request, compile_request, emit
+from lispgpt.runtime.artifact import Artifact
+
+MATRIX = {"gfx942": "v_mfma_f32_16x16x16", "gfx1151": "v_wmma_f32_16x16x16_bf16", "gfx1201": "v_wmma_f32_16x16x16_bf16"}
+
+
+def seeds(count: int) -> list[int]:
+    return [int(s) for s in np.random.default_rng().integers(0, 1 << 30, count)]
+
+
+def on_cpu(product: RandomProduct, values: dict[str, np.ndarray], folder: Path) -> np.ndarray:
+    artifact = compile_model(product.write(folder))
+    bf16 = frozenset(n for n, d in zip(("x", "w"), product.dtypes, strict=True) if d == "bf16")
+    with open_poisoned(artifact, Weights(values, bf16)) as session:
+        return next(iter(step(session, [0], [0], "out").values()))
+
+
+def on_emulated_cuda(product: RandomProduct, values: dict[str, np.ndarray], artifact: Artifact) -> np.ndarray:
+    (entry,) = artifact.plan.entries
+    used = {a.buffer for step in entry.launches for a in step.arguments}
+    buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
+    arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]
+    for array, buffer in zip(arrays, buffers, strict=True):
+        if buffer.name in values:
+            given = values[buffer.name]
+            given = (given.view(np.uint32) >> 16).astype(np.uint16) if buffer.dtype == "bf16" else given
+            array[:] = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
+    memory = Memory(arrays)
+    addresses = {buffer.name: address for buffer, address in zip(buffers, memory.addresses, strict=True)}
+    for made in entry.launches:
+        arguments = [addresses[a.buffer] + a.offset for a in made.arguments]
+        launch(parse(artifact.code.decode(), made.kernel), memory, arguments, made.grid, made.shared_bytes)
+    number = next(i for i, buffer in enumerate(buffers) if buffer.name == next(iter(entry.results.values())))
+    assert memory.broken() == 0
+    return memory.read(number, np.empty(buffers[number].shape, np.float32))
+
+
+def check(found: np.ndarray, product: RandomProduct, values: dict[str, np.ndarray], error: float, what: str) -> None:
+    expected = product.expected(values)
+    assert found.shape == expected.shape, what
+    size = max(np.linalg.norm(expected), 1e-3)
+    assert np.linalg.norm(found - expected) <= error * size, f"{what}: {product}"
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_on_the_cpu(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    product = random_product(rng, {"b": 6, "r": 70, "c": 90, "k": 80}, int(rng.choice([1, 1, 4, 16])))
+    values = product.values(rng)
+    check(on_cpu(product, values, tmp_path), product, values, 1e-6, f"seed {seed}")
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
+def test_on_an_emulated_gpu(chip: str, seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    product = random_product(rng, {"b": 2, "r": 40, "c": 40, "k": 80}, int(rng.choice([1, 4, 8])))
+    values = product.values(rng)
+    artifact, _ = compile_request(Request(product.write(tmp_path), f"cuda:{chip}"), Observer())
+    check(on_emulated_cuda(product, values, artifact), product, values, 3e-5, f"seed {seed}")
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1151", "gfx1201"])
+def test_amd_kernels_stay_in_registers_and_use_matrix_instructions(chip: str, seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    for number in range(6):
+        product = random_product(rng, {"b": 4, "r": 300, "c": 300, "k": 700}, int(rng.choice([1, 8])))
+        path = tmp_path / str(number)
+        path.mkdir()
+        assembly = emit(Request(product.write(path), f"rocm:{chip}"), "asm", Observer())
+        (facts,) = (f for name, f in kernel_facts(assembly).items() if name.startswith("contraction"))
+        assert not facts.spills and not facts.scratch, f"seed {seed}: {product}"
+        assert facts.shared is not None and facts.shared <= 64 * 1024
+        if min(product.extent("r"), product.extent("c")) >= 8:
+            assert MATRIX[chip] in assembly, f"seed {seed}: {product}"

@@ -1,0 +1,172 @@
+"""Measures the products of a training step of GPT-2 in their three layouts, and beside torch.mm where that is installed.
+
+    .venv/bin/python tools/bench_products.py [--target cpu|rocm:CHIP|cuda:CHIP] [--rows 8192] [--dtypes bf16,bf16]
+    .venv/bin/python tools/bench_products.py --target cuda:sm_90a --compile products.lgpt     here, and on the GPU's machine:
+    python tools/bench_products.py --artifact products.lgpt
+
+For a layer of `inputs` to `outputs`: forward x [rows inputs] · w [outputs inputs], and from dy [rows outputs] the
+gradients dx = dy · w, which sums over outputs, and dw = dy · x, which sums over rows.  --dtypes: of x and dy, and of w
+(for dw: of x).  Layouts take turns, and every figure is the median over the rounds; `relative` is to the forward
+product of the same layer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from lispgpt.runtime.artifact import Artifact, load_artifact  # noqa: E402
+from lispgpt.runtime.devices import open_device  # noqa: E402
+
+LAYERS = {"proj": (768, 768), "qkv": (768, 2304), "fc": (768, 3072), "out": (3072, 768), "head": (768, 50304)}
+"""(inputs, outputs) of GPT-2 124M's products."""
+
+LAYOUTS = {
+    "forward": "(contract [n o] x{l} [n i] w{l} [o i])",
+    "dx": "(contract [n i] dy{l} [n o] w{l} [o i])",
+    "dw": "(contract [o i] dy{l} [n o] x{l} [n i])",
+}
+
+
+def program(rows: int, layers: list[str], dtypes: tuple[str, str]) -> str:
+    """An entry for each layer and layout; operands are weights, and results are those of the kernels themselves."""
+    lines = ["(require nn)", "(config context 1)"]
+    for layer in layers:
+        inputs, outputs = LAYERS[layer]
+        shapes = {"x": (rows, inputs, dtypes[0]), "dy": (rows, outputs, dtypes[0]), "w": (outputs, inputs, dtypes[1])}
+        lines += [f"(weights ({name}{layer} [{n} {k}] {dtype}))" for name, (n, k, dtype) in shapes.items()]
+        for layout, form in LAYOUTS.items():
+            lines.append(f"(entry {layout}-{layer} [tokens positions] {form.format(l=layer)})")
+    return "\n".join(lines)
+
+
+def compiled(target: str, text: str) -> Artifact:
+    from lispgpt.driver import Observer, Request, compile_request
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "products.lisp"
+        path.write_text(text)
+        return compile_request(Request(path, target=target), Observer())[0]
+
+
+class Bench:
+    """The artifact's entries on a device, on random numbers."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.plan = artifact.plan
+        self.device = open_device(artifact.target)
+        self.device.load(artifact.code, artifact.kernels)
+        rng = np.random.default_rng(0)
+        self.buffers: dict[str, Any] = {}
+        for buffer in artifact.plan.buffers:
+            if buffer.kind == "weight":
+                values = rng.standard_normal(buffer.shape, np.float32)
+                narrow = (values.view(np.uint32) >> 16).astype(np.uint16)
+                self.buffers[buffer.name] = self.device.adopt(narrow if buffer.dtype == "bf16" else values)
+            else:
+                self.buffers[buffer.name] = self.device.alloc(buffer.nbytes)
+
+    def seconds(self, name: str, repeats: int) -> float:
+        entry = next(e for e in self.plan.entries if e.name == name)
+        executable = self.device.prepare(entry, self.buffers)
+        self.device.launch(executable)
+        self.device.sync()
+        started = time.perf_counter()
+        for _ in range(repeats):
+            self.device.launch(executable)
+        self.device.sync()
+        return (time.perf_counter() - started) / repeats
+
+    def rows(self, layer: str) -> int:
+        return next(b.shape[0] for b in self.plan.buffers if b.name == f"x{layer}")
+
+    def layers(self) -> list[str]:
+        return [layer for layer in LAYERS if any(b.name == f"x{layer}" for b in self.plan.buffers)]
+
+
+def torch_products(rows: int, layer: str) -> dict[str, Callable[[int], float]]:
+    """For each layout how to time torch.mm on bf16 operands; empty without torch and a GPU for it."""
+    try:
+        import torch
+    except ImportError:
+        return {}
+    if not torch.cuda.is_available():
+        return {}
+    inputs, outputs = LAYERS[layer]
+    shapes = {"x": (rows, inputs), "dy": (rows, outputs), "w": (outputs, inputs)}
+    x, dy, w = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes.values())
+    pairs = {"forward": (x, w.T), "dx": (dy, w), "dw": (dy.T, x)}
+
+    def timed(left: Any, right: Any) -> Callable[[int], float]:
+        def run(repeats: int) -> float:
+            torch.mm(left, right)
+            torch.cuda.synchronize()
+            started = time.perf_counter()
+            for _ in range(repeats):
+                torch.mm(left, right)
+            torch.cuda.synchronize()
+            return (time.perf_counter() - started) / repeats
+
+        return run
+
+    return {layout: timed(*pair) for layout, pair in pairs.items()}
+
+
+def measure(bench: Bench, layer: str, rounds: int, repeats: int) -> None:
+    rows, (inputs, outputs) = bench.rows(layer), LAYERS[layer]
+    others = torch_products(rows, layer)
+    times: dict[tuple[str, str], list[float]] = {}
+    for _ in range(rounds):
+        for layout in LAYOUTS:
+            times.setdefault((layout, "own"), []).append(bench.seconds(f"{layout}-{layer}", repeats))
+            if layout in others:
+                times.setdefault((layout, "torch"), []).append(others[layout](repeats))
+    operations = 2 * rows * inputs * outputs
+    medians = {key: statistics.median(values) for key, values in times.items()}
+    for layout in LAYOUTS:
+        own = medians[layout, "own"]
+        line = f"{layer:<6}{layout:<9}{own * 1e6:10.1f} us {operations / own / 1e9:9.1f} GFLOP/s"
+        line += f"  relative {medians['forward', 'own'] / own:5.2f}"
+        if (layout, "torch") in medians:
+            other = medians[layout, "torch"]
+            line += f"   torch.mm {operations / other / 1e9:9.1f} GFLOP/s, {other / own:5.2f} of it"
+        print(line, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--rows", type=int, default=8192)
+    parser.add_argument("--dtypes", default="bf16,bf16")
+    parser.add_argument("--layers", default=",".join(LAYERS))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=20, help="launches in each round")
+    parser.add_argument("--compile", type=Path, help="only compile, to this file")
+    parser.add_argument("--artifact", type=Path, help="measure what --compile wrote")
+    given = parser.parse_args()
+    left, right = given.dtypes.split(",")
+    text = program(given.rows, given.layers.split(","), (left, right))
+    if given.compile:
+        compiled(given.target, text).save(given.compile)
+        return
+    bench = Bench(load_artifact(given.artifact) if given.artifact else compiled(given.target, text))
+    print(f"{bench.device.name}: {bench.rows(bench.layers()[0])} rows")
+    for layer in bench.layers():
+        measure(bench, layer, given.rounds, given.repeats)
+    bench.device.close()
+
+
+if __name__ == "__main__":
+    main()
