@@ -62,7 +62,9 @@ def assert_close(found: np.ndarray, v: Variant, values: dict[str, np.ndarray], t
     np.testing.assert_allclose(found, wanted, atol=tolerance, rtol=tolerance, equal_nan=True, err_msg=str(v))
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "first", [0, pytest.param(8, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow)]
+)
 def test_values(first: int, tmp_path: Path) -> None:
     artifact = check([random_variant(seed) for seed in range(first, first + 8)], tmp_path / "variants.lisp")
     assert set(kinds(artifact)) == {"attention"}
