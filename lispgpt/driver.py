@@ -9,13 +9,13 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import ir, new_context
+from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
 from lispgpt.language.reader.reader import read
 from lispgpt.language.reader.tree import tree
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.plan.emit_plan import read_plan
 from lispgpt.passes.targets import Target, find_target
-from lispgpt.passes.targets.rates import RATES
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
 from lispgpt.runtime.artifact import Artifact
@@ -29,7 +29,8 @@ class Request:
     """What to compile.
 
     overrides: config values from the command line.  checkpoint_config: from a checkpoint's header.  batch: sequences in
-    a decode step beside the single one.  pipeline: a file in place of the target's own.
+    a decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unsized: see
+    `lispgpt.language.model.sizes.Wanted`.
     """
 
     program: Path
@@ -38,11 +39,15 @@ class Request:
     checkpoint_config: Mapping[str, Any] = field(default_factory=dict)
     pipeline: Path | None = None
     batch: int = 1
+    sizes: Sequence[Mapping[str, int]] = ()
+    entries: Sequence[str] | None = None
+    unsized: bool = False
 
-    def shapes(self) -> list[tuple[int, int]]:
-        """(sequences, positions of each) that every entry is compiled for, as far as its context reaches."""
-        shapes = [(1, size) for size in find_target(self.target).prefill_chunks]
-        return shapes if self.batch == 1 else [*shapes, (self.batch, 1)]
+    def wanted(self) -> Wanted:
+        """The entries to compile, and for what sizes."""
+        rows = [(1, size) for size in find_target(self.target).prefill_chunks]
+        rows += [] if self.batch == 1 else [(self.batch, 1)]
+        return Wanted(rows, self.sizes, self.entries, self.unsized)
 
 
 @dataclass
@@ -70,10 +75,9 @@ def evaluate_request(request: Request) -> Program:
         read_source(request.program),
         overrides=dict(request.overrides),
         checkpoint_config=dict(request.checkpoint_config),
-        shapes=request.shapes(),
+        wanted=request.wanted(),
         root=project_root(request.program),
         capabilities=find_target(request.target).capabilities(),
-        draws=find_target(request.target).runs_ahead,
     )
 
 
@@ -110,7 +114,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         for name, launch in launches.items()
     }
     parsed.validate(kernels)
-    generate, rates = program.generate, RATES.get(target.chip)
+    generate, rates = program.generate, target.rates
     return Artifact(
         target=str(target),
         host=target.host(),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.ir.mlir import execution_engine, ir, new_context, passmanager
+from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
 from lispgpt.source import Source
 
@@ -32,7 +33,7 @@ _DTYPES = {"f32": np.float32, "i32": np.int32, "bf16": np.uint16, "i64": np.int6
 def program(text: str, shapes: list[tuple[int, int]] = [(1, 1)], **options: Any) -> Program:  # noqa: B006
     """Evaluate a program's text inside the active context."""
     given = {"overrides": {}, "checkpoint_config": {}, "root": Path(), **options}
-    return evaluate(Source("test.lisp", text), shapes=shapes, **given)
+    return evaluate(Source("test.lisp", text), wanted=Wanted(shapes), **given)
 
 
 def run(text: str, inputs: list[np.ndarray], shapes: list[tuple[int, int]], function: str) -> list[np.ndarray]:

@@ -17,8 +17,8 @@ from lispgpt.language.core.values import Builtin, Closure, Function, Macro, OpRe
 from lispgpt.language.forms import functions
 from lispgpt.language.forms.compilation import Compilations
 from lispgpt.language.forms.modules import Files
-from lispgpt.language.model import entries
-from lispgpt.language.model.declarations import Model
+from lispgpt.language.model import building
+from lispgpt.language.model.table import Model
 from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.program import begin
 from lispgpt.language.reader.forms import (
@@ -167,9 +167,11 @@ class Session:
             known = ", ".join(known_entries) or "none yet"
             self.write(f"there is no entry {name!r}; there are: {known}")
             return
-        best = self.evaluator.states.of(Files).prelude.lookup(Symbol(declared.form.span, "best-token"))
+        sizes = dict.fromkeys(declared.dimensions, 1)
+        if positions.isdigit() and sizes:
+            sizes[declared.dimensions[-1]] = int(positions)
         with self._undoing(always=True):
-            entries.build(self.evaluator, declared, 1, int(positions) if positions.isdigit() else 1, best)
+            building.build(self.evaluator, declared, sizes)
             operations = self.module.body.operations
             self.write(str(operations[len(operations) - 1]))
 

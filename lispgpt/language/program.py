@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,16 +28,26 @@ from lispgpt.language.forms import (
     structs,
     tensors,
 )
-from lispgpt.language.model import declarations, entries, gradient_rules, gradients
-from lispgpt.language.model.declarations import Model
+from lispgpt.language.model import (
+    building,
+    declarations,
+    entries,
+    generation,
+    gradient_rules,
+    gradients,
+    memory,
+    sizes,
+)
+from lispgpt.language.model.sizes import Wanted
+from lispgpt.language.model.table import Entry, Model
 from lispgpt.language.ops import op_names, ops
 from lispgpt.language.ops.function_table import Functions
-from lispgpt.language.reader.forms import List, Symbol
+from lispgpt.language.reader.forms import List
 from lispgpt.source import Source, Span
 
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
-_REGISTERED = (arithmetic, choice, core_forms, gradients, lists, shapes, structs, tensors)
+_REGISTERED = (arithmetic, choice, core_forms, declarations, generation, gradients, lists, shapes, structs, tensors)
 """Modules that are imported for the forms that they register."""
 
 LANGUAGE = Language(
@@ -47,8 +56,9 @@ LANGUAGE = Language(
     fail_unknown=op_names.fail_unknown,
     calls={
         Function: calls.call,
-        Weight: declarations.indexed,
-        State: declarations.indexed,
+        Weight: memory.indexed,
+        State: memory.indexed,
+        Entry: entries.call,
         gradient_rules.Differentiable: gradient_rules.call,
     },
 )
@@ -56,10 +66,10 @@ LANGUAGE = Language(
 
 @dataclass(frozen=True)
 class TensorDecl:
-    """A weight or a state; dtype is "f32", "bf16" or "i32"; a state's shape is without the batch."""
+    """A weight or a state; dtype is "f32", "bf16" or "i32"; free dimensions of a state are names."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     dtype: str
 
 
@@ -92,18 +102,15 @@ def evaluate(
     *,
     overrides: dict[str, int | float | str | bool],
     checkpoint_config: dict[str, Any],
-    shapes: Iterable[tuple[int, int]],
+    wanted: Wanted,
     root: Path,
     capabilities: dict[str, int] | None = None,
-    draws: bool = False,
 ) -> Program:
     """Evaluate a program inside the active ir.Context.
 
     overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
-    overrides has to be one of the program's config.  shapes: the (sequences, positions of each) that every entry is
-    built for, as far as the config's `context` reaches.  root: where `(require "@path")` starts.  capabilities: what
-    kernels are told of the chip, by the names in kernels.CAPABILITIES.  draws: whether the library's kernels choose
-    tokens, and the entry that the program generates from is built once more for single steps, with drawn tokens.
+    overrides has to be one of the program's config.  wanted: which entries are built, for what sizes.  root: where
+    `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names in kernels.CAPABILITIES.
     Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
@@ -115,23 +122,10 @@ def evaluate(
         files.loading.append(Path(source.name).resolve())
         modules.run(evaluator, source, environment)
         _check_overrides(model)
-        _build_entries(evaluator, _within_context(shapes, model.config), draws, place)
+        for entry, chosen in sizes.choices(evaluator.site, model, wanted):
+            building.build(evaluator, entry, chosen)
         evaluator.site.verify(evaluator.builder.module.operation, place)
         return _program(evaluator)
-
-
-def _build_entries(evaluator: Evaluator, shapes: Iterable[tuple[int, int]], draws: bool, place: List) -> None:
-    """Every entry for every shape; where the program generates and `draws`, its single steps once more that draw."""
-    model, library = evaluator.states.of(Model), evaluator.states.of(modules.Files).prelude
-    generation = model.generation
-    if draws and generation:
-        library = modules.load(evaluator, modules.LIBRARY / "sampling.lisp", place)
-    best, draw, words = (library.lookup(Symbol(place.span, n)) for n in ("best-token", "draw-token", "settings-words"))
-    for entry in model.entries.values():
-        for batch, positions in shapes:
-            entries.build(evaluator, entry, batch, positions, best)
-            if draws and positions == 1 and generation and generation.entry == entry.name and len(entry.inputs) == 2:
-                entries.build(evaluator, entry, batch, positions, draw, words)
 
 
 def begin(root: Path, place: List) -> tuple[Evaluator, Environment]:
@@ -145,12 +139,6 @@ def begin(root: Path, place: List) -> tuple[Evaluator, Environment]:
     core = modules.load(evaluator, modules.LIBRARY / "core.lisp", place)
     files.prelude.names.update(core.names)
     return evaluator, Environment(files.prelude, Dialects())
-
-
-def _within_context(shapes: Iterable[tuple[int, int]], config: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """The shapes whose positions fit in the config's `context`, where it has one; always those of one position."""
-    context = config.get("context")
-    return [s for s in shapes if s[1] == 1 or not isinstance(context, int) or s[1] <= context]
 
 
 def _check_overrides(model: Model) -> None:

@@ -123,7 +123,7 @@
   (let [[n heads size] (shape q)
         groups (dim k 1)
         [b s] [(batch) (/ n (batch))]
-        kv (write-state cache (write-rows (write-rows (read-state cache) 0 k) 1 v))
+        kv (write-state-at-positions cache (write-rows (write-rows (read-state cache) 0 k) 1 v))
         context (dim kv 3)
         part (fn [i] (slice kv [0 i 0 0 0] [b nil groups context size]))
         positions (reshape (row-positions) [b s])

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from math import prod
 
 from lispgpt.ir import build as b
+from lispgpt.ir.access import READ, access_of
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, entry_functions, operations, strings
+from lispgpt.ir.structure import defining_op, entry_functions, kernel_functions, operations, strings
 from lispgpt.passes.kernels.refusal import Refused, note_refusal
 from lispgpt.passes.targets import Target
 
@@ -63,16 +64,23 @@ def _extents(values: Sequence[int]) -> ir.Attribute:
 
 
 def constant_arguments(module: ir.Module, kernel: ir.Operation) -> set[ir.Value]:
-    """The kernel's arguments that are weights or inputs in every call: no launch writes them."""
+    """The kernel's arguments that are weights or inputs in every call, which no launch has written by then."""
     arguments = list(kernel.regions[0].blocks[0].arguments)
     constant = set(range(len(arguments)))
-    for call in calls_of(module, kernel):
-        names = strings(call.parent.operation.attributes["arguments"])
-        for i, operand in enumerate(call.operands):
-            root = _root(operand)
-            kind = names[root.arg_number].split(":")[0] if root is not None else ""
-            if kind not in ("weight", "input"):
-                constant.discard(i)
+    access = {ir.StringAttr(k.attributes["sym_name"]).value: access_of(k) for k in kernel_functions(module)}
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    for entry in entry_functions(module):
+        kinds = [text.split(":")[0] for text in strings(entry.attributes["arguments"])]
+        written: set[int] = set()
+        for call in (op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"):
+            callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            roots = [root.arg_number if (root := _root(v)) is not None else -1 for v in call.operands]
+            written.update(root for root, how in zip(roots, access[callee], strict=True) if how != READ)
+            if callee == name:
+                fixed = {
+                    i for i, r in enumerate(roots) if r >= 0 and kinds[r] in ("weight", "input") and r not in written
+                }
+                constant &= fixed
     return {arguments[i] for i in constant}
 
 

@@ -184,7 +184,9 @@ class _Entry:
         arguments = [self._view(self.places[v], v.type) for v in op.operands]
         for result, argument in zip(op.results, tied[callee.value], strict=True):
             if argument >= 0:
-                self.places[result] = self.places[op.operands[argument]]
+                changed = op.operands[argument]
+                self.places[result] = self.places[changed]
+                self.done.append(_Update(result, self.places[changed], self.wholes.get(changed, changed), result))
                 continue
             place = self.destinations.get(result)
             if place is None:
@@ -201,7 +203,7 @@ class _Entry:
         newest = [i for i, update in enumerate(self.waiting) if update.new == whole]
         self._update(newest[-1] + 1 if newest else 0)
         if any(update.old == whole and update.meets(place, nbytes) for update in self.done):
-            raise UserError("a state's old value is read after its new one: read what you need before writing it")
+            raise UserError("an old value is read after the new one has taken its place: read it before writing it")
 
     def _update(self, count: int) -> None:
         for update in self.waiting[:count]:

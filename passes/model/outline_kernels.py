@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.errors import InternalError
+from lispgpt.errors import InternalError, UserError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     captured_values,
@@ -228,7 +228,7 @@ def _build_kernel(
         create_op("func.return", results)
     types = ir.FunctionType.get([a.type for a in body.arguments], [r.type for r in results])
     region_owner.attributes["function_type"] = ir.TypeAttr.get(types)
-    tied = [_tied_argument(r, o, arguments) for r, o in zip(results, outputs, strict=True)]
+    tied = [_tied_argument(r, o, arguments, kernels.module) for r, o in zip(results, outputs, strict=True)]
     region_owner.attributes["tied"] = ir.ArrayAttr.get(
         [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), t) for t in tied]
     )
@@ -257,12 +257,14 @@ def _is_entry_view(op: ir.Operation) -> bool:
     return aligned and (not partial or all(size == 1 for size in sizes[: partial[-1]]))
 
 
-def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) -> int:
-    """The index of the kernel's argument that a loop updates in place to make this value, or -1.
+def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
+    """The index of the kernel's argument that a loop or a launch updates in place to make this value, or -1.
 
     outer: the value in the entry, which has to go back to where the argument (one of `arguments`) was taken from.
     """
     op = defining_op(value)
+    if op is not None and op.name == "func.call":
+        return _in_place_argument(ir.OpResult(value), outer, arguments, module)
     if op is None or op.name != "scf.for":
         return -1
     while op is not None and op.name == "scf.for":
@@ -274,3 +276,34 @@ def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value]) 
     start = defining_op(arguments[number])
     homes = [use.owner.operation for use in outer.uses if is_placement(use.owner.operation)]
     return number if start is not None and any(is_same_slice(start, home) for home in homes) else -1
+
+
+def _in_place_argument(value: ir.OpResult, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
+    """The index of the kernel's argument that a hand-written kernel changes in place to make a result, or -1."""
+    call = value.owner
+    callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    hand = next(op for op in operations(module.body) if ir.StringAttr(op.attributes["sym_name"]).value == callee)
+    place = list(ir.DenseI64ArrayAttr(hand.attributes["in_place"]))[value.result_number]
+    if place < 0:
+        return -1
+    given = call.operands[place]
+    number = ir.BlockArgument(given).arg_number if defining_op(given) is None else -1
+    start = arguments[number] if number >= 0 else None
+    if start is None or not _returns_to(start, outer):
+        raise UserError(
+            f"what {callee} changes in place has to be an input, a weight or a state of the entry, or a part of one, "
+            "and the launch's value what that is afterwards"
+        )
+    return number
+
+
+def _returns_to(start: ir.Value, value: ir.Value) -> bool:
+    """Whether a value is what the entry has afterwards where another was taken from."""
+    taken = defining_op(start)
+    uses = [(use.owner.operation, use.operand_number) for use in value.uses]
+    if taken is not None:
+        return any(is_placement(user) and is_same_slice(taken, user) for user, _ in uses)
+    entry = ir.BlockArgument(start).owner.owner
+    name = strings(entry.attributes["arguments"])[ir.BlockArgument(start).arg_number]
+    results = strings(entry.attributes["results"])
+    return any(user.name == "func.return" and results[number] == name for user, number in uses)

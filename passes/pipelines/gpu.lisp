@@ -28,7 +28,6 @@
     (pass schedule-gpu-column-contractions)
     (pass schedule-generic)
     (pass run-in-order)
-    (pass advance-on-device)
     (pass plan-arena))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)

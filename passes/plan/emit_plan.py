@@ -91,11 +91,16 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         shape = list(type_.shape) if kind != "input" else shapes.get(name, list(type_.shape))
         if kind in ports:
             ports[kind][name] = name = f"{symbol}/{name}"
-        buffers[name] = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
+        buffer = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
+        if buffers.get(name, buffer) != buffer:  # a state whose sizes are other in another entry is another
+            buffer["name"] = name = f"{name}@{'x'.join(map(str, shape))}"
+        buffers[name] = buffer
         names.append(name)
     return {
         "name": ir.StringAttr(entry.attributes["entry"]).value,
-        "sizes": {s.name: ir.IntegerAttr(s.attr).value for s in ir.DictAttr(entry.attributes["sizes"])},
+        "sizes": dict(
+            zip(strings(entry.attributes["sizes"]), ir.DenseI64ArrayAttr(entry.attributes["extents"]), strict=True)
+        ),
         "inputs": ports["input"],
         "results": ports["result"],
         "steps": [

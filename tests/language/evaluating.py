@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.ir.mlir import new_context
+from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
 from lispgpt.source import Source
 
@@ -14,7 +15,8 @@ DIALECTS = "(require-dialect arith memref scf func tensor linalg cf gpu vector l
 
 def evaluated(text: str, root: Path = Path("/none"), name: str = "t.lisp", **options: Any) -> tuple[Program, str]:
     with new_context():
-        given = {"overrides": {}, "checkpoint_config": {}, "shapes": [], **options}
+        given = {"overrides": {}, "checkpoint_config": {}, **options}
+        given["wanted"] = Wanted(given.pop("shapes", ()))
         program = evaluate(Source(name, text), root=root, **given)
         return program, str(program.module)
 

@@ -11,6 +11,7 @@ import pytest
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
+from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import evaluate
 from lispgpt.source import Source
 
@@ -30,9 +31,8 @@ def mistakes() -> list[tuple[str, str, str]]:
 def message_of(program: str) -> str:
     with new_context():
         try:
-            evaluate(
-                Source("program.lisp", program), overrides={}, checkpoint_config={}, shapes=[(1, 2)], root=Path("/none")
-            )
+            source, wanted = Source("program.lisp", program), Wanted([(1, 2)])
+            evaluate(source, overrides={}, checkpoint_config={}, wanted=wanted, root=Path("/none"))
         except UserError as error:
             return error.render()
     return "no error"

@@ -9,6 +9,7 @@ from language.evaluating import body, evaluated, module
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
+from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import evaluate
 from lispgpt.source import Source
 
@@ -108,7 +109,9 @@ def test_config_overrides() -> None:
 def test_locations_go_through_calls_and_macros() -> None:
     with new_context():
         text = "(require-dialect arith)\n(defmacro inc [x] `(arith.addi ~x 1))\n(defn f [(: x i32)] -> i32\n  (inc x))"
-        program = evaluate(Source("t.lisp", text), overrides={}, checkpoint_config={}, shapes=[], root=Path("/none"))
+        program = evaluate(
+            Source("t.lisp", text), overrides={}, checkpoint_config={}, wanted=Wanted(), root=Path("/none")
+        )
         function = program.module.body.operations[0]
         add = next(op for op in function.regions[0].blocks[0].operations if op.operation.name == "arith.addi")
         assert str(add.location) == 'loc(callsite("t.lisp":2:20 at "t.lisp":4:3))'

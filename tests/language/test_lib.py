@@ -36,7 +36,7 @@ def layer(expression: str, rows: int = 1, **weights: np.ndarray) -> np.ndarray:
     )
     text = f"(require nn) (weights {declared}) (entry f [tokens positions] {expression})"
     unused = np.zeros(rows, np.int32)
-    (result,) = run(text, [unused, unused, *weights.values()], [(1, rows)], f"f_b1_s{rows}")
+    (result,) = run(text, [unused, unused, *weights.values()], [(1, rows)], f"f_batch1_positions{rows}")
     return result
 
 
@@ -96,9 +96,11 @@ def test_embedding_rows_and_last() -> None:
     table = to_bf16(normal(vocab, width))
     ids = RNG.integers(0, vocab, 6).astype(np.int32)
     text = f"(require nn) (weights (t [{vocab} {width}] bf16)) (entry f [tokens positions] (rows t tokens))"
-    (found,) = run(text, [ids, ids, table], [(2, 3)], "f_b2_s3")
+    (found,) = run(text, [ids, ids, table], [(2, 3)], "f_batch2_positions3")
     close(found, from_bf16(table)[ids])
-    (found,) = run(text.replace("(rows t tokens)", "(last (rows t tokens))"), [ids, ids, table], [(2, 3)], "f_b2_s3")
+    (found,) = run(
+        text.replace("(rows t tokens)", "(last (rows t tokens))"), [ids, ids, table], [(2, 3)], "f_batch2_positions3"
+    )
     close(found, from_bf16(table)[ids[[2, 5]]])
 
 
@@ -116,7 +118,7 @@ def test_attention_of_a_whole_sequence() -> None:
       (entry f [tokens positions] (attention qkv (kv 0) {heads}))"""
     kv = np.full((1, 1, 2, heads, 7, size), 9.0, np.float32)
     positions = np.arange(n, dtype=np.int32)
-    found, after = run(text, [positions, positions, qkv, kv], [(1, n)], f"f_b1_s{n}")
+    found, after = run(text, [positions, positions, qkv, kv], [(1, n)], f"f_batch1_positions{n}")
     close(found, attention(qkv.astype(np.float64), heads))
     wanted = kv.copy()
     for i in range(2):
@@ -133,7 +135,7 @@ def test_attention_with_shared_keys_and_a_bf16_cache() -> None:
       (entry f [tokens positions] (attend q k v (kv 1)))"""
     kv = np.zeros((2, 1, 2, groups, 6, size), np.uint16)
     positions = np.arange(n, dtype=np.int32)
-    found, _ = run(text, [positions, positions, q, k, v, kv], [(1, n)], f"f_b1_s{n}")
+    found, _ = run(text, [positions, positions, q, k, v, kv], [(1, n)], f"f_batch1_positions{n}")
     keys, values = (from_bf16(to_bf16(a)).repeat(sharing, axis=1) for a in (k, v))
     scores = np.einsum("shd,thd->hst", q.astype(np.float64), keys) / np.sqrt(size)
     weights = softmax(np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf))

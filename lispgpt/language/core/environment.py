@@ -45,6 +45,13 @@ class Environment:
         top_level = self.outer is None or self.outer.outer is None
         self.names[symbol.name if symbol.mark is None or top_level else (symbol.name, symbol.mark)] = value
 
+    def top(self) -> Environment:
+        """The scope of the file's own names that this one is in."""
+        scope = self
+        while scope.outer is not None and scope.outer.outer is not None:
+            scope = scope.outer
+        return scope
+
     def of_template(self) -> Environment:
         """Where the names of a template mean what they say: around the macro, not among its arguments."""
         scope: Environment | None = self

@@ -14,8 +14,20 @@ from lispgpt.language.core.language import Language
 from lispgpt.language.core.parameters import arity, bind
 from lispgpt.language.core.site import Site
 from lispgpt.language.core.states import States
-from lispgpt.language.core.values import Alias, Builtin, Closure, LoopIndex, Macro, OpResults, Special, Weight, describe
-from lispgpt.language.reader.forms import Form, List, Literal, Map, Symbol, Value, Vector
+from lispgpt.language.core.values import (
+    Alias,
+    Builtin,
+    Closure,
+    LoopIndex,
+    Macro,
+    OpResults,
+    Record,
+    Special,
+    Variable,
+    Weight,
+    describe,
+)
+from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Value, Vector
 from lispgpt.source import Span
 
 MOST_STEPS = 5_000_000
@@ -48,6 +60,9 @@ class Evaluator:
             self.site.fail("a map is {:key value …}, and the last key of this one has no value", form)
         if isinstance(form, Vector):
             return tuple(self.evaluate(item, environment) for item in form.items)
+        if isinstance(form, Map) and all(isinstance(key, Keyword) for key in form.items[::2]):
+            names = [key.name for key in form.items[::2] if isinstance(key, Keyword)]
+            return Record(dict(zip(names, (self.single(v, environment) for v in form.items[1::2]), strict=True)))
         return form
 
     def body(self, forms: tuple[Form, ...], environment: Environment) -> Any:
@@ -86,7 +101,7 @@ class Evaluator:
         value = environment.lookup(symbol)
         if value is MISSING:
             value = self._unbound(symbol, environment)
-        if type(value) is Weight and not value.stacked:
+        if type(value) is Variable or (type(value) is Weight and not value.stacked):
             if value.value is None:
                 self.site.fail(f"the weight {value.name} has a value inside an entry only", symbol)
             return value.value

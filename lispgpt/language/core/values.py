@@ -4,7 +4,7 @@ types, attributes and values."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from lispgpt.ir.mlir import ir
@@ -91,7 +91,8 @@ class LoopIndex:
 
 @dataclass(eq=False)
 class Weight:
-    """A weight of the model; value is the argument of the entry's function that is being built, else None."""
+    """A weight of the model.  value: what the entry that is being built has made of it so far; None outside one.
+    updated: whether that is something else than what it was."""
 
     name: str
     shape: tuple[int, ...]
@@ -99,18 +100,36 @@ class Weight:
     stacked: bool
     form: Form
     value: ir.Value | None = None
+    updated: bool = False
+
+
+@dataclass(eq=False)
+class Variable:
+    """An input of the entry that is being built, as a Weight is."""
+
+    name: str
+    value: ir.Value | None = None
+    updated: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a map of keywords gives: values by name."""
+
+    values: dict[str, Any]
 
 
 @dataclass(eq=False)
 class State:
-    """A buffer that lives across calls.  shape is without the batch; value is what the entry being built has made of
-    it so far."""
+    """A buffer that lives across calls.  shape: its sizes, free dimensions by name; value is what the entry being built
+    has made of it so far."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     dtype: str
     form: Form
-    value: ir.Value | None = field(default=None)
+    value: ir.Value | None = None
+    updated: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +159,8 @@ class Struct:
 
 def items_of(value: Any) -> tuple[Any, ...] | None:
     """The members of a compile-time list, which may be a value or a form; None for anything else."""
+    if isinstance(value, Record):
+        return tuple(value.values.values())
     if isinstance(value, Sequence):
         return value.items
     return value if isinstance(value, tuple) else None
@@ -168,7 +189,7 @@ def describe(value: Any) -> str:
             )
         case tuple() | List() | Vector():
             return "a list"
-        case Map():
+        case Map() | Record():
             return "a map"
         case Literal():
             return describe(value.value)

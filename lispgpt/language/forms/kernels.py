@@ -18,7 +18,9 @@ from lispgpt.language.ops import regions
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
 
 CAPABILITIES = {"subgroup-size": 32, "vector-bytes": 16, "shared-bytes": 48 * 1024, "max-threads": 1024, "cores": 64}
-"""What a kernel may ask of the chip, with what nearly every chip has."""
+CAPABILITIES["runs-ahead"] = 0
+"""What a kernel may ask of the chip, with what nearly every chip has; runs-ahead: 1 where an entry can be run again and
+again without the host."""
 
 
 @dataclass
@@ -64,7 +66,7 @@ def _launch(evaluator: Evaluator, form: List, environment: Environment) -> Any:
             f"a block has at most {most} threads on this target, and this one {prod(threads)}", form.items[3]
         )
     arguments = [evaluator.ssa(evaluator.evaluate(item, environment), item) for item in form.items[4:]]
-    if any(isinstance(argument, launches.Output) or is_tensor(argument) for argument in arguments):
+    if any(isinstance(argument, (launches.Output, launches.InPlace)) or is_tensor(argument) for argument in arguments):
         return launches.on_tensors(evaluator, kernel, sizes, arguments, form, _emit)
     _emit(evaluator, kernel, sizes, arguments, form)
     return OpResults("launch", ())
@@ -91,6 +93,15 @@ def _output(evaluator: Evaluator, form: Form, kind: Any) -> Any:
             f"`output` wants a tensor type of sizes known while compiling, and got {describe(kind)}", form
         )
     return launches.Output(kind)
+
+
+@builtin("in-place", 1, 1)
+def _in_place(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    """`(in-place x)`: an input or state of the entry, or a part of one, that a launch on tensors changes where it is;
+    the launch gives it as it is then."""
+    if not is_tensor(value):
+        evaluator.site.fail(f"`in-place` wants a tensor, and got {describe(value)}", form)
+    return launches.InPlace(value)
 
 
 @builtin("tensor-type", 2, 2)

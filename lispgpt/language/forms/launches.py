@@ -36,6 +36,17 @@ class Output:
     type: ir.Type
 
 
+@dataclass(frozen=True)
+class InPlace:
+    """An argument of a launch that is a result too: the kernel finds the tensor in a memref and changes it there."""
+
+    value: ir.Value
+
+    @property
+    def type(self) -> ir.Type:
+        return self.value.type
+
+
 @dataclass
 class Launches:
     """current: the gpu.launch that is being filled.  in_entry: whether what is evaluated is an entry of a model.
@@ -65,7 +76,7 @@ def on_tensors(
     launches = evaluator.states.of(Launches)
     if not launches.in_entry:
         evaluator.site.fail(f"outside an entry a kernel takes memrefs, its results too: `{show(form)}`", form)
-    outputs = [argument.type for argument in arguments if isinstance(argument, Output)]
+    outputs = [argument.type for argument in arguments if isinstance(argument, (Output, InPlace))]
     if not outputs:
         evaluator.site.fail(
             "a launch on tensors says what it makes: give (output (type x)) where the kernel writes", form
@@ -74,14 +85,21 @@ def on_tensors(
         if isinstance(value, ir.Value) and not is_tensor(value):
             evaluator.site.fail(f"a launch on tensors takes tensors and numbers, and this is {describe(value)}", form)
     arguments = [_whole(evaluator, a, form) if is_tensor(a) else a for a in arguments]
-    tensors = [a for a in arguments if is_tensor(a)]
-    key = (kernel, tuple(sizes), tuple(str(a.type) if is_tensor(a) else a for a in arguments))
+    tensors = [a.value if isinstance(a, InPlace) else a for a in arguments if is_tensor(a) or isinstance(a, InPlace)]
+    key = (kernel, tuple(sizes), tuple(_kind(a) for a in arguments))
     symbol = launches.symbols.get(key)
     if symbol is None:
         symbol = launches.symbols[key] = _define(evaluator, kernel, sizes, arguments, form, emit)
     callee = {"callee": ir.FlatSymbolRefAttr.get(symbol)}
     result = evaluator.builder.emit("func.call", tensors, outputs, callee, form)
     return result if len(outputs) == 1 else tuple(result.owner.results)
+
+
+def _kind(argument: Any) -> Any:
+    """What a launch's function is made for."""
+    if isinstance(argument, InPlace):
+        return "in place", str(argument.type)
+    return str(argument.type) if is_tensor(argument) else argument
 
 
 def _whole(evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
@@ -120,25 +138,29 @@ def _define(
     names = {ir.StringAttr(op.operation.attributes["sym_name"]).value for op in builder.module.body.operations}
     stem = "".join(c if c.isalnum() else "_" for c in kernel.name)
     symbol = next(name for name in (f"{stem}{n or ''}" for n in range(len(names) + 1)) if name not in names)
-    inputs = [a.type for a in arguments if is_tensor(a)]
-    outputs = [a.type for a in arguments if isinstance(a, Output)]
+    inputs = [a.type for a in arguments if is_tensor(a) or isinstance(a, InPlace)]
+    outputs = [a.type for a in arguments if isinstance(a, (Output, InPlace))]
+    given = [a for a in arguments if is_tensor(a) or isinstance(a, InPlace)]
+    tied = [given.index(a) if isinstance(a, InPlace) else -1 for a in arguments if isinstance(a, (Output, InPlace))]
     attributes = {
         "sym_name": ir.StringAttr.get(symbol),
         "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs)),
         "sym_visibility": ir.StringAttr.get("private"),
         "hand": ir.UnitAttr.get(),
+        "in_place": ir.DenseI64ArrayAttr.get(tied),
     }
     with builder.at_module_start():
         function = builder.emit("func.func", [], [], attributes, form, 1)
     block = ir.Block.create_at_start(function.regions[0], inputs, [place] * len(inputs))
     with builder.at(block):
         tensors = iter(block.arguments)
-        memory = [_memory(evaluator, next(tensors) if is_tensor(a) else a, form) for a in arguments]
+        passed = [next(tensors) if is_tensor(a) or isinstance(a, InPlace) else a for a in arguments]
+        memory = [_memory(evaluator, a, form) for a in passed]
         emit(evaluator, kernel, sizes, memory, form)
         results = [
             builder.emit("bufferization.to_tensor", [m], [a.type], {"restrict": ir.UnitAttr.get()}, form)
             for a, m in zip(arguments, memory, strict=True)
-            if isinstance(a, Output)
+            if isinstance(a, (Output, InPlace))
         ]
         builder.emit("func.return", results, [], {}, form)
     evaluator.site.verify(function, form)

@@ -71,7 +71,7 @@ def _require(evaluator: Evaluator, form: List, environment: Environment) -> Any:
                 evaluator.site.fail(f"`{show(alias)}` is not a name", alias)
             environment.define(alias, Alias(required))
         else:
-            environment.names.update(required.names)
+            environment.top().names.update(required.names)
             if isinstance(parts[0], Literal) and environment.dialects and required.dialects:
                 for used, name in required.dialects.names.items():
                     environment.dialects.declare(used, name)

@@ -1,118 +1,164 @@
-"""Building an entry's function for one shape."""
+"""`entry`: typed inputs, free dimensions, the shapes to compile for; and calling one entry from another."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.environment import MISSING, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
-from lispgpt.language.core.values import State, Weight, describe
-from lispgpt.language.forms import shapes
-from lispgpt.language.forms.launches import Launches
-from lispgpt.language.model.declarations import Entry, Model
+from lispgpt.language.core.registry import builtin, special
+from lispgpt.language.core.values import describe, items_of
+from lispgpt.language.forms.choice import holds
+from lispgpt.language.forms.tensors import dimension
+from lispgpt.language.model.declarations import dtype_of, is_free
+from lispgpt.language.model.table import BATCH, POSITIONS, Entry, Input, Model
+from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
+
+EXAMPLE = "(entry name [tokens positions] body) or (entry name [(x [batch 784] f32)] body)"
 
 
-def build(
-    evaluator: Evaluator, entry: Entry, batch: int, positions: int, choose: Any, settings: int | None = None
-) -> None:
-    """Add `name_bB_sS` to the module: inputs, weights and states to the result, the next tokens where the program
-    generates from this entry, and the states as they are afterwards.
+@special("entry", 3, None)
+def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(entry name [(x [batch 784] f32) …] {:shapes [{batch 4} …]}? body…)`"""
+    model, name, inputs = evaluator.states.of(Model), form.items[1], form.items[2]
+    if not isinstance(name, Symbol) or not isinstance(inputs, Vector):
+        evaluator.site.fail(f"an entry is {EXAMPLE}", form)
+    taken = tuple(_input(evaluator, item, environment) for item in inputs.items)
+    names = [declared.name.name for declared in taken]
+    for declared in taken:
+        if names.count(declared.name.name) > 1:
+            evaluator.site.fail(f"two inputs of {name.name} are called {declared.name.name}", declared.name)
+    if name.name in model.entries:
+        evaluator.site.fail(f"the entry {name.name} is defined twice", name)
+    options, body = _options(form.items[3:])
+    if not body:
+        evaluator.site.fail(f"the entry {name.name} computes nothing", form)
+    dimensions = tuple(_dimensions(taken, environment))
+    shapes = None if options is None else _shapes(evaluator, options, dimensions, name, environment)
+    entry = Entry(name.name, taken, dimensions, shapes, body, environment, form)
+    model.entries[name.name] = entry
+    if environment.lookup(name) is MISSING:
+        environment.define(name, entry)
+    return None
 
-    choose: the library's `best-token` or `draw-token`, which make tokens of logits.  settings: for the latter, how many
-    words of i32 a sequence's settings have; the function is then `name_bB_sS_drawn`, with the settings as last input.
-    """
-    model = evaluator.states.of(Model)
-    rows = ir.RankedTensorType.get([batch * positions], evaluator.builder.i32)
-    states = list(model.states.values())
-    types = [rows] * len(entry.inputs)
-    types += [] if settings is None else [ir.RankedTensorType.get([batch, settings], evaluator.builder.i32)]
-    inputs = len(types)
-    types += [_type(evaluator, weight, weight.shape) for weight in model.weights.values()]
-    types += [_type(evaluator, state, _with_batch(state, batch)) for state in states]
-    location = evaluator.site.location(entry.form)
-    function = evaluator.builder.emit(
-        "func.func", [], [], _attributes(entry, batch, positions, model, settings is not None), entry.form, 1
-    )
-    block = ir.Block.create_at_start(function.regions[0], types, [location] * len(types))
+
+def _input(evaluator: Evaluator, item: Form, environment: Environment) -> Input:
+    """A name alone, or `(x [batch 784] f32)`, whose type is f32 where it says none."""
+    if isinstance(item, Symbol):
+        return Input(item, None, "i32")
+    parts = item.items if isinstance(item, List) else ()
+    if len(parts) not in (2, 3) or not isinstance(parts[0], Symbol) or not isinstance(parts[1], Vector):
+        evaluator.site.fail(
+            f"`{show(item)}` is no input: it is a name, or a name, its sizes and a type, as in {EXAMPLE}", item
+        )
+    dtype = dtype_of(evaluator, parts[2], environment) if len(parts) == 3 else "f32"
+    return Input(parts[0], parts[1].items, dtype)
+
+
+def _options(forms: tuple[Form, ...]) -> tuple[Vector | None, tuple[Form, ...]]:
+    """The value of `{:shapes …}`, which may stand before or after the body, and the forms of the body."""
+    for place in (0, len(forms) - 1):
+        option = forms[place]
+        if len(forms) > 1 and isinstance(option, Map) and len(option.items) == 2:
+            key, value = option.items
+            if isinstance(key, Keyword) and key.name == "shapes" and isinstance(value, Vector):
+                return value, forms[:place] + forms[place + 1 :]
+    return None, forms
+
+
+def _dimensions(inputs: tuple[Input, ...], environment: Environment) -> Iterator[str]:
+    """The free dimensions that inputs name, each once."""
+    seen: set[str] = set()
+    for declared in inputs:
+        names = (BATCH, POSITIONS) if declared.sizes is None else _free_names(declared.sizes, environment)
+        for name in names:
+            if name not in seen:
+                seen.add(name)
+                yield name
+
+
+def _free_names(sizes: tuple[Form, ...], environment: Environment) -> Iterator[str]:
+    for size in sizes:
+        if isinstance(size, Symbol) and is_free(size, environment):
+            yield size.name
+        elif isinstance(size, List):
+            yield from _free_names(size.items[1:], environment)
+
+
+def _shapes(
+    evaluator: Evaluator, option: Vector, dimensions: tuple[str, ...], name: Symbol, environment: Environment
+) -> tuple[dict[str, int], ...]:
+    """The choices of free dimensions in `[{batch 4 length 64} …]`."""
+    found = []
+    for item in option.items:
+        if not isinstance(item, Map) or len(item.items) % 2:
+            evaluator.site.fail(f"`{show(item)}` is no choice of sizes, like {{batch 4 length 64}}", item)
+        chosen: dict[str, int] = {}
+        for key, value in zip(item.items[::2], item.items[1::2], strict=True):
+            if not isinstance(key, (Symbol, Keyword)) or key.name not in dimensions:
+                known = f"; it has {', '.join(dimensions)}" if dimensions else "; it has none"
+                hint = did_you_mean(show(key), dimensions, known)
+                evaluator.site.fail(f"{name.name} has no free dimension `{show(key)}`{hint}", key)
+            if key.name in chosen:
+                evaluator.site.fail(f"`{show(item)}` gives {key.name} twice", key)
+            chosen[key.name] = dimension(evaluator, value, environment)
+        found.append(chosen)
+    return tuple(found)
+
+
+@builtin("restrict-shapes", 2, 2)
+def _restrict_shapes(evaluator: Evaluator, form: Form, entry: Any, allowed: Any) -> Any:
+    """`(restrict-shapes e (fn [batch positions] …))`: of the shapes that nobody gave, those that the function takes."""
+    if not isinstance(entry, Entry):
+        evaluator.site.fail(f"`restrict-shapes` wants an entry, and got {describe(entry)}", form)
+    entry.allowed = lambda sizes: holds(evaluator.call(allowed, list(sizes), form))
+
+
+def call(evaluator: Evaluator, entry: Entry, arguments: list[Any], form: Form) -> Any:
+    """`(logits tokens positions)`: an entry's value for other inputs, inside another entry."""
+    if len(arguments) != len(entry.inputs):
+        takes = ", ".join(declared.name.name for declared in entry.inputs)
+        evaluator.site.fail(f"the entry {entry.name} takes {takes or 'nothing'}, and {len(arguments)} are given", form)
     scope = Environment(entry.environment)
-    arguments = list(block.arguments)
-    for name, argument in zip(entry.inputs, arguments, strict=False):
-        scope.define(name, argument)
-    given = arguments[inputs:]
-    declarations: list[Weight | State] = [*model.weights.values(), *states]
-    for declared, argument in zip(declarations, given, strict=True):
-        declared.value = argument
-    model.batch = batch
-    launches = evaluator.states.of(Launches)
-    launches.in_entry = True
-    model.positions = next((a for n, a in zip(entry.inputs, arguments, strict=False) if n.name == "positions"), None)
-    try:
-        result = evaluator.body_in(block, entry.body, scope)
-        with evaluator.builder.at(block):
-            given_too = [] if settings is None else [arguments[inputs - 1], arguments[1]]
-            results = _results(evaluator, entry, evaluator.value_of(result, entry.body[-1]), choose, given_too)
-            results += [state.value for state in states]
-            evaluator.builder.emit("func.return", results, [], {}, entry.form)
-        names = [f"result:{entry.name}", "result:next"][: len(results) - len(states)]
-        names += [f"state:{state.name}" for state in states]
-    finally:
-        model.batch, model.positions, launches.in_entry = 0, None, False
-        for declared in declarations:
-            declared.value = None
-    kind = ir.FunctionType.get(types, [value.type for value in results])
-    function.attributes["function_type"] = ir.TypeAttr.get(kind)
-    function.attributes["results"] = _strings(names)
-    evaluator.site.verify(function, entry.form)
+    sizes: dict[str, int] = {}
+    for declared, argument in zip(entry.inputs, arguments, strict=True):
+        value = evaluator.ssa(argument, form)
+        if declared.sizes is not None:
+            _bind_sizes(evaluator, entry, declared, value, sizes, form)
+        scope.define(declared.name, value)
+    for name, size in sizes.items():
+        scope.names[name] = size
+    with evaluator.site.frame(entry.name, form):
+        return evaluator.body(entry.body, scope)
 
 
-def _results(evaluator: Evaluator, entry: Entry, result: Any, choose: Any, given_too: list[Any]) -> list[Any]:
-    """The entry's result and, where the program generates from it, the next tokens.
-
-    given_too: what `choose` takes between the logits and the size of the vocabulary.
-    """
-    form = entry.body[-1]
-    if not shapes.is_tensor(result):
-        evaluator.site.fail(f"an entry gives a tensor, and `{entry.name}` gives {describe(result)}", form)
-    model = evaluator.states.of(Model)
-    generation = model.generation
-    if generation is None or generation.entry != entry.name:
-        return [result]
-    if len(result.type.shape) != 2 or result.type.shape[0] != model.batch:
-        evaluator.site.fail(f"`generate` wants one row of logits for each sequence, and got {result.type}", form)
-    width = result.type.shape[1]
-    vocabulary = model.config.get("vocab", width)
-    if not isinstance(vocabulary, int) or not 0 < vocabulary <= width:
-        evaluator.site.fail(f"vocab is {vocabulary}, and {entry.name} gives {width} logits", form)
-    return [result, evaluator.call(choose, [result, *given_too, vocabulary], form)]
-
-
-def _attributes(entry: Entry, batch: int, positions: int, model: Any, drawn: bool) -> dict[str, Any]:
-    i64 = ir.IntegerType.get_signless(64)
-    decodes = model.generation is not None and model.generation.entry == entry.name and positions == 1
-    names = [f"input:{name.name}" for name in entry.inputs] + ["input:sampling"] * drawn
-    names += [f"weight:{name}" for name in model.weights] + [f"state:{name}" for name in model.states]
-    return {
-        "sym_name": ir.StringAttr.get(f"{entry.name.replace('-', '_')}_b{batch}_s{positions}" + "_drawn" * drawn),
-        "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
-        "entry": ir.StringAttr.get(("decode-drawn" if drawn else "decode-greedy") if decodes else entry.name),
-        "sizes": ir.DictAttr.get(
-            {"batch": ir.IntegerAttr.get(i64, batch), "positions": ir.IntegerAttr.get(i64, positions)}
-        ),
-        "arguments": _strings(names),
-        "repeatable": ir.UnitAttr.get(),
-        "inputs": ir.DictAttr.get({name.name: ir.DenseI64ArrayAttr.get([batch, positions]) for name in entry.inputs}),
-    }
+def _bind_sizes(
+    evaluator: Evaluator, entry: Entry, declared: Input, value: Any, sizes: dict[str, int], form: Form
+) -> None:
+    """Learn an entry's free dimensions from the shape of an argument, and check the rest of it."""
+    assert declared.sizes is not None
+    name = declared.name.name
+    if not isinstance(value, ir.Value) or not isinstance(value.type, ir.RankedTensorType):
+        evaluator.site.fail(f"{name} of {entry.name} is a tensor, and this is {describe(value)}", form)
+    shape = tuple(value.type.shape)
+    if len(shape) != len(declared.sizes) or str(value.type.element_type) != declared.dtype:
+        wanted = " ".join(map(show, declared.sizes))
+        evaluator.site.fail(f"{name} of {entry.name} is {declared.dtype} [{wanted}], and this is {value.type}", form)
+    scope = Environment(entry.environment)
+    for size, found in zip(declared.sizes, shape, strict=True):
+        if isinstance(size, Symbol) and size.name in entry.dimensions:
+            wanted_size = sizes.setdefault(size.name, found)
+        else:
+            scope.names.update(sizes)
+            wanted_size = dimension(evaluator, size, scope)
+        if wanted_size != found:
+            evaluator.site.fail(f"`{show(size)}` of {entry.name} is {wanted_size}, and {name} has {found} there", form)
 
 
-def _strings(names: list[str]) -> ir.Attribute:
-    return ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
-
-
-def _with_batch(state: State, batch: int) -> tuple[int, ...]:
-    shape = state.shape
-    return (shape[0], batch, *shape[1:]) if len(shape) > 1 else (batch, *shape)
-
-
-def _type(evaluator: Evaluator, declared: Weight | State, shape: tuple[int, ...]) -> ir.Type:
-    return shapes.tensor_type(evaluator, shape, ir.Type.parse(declared.dtype), declared.form)
+@builtin("results", 1, 1)
+def _results(evaluator: Evaluator, form: Form, value: Any) -> Any:
+    """`(results x)`: the values of a map, or the one value that x is, in a list."""
+    found = items_of(value)
+    return (value,) if found is None else found

@@ -1,0 +1,137 @@
+"""Building an entry's function for one choice of its free dimensions."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.values import Record, State, Variable, Weight, describe
+from lispgpt.language.forms import shapes
+from lispgpt.language.forms.launches import Launches
+from lispgpt.language.forms.tensors import dimension
+from lispgpt.language.model.table import BATCH, POSITIONS, Building, Entry, Input, Model
+from lispgpt.language.reader.forms import Form
+
+
+def build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
+    """Add a function to the module: inputs, weights and states to results, and to what was updated as it is afterwards.
+
+    Its attributes say what each argument and result is ("input:x", "weight:w", "state:s", "result:y"), the entry's name
+    and sizes, the shapes that inputs were declared with, and whether the entry is `repeatable`: whether rows may stand
+    in it twice.
+    """
+    framed = evaluator.site.frame(entry.name, entry.made_by) if entry.made_by is not None else nullcontext()
+    with framed:
+        _build(evaluator, entry, sizes)
+
+
+def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
+    model = evaluator.states.of(Model)
+    scope = Environment(entry.environment)
+    for name, size in sizes.items():
+        scope.names[name] = size
+    declared = {i.name.name: _declared_shape(evaluator, entry, i, scope) for i in entry.inputs}
+    held: dict[str, Variable | Weight | State] = {}
+    types: list[ir.Type] = []
+    for given in entry.inputs:
+        shape = declared[given.name.name]
+        flat = (shape[0] * shape[1],) if given.sizes is None else shape
+        types.append(shapes.tensor_type(evaluator, flat, ir.Type.parse(given.dtype), given.name))
+        held[f"input:{given.name.name}"] = Variable(given.name.name)
+    for weight in model.weights.values():
+        types.append(shapes.tensor_type(evaluator, weight.shape, ir.Type.parse(weight.dtype), weight.form))
+        held[f"weight:{weight.name}"] = weight
+    for state in model.states.values():
+        extents = [sizes.get(size) if isinstance(size, str) else size for size in model.dimensions(state)]
+        if None not in extents:
+            types.append(shapes.tensor_type(evaluator, extents, ir.Type.parse(state.dtype), state.form))  # type: ignore[arg-type]
+            held[f"state:{state.name}"] = state
+    function = evaluator.builder.emit(
+        "func.func", [], [], _attributes(evaluator, entry, sizes, declared, held), entry.form, 1
+    )
+    location = evaluator.site.location(entry.form)
+    block = ir.Block.create_at_start(function.regions[0], types, [location] * len(types))
+    now = model.building = Building(entry, sizes)
+    launches = evaluator.states.of(Launches)
+    launches.in_entry = True
+    for variable, argument in zip(held.values(), block.arguments, strict=True):
+        variable.value, variable.updated = argument, False
+    for given in entry.inputs:
+        variable = held[f"input:{given.name.name}"]
+        scope.define(given.name, variable)
+        if given.name.name == POSITIONS:
+            now.positions = _rows(evaluator, block, variable.value, given.name)
+    try:
+        value = evaluator.value_of(evaluator.body_in(block, entry.body, scope), entry.body[-1])
+        results = _results(evaluator, entry, value)
+        kept = {n: v.value for n, v in held.items() if isinstance(v, State) or v.updated}
+        with evaluator.builder.at(block):
+            evaluator.builder.emit("func.return", [*results.values(), *kept.values()], [], {}, entry.form)
+    finally:
+        model.building, launches.in_entry = None, False
+        for variable in held.values():
+            variable.value = None
+    kind = ir.FunctionType.get(types, [value.type for value in (*results.values(), *kept.values())])
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    function.attributes["results"] = _strings([*(f"result:{name}" for name in results), *kept])
+    if now.minds_padding or not now.accumulates:
+        function.attributes["repeatable"] = ir.UnitAttr.get()
+    evaluator.site.verify(function, entry.form)
+
+
+def _declared_shape(evaluator: Evaluator, entry: Entry, given: Input, scope: Environment) -> tuple[int, ...]:
+    if given.sizes is None:
+        return scope.names[BATCH], scope.names[POSITIONS]
+    return tuple(dimension(evaluator, size, scope) for size in given.sizes)
+
+
+def _rows(evaluator: Evaluator, block: ir.Block, positions: Any, form: Form) -> ir.Value:
+    """One position for each row."""
+    count = 1
+    for extent in positions.type.shape:
+        count *= extent
+    with evaluator.builder.at(block):
+        return shapes.reshape(evaluator, positions, (count,), form)
+
+
+def _results(evaluator: Evaluator, entry: Entry, value: Any) -> dict[str, ir.Value]:
+    """The entry's results by name: what its last form says, or one by the entry's own name."""
+    form = entry.body[-1]
+    found = dict(value.values) if isinstance(value, Record) else {entry.name: value}
+    if not found:
+        evaluator.site.fail(f"`{entry.name}` has no result", form)
+    for name, result in found.items():
+        found[name] = result = evaluator.value_of(result, form)
+        if not shapes.is_tensor(result):
+            what = f"{name} of `{entry.name}`" if isinstance(value, Record) else f"`{entry.name}`"
+            evaluator.site.fail(f"an entry gives a tensor, and {what} gives {describe(result)}", form)
+    return found
+
+
+def _attributes(
+    evaluator: Evaluator,
+    entry: Entry,
+    sizes: dict[str, int],
+    declared: dict[str, tuple[int, ...]],
+    held: dict[str, Any],
+) -> dict[str, Any]:
+    stem = "_".join([entry.name, *(f"{name}{size}" for name, size in sizes.items())])
+    stem = "".join(c if c.isalnum() else "_" for c in stem)
+    taken = {op.operation.attributes["sym_name"].value for op in evaluator.builder.module.body.operations}
+    symbol = next(name for name in (f"{stem}{n or ''}" for n in range(len(taken) + 1)) if name not in taken)
+    return {
+        "sym_name": ir.StringAttr.get(symbol),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
+        "entry": ir.StringAttr.get(entry.name),
+        "sizes": ir.ArrayAttr.get([ir.StringAttr.get(name) for name in sizes]),
+        "extents": ir.DenseI64ArrayAttr.get(list(sizes.values())),
+        "inputs": ir.DictAttr.get({name: ir.DenseI64ArrayAttr.get(list(shape)) for name, shape in declared.items()}),
+        "arguments": _strings(list(held)),
+    }
+
+
+def _strings(names: list[str]) -> ir.Attribute:
+    return ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])

@@ -1,0 +1,176 @@
+"""Weights and states inside an entry: parts of them, reading them, and giving them values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.registry import builtin, special
+from lispgpt.language.core.values import State, StateReference, Variable, Weight, describe
+from lispgpt.language.forms import shapes
+from lispgpt.language.model.table import BATCH, Building, Model
+from lispgpt.language.reader.forms import Form, List, Symbol, show
+
+
+def building(evaluator: Evaluator, form: Form, what: str) -> Building:
+    """The entry that is being built."""
+    found = evaluator.states.of(Model).building
+    if found is None:
+        evaluator.site.fail(f"`{what}` has a value inside an entry only", form)
+    return found
+
+
+def indexed(evaluator: Evaluator, target: Weight | State, arguments: list[Any], form: Form) -> Any:
+    """`(ln1-w l)`: a layer's part of a weight; `(kv l)`: a reference to a part of a state."""
+    sizes = [size for size in target.shape if isinstance(size, int)]
+    count = len(sizes) if isinstance(target, State) else int(target.stacked)
+    if not arguments or len(arguments) > count:
+        evaluator.site.fail(f"`{show(form)}`: {target.name} takes {'one index' if count else 'no index'}", form)
+    for index, size in zip(arguments, sizes, strict=False):
+        if not isinstance(index, int) or not 0 <= index < size:
+            message = f"{target.name} goes from 0 to {size - 1} here, and `{show(form)}` asks for {describe(index)}"
+            evaluator.site.fail(message, form)
+    if isinstance(target, State):
+        return StateReference(target, tuple(arguments))
+    if target.value is None:
+        evaluator.site.fail(f"the weight {target.name} has a value inside an entry only", form)
+    return shapes.extract(evaluator, target.value, *_layer(target, arguments[0]), form)
+
+
+def _layer(weight: Weight, index: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The offsets and sizes of one layer of a stacked weight."""
+    return (index, *[0] * (len(weight.shape) - 1)), (None, *weight.shape[1:])
+
+
+def _window(evaluator: Evaluator, value: Any, form: Form) -> tuple[State, tuple[Any, ...], tuple[Any, ...]]:
+    """A state and the offsets and sizes in it that a reference stands for: indices are of its own dimensions alone."""
+    if isinstance(value, State):
+        value = StateReference(value, ())
+    if not isinstance(value, StateReference):
+        evaluator.site.fail(f"a state or a part of one is wanted here, and this is {describe(value)}", form)
+    model, state = evaluator.states.of(Model), value.state
+    dimensions = model.dimensions(state)
+    if state.value is None:
+        entry = building(evaluator, form, state.name).entry
+        missing = next(name for name in dimensions if name not in entry.dimensions and isinstance(name, str))
+        evaluator.site.fail(
+            f"the state {state.name} has a dimension {missing}, which no input of {entry.name} has", form
+        )
+    sizes: list[Any] = list(state.value.type.shape)
+    offsets = [0] * len(sizes)
+    own = [place for place, size in enumerate(dimensions) if isinstance(size, int)]
+    for place, index in zip(own, value.index, strict=False):
+        offsets[place], sizes[place] = index, None
+    return state, tuple(offsets), tuple(sizes)
+
+
+@builtin("read-state", 1, 1)
+def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
+    """`(read-state (kv l))`: what a state holds by now."""
+    building(evaluator, form, "read-state")
+    state, offsets, sizes = _window(evaluator, reference, form)
+    assert state.value is not None
+    return shapes.extract(evaluator, state.value, offsets, sizes, form)
+
+
+@builtin("write-state", 2, 2)
+def _write_state(evaluator: Evaluator, form: Form, reference: Any, value: Any) -> Any:
+    """`(write-state (kv l) x)`: from here on the state holds x there; gives x."""
+    building(evaluator, form, "write-state").accumulates = True
+    return _write(evaluator, form, reference, value)
+
+
+@builtin("write-state-at-positions", 2, 2)
+def _write_state_at_positions(evaluator: Evaluator, form: Form, reference: Any, value: Any) -> Any:
+    """`write-state` of a value whose rows stand at their positions, so that a row written twice changes nothing."""
+    building(evaluator, form, "write-state-at-positions")
+    return _write(evaluator, form, reference, value)
+
+
+def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any) -> Any:
+    state, offsets, sizes = _window(evaluator, reference, form)
+    assert state.value is not None
+    value = shapes.tensor_of(evaluator, value, form, "write-state")
+    whole = all(size is not None for size in sizes)
+    if whole and value.type == state.value.type:
+        state.value = value
+    else:
+        state.value = shapes.insert(evaluator, value, state.value, offsets, sizes, form)
+    return value
+
+
+@special("update!", 2, 2)
+def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    """`(update! w x)`, `(update! (w l) x)`: a weight, a state, an input or a layer of one holds x after the entry, and
+    wherever it is read after this."""
+    now, place = building(evaluator, form, "update!"), form.items[1]
+    held = _held(evaluator, place, environment)
+    value = shapes.tensor_of(evaluator, evaluator.single(form.items[2], environment), form.items[2], "update!")
+    now.accumulates |= not isinstance(held, Variable)
+    if isinstance(held, (State, StateReference)):
+        _check_type(evaluator, _read_state(evaluator, place, held), value, form)
+        return _write(evaluator, form, held, value)
+    index = None
+    if isinstance(held, tuple):
+        held, index = held
+    assert isinstance(held, (Weight, Variable)) and held.value is not None
+    if index is None:
+        _check_type(evaluator, held.value, value, form)
+        held.value = value
+    else:
+        assert isinstance(held, Weight)
+        offsets, sizes = _layer(held, index)
+        _check_type(evaluator, shapes.extract(evaluator, held.value, offsets, sizes, form), value, form)
+        held.value = shapes.insert(evaluator, value, held.value, offsets, sizes, form)
+    held.updated = True
+    return value
+
+
+def _held(evaluator: Evaluator, place: Form, environment: Environment) -> Any:
+    """What the first argument of update! stands for: a weight, a state, an input, (weight, layer), a state's part."""
+    name = place.items[0] if isinstance(place, List) and place.items else place
+    found = environment.lookup(name) if isinstance(name, Symbol) else None
+    if isinstance(place, List) and isinstance(found, Weight) and found.stacked and len(place.items) == 2:
+        evaluator.evaluate(place, environment)
+        return found, evaluator.single(place.items[1], environment)
+    if isinstance(place, List) and isinstance(found, State):
+        return evaluator.evaluate(place, environment)
+    if place is name and isinstance(found, (Weight, State, Variable)):
+        return found
+    evaluator.site.fail(
+        f"`update!` wants a weight, a state or an input of the entry, and `{show(place)}` is none", place
+    )
+
+
+def _check_type(evaluator: Evaluator, old: ir.Value, new: ir.Value, form: Form) -> None:
+    if old.type != new.type:
+        hint = "" if old.type.element_type == new.type.element_type else "; `cast` it first"
+        evaluator.site.fail(f"`update!` gives {new.type} to what is {old.type}{hint}", form)
+
+
+@builtin("batch", 0, 0)
+def _batch(evaluator: Evaluator, form: Form) -> Any:
+    """How many sequences the entry being built runs at once; row n belongs to sequence n / (rows / batch)."""
+    now = building(evaluator, form, BATCH)
+    if BATCH not in now.sizes:
+        evaluator.site.fail(
+            f"`batch` needs an entry with a dimension of that name, which {now.entry.name} has not", form
+        )
+    return now.sizes[BATCH]
+
+
+@builtin("row-positions", 0, 0)
+def _row_positions(evaluator: Evaluator, form: Form) -> Any:
+    """The entry's input `positions`: where in its sequence each row stands, a tensor of i32."""
+    now = building(evaluator, form, "row-positions")
+    if now.positions is None:
+        evaluator.site.fail("`row-positions` needs an entry with an input named positions", form)
+    return now.positions
+
+
+@builtin("mind-padding", 0, 0)
+def _mind_padding(evaluator: Evaluator, form: Form) -> Any:
+    """Say that the entry keeps rows that only pad a chunk (see `row-real`) out of its states."""
+    building(evaluator, form, "mind-padding").minds_padding = True

@@ -1,0 +1,102 @@
+"""Which choices of its free dimensions an entry is compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from lispgpt.errors import UserError
+from lispgpt.language.core.environment import did_you_mean
+from lispgpt.language.core.site import Site
+from lispgpt.language.model.table import BATCH, POSITIONS, Entry, Model
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What whoever compiles wants of a program's entries.
+
+    rows: (sequences, positions of each) for entries that take rows of sequences, where nobody says more.  given: sizes
+    by dimension; each is for the entries whose free dimensions it has all of, in place of what their forms give.
+    entries: the entries to compile; None for all.  unsized: whether entries that nobody gives sizes are left out, in
+    place of an error.
+    """
+
+    rows: Sequence[tuple[int, int]] = ()
+    given: Sequence[Mapping[str, int]] = ()
+    entries: Collection[str] | None = None
+    unsized: bool = False
+
+
+def choices(site: Site, model: Model, wanted: Wanted) -> list[tuple[Entry, dict[str, int]]]:
+    """The entries to build, each with its sizes; UserError for names that no entry has, and for missing sizes."""
+    _check_names(model, wanted)
+    found = []
+    for entry in model.entries.values():
+        if wanted.entries is None or entry.name in wanted.entries:
+            found += [(entry, sizes) for sizes in _of_entry(site, model, entry, wanted)]
+    return found
+
+
+def _check_names(model: Model, wanted: Wanted) -> None:
+    for name in wanted.entries or ():
+        if name not in model.entries:
+            hint = did_you_mean(name, model.entries, f"; it has {', '.join(model.entries) or 'none'}")
+            raise UserError(f"the program has no entry {name!r}{hint}")
+    known = {dimension for entry in model.entries.values() for dimension in entry.dimensions}
+    for given in wanted.given:
+        for dimension in given:
+            if dimension not in known:
+                hint = did_you_mean(dimension, known, f"; there are {', '.join(sorted(known)) or 'none'}")
+                raise UserError(
+                    f"--shape {dimension}={given[dimension]}: no entry has a free dimension of this name{hint}"
+                )
+
+
+def _of_entry(site: Site, model: Model, entry: Entry, wanted: Wanted) -> list[dict[str, int]]:
+    asked = [{d: given[d] for d in entry.dimensions} for given in wanted.given if set(entry.dimensions) <= set(given)]
+    if not entry.dimensions:
+        return [{}]
+    if asked:
+        return _once(asked)
+    defaults = _defaults(model, entry, wanted)
+    found = []
+    for shape in entry.shapes if entry.shapes is not None else ({},) if entry.takes_rows else ():
+        if set(shape) == set(entry.dimensions):
+            found.append(dict(shape))
+        elif entry.takes_rows:
+            fitting = [row for row in defaults if all(row.get(d, size) == size for d, size in shape.items())]
+            found += [{**row, **shape} for row in fitting]
+        else:
+            missing = next(d for d in entry.dimensions if d not in shape)
+            site.fail(f"a shape of {entry.name} does not say its {missing}", entry.form)
+    for sizes in found:
+        if set(sizes) != set(entry.dimensions):
+            missing = next(d for d in entry.dimensions if d not in sizes)
+            site.fail(f"nothing says for which {missing} to compile {entry.name}{_advice(entry)}", entry.form)
+    if not found and entry.shapes is None and not entry.takes_rows and not wanted.unsized:
+        free = ", ".join(entry.dimensions)
+        site.fail(f"nothing says for which {free} to compile {entry.name}{_advice(entry)}", entry.form)
+    return _once(found)
+
+
+def _advice(entry: Entry) -> str:
+    example = " ".join(f"{dimension} 4" for dimension in entry.dimensions)
+    option = ",".join(f"{dimension}=4" for dimension in entry.dimensions)
+    return f": give {{:shapes [{{{example}}}]}} after its inputs, or --shape {option}"
+
+
+def _defaults(model: Model, entry: Entry, wanted: Wanted) -> list[dict[str, int]]:
+    """What entries of rows are compiled for, as far as the config's `context` reaches; always single positions."""
+    context = model.config.get("context")
+    reached = [
+        {BATCH: batch, POSITIONS: positions}
+        for batch, positions in wanted.rows
+        if positions == 1 or not isinstance(context, int) or positions <= context
+    ]
+    if entry.allowed is None or entry.dimensions != (BATCH, POSITIONS):
+        return reached
+    return [sizes for sizes in reached if entry.allowed(list(sizes.values()))]
+
+
+def _once(choices: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+    return [sizes for number, sizes in enumerate(choices) if sizes not in choices[:number]]

@@ -1,0 +1,101 @@
+"""What a program declares of a model, and what is known while one of its entries is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lispgpt.ir.mlir import ir
+from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.values import State, Variable, Weight
+from lispgpt.language.reader.forms import Form, Symbol
+
+BATCH, POSITIONS = "batch", "positions"
+"""The free dimensions of inputs that are names alone: rows of i32, `positions` of each of `batch` sequences."""
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """An input of an entry.  sizes: the forms of its dimensions; None where it is a name alone."""
+
+    name: Symbol
+    sizes: tuple[Form, ...] | None
+    dtype: str
+
+
+@dataclass(eq=False)
+class Entry:
+    """An entry point: evaluated once for each choice of its free dimensions that it is compiled for.
+
+    dimensions: their names, in the order in which inputs name them.  shapes: the choices that its form gives, which
+    need not fix all of them; None where it gives none.  allowed: whether a default choice, as sizes in the order of the
+    dimensions, is one that it is to be compiled for.  made_by: the form of the program that had the library make it.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    dimensions: tuple[str, ...]
+    shapes: tuple[dict[str, int], ...] | None
+    body: tuple[Form, ...]
+    environment: Environment
+    form: Form
+    allowed: Callable[[list[int]], bool] | None = None
+    made_by: Form | None = None
+
+    @property
+    def takes_rows(self) -> bool:
+        """Whether some input is a name alone."""
+        return any(declared.sizes is None for declared in self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """`(generate entry {options})`"""
+
+    entry: str
+    options: dict[str, int | float | bool]
+    form: Form
+
+
+@dataclass(eq=False)
+class Building:
+    """The entry that is being built.
+
+    sizes: of its free dimensions.  positions: its input of that name, one number for each row.  inputs: by name.
+    accumulates: whether it has changed a state or weight by more than writing rows at their positions.  minds_padding:
+    whether it has asked which rows are real.
+    """
+
+    entry: Entry
+    sizes: dict[str, int]
+    positions: ir.Value | None = None
+    inputs: dict[str, Variable] = field(default_factory=dict)
+    accumulates: bool = False
+    minds_padding: bool = False
+
+
+@dataclass(eq=False)
+class Model:
+    """overrides win over the checkpoint's config, which wins over the program's own."""
+
+    overrides: dict[str, Any] = field(default_factory=dict)
+    checkpoint: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, Weight] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    generation: Generation | None = None
+    building: Building | None = None
+
+    def dimensions(self, state: State) -> tuple[int | str, ...]:
+        """A state's sizes, free dimensions by their names.
+
+        Where no state of the program names its batch and entries take rows of sequences, each state has one for every
+        sequence: behind its first dimension, or as the first where it has one only.
+        """
+        named = any(BATCH in other.shape for other in self.states.values())
+        if named or not any(entry.takes_rows for entry in self.entries.values()):
+            return state.shape
+        first = 1 if len(state.shape) > 1 else 0
+        return (*state.shape[:first], BATCH, *state.shape[first:])
