@@ -1,4 +1,4 @@
-"""Many programs on many targets: in groups that share a module, each alone where its group fails, in child processes."""
+"""Many programs on many targets: in groups that share a module, each alone where its group fails, in children."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from fuzz.program import Program
 
 from lispgpt.child import Reporter, run_in_child
 from lispgpt.errors import InternalError, UserError
+
+_NAMES = r"kernel \w+|function \w+|/\S+|`\(.*?`|[\w-]*\d[\w.]*|[%'\"`]+"
+"""What differs between messages of one cause: names, paths, forms, numbers."""
 
 Work = Callable[[dict[str, Program], dict[str, int], str], dict[str, str]]
 """Compiles (and runs) programs by entry name, with their seeds, for a target: what is wrong with which."""
@@ -28,9 +31,9 @@ class Failure:
     @property
     def family(self) -> str:
         """What failures of one cause have in common, roughly: the message without its numbers and names."""
-        lines = [line for line in self.message.splitlines() if line.strip()] or [""]
+        lines = [line for line in self.message.splitlines() if line.strip() and "--dump-dir" not in line] or [""]
         last = {"refused": lines[0].partition("error:")[2], "wrong": "wrong values"}.get(self.kind, lines[-1])
-        return f"{self.target} {self.kind} " + re.sub(r"[\d.%'\"`]+", "#", last)[:120]
+        return f"{self.target} {self.kind} " + re.sub(_NAMES, "#", last)[:160]
 
 
 def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
