@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fuzz.execute import compile_programs, run_on_cpu
+from emulated_cuda.device import EmulatedCuda
+from fuzz.execute import compile_programs, run
 from fuzz.program import Program
 
 from lispgpt.child import Reporter, run_in_child
 from lispgpt.errors import InternalError, UserError
+from lispgpt.runtime.devices.cpu import CpuDevice
 
 _NAMES = r"kernel \w+|function \w+|/\S+|`\(.*?`|[\w-]*\d[\w.]*|[%'\"`]+"
 """What differs between messages of one cause: names, paths, forms, numbers."""
@@ -42,11 +45,16 @@ def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: st
 
 
 def compile_and_run(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
-    return run_on_cpu(compile_programs(programs, target), programs, seeds)
+    """On this machine's CPU, or on an emulated GPU."""
+    return run(compile_programs(programs, target), DEVICES[target.partition(":")[0]](), programs, seeds)
 
 
-def work_for(target: str) -> Work:
-    return compile_and_run if target.partition(":")[0] == "cpu" else compile_only
+DEVICES: dict[str, Callable[[], Any]] = {"cpu": lambda: CpuDevice(2), "cuda": EmulatedCuda}
+
+
+def work_for(target: str, emulate: bool = False) -> Work:
+    """Programs run on the CPU, and for GPUs where asked."""
+    return compile_and_run if emulate or target.partition(":")[0] == "cpu" else compile_only
 
 
 def check_group(programs: dict[int, Program], target: str, work: Work) -> Iterator[Failure]:
