@@ -16,6 +16,8 @@ from lispgpt.runtime.plan import Entry
 class EmulatedCuda(HostMemory):
     """Buffers are arrays of the host; an executable runs on copies of them between guards."""
 
+    careful = False
+
     def __init__(self) -> None:
         self.name = "emulated CUDA"
         self._text = ""

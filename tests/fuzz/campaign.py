@@ -13,6 +13,7 @@ from fuzz.program import Program
 
 from lispgpt.child import Reporter, run_in_child
 from lispgpt.errors import InternalError, UserError
+from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
 
 _NAMES = r"kernel \w+|function \w+|/\S+|`\(.*?`|[\w-]*\d[\w.]*|[%'\"`]+"
@@ -46,15 +47,21 @@ def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: st
 
 def compile_and_run(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
     """On this machine's CPU, or on an emulated GPU."""
-    return run(compile_programs(programs, target), DEVICES[target.partition(":")[0]](), programs, seeds)
+    artifact = compile_programs(programs, "cpu" if target == "checked" else target)
+    return run(artifact, DEVICES[target.partition(":")[0]](), programs, seeds)
 
 
-DEVICES: dict[str, Callable[[], Any]] = {"cpu": lambda: CpuDevice(2), "cuda": EmulatedCuda}
+DEVICES: dict[str, Callable[[], Any]] = {
+    "cpu": lambda: CpuDevice(2),
+    "checked": lambda: CheckedCpuDevice(2),
+    "cuda": EmulatedCuda,
+}
+"""What runs programs: `checked` is the CPU whose launches are held to what they say of their arguments."""
 
 
 def work_for(target: str, emulate: bool = False) -> Work:
     """Programs run on the CPU, and for GPUs where asked."""
-    return compile_and_run if emulate or target.partition(":")[0] == "cpu" else compile_only
+    return compile_and_run if emulate or target in ("cpu", "checked") else compile_only
 
 
 def check_group(programs: dict[int, Program], target: str, work: Work) -> Iterator[Failure]:
