@@ -104,9 +104,6 @@ class Gpu(Target):
     own_options: ClassVar[frozenset[str]] = frozenset()
     """Options of those two passes that say nothing to other vendors' ones."""
 
-    device_functions: ClassVar[dict[str, str]] = {}
-    """LLVM's names of log2, sin and cos of f32 as the chip does them, for programs; less exact than arithmetic."""
-
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
     runs_ahead: ClassVar[bool] = True
     aligned_rows: ClassVar[bool] = True

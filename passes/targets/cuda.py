@@ -33,11 +33,6 @@ class Cuda(Gpu):
     own_options: ClassVar[frozenset[str]] = frozenset(
         ("chip", "features", "triple", "ftz", "fast", "ptxas-cmd-options", "has-redux")
     )
-    device_functions: ClassVar[dict[str, str]] = {
-        "log2": "llvm.nvvm.lg2.approx.f",
-        "sin": "llvm.nvvm.sin.approx.f",
-        "cos": "llvm.nvvm.cos.approx.f",
-    }
 
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"

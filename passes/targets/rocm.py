@@ -29,11 +29,6 @@ class Rocm(Gpu):
     own_options: ClassVar[frozenset[str]] = frozenset(
         ("chip", "features", "chipset", "runtime", "triple", "abi", "wave64", "finite-only", "unsafe-math")
     )
-    device_functions: ClassVar[dict[str, str]] = {
-        "log2": "llvm.log2.f32",
-        "sin": "llvm.sin.f32",
-        "cos": "llvm.cos.f32",
-    }
 
     shared_bytes: int = 64 * 1024
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))

@@ -16,7 +16,6 @@ from lispgpt.errors import UserError
 from lispgpt.runtime.artifact import Artifact
 
 ROWS, CONTEXT = 128, 200
-SLOW = pytest.mark.slow
 
 PROGRAM = """
 (require nn)
@@ -54,9 +53,7 @@ CASES += [
 ]
 
 
-@pytest.mark.parametrize(
-    "case", [Case(heads=1, groups=1, depth=32), *(pytest.param(c, marks=SLOW) for c in CASES)], ids=str
-)
+@pytest.mark.parametrize("case", [Case(heads=1, groups=1, depth=32), *CASES], ids=str)
 def test_attention_is_exact_to_16_bits(case: Case, tmp_path: Path) -> None:
     """Rows at positions 50 to 177, after others' keys and values; past them the cache holds NaN."""
     random = np.random.default_rng()
