@@ -16,7 +16,6 @@ from lispgpt.language.reader.tree import tree
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.plan.emit_plan import read_plan
 from lispgpt.passes.targets import Target, find_target
-from lispgpt.passes.targets.rates import RATES
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
 from lispgpt.runtime.artifact import Artifact
@@ -115,7 +114,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         for name, launch in launches.items()
     }
     parsed.validate(kernels)
-    generate, rates = program.generate, RATES.get(target.chip)
+    generate, rates = program.generate, target.rates
     return Artifact(
         target=str(target),
         host=target.host(),

@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.dtypes import find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
 from lispgpt.runtime.plan import Buffer
-
-NUMPY_TYPES: dict[str, Any] = {"f32": np.float32, "bf16": np.uint16, "i32": np.int32, "i8": np.uint8}
-"""How a buffer's elements are held: BF16 as its bits."""
 
 
 def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
@@ -31,7 +29,7 @@ def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
         return np.ascontiguousarray(array, np.int32)
     if buffer.dtype == "bf16" and array.dtype != np.uint16:
         return f32_to_bf16(np.ascontiguousarray(array, np.float32))
-    return np.ascontiguousarray(array, NUMPY_TYPES[buffer.dtype])
+    return np.ascontiguousarray(array, find_dtype(buffer.dtype).numpy)
 
 
 def readable(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from lispgpt.dtypes import DTYPES, find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime.steps import ACCESSES, Argument, Launch, step_from_json, text
 
-ITEM_BYTES = {"f32": 4, "bf16": 2, "i32": 4, "i8": 1}
 KINDS = ("weight", "state", "input", "result", "arena")
 LARGEST = 1 << 46
 """Bytes of a buffer: no machine has more."""
@@ -30,10 +31,7 @@ class Buffer:
 
     @property
     def nbytes(self) -> int:
-        size = ITEM_BYTES[self.dtype]
-        for extent in self.shape:
-            size *= extent
-        return size
+        return find_dtype(self.dtype).nbytes(math.prod(self.shape))
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class Plan:
         """
         buffers: dict[str, Buffer] = {}
         for buffer in self.buffers:
-            if buffer.name in buffers or buffer.kind not in KINDS or buffer.dtype not in ITEM_BYTES:
+            if buffer.name in buffers or buffer.kind not in KINDS or buffer.dtype not in DTYPES:
                 raise UserError(f"the artifact's plan is damaged: buffer {buffer.name!r}")
             if any(type(n) is not int or n < 0 for n in buffer.shape) or buffer.nbytes > LARGEST:
                 raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
@@ -151,7 +149,7 @@ def _bounds_problem(arguments: tuple[Argument, ...], buffers: Mapping[str, Buffe
             return f"no access is {argument.access!r}"
         if argument.offset < 0 or argument.nbytes < 0 or argument.end > buffer.nbytes:
             return f"bytes {argument.offset}…{argument.end} of {buffer.name!r} ({buffer.nbytes})"
-        alignment = ITEM_BYTES[buffer.dtype] if buffer.dtype != "i8" else 4
+        alignment = find_dtype(buffer.dtype).item_bytes if buffer.dtype != "i8" else 4
         if argument.offset % alignment:
             return f"offset {argument.offset} of {buffer.name!r} is not a multiple of {alignment}"
     return None

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.dtypes import find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime import flow
-from lispgpt.runtime.arrays import NUMPY_TYPES, as_stored, readable
+from lispgpt.runtime.arrays import as_stored, readable
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.devices.base import READS_AHEAD, Device
@@ -101,7 +102,7 @@ class Session:
         waiting: deque[Callable[[], np.ndarray]] = deque()
         for number in range(count):
             while len(waiting) < min(ahead, READS_AHEAD) and number + len(waiting) < count:
-                array = np.empty(declared.shape, NUMPY_TYPES[declared.dtype])
+                array = np.empty(declared.shape, find_dtype(declared.dtype).numpy)
                 waiting.append(self.device.launch_reading(executable, self._buffers[place], array))
             yield waiting.popleft()()
 
@@ -117,7 +118,7 @@ class Session:
     def clear(self, name: str) -> None:
         """Make a state zeros, as it was at the start."""
         declared = self._declared[name]
-        self.device.copy_in(self._buffers[name], np.zeros(declared.shape, NUMPY_TYPES[declared.dtype]))
+        self.device.copy_in(self._buffers[name], np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
 
     def prepare(self, entry: Entry) -> Any:
         """What the device launches for an entry of this session's plan, or one made from its steps."""
@@ -126,7 +127,7 @@ class Session:
     def read(self, name: str) -> np.ndarray:
         """A buffer's contents in its declared shape (BF16 as uint16)."""
         buffer = self._declared[name]
-        array = np.empty(buffer.shape, NUMPY_TYPES[buffer.dtype])
+        array = np.empty(buffer.shape, find_dtype(buffer.dtype).numpy)
         self.device.copy_out(self._buffers[name], array)
         return array
 
@@ -176,7 +177,7 @@ def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray | None
 def read_weight(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray:
     """A converted copy of a weight in the buffer's shape and dtype."""
     _checked_info(checkpoint, buffer)
-    array = np.empty(buffer.shape, NUMPY_TYPES[buffer.dtype])
+    array = np.empty(buffer.shape, find_dtype(buffer.dtype).numpy)
     checkpoint.read_into(buffer.name, array, buffer.dtype)
     return array
 

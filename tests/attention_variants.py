@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,19 @@ def random_variant(seed: int, most_rows: int = 40, depths: tuple[int, ...] = (4,
         usual["w"] = "".join(rng.permutation(list("bsgh"))) + "t"
     mask, bias = str(rng.choice(MASKS)), str(rng.choice(BIASES))
     return Variant(seed, extents, usual, mask, bias, str(rng.choice(["f32", "bf16"])), bool(rng.random() < 0.3))
+
+
+def tiled_variant(seed: int) -> Variant:
+    """One with so many rows, in such layouts, that matrix instructions take it."""
+    rng, v = np.random.default_rng(seed), random_variant(seed)
+    extents = v.extents | {"b": 1, "g": 1, "h": int(rng.integers(1, 3)), "s": int(rng.integers(64, 100))}
+    extents["t"] = extents["s"] if v.extents["s"] == v.extents["t"] else int(rng.integers(20, 150))
+    extents["e"] = extents["d"] = int(rng.choice([32, 64, 80]))
+    layouts = (
+        {"q": "bsghe", "k": "bgte", "v": "bgtd", "o": "bsghd", "w": "bsght"},
+        {"q": "sbghe", "k": "tbge", "v": "bgtd", "o": "bghsd", "w": "bghst"},
+    )
+    return replace(v, extents=extents, axes=layouts[seed % 2])
 
 
 def write_variants(path: Path, variants: list[Variant]) -> Path:

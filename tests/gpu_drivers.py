@@ -1,111 +1,141 @@
-"""GPU drivers made here, for both vendors' devices: device memory is this process's, and kernels write nothing."""
+"""GPU drivers made here, for both vendors' devices: device memory is this process's, and kernels write nothing.
+
+A stand-in takes the place of the library that ctypes would load, so that what is tested goes down to the C calls.
+"""
 
 from __future__ import annotations
 
 import ctypes
 from collections import Counter
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
-CUDA = {
-    "Init": "flags", "DeviceGetCount": "", "DeviceGet": "ordinal", "DevicePrimaryCtxRetain": "device",
-    "CtxSetCurrent": "context", "StreamCreate": "flags", "DeviceGetName": "length device",
-    "DeviceGetAttribute": "attribute device", "MemAlloc": "size", "MemFree": "pointer",
-    "MemsetD8Async": "to value size stream", "MemcpyHtoDAsync": "to source size stream",
-    "MemcpyDtoHAsync": "to source size stream",
-    "MemcpyDtoDAsync": "to source size stream", "MemAllocHost": "size", "MemFreeHost": "pointer",
-    "ModuleLoadDataEx": "code count options values", "ModuleGetFunction": "module name", "ModuleUnload": "module",
-    "FuncSetAttribute": "function attribute value", "LaunchKernelEx": "config function parameters extra",
-    "StreamBeginCapture": "stream mode", "StreamEndCapture": "stream", "StreamSynchronize": "stream",
-    "StreamDestroy": "stream", "GraphInstantiate": "graph flags", "GraphUpload": "executable stream",
-    "GraphLaunch": "executable stream", "GraphExecDestroy": "executable", "GraphDestroy": "graph",
-    "EventCreate": "flags", "EventRecord": "event stream", "EventSynchronize": "event", "EventDestroy": "event",
-    "DevicePrimaryCtxRelease": "device",
+from lispgpt.runtime.devices import cuda, rocm
+from lispgpt.runtime.devices.driver import Api
+
+PARAMETERS = {
+    "DeviceGet": "ordinal", "DevicePrimaryCtxRetain": "device", "DevicePrimaryCtxRelease": "device",
+    "DeviceSet": "ordinal", "DeviceGetProperties": "to ordinal", "CtxSetCurrent": "context",
+    "DeviceGetName": "to length device", "DeviceGetAttribute": "attribute device", "MemAlloc": "size",
+    "MemFree": "pointer", "MemsetD8Async": "to value size stream", "MemcpyHtoDAsync": "to source size stream",
+    "MemcpyDtoHAsync": "to source size stream", "MemcpyDtoDAsync": "to source size stream", "MemAllocHost": "size",
+    "MemFreeHost": "pointer", "ModuleLoadData": "code", "ModuleLoadDataEx": "code count options values",
+    "ModuleGetFunction": "module name", "ModuleUnload": "module", "FuncSetAttribute": "function attribute value",
+    "LaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
+    "LaunchKernelEx": "config function parameters extra", "StreamBeginCapture": "stream", "StreamEndCapture": "stream",
+    "StreamSynchronize": "stream", "StreamDestroy": "stream", "GraphInstantiate": "graph flags",
+    "GraphUpload": "executable stream", "GraphLaunch": "executable stream", "GraphExecDestroy": "executable",
+    "GraphDestroy": "graph", "EventRecord": "event stream", "EventSynchronize": "event", "EventDestroy": "event",
 }  # fmt: skip
-HIP = {
-    "GetDeviceCount": "", "SetDevice": "ordinal", "GetDeviceProperties": "ordinal", "StreamCreate": "",
-    "Malloc": "size", "Free": "pointer", "MemsetAsync": "to value size stream",
-    "MemcpyAsync": "to source size kind stream", "HostMalloc": "size flags", "HostFree": "pointer",
-    "ModuleLoadData": "code", "ModuleGetFunction": "module name", "ModuleUnload": "module",
-    "ModuleLaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
-    "StreamBeginCapture": "stream mode", "StreamEndCapture": "stream", "StreamSynchronize": "stream",
-    "StreamDestroy": "stream", "GraphInstantiateWithFlags": "graph flags", "GraphLaunch": "executable stream",
-    "GraphExecDestroy": "executable", "GraphDestroy": "graph", "EventCreate": "", "EventRecord": "event stream",
-    "EventSynchronize": "event", "EventDestroy": "event",
-}  # fmt: skip
-ATTRIBUTES = {"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR": 9, "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR": 0}
-REFUSED_WHILE_CAPTURING = ("MemFree", "Free", "ModuleUnload", "StreamSynchronize", "StreamBeginCapture")
+"""What a call is given beside the constants and the addresses of its results."""
+
+FAILS = 999
+REFUSED_WHILE_CAPTURING = ("MemFree", "ModuleUnload", "StreamSynchronize", "StreamBeginCapture")
+REFUSED = 900
 
 
-class Anything:
-    """An enum whose every name is there and is its own value."""
+class StandIn:
+    """A driver's library whose device memory is this process's: copies are made, launches are kept and write nothing.
 
-    def __getattr__(self, name: str) -> Any:
-        return SimpleNamespace(value=2) if name == "CU_EVENT_DISABLE_TIMING" else name
-
-
-class Driver(ModuleType):
-    """A driver whose device memory is this process's: copies are made, launches are kept and write nothing.
-
-    failing: the call that fails, or "*" for every one.  slow: what is given to a stream is done when somebody waits for
-    it, and no sooner; else at once.  A stream that is being captured refuses what CUDA refuses then.  There are no
-    copies apart from streams: a device's own stream need not wait for those.
+    kernels: how many arguments each has.  failing: the call that fails, or "*" for every one.  slow: what is given to a
+    stream is done when somebody waits for it, and no sooner; else at once.  A stream that is being captured refuses
+    what CUDA refuses then.  There are no copies apart from streams: a device's own stream need not wait for those.
     """
 
-    def __init__(self, prefix: str, signatures: dict[str, str]) -> None:
-        super().__init__(prefix)
-        self.prefix, self.signatures = prefix, signatures
+    def __init__(self, api: Api, kernels: dict[str, int]) -> None:
+        self.api, self.kernels = api, kernels
+        self.names = {api.symbol(name): name for name in api.functions}
         self.calls: list[tuple[str, SimpleNamespace]] = []
         self.memory: dict[int, Any] = {}
         self.alive: Counter[str] = Counter()
+        self.handles = 4096
+        self.functions: dict[int, str] = {}
         self.failing: str | None = None
         self.slow, self.capturing = False, False
-        self.under_way: list[tuple[str | None, Callable[[], object]]] = []
+        self.under_way: list[tuple[int | None, Callable[[], object]]] = []
         self.when_launched: Callable[[], None] = lambda: None
-        enums = "CUresult CUjit_option CUdevice_attribute CUfunction_attribute CUlaunchAttributeID CUstreamCaptureMode"
-        for name in f"{enums} CUevent_flags hipError_t hipMemcpyKind hipStreamCaptureMode".split():
-            setattr(self, name, Anything())
-        self.CUlaunchConfig = SimpleNamespace
-        self.CUlaunchAttribute = lambda: SimpleNamespace(value=SimpleNamespace())
 
-    def __getattr__(self, name: str) -> Any:
-        short = name.removeprefix(self.prefix)
-        if short not in self.signatures:
-            raise AttributeError(name)
-        names = self.signatures[short].split()
+    @property
+    def by_cuda(self) -> bool:
+        return self.api is cuda.API
 
-        def call(*arguments: Any) -> Any:
-            assert len(arguments) == len(names), f"{name} takes {names}, not {arguments}"
-            given = SimpleNamespace(**dict(zip(names, arguments, strict=True)))
-            self.calls.append((short, given))
-            if self.failing == "*":
-                return ("ERROR_OF_ITS_KIND",)
-            if self.capturing and short in REFUSED_WHILE_CAPTURING:
-                return ("ERROR_STREAM_CAPTURE_UNSUPPORTED",)
-            good = "CUDA_SUCCESS" if self.prefix == "cu" else "hipSuccess"
-            return (good if short != self.failing else "ERROR_OF_ITS_KIND", *self.results(short, given))
+    @property
+    def launching(self) -> str:
+        return "LaunchKernelEx" if self.by_cuda else "LaunchKernel"
 
-        return call
+    def __getattr__(self, symbol: str) -> Any:
+        if symbol == "cuGetErrorName":
+            return lambda status, text: setattr(text._obj, "value", b"ERROR_OF_ITS_KIND")
+        if symbol == "hipGetErrorName":
+            return type("Function", (), {"__call__": lambda self, status: b"ERROR_OF_ITS_KIND"})()
+        if symbol.startswith("hipMemcpyAsync"):
+            return self.copy_by_direction
+        if symbol not in self.names:
+            raise AttributeError(symbol)
+        return lambda *arguments: self.call(self.names[symbol], arguments)
 
-    def results(self, name: str, given: SimpleNamespace) -> tuple[Any, ...]:
-        if name in ("DeviceGetCount", "GetDeviceCount"):
+    def copy_by_direction(self, *arguments: Any) -> int:
+        """HIP has one call for copies, which is told the direction."""
+        direction = {1: "MemcpyHtoDAsync", 2: "MemcpyDtoHAsync", 3: "MemcpyDtoDAsync"}[arguments[3].value]
+        return self.call(direction, arguments)
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> int:
+        words = self.api.words(name)
+        assert len(words) == len(arguments), f"{name} takes {words}, not {arguments}"
+        values = [a.value for a, word in zip(arguments, words, strict=True) if word[0] not in "=*"]
+        places = [a._obj for a, word in zip(arguments, words, strict=True) if word[0] == "*"]
+        given = SimpleNamespace(**dict(zip(PARAMETERS.get(name, "").split(), values, strict=True)))
+        if name.startswith("LaunchKernel"):
+            self.read_launch(given)
+        self.calls.append((name, given))
+        if self.failing in ("*", name):
+            return FAILS
+        if self.capturing and name in REFUSED_WHILE_CAPTURING:
+            return REFUSED
+        for place, result in zip(places, self.results(name, given), strict=True):
+            place.value = result
+        return 0
+
+    def read_launch(self, given: SimpleNamespace) -> None:
+        """Read what a launch points at, which need not outlive the call."""
+        if self.by_cuda:
+            config = cuda.LaunchConfig.from_address(given.config)
+            given.grid, given.block, given.shared = tuple(config.grid), tuple(config.block), config.shared_bytes
+            given.stream, given.attributes = config.stream, []
+            for i in range(config.attribute_count):
+                given.attributes.append((config.attributes[i].id, config.attributes[i].value))
+        else:
+            given.grid, given.block = (given.gx, given.gy, given.gz), (given.bx, given.by, given.bz)
+        count = self.kernels[self.functions[given.function]]
+        if self.by_cuda:
+            pointers = ctypes.cast(given.parameters, ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64)))
+            given.addresses = [pointers[i][0] for i in range(count)]
+        else:
+            words = (ctypes.c_uint64 * 5).from_address(given.extra)
+            assert (words[0], words[2], words[4]) == (rocm.BUFFER_IS, rocm.SIZE_IS, rocm.END_OF_PARAMETERS)
+            assert ctypes.c_size_t.from_address(words[3]).value == 8 * count
+            given.addresses = list((ctypes.c_uint64 * count).from_address(words[1]))
+
+    def results(self, name: str, given: SimpleNamespace) -> tuple[int, ...]:
+        if name == "DeviceGetCount":
             return (2,)
         if name == "DeviceGet":
             return (given.ordinal,)
         if name == "DeviceGetName":
-            return (b"NVIDIA Made\0up",)
-        if name == "GetDeviceProperties":
-            return (SimpleNamespace(name=b"AMD Made\0", gcnArchName=b"gfx1151:xnack-"),)
-        if name == "DeviceGetAttribute":
-            return (ATTRIBUTES[given.attribute],)
-        if name in ("MemAlloc", "Malloc", "MemAllocHost", "HostMalloc"):
+            ctypes.memmove(given.to, b"NVIDIA Made\0up", 14)
+        elif name == "DeviceGetProperties":
+            ctypes.memmove(given.to, b"AMD Made\0", 9)
+            ctypes.memmove(given.to + rocm.CHIP_OFFSET, b"gfx1151:xnack-\0", 15)
+        elif name == "DeviceGetAttribute":
+            return ({cuda.CAPABILITY_MAJOR: 9, cuda.CAPABILITY_MINOR: 0}[given.attribute],)
+        elif name in ("MemAlloc", "MemAllocHost"):
             buffer = ctypes.create_string_buffer(b"\xa5" * given.size, given.size)
             self.memory[ctypes.addressof(buffer)] = buffer
             return (ctypes.addressof(buffer),)
-        if name in ("MemFree", "Free", "MemFreeHost", "HostFree"):
+        elif name in ("MemFree", "MemFreeHost"):
             assert not self.under_way, "freed while a stream may use it"
-            del self.memory[int(given.pointer)]
+            del self.memory[given.pointer]
         elif name.startswith("Memset"):
             self.do(lambda: ctypes.memset(given.to, given.value, given.size))
         elif name.startswith("Memcpy"):
@@ -118,23 +148,21 @@ class Driver(ModuleType):
             self.wait()
         elif name == "EventSynchronize":
             self.wait(given.event)
-        elif name == "StreamBeginCapture":
-            self.capturing = True
-        elif name == "StreamEndCapture":
-            self.capturing = False
-            return (self.make(name),)
-        elif name.startswith(("ModuleLoadData", "ModuleGet", "GraphInst")) or "Create" in name:
-            return (self.make(name),)
-        elif name == "DevicePrimaryCtxRetain":
-            return (self.make("Context"),)
-        return ()
+        elif name in ("StreamBeginCapture", "StreamEndCapture"):
+            self.capturing = name == "StreamBeginCapture"
+        if not any(word[0] == "*" for word in self.api.words(name)):
+            return ()
+        handle = self.make(name)
+        if name == "ModuleGetFunction":
+            self.functions[handle] = given.name.decode()
+        return (handle,)
 
-    def do(self, work: Callable[[], object], event: str | None = None) -> None:
+    def do(self, work: Callable[[], object], event: int | None = None) -> None:
         self.under_way.append((event, work))
         if not self.slow:
             self.wait()
 
-    def wait(self, event: str | None = None) -> None:
+    def wait(self, event: int | None = None) -> None:
         """Do what is under way, up to an event."""
         while self.under_way:
             reached, work = self.under_way.pop(0)
@@ -142,9 +170,11 @@ class Driver(ModuleType):
             if event is not None and reached == event:
                 return
 
-    def make(self, name: str) -> str:
+    def make(self, name: str) -> int:
+        """A handle that no other is like."""
         self.alive[name] += 1
-        return f"{name}#{self.alive[name]}"
+        self.handles += 16
+        return self.handles
 
     def made(self, *names: str) -> list[SimpleNamespace]:
         return [given for name, given in self.calls if name in names]

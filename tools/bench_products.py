@@ -1,8 +1,8 @@
-"""Measures the products of a training step of GPT-2 in their three layouts, and beside torch.mm where that is installed.
+"""Measures the products of a training step of GPT-2 in their three layouts, beside torch.mm where that is installed.
 
     .venv/bin/python tools/bench_products.py [--target cpu|rocm:CHIP|cuda:CHIP] [--rows 8192] [--dtypes bf16,bf16]
-    .venv/bin/python tools/bench_products.py --target cuda:sm_90a --compile products.lgpt     here, and on the GPU's machine:
-    python tools/bench_products.py --artifact products.lgpt
+    .venv/bin/python tools/bench_products.py --target cuda:sm_90a --compile p.lgpt     here, and on the GPU's machine:
+    python tools/bench_products.py --artifact p.lgpt
 
 For a layer of `inputs` to `outputs`: forward x [rows inputs] · w [outputs inputs], and from dy [rows outputs] the
 gradients dx = dy · w, which sums over outputs, and dw = dy · x, which sums over rows.  --dtypes: of x and dy, and of w

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lispgpt.child import Reporter, ask_in_child, compile_in_child
-from lispgpt.runtime.devices import best_target, installed_chip
+from lispgpt.runtime.devices import best_target, device_kinds, device_module, installed_chip
 
 PATH = click.Path(path_type=Path)
 
@@ -62,7 +62,9 @@ def resolve_target(target: str) -> str:
 
 def resolve_installed(target: str) -> str:
     """The name of a target that is to run here: of a GPU's kind alone, such as "cuda", the chip that is installed."""
-    return ask_in_child(lambda: installed_chip(target)) if target in ("rocm", "cuda") else resolve_target(target)
+    if target in device_kinds() and hasattr(device_module(target), "API"):
+        return ask_in_child(lambda: installed_chip(target))
+    return resolve_target(target)
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

@@ -5,30 +5,43 @@ from __future__ import annotations
 import click
 
 from lispgpt.errors import UserError
-from lispgpt.runtime.devices import cuda, hip
+from lispgpt.machine import complaint
+from lispgpt.runtime.devices import device_kinds, device_module
 
 
 @click.command()
 def targets() -> None:
     """Say of every target whether it can compile and run here."""
-    from lispgpt.passes.targets import GPU_CHIPS
+    chips, cannot_compile = _chips()
+    for kind in device_kinds():
+        device = device_module(kind)
+        missing = device.missing()
+        installed = device.installed_target() if missing is None else None
+        if missing is None and installed is None:
+            continue  # nothing is compiled for it
+        here = missing or f"runs here as {installed}"
+        problem = cannot_compile or _linker_problem(kind)
+        click.echo(f"{kind:10} {'compiles' if problem is None else f'does not compile: {problem}'}; {here}")
+        for name, description in chips.get(kind, {}).items():
+            click.echo(f"  {name:16} {description}")
 
-    click.echo("cpu        compiles and runs here")
-    links = _linker_problem()
-    found = {"rocm": (hip.probe(), hip.installed_target, links), "cuda": (cuda.probe(), cuda.installed_target, None)}
-    for kind, (missing, installed, cannot_compile) in found.items():
-        here = f"runs here as {installed()}" if missing is None else f"does not run here: {missing}"
-        compiles = "compiles" if cannot_compile is None else f"does not compile: {cannot_compile}"
-        click.echo(f"{kind:10} {compiles}; {here}")
-        for chip, target in GPU_CHIPS[kind].items():
-            click.echo(f"  {kind + ':' + chip:16} {target.describe()}")
+
+def _chips() -> tuple[dict[str, dict[str, str]], str | None]:
+    """Of each kind of targets the GPUs and their capabilities; or why nothing can be compiled."""
+    try:
+        from lispgpt.passes.targets import CHIPS, Gpu
+    except ImportError as error:
+        return {}, complaint(error) or str(error)
+    gpus = {k: {str(c): c.describe() for c in chips.values() if isinstance(c, Gpu)} for k, chips in CHIPS.items()}
+    return gpus, None
 
 
-def _linker_problem() -> str | None:
-    from lispgpt.passes.targets.binary import linker_toolkit
+def _linker_problem(kind: str) -> str | None:
+    """Why machine code of a kind cannot be linked here; None where it can, or need not be."""
+    from lispgpt.passes.targets import CHIPS
 
     try:
-        linker_toolkit()
+        next(iter(CHIPS[kind].values())).check_tools()
     except UserError as error:
         return error.message
     return None

@@ -37,21 +37,21 @@ def set_access(kernel: ir.Operation, access: Sequence[str]) -> None:
     kernel.attributes["access"] = ir.ArrayAttr.get([ir.StringAttr.get(word) for word in access])
 
 
-def find_access(kernel: ir.Operation) -> None:
-    """Record what a kernel whose body is tensors does: it reads what becomes a tensor, and writes what is given one."""
-    ops = list(nested_operations(kernel))
-    read = {v for op in ops if op.name == "bufferization.to_tensor" for v in op.operands}
-    written = {op.operands[1] for op in ops if op.name == "bufferization.materialize_in_destination"}
-    words = {(True, True): READ_WRITE, (False, True): WRITE}
-    arguments = list(kernel.regions[0].blocks[0].arguments)
-    set_access(kernel, [words.get((argument in read, argument in written), READ) for argument in arguments])
-
-
 def access_of(kernel: ir.Operation) -> list[str]:
     """What a kernel does to each of its arguments; InternalError where no pass has said it."""
     if "access" not in kernel.attributes:
         raise InternalError(f"nothing says what {kernel.attributes['sym_name']} does to its arguments")
     return strings(kernel.attributes["access"])
+
+
+def tensor_access(kernel: ir.Operation) -> list[str]:
+    """What a kernel on tensors does to each argument: takes tensors out of it, puts tensors into it, or both."""
+    found = []
+    for argument in kernel.regions[0].blocks[0].arguments:
+        users = {use.owner.operation.name for use in argument.uses}
+        written = "bufferization.materialize_in_destination" in users
+        found.append((READ_WRITE if "bufferization.to_tensor" in users else WRITE) if written else READ)
+    return found
 
 
 def check_access(kernel: ir.Operation) -> None:

@@ -12,17 +12,12 @@ from typing import Any
 
 from lispgpt.language.forms.compilation import Compilation
 from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
-from lispgpt.passes.targets import Target
-from lispgpt.passes.targets.binary import linker_toolkit
+from lispgpt.passes.targets import GPU_CHIPS, Gpu, Target
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 
-ATTACH = {"rocm": "rocdl-attach-target", "cuda": "nvvm-attach-target"}
-CONVERT = {"rocm": "convert-gpu-to-rocdl", "cuda": "convert-gpu-to-nvvm"}
 TO_BINARY = "gpu-module-to-binary"
-OF_ONE_VENDOR = {
-    "rocm": {"chip", "features", "chipset", "runtime", "triple", "abi", "wave64", "finite-only", "unsafe-math"},
-    "cuda": {"chip", "features", "triple", "ftz", "fast", "ptxas-cmd-options", "has-redux"},
-}
+VENDORS = {kind: next(iter(chips.values())) for kind, chips in GPU_CHIPS.items()}
+"""A target of each kind of GPUs, for what all of that kind have."""
 
 
 def choose_pipeline(compilations: Sequence[Compilation], target: Target, given: Pipeline | None = None) -> Pipeline:
@@ -34,9 +29,9 @@ def choose_pipeline(compilations: Sequence[Compilation], target: Target, given: 
     if given is not None:
         return adapt(given, target)
     own = [c for c in compilations if c.target == target.kind]
-    if target.kind == "cpu":
+    if not isinstance(target, Gpu):
         return _own(own[0]) if own else read_pipeline(pipeline_path("program"))
-    others = own or [c for c in compilations if c.target in ATTACH]
+    others = own or [c for c in compilations if c.target in VENDORS]
     return adapt(_own(others[0]) if others else read_pipeline(pipeline_path("program_gpu")), target)
 
 
@@ -47,47 +42,37 @@ def _own(compilation: Compilation) -> Pipeline:
 
 def adapt(pipeline: Pipeline, target: Target) -> Pipeline:
     """A pipeline for any GPU, made to fit the target's vendor and chip."""
-    if target.kind not in ATTACH:
+    if not isinstance(target, Gpu):
         return pipeline
     stages = (Stage(s.name, tuple(c for call in s.calls for c in _fit(call, target))) for s in pipeline.stages)
     return Pipeline(pipeline.name, tuple(stages))
 
 
-def _fit(call: PassCall, target: Target) -> list[PassCall]:
-    kind = target.kind
-    if call.name in ATTACH.values():
+def _fit(call: PassCall, target: Gpu) -> list[PassCall]:
+    if any(call.name == vendor.attach_pass for vendor in VENDORS.values()):
         return [_attach(call, target)]
-    if call.name in CONVERT.values():
-        options = _options_of(call, CONVERT, kind) | ({"chipset": target.chip} if kind == "rocm" else {})
+    if any(call.name == vendor.convert_pass for vendor in VENDORS.values()):
+        options = _options_of(call, target) | target.convert_options()
         # Vendors' conversions turn what is left of math into calls of their device libraries.
         before = [PassCall("join-gpu-modules"), PassCall("expand-math"), PassCall("math-intrinsics")]
-        return [*before, replace(call, name=CONVERT[kind], options=tuple(options.items()))]
+        return [*before, replace(call, name=target.convert_pass, options=tuple(options.items()))]
     if call.name == TO_BINARY:
-        options = {k: v for k, v in call.options if k not in ("toolkit", "format")}
-        options |= {"toolkit": str(linker_toolkit()), "format": "bin"} if kind == "rocm" else {"format": "isa"}
+        options = {k: v for k, v in call.options if k not in ("toolkit", "format")} | target.binary_options()
         return [PassCall("check-device-calls"), replace(call, options=tuple(options.items()))]
     return [call]
 
 
-def _attach(call: PassCall, target: Target) -> PassCall:
+def _attach(call: PassCall, target: Gpu) -> PassCall:
     """The chip asked for on the command line wins over one that the program names, whose features then go, too."""
-    options = _options_of(call, ATTACH, target.kind)
+    options = _options_of(call, target)
     if options.get("chip", target.chip) != target.chip:
         options.pop("features", None)
-    options["chip"] = target.chip
-    options.setdefault("O", 3)
-    if target.kind == "rocm":
-        wide = target.chip.startswith("gfx9")
-        options.setdefault("wave64", wide)
-        if not wide:
-            options.setdefault("features", "+wavefrontsize32")
-    else:
-        options.setdefault("features", "+ptx80")
-    return replace(call, name=ATTACH[target.kind], options=tuple(options.items()))
+    options = {"O": 3, **target.attach_options(), **options, "chip": target.chip}
+    return replace(call, name=target.attach_pass, options=tuple(options.items()))
 
 
-def _options_of(call: PassCall, names: dict[str, str], kind: str) -> dict[str, Any]:
+def _options_of(call: PassCall, target: Gpu) -> dict[str, Any]:
     """A pass's options, without those that only the other vendor knows where it was written for that one."""
-    written_for = next(k for k, name in names.items() if name == call.name)
-    foreign = set() if written_for == kind else OF_ONE_VENDOR[written_for]
+    written_for = next(v for v in VENDORS.values() if call.name in (v.attach_pass, v.convert_pass))
+    foreign = frozenset[str]() if written_for.kind == target.kind else written_for.own_options
     return {key: value for key, value in call.options if key not in foreign}

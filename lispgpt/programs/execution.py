@@ -17,7 +17,7 @@ from lispgpt.dtypes import DTYPES
 from lispgpt.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import execution_engine, ir, passmanager
-from lispgpt.passes.targets import Target
+from lispgpt.passes.targets import Gpu, Target
 from lispgpt.programs.crash_site import CrashSite
 from lispgpt.programs.externals import Externals, flush_output, write_output
 from lispgpt.programs.mgpu import GpuRuntime
@@ -36,8 +36,8 @@ def run_lowered(
 ) -> None:
     """Make code of a module in the LLVM dialect, call its main and print what it returns; for the child process."""
     reporter.step("code generation")
-    if target.kind != "cpu":
-        runtime = GpuRuntime(target, reporter.give_up)
+    if isinstance(target, Gpu):
+        runtime = GpuRuntime(target.kind, reporter.give_up)
         for name, function in runtime.functions().items():
             externals.add(name, function)
         add_launching_code(module, runtime.code())

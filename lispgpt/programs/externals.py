@@ -51,14 +51,14 @@ class Externals:
         self._aliases = {"gpu_thread_alloc": "malloc", "gpu_thread_free": "free", "gpu_printf": "printf"}
 
     def add(self, name: str, callback: Any) -> None:
-        """Provide a ctypes callback under a name."""
+        """Provide a ctypes callback, or the address of a function, under a name."""
         self._callbacks[name] = callback
 
     def address(self, name: str) -> int | None:
         """Where a function is in this process, or None."""
         callback = self._callbacks.get(name)
         if callback is not None:
-            return _address(callback)
+            return callback if isinstance(callback, int) else _address(callback)
         name = self._aliases.get(name, name)
         for library in [_libc, _libm, *self._libraries]:
             if hasattr(library, name):

@@ -13,15 +13,13 @@ from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import ir
 from lispgpt.language.forms.compilation import Compilation
 from lispgpt.passes.pipeline import Pipeline, Runner
-from lispgpt.passes.targets import Target, find_target
+from lispgpt.passes.targets import Gpu, Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
 from lispgpt.pipeline_file import read_pipeline
 from lispgpt.programs.adaptation import choose_pipeline
 from lispgpt.programs.execution import describe_main, object_code, run_lowered
 from lispgpt.programs.externals import Externals
 from lispgpt.source import Source, Span
-
-SUFFIXES = {"rocm": ".hsaco", "cuda": ".ptx"}
 
 
 @dataclass(frozen=True)
@@ -91,9 +89,10 @@ def build(job: Job) -> dict[str, bytes]:
             job.lower(target, pipeline, reporter)
             check_lowered(job.module)
             reporter.step("code generation")
-            objects = (
-                {"program.o": object_code(job.module)} if target.kind == "cpu" else _gpu_objects(job.module, target)
-            )
+            if isinstance(target, Gpu):
+                objects = _gpu_objects(job.module, target)
+            else:
+                objects = {"program.o": object_code(job.module)}
         reporter.give(objects)
         return 0
 
@@ -106,7 +105,7 @@ def build(job: Job) -> dict[str, bytes]:
 def emit(job: Job, stage: str) -> str:
     """The module's text after a stage of the pipeline, or for "asm" what GPU kernels become; UserError lists stages."""
     target, pipeline = job.plan()
-    if stage == "asm" and target.kind == "cuda":
+    if stage == "asm" and isinstance(target, Gpu) and target.object_is_text:
         return "\n".join(code.decode(errors="replace") for code in build(job).values())
     part = pipeline.until(stage)
 
@@ -120,12 +119,12 @@ def emit(job: Job, stage: str) -> str:
     return text
 
 
-def _gpu_objects(module: ir.Module, target: Target) -> dict[str, bytes]:
+def _gpu_objects(module: ir.Module, target: Gpu) -> dict[str, bytes]:
     objects = {}
     for op in module.body.operations:
         if op.operation.name == "gpu.binary":
             name = ir.StringAttr(op.operation.attributes["sym_name"]).value
-            objects[name + SUFFIXES[target.kind]] = object_bytes(str(op.operation.attributes["objects"][0]))
+            objects[name + target.object_suffix] = object_bytes(str(op.operation.attributes["objects"][0]))
     return objects
 
 

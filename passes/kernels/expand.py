@@ -6,7 +6,8 @@ import math
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.lower.expand_math import Arithmetic, cosine, sine
+from lispgpt.passes.lower.angles import cosine, sine
+from lispgpt.passes.lower.arithmetic import Arithmetic
 from lispgpt.passes.targets import Target
 
 LOG2_E = math.log2(math.e)

@@ -121,6 +121,8 @@ class Reader:
             return b.splat(self._row_reduction(op, index), width)
         if op.name == "linalg.softmax" and (width == 1 or softmax_dimension(op) == len(index) - 1):
             return self._softmax(op, index, width)
+        if width == 1:
+            return self._element(tensor, op, index)
         return b.vector_of([self._element(tensor, op, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
 
     def _element(self, tensor: ir.Value, op: ir.Operation, index: list[Index]) -> ir.Value:

@@ -1,11 +1,10 @@
 """math-intrinsics: math in GPU kernels as LLVM's intrinsics, before a vendor's conversion makes library calls of it.
 
-Before:  gpu.func … { %y = math.sqrt %x : f32     %z = math.log %x : f32 }
-After:   gpu.func … { %y = llvm.call_intrinsic "llvm.sqrt.f32"(%x)
-                      %l = llvm.call_intrinsic "llvm.nvvm.lg2.approx.f"(%x)    %z = arith.mulf %l, 0.693147 }
+Before:  gpu.func … { %y = math.sqrt %x : f32 }
+After:   gpu.func … { %y = llvm.call_intrinsic "llvm.sqrt.f32"(%x) }
 
-Requires: f32 or f64 scalars and vectors of them for what every chip computes exactly; f32 scalars for logarithms,
-powers and angles, whose instructions are accurate to about 1e-6.  Other ops and types are left alone.
+Requires: what expand-math leaves, on f32 or f64 scalars and vectors of them, and counts of integers' bits.  Other ops
+and types are left alone.
 """
 
 from __future__ import annotations
@@ -13,14 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 EXACT = {
     "math.fma": "fma",
@@ -32,23 +28,21 @@ EXACT = {
     "math.trunc": "trunc",
     "math.copysign": "copysign",
     "math.exp2": "exp2",
+    "arith.maxnumf": "maxnum",
+    "arith.minnumf": "minnum",
 }
-APPROXIMATE = {
-    "cuda": {"log2": "llvm.nvvm.lg2.approx.f", "sin": "llvm.nvvm.sin.approx.f", "cos": "llvm.nvvm.cos.approx.f"},
-    "rocm": {"log2": "llvm.log2.f32", "sin": "llvm.sin.f32", "cos": "llvm.cos.f32"},
-}
-LOGARITHMS = {"math.log2": 1.0, "math.log": math.log(2), "math.log10": math.log10(2)}
+OF_BITS = {"math.ctpop": "ctpop", "math.ctlz": "ctlz", "math.cttz": "cttz"}
 
 
 @dataclass(frozen=True)
 class MathIntrinsics(Pass):
     name: ClassVar[str] = "math-intrinsics"
 
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: object) -> None:
         found: list[ir.Operation] = []
 
         def look(op: Any) -> Any:
-            if op.operation.name.startswith("math."):
+            if op.operation.name in (*EXACT, *OF_BITS):
                 found.append(op.operation)
             return ir.WalkResult.ADVANCE
 
@@ -57,7 +51,7 @@ class MathIntrinsics(Pass):
                 op.walk(look)
         for op in found:
             with op.location, ir.InsertionPoint(op):
-                value = _exact(op) or _approximate(op, APPROXIMATE[target.kind])
+                value = _exact(op) or _of_bits(op)
             if value is not None:
                 op.results[0].replace_all_uses_with(value)
                 op.erase()
@@ -68,28 +62,25 @@ def _exact(op: ir.Operation) -> ir.Value | None:
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
     if op.name not in EXACT or not isinstance(element, (ir.F32Type, ir.F64Type)):
         return None
-    lanes = f"v{math.prod(type_.shape)}" if isinstance(type_, ir.VectorType) else ""
-    return _call(f"llvm.{EXACT[op.name]}.{lanes}{element}", list(op.operands), type_)
+    return _call(f"llvm.{EXACT[op.name]}.{_suffix(type_)}", list(op.operands), type_)
 
 
-def _approximate(op: ir.Operation, names: dict[str, str]) -> ir.Value | None:
-    f32 = ir.F32Type.get()
-    if op.results[0].type != f32:
+def _of_bits(op: ir.Operation) -> ir.Value | None:
+    type_ = op.results[0].type
+    if op.name not in OF_BITS:
         return None
-    x = op.operands[0]
-    if op.name in LOGARITHMS:
-        return _times(_call(names["log2"], [x], f32), LOGARITHMS[op.name])
-    if op.name == "math.powf":
-        power = create_op("arith.mulf", [op.operands[1], _call(names["log2"], [x], f32)], [f32]).results[0]
-        return _call("llvm.exp2.f32", [power], f32)
-    kind = op.name.removeprefix("math.")
-    return _call(names[kind], [x], f32) if kind in ("sin", "cos") else None
+    operands = list(op.operands)
+    if op.name != "math.ctpop":
+        i1 = ir.IntegerType.get_signless(1)
+        operands.append(create_op("arith.constant", [], [i1], {"value": ir.IntegerAttr.get(i1, 0)}).results[0])
+    return _call(f"llvm.{OF_BITS[op.name]}.{_suffix(type_)}", operands, type_)
 
 
-def _times(value: ir.Value, factor: float) -> ir.Value:
-    constant = {"value": ir.FloatAttr.get(value.type, factor)}
-    number = create_op("arith.constant", [], [value.type], constant).results[0]
-    return create_op("arith.mulf", [value, number], [value.type]).results[0]
+def _suffix(type_: ir.Type) -> str:
+    """The type in an intrinsic's name."""
+    if isinstance(type_, ir.VectorType):
+        return f"v{math.prod(type_.shape)}{type_.element_type}"
+    return str(type_)
 
 
 def _call(name: str, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:

@@ -129,6 +129,18 @@ class Attention:
         return visible_bounds(self.weigh[-1]) if self.weigh else (None, None)
 
     @property
+    def biased(self) -> bool:
+        """Whether tensors are read for each position on the way from scores to softmax."""
+        made = {self.scores.results[0], *(op.results[0] for op in self.weigh)}
+        for op in self.weigh:
+            others = [m for o, m in zip(op.operands, indexing_maps(op), strict=True) if o not in made]
+            if any(len(self.extents) in dim_positions(map_) for map_ in others[:-1]):
+                return True
+            if any(nested.name == "tensor.extract" for nested in operations(op.regions[0].blocks[0])):
+                return True
+        return False
+
+    @property
     def updated(self) -> tuple[ir.Value, ...]:
         """The cache after each write."""
         return tuple(write.loop.results[0] for write in self.writes)
@@ -218,12 +230,9 @@ def _description(attention: Attention) -> ir.Attribute:
 
 def _bias(attention: Attention) -> str:
     """Whether tensors along the positions, or the positions themselves, are made part of a score."""
+    if attention.biased:
+        return "tensor"
     position = len(attention.extents)
-    made = {attention.scores.results[0], *(op.results[0] for op in attention.weigh)}
-    for op in attention.weigh:
-        for operand, map_ in zip(list(op.operands)[:-1], indexing_maps(op), strict=False):
-            if operand not in made and position in dim_positions(map_):
-                return "tensor"
     for op in attention.weigh:
         compared = {bound.condition for bound in (attention.upper, attention.lower) if bound is not None}
         if any(_reaches_score(nested, position, compared) for nested in operations(op.regions[0].blocks[0])):

@@ -307,4 +307,3 @@ def _returns_to(start: ir.Value, value: ir.Value) -> bool:
     name = strings(entry.attributes["arguments"])[ir.BlockArgument(start).arg_number]
     results = strings(entry.attributes["results"])
     return any(user.name == "func.return" and results[number] == name for user, number in uses)
-

@@ -31,7 +31,9 @@
     (pass plan-arena))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
+    (pass expand-math)
     (pass collect-gpu-kernels)
+    (pass math-intrinsics)
     (pass canonicalize)
     (pass cse))
   (stage llvm                         ; ROCDL or NVVM, as the target says, and LLVM around it

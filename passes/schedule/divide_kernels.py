@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.ir.access import find_access
+from lispgpt.ir.access import set_access, tensor_access
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import captured_values, defining_op, kernel_functions, replace_captured
 from lispgpt.passes.base import Pass
@@ -159,7 +159,7 @@ class _Part:
         types = [a.type for a in self.body.arguments]
         self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
         self.function.attributes["tied"] = ir.ArrayAttr.get([])
-        find_access(self.function)
+        set_access(self.function, tensor_access(self.function))
         record_work(self.function, kernel_work(self.function))
         for reason in refusals(kernel):
             note_refusal(self.function, reason)

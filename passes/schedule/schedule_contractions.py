@@ -111,7 +111,7 @@ class _Schedule:
         padded = -(-self.columns_block // self.lanes) * self.lanes if self.outer else self.columns_block
         sums = scratch([min(self.rows_block, product.rows), padded])
         column = b.mul(b.block_id("x"), self.columns_block)
-        row = b.mul(b.block_id("y"), self.rows_block) if product.rows > self.rows_block else 0
+        row = b.mul(b.block_id("y"), self.rows_block) if product.rows > 1 else 0
         batch = b.block_id("z") if product.batches > 1 else 0
 
         def block(rows: int, columns: int) -> None:

@@ -215,7 +215,8 @@ class _Schedule:
         for u in range(self.unroll):
             at = b.add(t, u * self.stride)
             inside = b.less(at, self.end)
-            score = self._masked(self._dot(b.extend(fetched[u])), at)
+            there = b.select(inside, b.as_value(at), b.as_value(0)) if self.attention.biased else at
+            score = self._masked(self._dot(b.extend(fetched[u])), there)
             scores.append(b.select(inside, score, b.constant(float("-inf"), b.f32())))
             row = b.extend(fetched[self.unroll + u])
             rows.append(b.select(inside, row, b.constant(0.0, row.type)))

@@ -81,9 +81,9 @@ def _fits(product: Product, least: int) -> bool:
     return min(product.rows, product.columns) >= least and not any(operand.reduces() for operand in operands)
 
 
-def choose_tiling(product: Product, row_bytes: Callable[[Tiling], int], target: Gpu) -> Tiling:
+def choose_tiling(product: Product, shared_bytes: Callable[[Tiling], int], target: Gpu) -> Tiling:
     """The largest tile that still gives every core a block; one that fits in shared memory in any case."""
-    fitting = [tiling for tiling in TILINGS if row_bytes(tiling) <= target.shared_bytes]
+    fitting = [tiling for tiling in TILINGS if shared_bytes(tiling) <= target.shared_bytes]
     for tiling in fitting[:-1]:
         blocks = product.batches * -(-product.rows // tiling.rows) * -(-product.columns // tiling.outputs)
         if tiling.rows <= product.rows and blocks >= target.cores:
@@ -109,7 +109,11 @@ class _Schedule:
         self.row_tiles = -(-product.rows // self.tiling.rows)
 
     def _shared_bytes(self, tiling: Tiling) -> int:
-        """Of one step's operands."""
+        """What a block needs: one step's operands, and the sums of subgroups that share out k."""
+        shared_sums = tiling.inner_parts * tiling.rows * tiling.outputs if tiling.inner_parts > 1 else 0
+        return self._step_bytes(tiling) + 4 * shared_sums
+
+    def _step_bytes(self, tiling: Tiling) -> int:
         rows = self.left_parts * tiling.rows + self.right_parts * tiling.outputs
         return rows * (tiling.inner + self.unit.padding) * 2
 
@@ -131,7 +135,7 @@ class _Schedule:
             self.batch, row_tile = b.div(row_tile, self.row_tiles), b.mod(row_tile, self.row_tiles)
         self.first_row, self.first_output = b.mul(row_tile, t.rows), b.mul(b.block_id("y"), t.outputs)
         self.reader = Reader(self.target)
-        two = 2 * self._shared_bytes(t) <= STATIC_SHARED_BYTES and t.inner_parts == 1
+        two = 2 * self._step_bytes(t) <= STATIC_SHARED_BYTES and t.inner_parts == 1
         self.buffers = 2 if two else 1
         self.left = self._staged(self.product.left, t.rows, self.first_row, self.left_parts, clears=True)
         self.right = self._staged(self.product.right, t.outputs, self.first_output, self.right_parts, clears=False)

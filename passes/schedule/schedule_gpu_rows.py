@@ -82,7 +82,7 @@ def _longest_row(kernel: ir.Operation) -> int:
         if op.name == "linalg.reduce":
             extents.append(shape_of(op.operands[0])[-1])
         elif op.name in ("linalg.generic", "linalg.softmax"):
-            extents.append(shape_of(op.results[0])[-1])
+            extents.append((1, *shape_of(op.results[0]))[-1])
     return max(extents)
 
 

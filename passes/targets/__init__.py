@@ -1,16 +1,28 @@
-"""Targets by name: "cpu", "cpu:x86-64-v3", "rocm:gfx1151", "cuda:sm_90"."""
+"""Targets by name: "cpu", "cpu:x86-64-v3", "rocm:gfx1151", "cuda:sm_90".
+
+A file of this folder is a kind of targets, named as they are, where it has CHIPS and DEFAULT_CHIP; see `base`.
+"""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 from lispgpt.errors import UserError
-from lispgpt.passes.targets import cuda, rocm
 from lispgpt.passes.targets.base import Gpu, Target
-from lispgpt.passes.targets.cpu import Cpu, make_cpu
+from lispgpt.passes.targets.cpu import Cpu
 
-__all__ = ["DEFAULT_CHIPS", "GPU_CHIPS", "Cpu", "Gpu", "Target", "find_target"]
+__all__ = ["CHIPS", "GPU_CHIPS", "Cpu", "Gpu", "Target", "find_target"]
 
-GPU_CHIPS: dict[str, dict[str, Gpu]] = {"rocm": dict(rocm.CHIPS), "cuda": dict(cuda.CHIPS)}
-DEFAULT_CHIPS = {"rocm": "gfx1151", "cuda": "sm_90"}
+_MODULES = {info.name: importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)}
+CHIPS: dict[str, dict[str, Target]] = {k: dict(m.CHIPS) for k, m in _MODULES.items() if hasattr(m, "DEFAULT_CHIP")}
+"""Kind → chip → target."""
+
+GPU_CHIPS: dict[str, dict[str, Gpu]] = {
+    kind: {chip: target for chip, target in chips.items() if isinstance(target, Gpu)}
+    for kind, chips in CHIPS.items()
+    if any(isinstance(target, Gpu) for target in chips.values())
+}
 
 
 def find_target(text: str) -> Target:
@@ -19,14 +31,13 @@ def find_target(text: str) -> Target:
     UserError lists what there is.
     """
     kind, _, chip = text.partition(":")
-    if kind == "cpu":
-        return make_cpu(chip)
-    if kind not in GPU_CHIPS:
-        raise UserError(
-            f"no target {text!r} (there are cpu, {', '.join(GPU_CHIPS)}; a chip follows a colon: rocm:gfx1151)"
-        )
-    chips = GPU_CHIPS[kind]
-    chip = chip or DEFAULT_CHIPS[kind]
+    if kind not in CHIPS:
+        raise UserError(f"no target {text!r} (there are {', '.join(CHIPS)}; a chip follows a colon: rocm:gfx1151)")
+    chips: dict[str, Target] = {**CHIPS[kind], **GPU_CHIPS.get(kind, {})}
+    chip = chip or _MODULES[kind].DEFAULT_CHIP
     if chip not in chips:
-        raise UserError(f"target {kind} has no chip {chip!r} (it has {', '.join(chips)})")
+        known = ", ".join(name for name in chips if name)
+        raise UserError(
+            f"target {kind} has no chip {chip!r} (it has {known}{'' if all(chips) else ', or none: this machine'})"
+        )
     return chips[chip]

@@ -1,7 +1,8 @@
 """What a target is: a chip's capabilities, which schedules read, and the few things only its vendor has.
 
-A new chip is one row in its vendor's file; a new vendor is one file with a `CHIPS` table and, for a GPU, a subclass of
-`Gpu`.  Schedules ask for capabilities and call a target's methods; they never ask which target it is.
+A new chip is one row in its vendor's file.  A new vendor is one file, named as `--target` has it, with CHIPS (targets
+by chips' names), DEFAULT_CHIP and, for a GPU, a subclass of `Gpu`; what runs its code is a file of the same name in
+`runtime/devices/`.  Schedules ask for capabilities and call a target's methods; they never ask which target it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.copies import AsyncCopies
 from lispgpt.passes.targets.matrix import MatrixUnit
+from lispgpt.passes.targets.rates import Rates
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 
@@ -43,6 +45,9 @@ class Target:
     intrinsics: dict[str, str] = field(default_factory=dict)
     """LLVM's names for the chip's own approximations of functions of f32; what is not here is arithmetic."""
 
+    rates: Rates | None = None
+    """What floors are reckoned with, where the chip's are known."""
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.chip}" if self.chip else self.kind
 
@@ -57,6 +62,9 @@ class Target:
     def capabilities(self) -> dict[str, int]:
         """What `(capability name)` gives while a program for this chip is evaluated, where it is not the usual."""
         return {"runs-ahead": int(self.runs_ahead)}
+
+    def check_tools(self) -> None:
+        """UserError where something is not installed that makes machine code."""
 
     def host(self) -> str:
         """What else than the target's name machine code depends on, for manifests and cache keys."""
@@ -83,6 +91,19 @@ class Gpu(Target):
     """
 
     pipeline: ClassVar[str] = "gpu"
+    object_suffix: ClassVar[str] = ".bin"
+    """Of a file with a program's kernels."""
+
+    object_is_text: ClassVar[bool] = False
+    attach_pass: ClassVar[str] = ""
+    """MLIR's pass that says which chip a gpu.module is for."""
+
+    convert_pass: ClassVar[str] = ""
+    """MLIR's pass from the gpu dialect to the vendor's."""
+
+    own_options: ClassVar[frozenset[str]] = frozenset()
+    """Options of those two passes that say nothing to other vendors' ones."""
+
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
     runs_ahead: ClassVar[bool] = True
     aligned_rows: ClassVar[bool] = True
@@ -141,6 +162,18 @@ class Gpu(Target):
 
     def cluster_load(self, shared: ir.Value, index: Any, rank: Any, width: int = 1) -> ir.Value:
         """Emit a load of `width` neighbouring f32 from another block's shared memory."""
+        raise NotImplementedError
+
+    def attach_options(self) -> dict[str, Any]:
+        """Options of `attach_pass`, where a program's own pipeline does not say otherwise."""
+        return {}
+
+    def convert_options(self) -> dict[str, Any]:
+        """Options of `convert_pass` that a program's own pipeline cannot know."""
+        return {}
+
+    def binary_options(self) -> dict[str, Any]:
+        """Options of gpu-module-to-binary; UserError where a tool is missing."""
         raise NotImplementedError
 
     def lowering(self) -> str:

@@ -29,6 +29,9 @@ class Cpu(Target):
     chip: str = ""
     registers: int = 16
 
+    def check_tools(self) -> None:
+        linker_toolkit()
+
     def serialize(self, module: ir.Module) -> bytes:
         """A shared object, from a module in the LLVM dialect."""
         with tempfile.TemporaryDirectory() as folder:
@@ -60,13 +63,7 @@ class Cpu(Target):
         return "" if self.chip else host.cpu_signature()
 
 
-def make_cpu(chip: str) -> Cpu:
-    """The host for "", else an x86-64 level or core by LLVM's name; UserError lists them."""
-    if chip and chip not in LEVELS:
-        raise UserError(
-            f"target cpu has no chip {chip!r} (it has {', '.join(LEVELS)}, and none for this machine's own)"
-        )
-    vector_bytes = LEVELS[chip] if chip else host.vector_bytes()
+def _cpu(chip: str, vector_bytes: int) -> Cpu:
     return Cpu(chip, vector_bytes, registers=32 if vector_bytes == 64 else 16)
 
 
@@ -74,3 +71,9 @@ def _set_target_cpu(module: ir.Module, chip: str) -> None:
     for op in module.body.operations:
         if op.operation.name == "llvm.func" and list(op.operation.regions[0].blocks):
             op.operation.attributes["target_cpu"] = ir.StringAttr.get(chip)
+
+
+CHIPS = {"": _cpu("", host.vector_bytes()), **{chip: _cpu(chip, width) for chip, width in LEVELS.items()}}
+"""By LLVM's name of an x86-64 level or core; "" is this machine's own CPU."""
+
+DEFAULT_CHIP = ""

@@ -11,6 +11,7 @@ from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import serialized_objects
 from lispgpt.passes.targets.copies import ASYNC_COPIES
 from lispgpt.passes.targets.matrix import MMA_SYNC
+from lispgpt.passes.targets.rates import TERA, Rates
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -25,6 +26,13 @@ INTRINSICS = {
 class Cuda(Gpu):
     kind: ClassVar[str] = "cuda"
     code_name: ClassVar[str] = "kernels.ptx"
+    object_suffix: ClassVar[str] = ".ptx"
+    object_is_text: ClassVar[bool] = True
+    attach_pass: ClassVar[str] = "nvvm-attach-target"
+    convert_pass: ClassVar[str] = "convert-gpu-to-nvvm"
+    own_options: ClassVar[frozenset[str]] = frozenset(
+        ("chip", "features", "triple", "ftz", "fast", "ptxas-cmd-options", "has-redux")
+    )
 
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
@@ -65,6 +73,12 @@ class Cuda(Gpu):
         type_ = b.with_width(b.f32(), width)
         return b.emit("llvm.load", [mapped], [type_], alignment=ir.IntegerAttr.get(i64, 4 * width))
 
+    def attach_options(self) -> dict[str, Any]:
+        return {"features": "+ptx80"}
+
+    def binary_options(self) -> dict[str, Any]:
+        return {"format": "isa"}
+
     def lowering(self) -> str:
         return (
             "builtin.module(gpu.module(convert-nvgpu-to-nvvm,convert-gpu-to-nvvm{use-bare-ptr-memref-call-conv=true}),"
@@ -85,8 +99,16 @@ PORTABLE_SHARED_BYTES = 99 * 1024
 Source: "CUDA C++ Programming Guide", technical specifications per compute capability.
 """
 
+H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
+
 CHIPS = {
-    "sm_80": Cuda("sm_80", cores=108, matrix=MMA_SYNC, dynamic_shared_bytes=PORTABLE_SHARED_BYTES),
+    "sm_80": Cuda(
+        "sm_80",
+        cores=108,
+        matrix=MMA_SYNC,
+        dynamic_shared_bytes=PORTABLE_SHARED_BYTES,
+        rates=Rates("A100 80GB SXM", 2.039 * TERA, 312 * TERA, 19.5 * TERA),
+    ),
     "sm_90": Cuda(
         "sm_90",
         cores=132,
@@ -95,6 +117,7 @@ CHIPS = {
         early_launch=True,
         cluster=8,
         cluster_cores=120,
+        rates=H200,
     ),
     "sm_90a": Cuda(
         "sm_90a",
@@ -106,5 +129,7 @@ CHIPS = {
         early_launch=True,
         cluster=8,
         cluster_cores=120,
+        rates=H200,
     ),
 }
+DEFAULT_CHIP = "sm_90"

@@ -25,18 +25,3 @@ class Rates:
     bandwidth: float
     matrix: float
     vector: float
-
-
-H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
-
-RATES = {
-    "sm_80": Rates("A100 80GB SXM", 2.039 * TERA, 312 * TERA, 19.5 * TERA),
-    "sm_90": H200,
-    "sm_90a": H200,
-    "gfx942": Rates("MI300X", 5.325 * TERA, 1307.4 * TERA, 163.4 * TERA),
-    "gfx950": Rates("MI355X", 8.0 * TERA, 2516.6 * TERA, 157.3 * TERA),
-    "gfx1100": Rates("RX 7900 XTX", 0.96 * TERA, 122.8 * TERA, 61.4 * TERA),
-    "gfx1151": Rates("Ryzen AI Max+ 395", 0.256 * TERA, 59.4 * TERA, 29.7 * TERA),
-    "gfx1201": Rates("RX 9070 XT", 0.64 * TERA, 195 * TERA, 48.7 * TERA),
-}
-"""By LLVM's name of the chip."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
+from lispgpt.passes.targets.rates import TERA, Rates
 
 INTRINSICS = {
     "exp2": "llvm.amdgcn.exp2.f32",
@@ -22,9 +23,24 @@ INTRINSICS = {
 class Rocm(Gpu):
     kind: ClassVar[str] = "rocm"
     code_name: ClassVar[str] = "kernels.hsaco"
+    object_suffix: ClassVar[str] = ".hsaco"
+    attach_pass: ClassVar[str] = "rocdl-attach-target"
+    convert_pass: ClassVar[str] = "convert-gpu-to-rocdl"
+    own_options: ClassVar[frozenset[str]] = frozenset(
+        ("chip", "features", "chipset", "runtime", "triple", "abi", "wave64", "finite-only", "unsafe-math")
+    )
 
     shared_bytes: int = 64 * 1024
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
+
+    def attach_options(self) -> dict[str, Any]:
+        return {"wave64": True} if self.subgroup == 64 else {"wave64": False, "features": "+wavefrontsize32"}
+
+    def convert_options(self) -> dict[str, Any]:
+        return {"chipset": self.chip}
+
+    def binary_options(self) -> dict[str, Any]:
+        return {"toolkit": str(linker_toolkit()), "format": "bin"}
 
     def lowering(self) -> str:
         waves = "wave64=true" if self.subgroup == 64 else "wave64=false features=+wavefrontsize32"
@@ -33,6 +49,9 @@ class Rocm(Gpu):
             f"convert-gpu-to-rocdl{{chipset={self.chip} use-bare-ptr-memref-call-conv=true "
             f"runtime=HIP}}),rocdl-attach-target{{chip={self.chip} {waves} O=3}})"
         )
+
+    def check_tools(self) -> None:
+        linker_toolkit()
 
     def serialize(self, module: ir.Module) -> bytes:
         """An ELF code object."""
@@ -43,9 +62,25 @@ class Rocm(Gpu):
 
 
 CHIPS = {
-    "gfx942": Rocm("gfx942", subgroup=64, cores=304, matrix=MFMA),
-    "gfx950": Rocm("gfx950", subgroup=64, cores=256, matrix=MFMA, shared_bytes=160 * 1024),
-    "gfx1100": Rocm("gfx1100", cores=96, matrix=WMMA_RDNA3),
-    "gfx1151": Rocm("gfx1151", cores=40, matrix=WMMA_RDNA3),
-    "gfx1201": Rocm("gfx1201", cores=64, matrix=WMMA_RDNA4),
+    "gfx942": Rocm(
+        "gfx942", subgroup=64, cores=304, matrix=MFMA, rates=Rates("MI300X", 5.325 * TERA, 1307.4 * TERA, 163.4 * TERA)
+    ),
+    "gfx950": Rocm(
+        "gfx950",
+        subgroup=64,
+        cores=256,
+        matrix=MFMA,
+        shared_bytes=160 * 1024,
+        rates=Rates("MI355X", 8.0 * TERA, 2516.6 * TERA, 157.3 * TERA),
+    ),
+    "gfx1100": Rocm(
+        "gfx1100", cores=96, matrix=WMMA_RDNA3, rates=Rates("RX 7900 XTX", 0.96 * TERA, 122.8 * TERA, 61.4 * TERA)
+    ),
+    "gfx1151": Rocm(
+        "gfx1151", cores=40, matrix=WMMA_RDNA3, rates=Rates("Ryzen AI Max+ 395", 0.256 * TERA, 59.4 * TERA, 29.7 * TERA)
+    ),
+    "gfx1201": Rocm(
+        "gfx1201", cores=64, matrix=WMMA_RDNA4, rates=Rates("RX 9070 XT", 0.64 * TERA, 195 * TERA, 48.7 * TERA)
+    ),
 }
+DEFAULT_CHIP = "gfx1151"

@@ -1,11 +1,18 @@
-"""Devices by the target of an artifact."""
+"""Devices by the target of an artifact: `cuda.py` in this folder is what runs targets that begin with "cuda".
+
+A file is a device's where it has `open_device`; `base` says what else such a file has.
+"""
 
 from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.base import Device
 
-__all__ = ["Device", "best_target", "installed_chip", "open_device"]
+__all__ = ["Device", "best_target", "device_kinds", "device_module", "installed_chip", "open_device"]
 
 
 def open_device(target: str, threads: int | None = None, checked: bool = False) -> Device:
@@ -20,40 +27,36 @@ def open_device(target: str, threads: int | None = None, checked: bool = False) 
         if kind != "cpu":
             raise UserError(f"launches are checked on a CPU only, and this is for {target}")
         return CheckedCpuDevice(threads)
-    if kind == "cpu":
-        from lispgpt.runtime.devices.cpu import CpuDevice
+    device: Device = device_module(kind).open_device(threads)
+    return device
 
-        return CpuDevice(threads)
-    if kind == "null":
-        from lispgpt.runtime.devices.null import NullDevice
 
-        return NullDevice()
-    if kind == "rocm":
-        from lispgpt.runtime.devices.hip import HipDevice
+def device_kinds() -> list[str]:
+    """The targets' kinds that there are devices for, the preferred first."""
+    names = [info.name for info in pkgutil.iter_modules(__path__)]
+    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    kinds = [name for name, module in modules.items() if hasattr(module, "open_device")]
+    return sorted(kinds, key=lambda kind: -modules[kind].RANK)
 
-        return HipDevice()
-    if kind == "cuda":
-        from lispgpt.runtime.devices.cuda import CudaDevice
 
-        return CudaDevice()
-    raise UserError(f"no device runs target {target!r}")
+def device_module(kind: str) -> Any:
+    """The module of a kind of devices; UserError where there is none."""
+    if kind not in device_kinds():
+        raise UserError(f"no device runs target {kind!r}")
+    return importlib.import_module(f"{__name__}.{kind}")
 
 
 def installed_chip(kind: str) -> str:
-    """The target, such as "rocm:gfx1151", of the GPU of that kind here; UserError says in one line what is missing."""
-    from lispgpt.runtime.devices import cuda, hip
-
-    device = {"rocm": hip, "cuda": cuda}[kind]
-    missing = device.probe()
+    """The target, such as "rocm:gfx1151", of the device of a kind that is here; UserError says what is missing."""
+    module = device_module(kind)
+    missing = module.missing()
     if missing is not None:
-        raise UserError(f"target {kind} cannot run here: {missing}")
-    found = device.installed_target()
-    assert found is not None
+        raise UserError(f"--target {kind}: {missing}")
+    found: str = module.installed_target()
     return found
 
 
 def best_target() -> str:
     """The target of the best device present: an AMD or NVIDIA GPU, else the CPU."""
-    from lispgpt.runtime.devices import cuda, hip
-
-    return hip.installed_target() or cuda.installed_target() or "cpu"
+    found = (device_module(kind).installed_target() for kind in device_kinds())
+    return next(target for target in found if target is not None)

@@ -1,4 +1,8 @@
-"""What a device is.  A new one is one file in this folder with one class; copy `null.py`.
+"""What a device is.  A new one is one file in this folder, named as the kind of its targets; copy `null.py`.
+
+Beside the class the file has RANK (where there are several devices, `--target auto` takes that of the highest),
+`missing()` (why none can be used here, in one line, or None), `installed_target()` (what code to make for the one that
+is here, or None) and `open_device(threads)`.
 
 You get a plan that has been validated, and the artifact's machine code as bytes.  You return opaque buffers (whatever
 your driver calls an address), and executables made from an entry's steps once, run many times.  You may assume that

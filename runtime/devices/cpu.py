@@ -27,6 +27,21 @@ ALIGNMENT = 256
 STOP, LAUNCHES, COUNT, THREADS, COUNTERS, POOL_WORDS = 8, 16, 17, 18, 40, 64
 
 
+RANK = 0
+
+
+def missing() -> str | None:
+    return None
+
+
+def installed_target() -> str | None:
+    return "cpu"
+
+
+def open_device(threads: int | None = None) -> CpuDevice:
+    return CpuDevice(threads)
+
+
 @dataclass(frozen=True)
 class _Executable:
     """launches: (kernel, arguments, blocks) rows; the other arrays are kept alive because rows hold their addresses."""

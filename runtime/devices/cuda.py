@@ -1,27 +1,116 @@
-"""NVIDIA GPUs through cuda-bindings: the driver compiles the artifact's PTX, an entry runs as one CUDA graph."""
+"""NVIDIA GPUs: the driver compiles the artifact's PTX, an entry runs as one CUDA graph.
+
+Calls, numbers and structures are those of NVIDIA's `cuda.h`, version 12 and later.
+"""
 
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
 from lispgpt.errors import UserError
-from lispgpt.runtime.devices.calls import Calls
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice, missing
+from lispgpt.runtime.devices.driver import Api, Driver, installed
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
 from lispgpt.runtime.plan import Entry
 from lispgpt.runtime.steps import Launch
 
-NO_PACKAGE = "the Python package cuda-bindings is missing: pip install cuda-bindings"
-NO_DRIVER = "no NVIDIA driver is installed here: libcuda.so does not load"
+RANK = 1
 LOG_BYTES = 8192
 STATIC_SHARED_BYTES = 48 * 1024
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
+"""Device attributes."""
+JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BYTES = 5, 6
+"""Options of a module's loading."""
+MAX_DYNAMIC_SHARED_BYTES = 8
+"""A kernel's attribute."""
+PROGRAMMATIC_STREAM_SERIALIZATION = 6
+"""A launch's attribute."""
 
 
-def probe() -> str | None:
+def _error_name(library: Any, status: int) -> str:
+    text = ctypes.c_char_p()
+    library.cuGetErrorName(status, ctypes.byref(text))
+    return (text.value or b"error").decode()
+
+
+API = Api(
+    vendor="NVIDIA",
+    libraries=["libcuda.so.1"],
+    missing="install NVIDIA's driver",
+    functions={
+        "Init": "cuInit(=0u)",
+        "DeviceGetCount": "cuDeviceGetCount(*i)",
+        "DeviceGet": "cuDeviceGet(*i, i)",
+        "DeviceGetName": "cuDeviceGetName(p, i, i)",
+        "DeviceGetAttribute": "cuDeviceGetAttribute(*i, i, i)",
+        "DevicePrimaryCtxRetain": "cuDevicePrimaryCtxRetain(*p, i)",
+        "DevicePrimaryCtxRelease": "cuDevicePrimaryCtxRelease_v2(i)",
+        "CtxSetCurrent": "cuCtxSetCurrent(p)",
+        "StreamCreate": "cuStreamCreate(*p, =1u)",  # which does not wait for the stream that nobody uses
+        "StreamDestroy": "cuStreamDestroy_v2(p)",
+        "StreamSynchronize": "cuStreamSynchronize(p)",
+        "StreamWaitEvent": "cuStreamWaitEvent(p, p, =0u)",
+        "StreamBeginCapture": "cuStreamBeginCapture_v2(p, =1)",  # of what this thread does
+        "StreamEndCapture": "cuStreamEndCapture(p, *p)",
+        "EventCreate": "cuEventCreate(*p, =2u)",  # without times
+        "EventDestroy": "cuEventDestroy_v2(p)",
+        "EventSynchronize": "cuEventSynchronize(p)",
+        "EventRecord": "cuEventRecord(p, p)",
+        "MemAlloc": "cuMemAlloc_v2(*p, z)",
+        "MemAllocManaged": "cuMemAllocManaged(*p, z, =1u)",
+        "MemFree": "cuMemFree_v2(p)",
+        "MemAllocHost": "cuMemAllocHost_v2(*p, z)",
+        "MemFreeHost": "cuMemFreeHost(p)",
+        "MemHostRegister": "cuMemHostRegister_v2(p, z, =0u)",
+        "MemHostUnregister": "cuMemHostUnregister(p)",
+        "MemsetD8Async": "cuMemsetD8Async(p, i, z, p)",
+        "MemsetD16Async": "cuMemsetD16Async(p, u, z, p)",
+        "MemsetD32Async": "cuMemsetD32Async(p, u, z, p)",
+        "MemcpyHtoDAsync": "cuMemcpyHtoDAsync_v2(p, p, z, p)",
+        "MemcpyDtoHAsync": "cuMemcpyDtoHAsync_v2(p, p, z, p)",
+        "MemcpyDtoDAsync": "cuMemcpyDtoDAsync_v2(p, p, z, p)",
+        "MemcpyAsync": "cuMemcpyAsync(p, p, z, p)",  # whichever way the addresses say
+        "ModuleLoadData": "cuModuleLoadData(*p, p)",
+        "ModuleLoadDataEx": "cuModuleLoadDataEx(*p, p, u, p, p)",
+        "ModuleGetFunction": "cuModuleGetFunction(*p, p, s)",
+        "ModuleUnload": "cuModuleUnload(p)",
+        "FuncSetAttribute": "cuFuncSetAttribute(p, i, i)",
+        "LaunchKernel": "cuLaunchKernel(p, u, u, u, u, u, u, u, p, p, p)",
+        "LaunchKernelEx": "cuLaunchKernelEx(p, p, p, p)",
+        "GraphInstantiate": "cuGraphInstantiateWithFlags(*p, p, z)",
+        "GraphUpload": "cuGraphUpload(p, p)",
+        "GraphLaunch": "cuGraphLaunch(p, p)",
+        "GraphExecDestroy": "cuGraphExecDestroy(p)",
+        "GraphDestroy": "cuGraphDestroy(p)",
+    },
+    error_name=_error_name,
+)
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: a number, then a value of 64 bytes, of which the attribute used here takes an int."""
+
+    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_int * 15)]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("attribute_count", ctypes.c_uint),
+    ]
+
+
+def missing() -> str | None:
     """Why no NVIDIA GPU can be used here and what would help, in one line; None if one can."""
-    return missing(lambda: _count(_calls(), "the NVIDIA kernel driver finds no GPU"), "NVIDIA")
+    found = installed(API, lambda driver: _count(driver, "the NVIDIA kernel driver finds no GPU"))
+    return found if isinstance(found, str) else None
 
 
 def installed_target() -> str | None:
@@ -30,11 +119,10 @@ def installed_target() -> str | None:
     The driver compiles PTX for any GPU that is not older than the PTX's own architecture; that with an `a` runs on its
     own alone, with instructions that later ones need not have.
     """
-    if probe() is not None:
+    driver = installed(API, lambda driver: _count(driver, ""))
+    if isinstance(driver, str):
         return None
-    call = _calls()
-    (device,) = call("cuDeviceGet", 0)
-    return target_for(*_capability(call, device))
+    return target_for(*_capability(driver, driver("DeviceGet", 0)[0]))
 
 
 def target_for(major: int, minor: int) -> str:
@@ -44,25 +132,33 @@ def target_for(major: int, minor: int) -> str:
     return "cuda:sm_90" if major >= 9 else "cuda:sm_80"
 
 
-def _calls() -> Calls:
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        raise UserError(NO_PACKAGE)
-    from cuda.bindings import driver
-
-    return Calls(driver, driver.CUresult.CUDA_SUCCESS, NO_DRIVER)
+def open_device(threads: int | None = None) -> CudaDevice:
+    return CudaDevice()
 
 
-def _count(call: Calls, hint: str) -> int:
+def start(driver: Driver) -> None:
+    """Make the first GPU the one that this process's calls are about."""
+    driver("Init", hint="is the NVIDIA driver running (nvidia-smi)?")
+    _enter(driver, 0)
+
+
+def _count(driver: Driver, hint: str) -> int:
     """How many GPUs there are, once the driver has started; hint: what to say where it does not."""
-    call("cuInit", 0, hint=hint)
-    return int(call("cuDeviceGetCount")[0])
+    driver("Init", hint=hint)
+    return int(driver("DeviceGetCount")[0])
 
 
-def _capability(call: Calls, device: Any) -> tuple[int, int]:
+def _enter(driver: Driver, index: int) -> int:
+    """The GPU of that number, whose context becomes this thread's."""
+    (device,) = driver("DeviceGet", index)
+    (context,) = driver("DevicePrimaryCtxRetain", device, hint="another process may hold the GPU")
+    driver("CtxSetCurrent", context)
+    return int(device)
+
+
+def _capability(driver: Driver, device: int) -> tuple[int, int]:
     """A GPU's architecture: (9, 0) for Hopper."""
-    attribute = call.api.CUdevice_attribute
-    (major,) = call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)
-    (minor,) = call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)
+    major, minor = (driver("DeviceGetAttribute", a, device)[0] for a in (CAPABILITY_MAJOR, CAPABILITY_MINOR))
     return int(major), int(minor)
 
 
@@ -70,72 +166,58 @@ class CudaDevice(GpuDevice):
     """One NVIDIA GPU.  It reads the kernel fact "early_launch": the kernel waits for its predecessor by itself."""
 
     def __init__(self, index: int = 0) -> None:
-        call = _calls()
-        count = _count(call, "is the NVIDIA driver running (nvidia-smi)?")
+        driver = Driver(API)
+        count = _count(driver, "is the NVIDIA driver running (nvidia-smi)?")
         if index >= count:
             raise UserError(f"there is no NVIDIA GPU number {index}: the driver finds {count}")
-        (self._device,) = call("cuDeviceGet", index)
-        (context,) = call("cuDevicePrimaryCtxRetain", self._device, hint="another process may hold the GPU")
-        call("cuCtxSetCurrent", context)
-        (stream,) = call("cuStreamCreate", 1)
-        super().__init__(call, "cu", _others(call), stream)
-        self._owned.insert(0, ("DevicePrimaryCtxRelease", self._device))
+        device = _enter(driver, index)
+        (stream,) = driver("StreamCreate")
+        super().__init__(driver, stream)
+        self._owned.insert(0, ("DevicePrimaryCtxRelease", device))
         self._early: set[str] = set()
-        (raw,) = call("cuDeviceGetName", 256, self._device)
-        major, minor = _capability(call, self._device)
+        product = ctypes.create_string_buffer(256)
+        driver("DeviceGetName", ctypes.addressof(product), len(product), device)
+        major, minor = _capability(driver, device)
         self.chip = f"sm_{major}{minor}"
-        self.name = f"{raw.split(bytes(1))[0].decode().strip()} ({self.chip})"
+        self.name = f"{product.value.decode().strip()} ({self.chip})"
 
-    def _load_module(self, code: bytes) -> Any:
+    def _load_module(self, code: bytes) -> int:
         """code: PTX text, or a cubin for the GPU's own architecture."""
-        option = self._call.api.CUjit_option
-        log = b"\0" * LOG_BYTES  # the bindings let the driver write into it
-        options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
+        data, log = ctypes.create_string_buffer(code), ctypes.create_string_buffer(LOG_BYTES)
+        options = (ctypes.c_int * 2)(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BYTES)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)
         try:
-            (module,) = self._call("cuModuleLoadDataEx", code + b"\0", len(options), options, [log, LOG_BYTES])
+            places = ctypes.addressof(data), 2, ctypes.addressof(options), ctypes.addressof(values)
+            (module,) = self._driver("ModuleLoadDataEx", *places)
         except UserError as error:
-            said = log.split(b"\0")[0].decode(errors="replace").strip()
+            said = log.value.decode(errors="replace").strip()
             advice = f"was the artifact compiled for another GPU than {self.name}?"
             raise UserError(f"{error.message}: {said or advice}") from error
-        return module
+        return int(module)
 
     def _configure(self, kernel: str, facts: Mapping[str, Any]) -> None:
         if facts.get("early_launch", False):
             self._early.add(kernel)
         nbytes = int(facts.get("shared_bytes", 0))
         if nbytes > STATIC_SHARED_BYTES:
-            attribute = self._call.api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             hint = f"the GPU has less shared memory than the {nbytes} bytes that a block wants"
-            function = self._functions[kernel]
-            self._call("cuFuncSetAttribute", function, attribute, nbytes, about=f"kernel {kernel}", hint=hint)
+            function, about = self._functions[kernel], f"kernel {kernel}"
+            self._driver("FuncSetAttribute", function, MAX_DYNAMIC_SHARED_BYTES, nbytes, about=about, hint=hint)
 
     def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
-        api = self._call.api
-        config = api.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-        config.sharedMemBytes = launch.shared_bytes
-        config.hStream = self._stream
+        config = LaunchConfig(shared_bytes=launch.shared_bytes, stream=self._stream)
+        config.grid[:], config.block[:] = launch.grid, launch.block
         if not first and launch.kernel in self._early:
-            attribute = api.CUlaunchAttribute()
-            attribute.id = api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-            config.attrs, config.numAttrs = [attribute], 1
-        parameters = (tuple(addresses), tuple(ctypes.c_void_p for _ in addresses))
+            attribute = LaunchAttribute(id=PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
+            config.attributes, config.attribute_count = ctypes.pointer(attribute), 1
+        values = (ctypes.c_uint64 * len(addresses))(*addresses)
+        start = ctypes.addressof(values)
+        pointers = (ctypes.c_void_p * len(addresses))(*[start + 8 * i for i in range(len(addresses))])
         function, about = self._functions[launch.kernel], f"kernel {launch.kernel}"
-        self._call("cuLaunchKernelEx", config, function, parameters, 0, about=about, hint=DOES_IT_FIT)
+        places = ctypes.addressof(config), function, ctypes.addressof(pointers), None
+        self._driver("LaunchKernelEx", *places, about=about, hint=DOES_IT_FIT)
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
         executable = super().prepare(entry, buffers)
-        self._call("cuGraphUpload", executable, self._stream)
+        self._driver("GraphUpload", executable, self._stream)
         return executable
-
-
-def _others(call: Calls) -> dict[str, tuple[Any, ...]]:
-    return {
-        "EventCreate": ("EventCreate", call.api.CUevent_flags.CU_EVENT_DISABLE_TIMING.value),
-        "StreamBeginCapture": (
-            "StreamBeginCapture",
-            call.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-        ),
-    }

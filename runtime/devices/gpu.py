@@ -1,7 +1,6 @@
 """A GPU through its vendor's driver: what CUDA's driver API and HIP do alike.
 
-Calls are named as CUDA names them, without `cu`; a vendor's class says which of its own differ by more than the prefix,
-opens the device, loads machine code and launches a kernel.
+A vendor's class opens the device, loads machine code and launches a kernel; `driver` says how calls are named.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.base import READS_AHEAD
-from lispgpt.runtime.devices.calls import Calls
+from lispgpt.runtime.devices.driver import Driver
 from lispgpt.runtime.plan import Entry
 from lispgpt.runtime.steps import Launch
 
@@ -25,40 +24,23 @@ FAILED_BEFORE = "a kernel launched before it may have failed"
 DOES_IT_FIT = "does the GPU allow this many threads and this much shared memory?"
 
 
-def missing(count: Callable[[], int], vendor: str) -> str | None:
-    """Why a vendor's GPU cannot be used here and what would help, in one line; None if one can."""
-    try:
-        return None if count() else f"the {vendor} driver finds no GPU"
-    except UserError as error:
-        return error.message
-
-
 class GpuDevice:
     """One GPU whose entries and copies run in order on one stream, entries as graphs; buffers are addresses.
 
-    prefix: of the driver's calls.  others: those with another name than CUDA's, or with arguments behind the common
-    ones (but ahead of a stream that comes last): name → (its name, arguments…).  `_owned` has what closing gives back,
-    last first: the call, and what it is called with.
+    `_owned` has what closing gives back, last first: the driver's call, and what it is called with.
     """
 
     name: str
     careful = False
 
-    def __init__(self, call: Calls, prefix: str, others: Mapping[str, tuple[Any, ...]], stream: Any) -> None:
-        self._call, self._prefix, self._others, self._stream = call, prefix, others, stream
-        self._owned: list[tuple[str, Any]] = [("StreamDestroy", stream)]
-        self._slots: list[tuple[Any, Any]] = []
+    def __init__(self, driver: Driver, stream: int) -> None:
+        self._driver, self._stream = driver, stream
+        self._owned: list[tuple[str, int]] = [("StreamDestroy", stream)]
+        self._slots: list[tuple[int, int]] = []
         self._reads = 0
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, int] = {}
 
-    def _driver(
-        self, name: str, *arguments: Any, on: tuple[Any, ...] = (), about: str = "", hint: str = ""
-    ) -> tuple[Any, ...]:
-        """A call's results.  on: the stream, where it comes last."""
-        own, *more = self._others.get(name, (name,))
-        return self._call(self._prefix + own, *arguments, *more, *on, about=about, hint=hint)
-
-    def _load_module(self, code: bytes) -> Any:
+    def _load_module(self, code: bytes) -> int:
         """The driver's module of an artifact's machine code."""
         raise NotImplementedError
 
@@ -71,7 +53,7 @@ class GpuDevice:
 
     def alloc(self, nbytes: int) -> int:
         address = self._reserve(nbytes)
-        self._driver("MemsetD8Async", address, 0, max(nbytes, 1), on=(self._stream,))
+        self._driver("MemsetD8Async", address, 0, max(nbytes, 1), self._stream)
         return address
 
     def _reserve(self, nbytes: int) -> int:
@@ -94,7 +76,7 @@ class GpuDevice:
 
     def _copy(self, name: str, target: int, source: int, nbytes: int) -> None:
         """Copy behind what the stream has to do; one from or to the host's memory may wait for that and fail for it."""
-        self._driver(name, target, source, nbytes, on=(self._stream,), hint=FAILED_BEFORE)
+        self._driver(name, target, source, nbytes, self._stream, hint=FAILED_BEFORE)
 
     def adopt(self, array: np.ndarray) -> int:
         address = self._reserve(array.nbytes)

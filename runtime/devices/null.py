@@ -19,6 +19,22 @@ from lispgpt.runtime.plan import Entry
 GUARD_BYTES, GUARD_VALUE = 4096, 0xA5
 
 
+RANK = 0
+
+
+def missing() -> str | None:
+    return None
+
+
+def installed_target() -> str | None:
+    """Nothing is compiled for it: it takes any artifact."""
+    return None
+
+
+def open_device(threads: int | None = None) -> NullDevice:
+    return NullDevice()
+
+
 class NullDevice(HostMemory):
     """Runs nothing; `launched` counts launches by kernel."""
 

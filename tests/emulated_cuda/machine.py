@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 from emulated_cuda.ptx import Kernel
-from emulated_cuda.warp import GLOBAL_BASE, Warp
+from emulated_cuda.threads import GLOBAL_BASE, MOST_THREADS, Threads
 
 
 class Memory:
@@ -35,29 +36,8 @@ class Memory:
 def launch(
     kernel: Kernel, memory: Memory, arguments: Sequence[int], grid: Sequence[int], dynamic_bytes: int = 0
 ) -> None:
-    """Run every block, one after the other."""
-    for z, y, x in np.ndindex(*reversed(tuple(grid))):
-        shared = np.full(max(kernel.shared_bytes + dynamic_bytes, 1), 0xFF, np.uint8)
-        block = {"%ctaid.x": x, "%ctaid.y": y, "%ctaid.z": z}
-        warps = [Warp(kernel, memory.bytes, shared, arguments, block, n) for n in range(kernel.threads // 32)]
-        run_block(warps)
-
-
-def run_block(warps: list[Warp]) -> None:
-    """Warps run to their next barrier in turn; a barrier opens when as many threads wait at it as it counts."""
-    running = {warp: warp.run() for warp in warps}
-    waiting: dict[Warp, tuple[int, int]] = {}
-    while running:
-        for warp, steps in list(running.items()):
-            if warp not in waiting:
-                barrier = next(steps, None)
-                if barrier is None:
-                    del running[warp]
-                else:
-                    waiting[warp] = barrier
-        for barrier in set(waiting.values()):
-            here = [warp for warp, other in waiting.items() if other == barrier]
-            if len(here) * 32 == barrier[1]:
-                for warp in here:
-                    del waiting[warp]
-        assert len(waiting) < len(running) or not running, f"deadlock at barriers {set(waiting.values())}"
+    """Run every block, as many side by side as there is room for."""
+    together = max(1, MOST_THREADS // (kernel.threads * kernel.cluster)) * kernel.cluster
+    for start in range(0, prod(grid), together):
+        blocks = range(start, min(start + together, prod(grid)))
+        Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes).run()

@@ -22,6 +22,7 @@ class Kernel:
     shared_bytes: int
     body: tuple[Instruction, ...]
     labels: dict[str, int]
+    cluster: int = 1
 
 
 def parse(text: str, name: str) -> Kernel:
@@ -43,4 +44,6 @@ def parse(text: str, name: str) -> Kernel:
     size = -(-size // 16) * 16
     shared |= dict.fromkeys(re.findall(r"\.extern \.shared .*?(\w+)\[\]", text), size)
     threads = int(re.search(r"\.maxntid (\d+)", match[2])[1])  # type: ignore[index]
-    return Kernel(parameters, threads, shared, size, tuple(body), labels)
+    cluster = re.search(r"\.reqnctapercluster (\d+)", match[2])
+    size_of_cluster = int(cluster[1]) if cluster else 1
+    return Kernel(parameters, threads, shared, size, tuple(body), labels, size_of_cluster)

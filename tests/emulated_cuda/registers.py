@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 LANES = np.arange(32)
+SIGNED = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def names(operand: str) -> list[str]:

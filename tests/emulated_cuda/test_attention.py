@@ -16,7 +16,6 @@ from lispgpt.errors import UserError
 from lispgpt.runtime.artifact import Artifact
 
 ROWS, CONTEXT = 128, 200
-SLOW = pytest.mark.slow
 
 PROGRAM = """
 (require nn)
@@ -54,9 +53,7 @@ CASES += [
 ]
 
 
-@pytest.mark.parametrize(
-    "case", [Case(heads=1, groups=1, depth=32), *(pytest.param(c, marks=SLOW) for c in CASES)], ids=str
-)
+@pytest.mark.parametrize("case", [Case(heads=1, groups=1, depth=32), *CASES], ids=str)
 def test_attention_is_exact_to_16_bits(case: Case, tmp_path: Path) -> None:
     """Rows at positions 50 to 177, after others' keys and values; past them the cache holds NaN."""
     random = np.random.default_rng()
@@ -108,9 +105,9 @@ def compiled(case: Case, folder: Path) -> Artifact:
     return artifact
 
 
-def run(artifact: Artifact, values: dict[str, np.ndarray]) -> tuple[np.ndarray, Memory]:
-    """The result of the entry for ROWS rows; what is not among the values starts as NaN."""
-    entry = next(e for e in artifact.plan.entries if e.sizes["positions"] == ROWS)
+def run(artifact: Artifact, values: dict[str, np.ndarray], rows: int = ROWS) -> tuple[np.ndarray, Memory]:
+    """The result of the entry for that many rows; what is not among the values starts as NaN."""
+    entry = next(e for e in artifact.plan.entries if e.sizes["positions"] == rows)
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]

@@ -45,7 +45,7 @@ def code_object(chip: str) -> type:
 def install(chip: str) -> ctypes.CDLL:
     """Register the emulator for a chip; the library, which counts broken guards."""
     import bounded_shared
-    from hip import hip
+    from lispgpt.runtime.devices.rocm import CHIP_OFFSET
 
     image_type = code_object(chip)
     library = ctypes.CDLL("libamdhip64.so")
@@ -69,7 +69,7 @@ def install(chip: str) -> ctypes.CDLL:
     shape = ctypes.POINTER(ctypes.c_uint)
     launch_type = ctypes.CFUNCTYPE(integer, integer, ctypes.c_char_p, shape, ctypes.c_uint, pointer, ctypes.c_size_t)
     on_launch = launch_type(launch)
-    library.shim_register(on_load, on_launch, chip.encode(), ctypes.c_size_t(_chip_offset(hip)))
+    library.shim_register(on_load, on_launch, chip.encode(), ctypes.c_size_t(CHIP_OFFSET))
     library.callbacks = (on_load, on_launch)
     return library
 
@@ -80,12 +80,3 @@ def _elf_size(image: int) -> int:
     (section_offset,) = struct.unpack_from("<Q", header, 0x28)
     entry_bytes, count = struct.unpack_from("<HH", header, 0x3A)
     return section_offset + entry_bytes * count
-
-
-def _chip_offset(hip: Any) -> int:
-    """Where hip-python's device properties hold the chip's name: they are filled with offsets, and that field read."""
-    properties = hip.hipDeviceProp_t()
-    size = properties.c_sizeof()
-    marks = b"".join(b"%07d\0" % offset for offset in range(0, size, 8))
-    ctypes.memmove(properties.as_c_void_p().value, marks, size)
-    return int(properties.gcnArchName)

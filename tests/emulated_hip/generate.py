@@ -14,7 +14,7 @@ import emulator
 
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.artifact import load_artifact
-from lispgpt.runtime.devices.hip import HipDevice
+from lispgpt.runtime.devices.rocm import HipDevice
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session

@@ -13,7 +13,7 @@ import numpy as np
 
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.artifact import load_artifact
-from lispgpt.runtime.devices.hip import HipDevice
+from lispgpt.runtime.devices.rocm import HipDevice
 from lispgpt.runtime.session import Session
 
 

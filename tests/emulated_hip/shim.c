@@ -1,6 +1,6 @@
 /* A stand-in for libamdhip64.so: device memory is host memory, and launches go to callbacks that a test registers.
  *
- * It has the calls that this project's HIP device makes, so that the real hip-python runs without an AMD GPU.  Every
+ * It has the calls that this project's HIP device makes, so that it runs without an AMD GPU.  Every
  * allocation stands between two guards; shim_broken_guards counts those that something wrote on.
  */
 #include <stddef.h>

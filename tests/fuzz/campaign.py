@@ -1,16 +1,23 @@
-"""Many programs on many targets: in groups that share a module, each alone where its group fails, in child processes."""
+"""Many programs on many targets: in groups that share a module, each alone where its group fails, in children."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fuzz.execute import compile_programs, run_on_cpu
+from emulated_cuda.device import EmulatedCuda
+from fuzz.execute import compile_programs, run
 from fuzz.program import Program
 
 from lispgpt.child import Reporter, run_in_child
 from lispgpt.errors import InternalError, UserError
+from lispgpt.runtime.devices.checked import CheckedCpuDevice
+from lispgpt.runtime.devices.cpu import CpuDevice
+
+_NAMES = r"kernel \w+|function \w+|/\S+|`\(.*?`|[\w-]*\d[\w.]*|[%'\"`]+"
+"""What differs between messages of one cause: names, paths, forms, numbers."""
 
 Work = Callable[[dict[str, Program], dict[str, int], str], dict[str, str]]
 """Compiles (and runs) programs by entry name, with their seeds, for a target: what is wrong with which."""
@@ -28,9 +35,9 @@ class Failure:
     @property
     def family(self) -> str:
         """What failures of one cause have in common, roughly: the message without its numbers and names."""
-        lines = [line for line in self.message.splitlines() if line.strip()] or [""]
+        lines = [line for line in self.message.splitlines() if line.strip() and "--dump-dir" not in line] or [""]
         last = {"refused": lines[0].partition("error:")[2], "wrong": "wrong values"}.get(self.kind, lines[-1])
-        return f"{self.target} {self.kind} " + re.sub(r"[\d.%'\"`]+", "#", last)[:120]
+        return f"{self.target} {self.kind} " + re.sub(_NAMES, "#", last)[:160]
 
 
 def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
@@ -39,11 +46,22 @@ def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: st
 
 
 def compile_and_run(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
-    return run_on_cpu(compile_programs(programs, target), programs, seeds)
+    """On this machine's CPU, or on an emulated GPU."""
+    artifact = compile_programs(programs, "cpu" if target == "checked" else target)
+    return run(artifact, DEVICES[target.partition(":")[0]](), programs, seeds)
 
 
-def work_for(target: str) -> Work:
-    return compile_and_run if target.partition(":")[0] == "cpu" else compile_only
+DEVICES: dict[str, Callable[[], Any]] = {
+    "cpu": lambda: CpuDevice(2),
+    "checked": lambda: CheckedCpuDevice(2),
+    "cuda": EmulatedCuda,
+}
+"""What runs programs: `checked` is the CPU whose launches are held to what they say of their arguments."""
+
+
+def work_for(target: str, emulate: bool = False) -> Work:
+    """Programs run on the CPU, and for GPUs where asked."""
+    return compile_and_run if emulate or target in ("cpu", "checked") else compile_only
 
 
 def check_group(programs: dict[int, Program], target: str, work: Work) -> Iterator[Failure]:

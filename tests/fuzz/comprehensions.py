@@ -1,4 +1,4 @@
-"""`(tensor [i n …] element)` and the library's gathers: elements read at loops' indices, computed ones, or others' values."""
+"""`(tensor [i n …] element)` and the library's gathers: elements read at loops' indices, computed or gathered ones."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Numbers with a bound on how far a correct implementation may be from them.
 
-Values are float64, int64 or bool.  A bound is absolute, for arithmetic in F32 in any order; infinity says that nothing is
-known, as where two numbers are compared that are closer than their bounds.  After "Accuracy and Stability of Numerical
-Algorithms", Higham 2002, section 3.3 (running error analysis).
+Values are float64, int64 or bool.  A bound is absolute, for arithmetic in F32 in any order; infinity says that nothing
+is known, as where two numbers are compared that are closer than their bounds.  After "Accuracy and Stability of
+Numerical Algorithms", Higham 2002, section 3.3 (running error analysis).
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from fuzz.program import Program, Results, arrays, source
 from lispgpt.driver import Observer, Request, compile_request
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints.base import TensorInfo
-from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.session import Session
 
 PRECISION = {"cpu": 0.0, "rocm": 2.0**-15, "cuda": 2.0**-15}
@@ -75,7 +74,7 @@ def compile_programs(programs: dict[str, Program], target: str) -> Artifact:
         return compile_request(Request(path, target, overrides={}), Observer())[0]
 
 
-def run_on_cpu(artifact: Artifact, programs: dict[str, Program], seeds: dict[str, int]) -> dict[str, str]:
+def run(artifact: Artifact, device: Any, programs: dict[str, Program], seeds: dict[str, int]) -> dict[str, str]:
     """Run every entry once over poisoned memory; what is wrong with which."""
     given = {name: arrays(program, np.random.default_rng(seeds[name])) for name, program in programs.items()}
     weights, dtypes, states = {}, {}, {}
@@ -84,7 +83,8 @@ def run_on_cpu(artifact: Artifact, programs: dict[str, Program], seeds: dict[str
         states |= {f"{name}-{s}": stored(array, program.states[s].dtype) for s, array in given[name][1].items()}
         dtypes |= {f"{name}-{w}": kind.dtype for w, kind in program.weights.items()}
     problems = {}
-    with Session(artifact, CpuDevice(2), Data(weights, dtypes)) as session:  # type: ignore[arg-type]
+    precision = PRECISION[artifact.target.partition(":")[0]]
+    with Session(artifact, device, Data(weights, dtypes)) as session:  # type: ignore[arg-type]
         for buffer in artifact.plan.buffers:
             if buffer.kind in ("arena", "result"):
                 session._buffers[buffer.name][:] = 0xFF
@@ -94,7 +94,7 @@ def run_on_cpu(artifact: Artifact, programs: dict[str, Program], seeds: dict[str
             found = session.run(name, np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32))[name]
             after = {s: session.read(f"{name}-{s}") for s in program.states if f"{name}-{s}" in session._declared}
             try:
-                check(program, given[name], found, after, PRECISION["cpu"])
+                check(program, given[name], found, after, precision)
             except Wrong as error:
                 problems[name] = str(error)
     return problems

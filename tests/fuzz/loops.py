@@ -10,7 +10,9 @@ from fuzz.program import OPS, Kind, Node, Op, Run
 
 
 def _cell_text(node: Node, names: list[str]) -> str:
-    return f"(fold (fn [h l] (tanh (+ (linear h (slice {names[1]} [l 0 0] [nil {node.kind.shape[1]} {node.kind.shape[1]}])) {names[0]}))) {names[0]} (range {node.facts['times']}))"
+    (x, stack), width = names, node.kind.shape[1]
+    layer = f"(linear h (slice {stack} [l 0 0] [nil {width} {width}]))"
+    return f"(fold (fn [h l] (tanh (+ {layer} {x}))) {x} (range {node.facts['times']}))"
 
 
 def _cell(node: Node, operands: list[Exact], run: Run) -> Exact:

@@ -43,9 +43,7 @@ def make_product(builder: Builder, kind: Kind) -> Node | None:
     inputs, result = EQUATIONS[named].split("->")
     sizes = dict(zip(result, kind.shape, strict=True)) | {"k": builder.size(64)}
     shapes = [tuple(sizes[n] for n in side) for side in inputs.split(",")]
-    return builder.add(
-        "named-product", kind, *(builder.need(s) for s in shapes), builder.need(kind.shape), named=named
-    )
+    return builder.add("named-product", kind, *(builder.need(s) for s in shapes), builder.need(kind.shape), named=named)
 
 
 def _write_function(node: Node, names: list[str]) -> str:
@@ -64,9 +62,7 @@ OPS["named-function"] = Op(_write_function, _function)
 
 @offers("f32", weight=0.3)
 def make_function(builder: Builder, kind: Kind) -> Node:
-    return builder.add(
-        "named-function", kind, builder.need(kind.shape), named=builder.random.choice(list(FUNCTIONS))
-    )
+    return builder.add("named-function", kind, builder.need(kind.shape), named=builder.random.choice(list(FUNCTIONS)))
 
 
 def _write_fill(node: Node, names: list[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from fuzz import exact
+from fuzz.elementwise import cast
 from fuzz.exact import Exact, lifted
 from fuzz.generate import MOST_ELEMENTS, Builder, offers
 from fuzz.program import OPS, Kind, Node, Op, Run
@@ -44,6 +45,8 @@ def make_contract(builder: Builder, kind: Kind) -> Node | None:
     both = [n for n, role in zip(names, roles, strict=True) if role == "both"] + summed
     left = both + [n for n, role in zip(names, roles, strict=True) if role == "left"]
     right = both + [n for n, role in zip(names, roles, strict=True) if role == "right"]
+    if summed and builder.chance(0.06):
+        builder.random.choice([left, right]).remove(builder.random.choice(summed))
     left, right = builder.shuffled(left), builder.shuffled(right)
     if not left or not right or max(prod(sizes[n] for n in s) for s in (left, right)) > 2 * MOST_ELEMENTS:
         return None
@@ -79,9 +82,7 @@ COMBINERS: dict[str, tuple[str, Callable[[Exact], Exact]]] = {
     "decay": ("(reduce (fn [a v] (+ (* a 0.5) v)) 1.0 {0})", _in_order(lambda a, v: a * 0.5 + v, 1.0)),
     "count": (
         "(reduce (fn [a v] (+ a (select (> v 0.25) 1.0 0.0))) 0.0 {0})",
-        lambda x: exact.total(
-            exact.select(exact.compare(np.greater, x, lifted(0.25)), lifted(np.ones(x.shape)), lifted(np.zeros(x.shape)))
-        ),
+        lambda x: exact.total(cast(exact.compare(np.greater, x, lifted(0.25)), "f32")),
     ),
 }  # fmt: skip
 

@@ -155,3 +155,21 @@ def test_comprehension_reads_other_places() -> None:
     x = normal(3, 4)
     close(layer("(tensor [i 4 j 3] (+ (at x j i) (at x 2 3)))", x=x), x.T + x[2, 3])
     close(layer("(tensor [i 5] (* 2.0 (cast i f32)))"), 2 * np.arange(5))
+
+
+@pytest.mark.parametrize(
+    ("result", "left", "right"), [("no", "nk", "lo"), ("on", "n", "o"), ("n", "nk", "n"), ("n", "n", "nk")]
+)
+def test_contract_sums_what_the_result_lacks(result: str, left: str, right: str) -> None:
+    """Indices of one operand alone are summed too, and there may be none to sum at all."""
+    extents = dict(zip("nokl", sizes(5, 9, 12, 7), strict=True))
+    x, w = (normal(*(extents[n] for n in names)) for names in (left, right))
+    spelled = [f"[{' '.join(names)}]" for names in (result, left, right)]
+    found = layer(f"(contract {spelled[0]} x {spelled[1]} w {spelled[2]})", x=x, w=w)
+    close(found, np.einsum(f"{left},{right}->{result}", x.astype(np.float64), w), 1e-4)
+
+
+def test_a_loop_may_end_before_a_tensor() -> None:
+    n, k = sizes(5, 9)
+    x, y = normal(n + 3, k), normal(n, k + 1)
+    close(layer(f"(tensor [i {n} j {k}] (* (at x i j) (at y i j)))", x=x, y=y), x[:n] * y[:, :k])

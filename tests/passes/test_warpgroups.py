@@ -16,7 +16,7 @@ from lispgpt.passes.targets import Gpu, find_target
 from lispgpt.passes.targets.warpgroup_tiles import cost, tilings
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices import open_device
-from lispgpt.runtime.devices.cuda import probe
+from lispgpt.runtime.devices.cuda import missing
 from lispgpt.runtime.session import Session
 
 PROGRAM = """
@@ -25,7 +25,7 @@ PROGRAM = """
 (weights (table [64 192]) (w [{outputs} 192] bf16) (b [{outputs}]))
 (entry product [tokens positions] (gelu (linear (rows table tokens) w b)))
 """
-NO_GPU = probe()
+NO_GPU = missing()
 
 
 def made(folder: Path, outputs: int, target: str = "cuda:sm_90a", batch: int = 70, options: str = "") -> Request:

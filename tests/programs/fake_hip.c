@@ -28,7 +28,7 @@ int hipModuleGetFunction(void **function, void *module, const char *name) {
   *function = (void *)32;
   return SAY("function %s", name);
 }
-int hipStreamCreateWithFlags(void **stream, unsigned flags) { *stream = (void *)48; return SAY("stream"); }
+int hipStreamCreate(void **stream) { *stream = (void *)48; return SAY("stream"); }
 int hipStreamDestroy(void *stream) { return SAY("end stream"); }
 int hipStreamSynchronize(void *stream) { return SAY("sync %ld", (long)stream); }
 int hipHostRegister(void *address, size_t size, unsigned flags) { return SAY("register %zu", size); }

@@ -11,7 +11,7 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import LoopIndex, describe
-from lispgpt.language.forms.shapes import as_index, is_tensor, reshape, tensor_of, tensor_type
+from lispgpt.language.forms.shapes import as_index, extract, is_tensor, reshape, tensor_of, tensor_type
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
 
 
@@ -88,11 +88,17 @@ def generic(
         "iterator_types": _iterators(evaluator, len(shape)),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(made.inputs), 1]),
     }
-    operands = [tensor for tensor, _, _ in made.inputs] + [start]
+    operands = [_beginning(evaluator, tensor, [shape[d] for d in along], form) for tensor, along, _ in made.inputs]
+    operands.append(start)
     operation = builder.emit("linalg.generic", operands, [start.type], attributes, form, 1)
     block.append_to(operation.regions[0])
     holder.erase()
     return operation.results[0]
+
+
+def _beginning(evaluator: Evaluator, tensor: ir.Value, sizes: list[int], form: Form) -> ir.Value:
+    """The first elements along each dimension: a loop need not go to a tensor's end."""
+    return extract(evaluator, tensor, (0,) * len(sizes), tuple(sizes), form)
 
 
 def projection(rank: int, dimensions: tuple[int, ...]) -> ir.AffineMap:

@@ -1,0 +1,66 @@
+"""A CUDA device that is not there: a session's launches of PTX kernels, on numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from emulated_cuda.machine import Memory, launch
+from emulated_cuda.ptx import Kernel, parse
+
+from lispgpt.runtime.devices.host_memory import HostMemory
+from lispgpt.runtime.plan import Entry
+
+
+class EmulatedCuda(HostMemory):
+    """Buffers are arrays of the host; an executable runs on copies of them between guards."""
+
+    careful = False
+
+    def __init__(self) -> None:
+        self.name = "emulated CUDA"
+        self._text = ""
+        self._kernels: dict[str, Kernel] = {}
+
+    def alloc(self, nbytes: int) -> np.ndarray:
+        return np.zeros(nbytes, np.uint8)
+
+    def adopt(self, array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
+
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
+        self._text = code.decode()
+
+    def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> tuple[Entry, Mapping[str, np.ndarray]]:
+        return entry, buffers
+
+    def launch(self, executable: tuple[Entry, Mapping[str, np.ndarray]]) -> None:
+        entry, buffers = executable
+        used = sorted({a.buffer for step in entry.launches for a in step.arguments})
+        memory = Memory([buffers[name] for name in used])
+        addresses = dict(zip(used, memory.addresses, strict=True))
+        for step in entry.launches:
+            arguments = [addresses[a.buffer] + a.offset for a in step.arguments]
+            launch(self._kernel(step.kernel), memory, arguments, step.grid, step.shared_bytes)
+            assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"
+        for number, name in enumerate(used):
+            found = memory.read(number, buffers[name])
+            if not np.array_equal(found, buffers[name]):
+                buffers[name][:] = found
+
+    def _kernel(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            self._kernels[name] = parse(self._text, name)
+        return self._kernels[name]
+
+    def launch_reading(self, executable: Any, buffer: np.ndarray, array: np.ndarray) -> Callable[[], np.ndarray]:
+        self.launch(executable)
+        self.copy_out(buffer, array)
+        return lambda: array
+
+    def sync(self) -> None:
+        """Nothing is ever under way."""
+
+    def close(self) -> None:
+        """The host's memory frees itself."""

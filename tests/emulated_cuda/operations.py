@@ -1,0 +1,180 @@
+"""Arithmetic, comparisons and conversions of PTX, on the registers of many threads at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from emulated_cuda.registers import SIGNED, UNSIGNED, bf16, names
+
+COMPARE = {
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
+BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.fmin, "max": np.fmax,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+UNARY = {
+    "ex2": np.exp2, "lg2": np.log2, "rcp": np.reciprocal, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
+    "tanh": np.tanh, "rsqrt": lambda x: np.reciprocal(np.sqrt(x)), "abs": np.abs, "neg": np.negative,
+}  # fmt: skip
+WIDE = {"s16": np.int32, "u16": np.uint32, "s32": np.int64, "u32": np.uint64}
+
+
+class Operations(ABC):
+    """Instructions that touch registers only; count: how many threads there are."""
+
+    count: int
+
+    @abstractmethod
+    def value(self, operand: str, kind: str) -> np.ndarray: ...
+
+    @abstractmethod
+    def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None: ...
+
+    def execute(self, name: str, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        kind = suffixes[-1] if suffixes else ""
+        handler = getattr(self, f"op_{name}", None)
+        if handler is not None:
+            handler(suffixes, operands, lanes)
+        elif name in BINARY:
+            a, b = (self.value(o, kind) for o in operands[1:])
+            found = BINARY[name](a, b).astype(a.dtype)
+            if "NaN" in suffixes:
+                found = np.where(np.isnan(a) | np.isnan(b), np.float32(np.nan), found)
+            self.write(operands[0], found, lanes)
+        elif name in UNARY:
+            value = self.value(operands[1], kind)
+            self.write(operands[0], UNARY[name](value).astype(value.dtype), lanes)
+        else:
+            raise NotImplementedError(name + "." + ".".join(suffixes))
+
+    def op_mul(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        kind = suffixes[-1]
+        a, b = (self.value(o, kind) for o in operands[1:])
+        if "wide" in suffixes:
+            a, b = (v.astype(WIDE[kind]) for v in (a, b))
+        if "hi" in suffixes:
+            high = (a.astype(object) * b.astype(object)) >> (a.itemsize * 8)
+            self.write(operands[0], high.astype(a.dtype), lanes)
+        else:
+            self.write(operands[0], a * b, lanes)
+
+    def op_mad(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, b = (self.value(o, suffixes[-1]) for o in operands[1:3])
+        c = self.value(operands[3], suffixes[-1])
+        if suffixes[0] == "wide":
+            a, b = (v.astype(WIDE[suffixes[-1]]) for v in (a, b))
+            c = self.value(operands[3], f"{suffixes[-1][0]}{a.itemsize * 8}")
+        self.write(operands[0], a * b + c, lanes)
+
+    def op_fma(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, b, c = (self.value(o, "f32").astype(np.float64) for o in operands[1:])
+        self.write(operands[0], (a * b + c).astype(np.float32), lanes)
+
+    def op_div(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, b = (self.value(o, suffixes[-1]) for o in operands[1:])
+        if suffixes[-1] == "f32":
+            self.write(operands[0], a / b, lanes)
+            return
+        wide = a.astype(np.float64) / np.where(b == 0, 1, b) if a.itemsize < 8 else None
+        quotient = np.trunc(wide) if wide is not None else _divided(a, b)
+        self.write(operands[0], np.asarray(quotient).astype(a.dtype), lanes)
+
+    def op_rem(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, b = (self.value(o, suffixes[-1]) for o in operands[1:])
+        self.write(operands[0], np.fmod(a, np.where(b == 0, b.dtype.type(1), b)), lanes)
+
+    def op_not(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        value = self.value(operands[1], suffixes[-1])
+        self.write(operands[0], ~value, lanes)
+
+    def op_shl(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, by = self.value(operands[1], suffixes[-1]), self.value(operands[2], "u32")
+        shifted = a << by.astype(a.dtype)
+        self.write(operands[0], np.where(by < a.itemsize * 8, shifted, a.dtype.type(0)), lanes)
+
+    def op_shr(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, by = self.value(operands[1], suffixes[-1]), self.value(operands[2], "u32")
+        by = np.minimum(by, a.itemsize * 8 - 1) if a.dtype.kind == "i" else by
+        shifted = a >> by.astype(a.dtype)
+        self.write(operands[0], np.where(by < a.itemsize * 8, shifted, a.dtype.type(0)), lanes)
+
+    def op_bfe(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a = self.value(operands[1], suffixes[-1])
+        start, length = (self.value(o, "u32").astype(a.dtype) for o in operands[2:])
+        one = a.dtype.type(1)
+        self.write(operands[0], (a >> start) & ((one << length) - one), lanes)
+
+    def op_setp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, b = (self.value(o, suffixes[-1]) for o in operands[1:3])
+        self.write(operands[0], compared(suffixes[0], a, b), lanes)
+
+    def op_selp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, b = (self.value(o, suffixes[-1]) for o in operands[1:3])
+        self.write(operands[0], np.where(self.value(operands[3], "pred"), a, b), lanes)
+
+    def op_mov(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        to, source = operands
+        if to.startswith("{"):
+            size = int(suffixes[-1][1:]) // len(names(to))
+            whole = self.value(source, "u64")
+            for i, register in enumerate(names(to)):
+                self.write(register, whole >> np.uint64(i * size) & np.uint64(2**size - 1), lanes)
+        elif source.startswith("{"):
+            registers = names(source)
+            size = int(suffixes[-1][1:]) // len(registers)
+            values = [self.value(register, f"u{size}").astype(np.uint64) for register in registers]
+            parts = [value << np.uint64(i * size) for i, value in enumerate(values)]
+            self.write(to, np.bitwise_or.reduce(parts), lanes)
+        else:
+            self.write(to, self.value(source, "u64"), lanes)
+
+    def op_cvta(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        self.write(operands[0], self.value(operands[1], "u64"), lanes)
+
+    def op_cvt(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        to, source = suffixes[-2:]
+        if to == "bf16x2":
+            high, low = (bf16(self.value(o, "f32")).astype(np.uint64) for o in operands[1:])
+            self.write(operands[0], high << np.uint64(16) | low, lanes)
+        elif to == "bf16":
+            self.write(operands[0], bf16(self.value(operands[1], "f32")), lanes)
+        elif source == "bf16":
+            bits = self.value(operands[1], "u16").astype(np.uint32) << np.uint32(16)
+            self.write(operands[0], bits.view(np.float32), lanes)
+        elif source == "f32" and to != "f32":
+            assert "rzi" in suffixes
+            limits = np.iinfo(_integer(to))
+            whole = np.nan_to_num(np.trunc(self.value(operands[1], "f32").astype(np.float64)), nan=0.0)
+            self.write(operands[0], np.clip(whole, limits.min, limits.max).astype(_integer(to)), lanes)
+        elif source == "f32":
+            rounding = {"rmi": np.floor, "rpi": np.ceil, "rzi": np.trunc, "rni": np.rint}[suffixes[0]]
+            self.write(operands[0], rounding(self.value(operands[1], "f32")), lanes)
+        else:
+            self.write(operands[0], self.value(operands[1], source).astype(_integer(to)), lanes)
+
+
+def compared(relation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A comparison; the unordered ones of floats end in u, and num and nan ask whether there is a NaN."""
+    if a.dtype.kind != "f":
+        return COMPARE[relation](a, b)
+    unordered = np.isnan(a) | np.isnan(b)
+    if relation in ("num", "nan"):
+        return unordered == (relation == "nan")
+    found = COMPARE[relation[:2]](a, b)
+    return found | unordered if relation.endswith("u") else found & ~unordered
+
+
+def _integer(kind: str) -> type:
+    if kind == "f32":
+        return np.float32
+    return (SIGNED if kind[0] == "s" else UNSIGNED)[int(kind[1:])]
+
+
+def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """64-bit quotients, toward zero."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    quotient = a // safe
+    return quotient + ((quotient * safe != a) & ((a < 0) != (safe < 0))).astype(a.dtype)

@@ -1,0 +1,193 @@
+"""Threads that execute PTX on numpy, all of some blocks side by side: enough of the ISA for the compiler's kernels.
+
+After "Parallel Thread Execution ISA", section 9.7.  Blocks of a launch may run in any order, so also in step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from emulated_cuda.matrix_ops import MatrixOps
+from emulated_cuda.operations import Operations
+from emulated_cuda.ptx import Kernel
+from emulated_cuda.registers import SIGNED, UNSIGNED, bytes_of, names
+
+GLOBAL_BASE = 1 << 20
+"""Where global memory starts; what is below it is shared."""
+MOST_THREADS = 1 << 14
+"""How many run side by side."""
+
+
+class Threads(MatrixOps, Operations):
+    """The threads of blocks `first` to `first + count` of a launch.
+
+    memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
+    """
+
+    def __init__(
+        self, kernel: Kernel, memory: np.ndarray, arguments: Sequence[int], grid: Sequence[int], blocks: range,
+        dynamic_bytes: int = 0,
+    ) -> None:  # fmt: skip
+        self.kernel, self.memory, self.blocks = kernel, memory, blocks
+        self.count = len(blocks) * kernel.threads
+        threads = np.arange(self.count)
+        self.block = threads // kernel.threads
+        self.lane = threads % 32
+        self.all = np.ones(self.count, bool)
+        self.shared_bytes = -(-max(kernel.shared_bytes + dynamic_bytes, 1) // 128) * 128
+        self.shared = np.full(len(blocks) * self.shared_bytes, 0xFF, np.uint8)
+        self.arguments = dict(zip(kernel.parameters, arguments, strict=True))
+        self.registers = self._special(threads, grid)
+        self.waiting = np.full(self.count, -1)
+        self.wanted = np.zeros(self.count, np.int64)
+
+    def _special(self, threads: np.ndarray, grid: Sequence[int]) -> dict[str, np.ndarray]:
+        width, cluster = self.kernel.threads, self.kernel.cluster
+        number = self.block + self.blocks.start
+        values: dict[str, object] = {"%tid.x": threads % width, "%ntid.x": width, "%laneid": self.lane}
+        values |= {"%cluster_ctarank": number % cluster, "%cluster_ctaid.x": number % cluster}
+        values |= {f"%ctaid.{d}": n for d, n in zip("zyx", np.unravel_index(number, tuple(grid)[::-1]), strict=True)}
+        values |= {f"%nctaid.{d}": n for d, n in zip("xyz", grid, strict=True)}
+        values |= {"%tid.y": 0, "%tid.z": 0, "%ntid.y": 1, "%ntid.z": 1, **self.kernel.shared}
+        return {name: np.broadcast_to(np.asarray(v, np.uint64), self.count) for name, v in values.items()}
+
+    def run(self) -> None:
+        """Execute to the end; those that are furthest behind go first."""
+        body, labels = self.kernel.body, self.kernel.labels
+        at = np.zeros(self.count, np.int64)
+        while True:
+            able = (at < len(body)) & (self.waiting < 0)
+            if not able.any():
+                if (at >= len(body)).all():
+                    return
+                self._open_barriers()
+                continue
+            here = int(at[able].min())
+            lanes = able & (at == here)
+            instruction = body[here]
+            taken = lanes
+            if instruction.predicate:
+                taken = lanes & ((self.registers[instruction.predicate] != 0) != instruction.negated)
+            name, *suffixes = instruction.op.split(".")
+            at[lanes] += 1
+            if name == "bra":
+                at[taken] = labels[instruction.operands[0]]
+            elif name in ("ret", "exit"):
+                at[taken] = len(body)
+            elif name in ("bar", "barrier"):
+                self._wait(suffixes, instruction.operands, taken)
+            elif name not in ("griddepcontrol", "fence", "pragma") and taken.any():
+                with np.errstate(all="ignore"):
+                    self.execute(name, suffixes, instruction.operands, taken)
+
+    def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """Barriers are known by their number and their block, or their cluster's first block."""
+        if "cluster" in suffixes:
+            if "arrive" not in suffixes:
+                number = 32 * (self.block // self.kernel.cluster * self.kernel.cluster) + 16
+                self.waiting[lanes], self.wanted[lanes] = number[lanes], self.kernel.cluster * self.kernel.threads
+            return
+        numbers = self.value(operands[0], "u32").astype(np.int64)
+        assert (numbers[lanes] < 16).all()
+        counts = self.value(operands[1], "u32") if len(operands) > 1 else np.full(self.count, self.kernel.threads)
+        self.waiting[lanes] = (32 * self.block + numbers)[lanes]
+        self.wanted[lanes] = counts[lanes]
+
+    def _open_barriers(self) -> None:
+        """A barrier opens when as many threads wait at it as it counts."""
+        here = self.waiting >= 0
+        arrived = np.bincount(self.waiting[here], minlength=1)
+        opened = here & (arrived[np.maximum(self.waiting, 0)] == self.wanted)
+        assert opened.any(), f"deadlock at barriers {set((self.waiting[here] % 32).tolist())}"
+        self.waiting[opened] = -1
+
+    def value(self, operand: str, kind: str) -> np.ndarray:
+        """An operand's threads as numbers of a PTX type."""
+        if operand.startswith("0f"):
+            bits = np.full(self.count, int(operand[2:], 16), np.uint64)
+        elif re.match(r"-?\d", operand):
+            bits = np.full(self.count, int(operand.rstrip("U"), 0) & (2**64 - 1), np.uint64)
+        else:
+            bits = self.registers[operand]
+        if kind == "pred":
+            return bits != 0
+        if kind == "f32":
+            return bits.astype(np.uint32).view(np.float32)
+        size = int(kind[1:])
+        unsigned = bits.astype(UNSIGNED[size])
+        return unsigned.view(SIGNED[size]) if kind[0] == "s" else unsigned
+
+    def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None:
+        values = np.ascontiguousarray(values)
+        bits = (values.view(UNSIGNED[values.itemsize * 8]) if values.dtype != bool else values).astype(np.uint64)
+        if register == "_":
+            return
+        old = self.registers.get(register)
+        self.registers[register] = np.where(lanes, bits, np.uint64(0) if old is None else old)
+
+    def whole_warps(self, lanes: np.ndarray) -> None:
+        """What a warp does together, all of its threads do."""
+        together = lanes.reshape(-1, 32)
+        assert (together.all(1) == together.any(1)).all(), "an instruction of a warp that some of its threads miss"
+
+    def places(self, operand: str, size: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The memory that an address operand lies in, and the bytes' places of the threads in `lanes`."""
+        base, _, offset = operand.strip("[]").partition("+")
+        addresses = (self.value(base, "u64").astype(np.int64) + int(offset or 0))[lanes]
+        assert (addresses % size == 0).all(), "a misaligned access"
+        remote = addresses >> 32
+        blocks = self.block[lanes]
+        if remote.any():
+            blocks = blocks // self.kernel.cluster * self.kernel.cluster + remote - 1
+            addresses = addresses & 0xFFFFFFFF
+        if (addresses >= GLOBAL_BASE).all():
+            memory, found = self.memory, addresses - GLOBAL_BASE
+        else:
+            assert (addresses >= 0).all() and (addresses + size <= self.shared_bytes).all(), "outside shared memory"
+            memory, found = self.shared, addresses + blocks * self.shared_bytes
+        assert found.min() >= 0 and found.max() + size <= memory.size, "an access outside memory"
+        return memory, found
+
+    def op_ld(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        if "param" in suffixes:
+            self.write(operands[0], np.full(self.count, self.arguments[operands[1].strip("[]")], np.uint64), lanes)
+            return
+        registers, size = names(operands[0]), int(suffixes[-1][1:]) // 8
+        memory, places = self.places(operands[1], size * len(registers), lanes)
+        words = memory.view(UNSIGNED[size * 8])
+        for i, register in enumerate(registers):
+            values = np.zeros(self.count, UNSIGNED[size * 8])
+            values[lanes] = words[places // size + i]
+            signed = suffixes[-1].startswith("s")
+            self.write(register, values.view(SIGNED[size * 8]).astype(np.int64) if signed else values, lanes)
+
+    def op_st(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        registers, size = names(operands[1]), int(suffixes[-1][1:]) // 8
+        memory, places = self.places(operands[0], size * len(registers), lanes)
+        words = memory.view(UNSIGNED[size * 8])
+        for i, register in enumerate(registers):
+            words[places // size + i] = self.value(register, f"u{size * 8}")[lanes]
+
+    def op_mapa(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        rank = self.value(operands[2], "u32").astype(np.uint64)
+        self.write(operands[0], (rank + np.uint64(1)) << np.uint64(32) | self.value(operands[1], "u64"), lanes)
+
+    def op_shfl(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        assert suffixes[0] == "sync"
+        self.whole_warps(lanes)
+        by = self.value(operands[2], "u32").astype(np.int64)
+        lane = {
+            "bfly": self.lane ^ by, "idx": by & 31, "down": self.lane + by, "up": self.lane - by,
+        }[suffixes[1]]  # fmt: skip
+        lane = np.where((lane >= 0) & (lane < 32), lane, self.lane)
+        other = np.arange(self.count) - self.lane + lane
+        self.write(operands[0].split("|")[0], self.value(operands[1], "u32")[other], lanes)
+
+    def op_prmt(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, c, selector = (self.value(o, "u32") for o in operands[1:])
+        source = np.concatenate([bytes_of(a), bytes_of(c)], axis=1)
+        every = np.arange(self.count)
+        chosen = [source[every, (selector >> np.uint32(4 * i) & np.uint32(7)).astype(np.int64)] for i in range(4)]
+        self.write(operands[0], np.ascontiguousarray(np.stack(chosen, axis=1)).view(np.uint32)[:, 0], lanes)
