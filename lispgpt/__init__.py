@@ -1,3 +1,18 @@
-"""A compiler for a tiny Lisp that describes language models, from S-expressions through MLIR to machine code."""
+"""A compiler for a tiny Lisp that describes language models, from S-expressions through MLIR to machine code.
+
+`compile`, `load`, `Model` and `UserError` are those of `lispgpt.api`, which is imported when one is first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+__all__ = ["Artifact", "Model", "UserError", "__version__", "compile", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("lispgpt.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

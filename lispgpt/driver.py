@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import ir, new_context
@@ -18,45 +16,25 @@ from lispgpt.passes.plan.emit_plan import read_plan
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
+from lispgpt.request import Observer, Request
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.plan import Plan
 from lispgpt.runtime.work import Rates
 from lispgpt.source import Source
 
-
-@dataclass(frozen=True)
-class Request:
-    """What to compile.
-
-    overrides: config values from the command line.  checkpoint_config: from a checkpoint's header.  batch: sequences in
-    a decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unsized: see
-    `lispgpt.language.model.sizes.Wanted`.
-    """
-
-    program: Path
-    target: str = "cpu"
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    checkpoint_config: Mapping[str, Any] = field(default_factory=dict)
-    pipeline: Path | None = None
-    batch: int = 1
-    sizes: Sequence[Mapping[str, int]] = ()
-    entries: Sequence[str] | None = None
-    unsized: bool = False
-
-    def wanted(self) -> Wanted:
-        """The entries to compile, and for what sizes."""
-        rows = [(1, size) for size in find_target(self.target).prefill_chunks]
-        rows += [] if self.batch == 1 else [(self.batch, 1)]
-        return Wanted(rows, self.sizes, self.entries, self.unsized)
-
-
-@dataclass
-class Observer:
-    """What a user wants to see on the way: see `lispgpt.passes.pipeline.Runner`."""
-
-    dump_dir: Path | None = None
-    print_after: Sequence[str] = ()
-    show: Callable[[str], None] = print
+__all__ = [
+    "Observer",
+    "Request",
+    "compile_program",
+    "compile_request",
+    "emit",
+    "evaluate_request",
+    "is_program",
+    "job_of",
+    "load_pipeline",
+    "project_root",
+    "read_source",
+]
 
 
 def read_source(path: Path) -> Source:
@@ -75,10 +53,17 @@ def evaluate_request(request: Request) -> Program:
         read_source(request.program),
         overrides=dict(request.overrides),
         checkpoint_config=dict(request.checkpoint_config),
-        wanted=request.wanted(),
+        wanted=wanted(request),
         root=project_root(request.program),
         capabilities=find_target(request.target).capabilities(),
     )
+
+
+def wanted(request: Request) -> Wanted:
+    """The entries to compile, and for what sizes."""
+    rows = [(1, size) for size in find_target(request.target).prefill_chunks]
+    rows += [] if request.batch == 1 else [(request.batch, 1)]
+    return Wanted(rows, request.sizes, request.entries, request.unsized, request.inputs)
 
 
 def project_root(program: Path) -> Path:

@@ -129,9 +129,7 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
     if not isinstance(generate, dict) or not isinstance(generate.get("options"), dict):
         return "generate"
     sizes = [manifest["config"].get(name) for name in ("vocab", "context")]
-    entries = manifest["plan"].get("entries", []) if isinstance(manifest["plan"], dict) else []
-    names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    if generate.get("entry") not in names:
+    if not isinstance(generate.get("entry"), str):
         return "generate"
     return None if all(size is None or (type(size) is int and size > 0) for size in sizes) else "config"
 

@@ -67,6 +67,11 @@ class Generator:
         self.tokens: list[int] = []
         self.position = 0
 
+    @staticmethod
+    def can_run(session: Session, entry: str) -> bool:
+        """Whether a session has entries to decode with."""
+        return any(e.sizes.get("positions") == 1 for name in (GREEDY, entry) for e in session.entries(name))
+
     def _positions(self, entry: Entry) -> int:
         """How many positions of one sequence an entry takes; 0 where it takes others or something else."""
         shapes = [self.session.shape(place) for place in entry.inputs.values()]
@@ -127,8 +132,7 @@ class Generator:
         """Begin a sequence at position 0, which forgets states that no position says where to write."""
         self.position = 0
         if not self.repeatable:
-            for name in self.session.artifact.states:
-                self.session.clear(name)
+            self.session.forget()
 
     def device_draws(self) -> Weighted | None:
         """The sampler by whose settings the device draws; None where it decodes greedily or the host samples."""

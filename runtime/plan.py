@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lispgpt.dtypes import DTYPES, find_dtype
@@ -119,6 +119,43 @@ class Plan:
                 if problem:
                     where = f"step {index} of entry {entry.name!r} ({step.kernel})"
                     raise UserError(f"the artifact's plan is damaged: {where}: {problem}")
+
+
+def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix: str) -> Plan:
+    """A plan that shares a session with others: its kernels and what is its own get a suffix behind their names.
+
+    there: the shapes and dtypes of the session's buffers.  A weight keeps its name; a state gets that of the session's
+    state of that name and shape, whatever sizes the session met first.
+    """
+    names = {buffer.name: _name_beside(buffer, there, suffix) for buffer in plan.buffers}
+
+    def renamed(entry: Entry) -> Entry:
+        steps = tuple(
+            replace(
+                step,
+                kernel=step.kernel + suffix,
+                arguments=tuple(replace(a, buffer=names[a.buffer]) for a in step.arguments),
+            )
+            for step in entry.steps
+        )
+        inputs, results = ({k: names[place] for k, place in ports.items()} for ports in (entry.inputs, entry.results))
+        return replace(entry, inputs=inputs, results=results, steps=steps)
+
+    buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in plan.buffers)
+    return Plan(buffers, tuple(map(renamed, plan.entries)))
+
+
+def _name_beside(buffer: Buffer, there: Mapping[str, tuple[tuple[int, ...], str]], suffix: str) -> str:
+    if buffer.kind == "weight":
+        if there.get(buffer.name, (buffer.shape, buffer.dtype)) != (buffer.shape, buffer.dtype):
+            raise UserError(f"weight {buffer.name!r} has another shape or type in the session")
+        return buffer.name
+    if buffer.kind != "state":
+        return buffer.name + suffix
+    own = buffer.name.partition("@")[0]
+    same = (n for n, facts in there.items() if n.partition("@")[0] == own and facts == (buffer.shape, buffer.dtype))
+    spelled = f"{own}@{'x'.join(map(str, buffer.shape))}"
+    return next(same, buffer.name if buffer.name not in there else spelled)
 
 
 def _entry_from_json(data: Mapping[str, Any]) -> Entry:

@@ -15,7 +15,7 @@ from lispgpt.runtime.arrays import as_stored, readable
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.devices.base import READS_AHEAD, Device
-from lispgpt.runtime.plan import Buffer, Entry
+from lispgpt.runtime.plan import Buffer, Entry, Plan, beside
 
 
 class Session:
@@ -26,37 +26,68 @@ class Session:
     """
 
     def __init__(self, artifact: Artifact, device: Device, checkpoint: Checkpoint) -> None:
-        self.artifact, self.device = artifact, device
+        self.artifact, self.device, self.checkpoint = artifact, device, checkpoint
         self.config: Mapping[str, Any] = artifact.config
-        self._declared = {buffer.name: buffer for buffer in artifact.plan.buffers}
+        self._declared: dict[str, Buffer] = {}
         self._buffers: dict[str, Any] = {}
+        self._executables: dict[int, Any] = {}
+        self._entries: list[Entry] = []
+        self._owned: set[str] = set()
         try:
-            self._load(checkpoint)
+            self._load(artifact, artifact.plan, "")
         except BaseException:
             device.close()
             raise
-        self._executables: dict[int, Any] = {}
 
-    def _load(self, checkpoint: Checkpoint) -> None:
-        artifact, device = self.artifact, self.device
-        device.load(artifact.code, artifact.kernels)
-        arguments = (a for entry in artifact.plan.entries for step in entry.steps for a in step.arguments)
+    def add(self, artifact: Artifact) -> list[Entry]:
+        """Load more entries of the same program, on the weights and states that are here; those entries.
+
+        What is the artifact's own gets names of its own.  UserError where it was made for another target.
+        """
+        if artifact.target != self.artifact.target:
+            raise UserError(f"entries for {artifact.target} cannot join a session of {self.artifact.target}")
+        there = {buffer.name: (buffer.shape, buffer.dtype) for buffer in self._declared.values()}
+        return self._load(artifact, beside(artifact.plan, there, suffix := f"#{len(self._entries)}"), suffix)
+
+    def _load(self, artifact: Artifact, plan: Plan, suffix: str) -> list[Entry]:
+        self.device.load(artifact.code, artifact.kernels, suffix)
+        arguments = (a for entry in plan.entries for step in entry.steps for a in step.arguments)
         updated = {argument.buffer for argument in arguments if argument.writes}
         views = []
-        for buffer in artifact.plan.buffers:
+        for buffer in plan.buffers:
+            known = buffer.name in self._declared
+            self._declared[buffer.name] = buffer
             if buffer.kind != "weight":
-                self._buffers[buffer.name] = device.alloc(buffer.nbytes)
-                continue
-            view = checkpoint_view(checkpoint, buffer)
-            views += [buffer.name] if view is not None else []
-            array = read_weight(checkpoint, buffer) if view is None else view
-            if buffer.name in updated:
-                self._buffers[buffer.name] = device.alloc(buffer.nbytes)
-                device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
-            else:
-                self._buffers[buffer.name] = device.adopt(array)
+                if not known:
+                    self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
+            elif not known:
+                views += self._load_weight(buffer, buffer.name in updated)
+            elif buffer.name in updated - self._owned:
+                self._own(buffer)
         if views:
-            checkpoint.check_finite(views)
+            self.checkpoint.check_finite(views)
+        self._entries += plan.entries
+        return list(plan.entries)
+
+    def _load_weight(self, buffer: Buffer, updated: bool) -> list[str]:
+        """Give a weight its values; its name where they are the file's own bytes, which nobody has looked at."""
+        view = checkpoint_view(self.checkpoint, buffer)
+        array = read_weight(self.checkpoint, buffer) if view is None else view
+        if updated:
+            self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
+            self.device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
+            self._owned.add(buffer.name)
+        else:
+            self._buffers[buffer.name] = self.device.adopt(array)
+        return [] if view is None else [buffer.name]
+
+    def _own(self, buffer: Buffer) -> None:
+        """Put a weight that entries have only read so far where they may write."""
+        old, made = self._buffers[buffer.name], self.device.alloc(buffer.nbytes)
+        self.device.copy(old, made, buffer.nbytes)
+        self._buffers[buffer.name] = made
+        self._owned.add(buffer.name)
+        self._executables.clear()
 
     def __enter__(self) -> Session:
         return self
@@ -66,7 +97,7 @@ class Session:
 
     def entries(self, name: str) -> list[Entry]:
         """The entries of that name, one for each choice of its free dimensions that it was compiled for."""
-        return [entry for entry in self.artifact.plan.entries if entry.name == name]
+        return [entry for entry in self._entries if entry.name == name]
 
     def entry(self, name: str, **sizes: int) -> Entry:
         """The first entry of that name whose free dimensions have these sizes; UserError where there is none."""
@@ -75,6 +106,10 @@ class Session:
                 return entry
         wanted = ", ".join(f"{dimension} {size}" for dimension, size in sizes.items())
         raise UserError(f"no entry {name!r} is compiled for {wanted or 'anything'}")
+
+    def fits(self, name: str, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether an entry of that name is compiled for inputs of these shapes."""
+        return any({k: self.shape(p) for k, p in e.inputs.items()} == dict(shapes) for e in self.entries(name))
 
     def run(self, name: str, /, *values: Any, **named: Any) -> dict[str, np.ndarray]:
         """Run an entry on its inputs, in their order or by name; its results by name.
@@ -115,10 +150,11 @@ class Session:
         places = {name: self._declared[entry.inputs[name]] for name in named}
         self._put(entry, {name: as_stored(named[name], place, name) for name, place in places.items()})
 
-    def clear(self, name: str) -> None:
-        """Make a state zeros, as it was at the start."""
-        declared = self._declared[name]
-        self.device.copy_in(self._buffers[name], np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
+    def forget(self) -> None:
+        """Make all states zeros, as they were at the start."""
+        for name, declared in self._declared.items():
+            if declared.kind == "state":
+                self.device.copy_in(self._buffers[name], np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
 
     def prepare(self, entry: Entry) -> Any:
         """What the device launches for an entry of this session's plan, or one made from its steps."""
@@ -148,7 +184,7 @@ class Session:
         """The compiled entry that fits the inputs' shapes, and the inputs as they are stored."""
         compiled = self.entries(name)
         if not compiled:
-            known = ", ".join(dict.fromkeys(entry.name for entry in self.artifact.plan.entries))
+            known = ", ".join(dict.fromkeys(entry.name for entry in self._entries))
             raise UserError(f"there is no entry {name!r}; there are {known or 'none'}")
         inputs = tuple(compiled[0].inputs)
         given = dict(zip(inputs, values, strict=False)) | dict(named)

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from lispgpt.api import compiled_target
 from lispgpt.cli.kernel_report import kernel_table
-from lispgpt.cli.options import PATH, compile_options, contained, parse_settings, resolve_target
+from lispgpt.cli.options import PATH, compile_options, contained, parse_settings, parse_shapes
 from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
@@ -34,6 +35,7 @@ def compile_(
     target: str,
     pipeline: Path | None,
     batch: int,
+    shapes: tuple[str, ...],
     dump_dir: Path | None,
     print_after: tuple[str, ...],
     output: Path | None,
@@ -42,7 +44,8 @@ def compile_(
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     header: dict[str, Any] = dict(checkpoints.open(checkpoint).config) if checkpoint else {}
-    request = Request(program, resolve_target(target), parse_settings(settings), header, pipeline, batch)
+    sizes = parse_shapes(shapes)
+    request = Request(program, compiled_target(target), parse_settings(settings), header, pipeline, batch, sizes)
     observer = Observer(dump_dir, print_after, click.echo)
     if stage != "artifact":
         text = emit(request, stage, observer)

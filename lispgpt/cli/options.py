@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from lispgpt.child import Reporter, ask_in_child, compile_in_child
-from lispgpt.runtime.devices import best_target, device_kinds, device_module, installed_chip
+from lispgpt.child import Reporter, compile_in_child
 
 PATH = click.Path(path_type=Path)
 
@@ -26,6 +25,9 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
             "--batch", default=1, show_default=True, type=click.IntRange(1), help="Sequences decoded together."
+        ),
+        click.option(
+            "--shape", "shapes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of an entry's free dimensions."
         ),
         click.option("--dump-dir", type=PATH, help="Write the IR after every pass to this folder."),
         click.option(
@@ -55,18 +57,6 @@ def contained(command: Callable[..., None]) -> Callable[..., int]:
     return in_child
 
 
-def resolve_target(target: str) -> str:
-    """The target's name, with the best device present for "auto"."""
-    return ask_in_child(best_target) if target == "auto" else target
-
-
-def resolve_installed(target: str) -> str:
-    """The name of a target that is to run here: of a GPU's kind alone, such as "cuda", the chip that is installed."""
-    if target in device_kinds() and hasattr(device_module(target), "API"):
-        return ask_in_child(lambda: installed_chip(target))
-    return resolve_target(target)
-
-
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
     """`name=value` options as a dict: integers, floats, true and false are read as such."""
     values: dict[str, Any] = {}
@@ -76,6 +66,17 @@ def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
             raise click.UsageError(f"--set wants NAME=VALUE, not {setting!r}")
         values[name.strip()] = _value(text.strip())
     return values
+
+
+def parse_shapes(shapes: tuple[str, ...]) -> list[dict[str, int]]:
+    """`batch=4,length=64` options as dicts."""
+    found = []
+    for shape in shapes:
+        parts = [part.partition("=") for part in shape.split(",")]
+        if not all(name.strip() and size.strip().isdigit() and int(size) > 0 for name, _, size in parts):
+            raise click.UsageError(f"--shape wants NAME=SIZE,NAME=SIZE, such as batch=4,length=64, not {shape!r}")
+        found.append({name.strip(): int(size) for name, _, size in parts})
+    return found
 
 
 def _value(text: str) -> Any:

@@ -122,7 +122,7 @@ def evaluate(
         files.loading.append(Path(source.name).resolve())
         modules.run(evaluator, source, environment)
         _check_overrides(model)
-        for entry, chosen in sizes.choices(evaluator.site, model, wanted):
+        for entry, chosen in sizes.choices(evaluator, model, wanted):
             building.build(evaluator, entry, chosen)
         evaluator.site.verify(evaluator.builder.module.operation, place)
         return _program(evaluator)

@@ -47,8 +47,11 @@ class Device(Protocol):
     def adopt(self, array: np.ndarray) -> Any:
         """A read-only buffer with the array's contents; a device that shares the host's memory does not copy."""
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
-        """Load the artifact's machine code; kernels: name → facts such as dynamic shared bytes."""
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
+        """Load an artifact's machine code; kernels: name → facts such as dynamic shared bytes.
+
+        A session may load several.  suffix: what launches put behind these kernels' names to tell them from others'.
+        """
 
     def prepare(self, entry: Entry, buffers: Mapping[str, Any]) -> Any:
         """An executable of all the entry's steps in order (a GPU captures them as one graph)."""

@@ -64,7 +64,8 @@ class CpuDevice(HostMemory):
         self._pool = np.zeros(POOL_WORDS, np.int64)
         self._workers: list[threading.Thread] = []
         self._stop = weakref.finalize(self, _stop_workers, self._pool, self._workers)
-        self._library: ctypes.CDLL | None = None
+        self._libraries: list[ctypes.CDLL] = []
+        self._kernels: dict[str, int] = {}
         self._counters = np.zeros(0, np.int64)
 
     def alloc(self, nbytes: int) -> np.ndarray:
@@ -78,23 +79,30 @@ class CpuDevice(HostMemory):
     def adopt(self, array: np.ndarray) -> np.ndarray:
         return array.reshape(-1).view(np.uint8)
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
         with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
             file.write(code)
         try:
-            self._library = ctypes.CDLL(file.name)
+            library = ctypes.CDLL(file.name)
         except OSError as error:
             raise UserError(f"the artifact's machine code does not load on this machine: {error}") from None
         finally:
             Path(file.name).unlink()
-        missing = [k for k in (*kernels, "lispgpt_run", "lispgpt_worker") if not hasattr(self._library, k)]
+        missing = [k for k in (*kernels, "lispgpt_run", "lispgpt_worker") if not hasattr(library, k)]
         if missing:
             raise UserError(f"the artifact's machine code has no kernel {missing[0]!r}")
-        self._library.lispgpt_run.argtypes = self._library.lispgpt_worker.argtypes = [ctypes.c_void_p]
+        self._kernels |= {k + suffix: ctypes.cast(getattr(library, k), ctypes.c_void_p).value or 0 for k in kernels}
+        self._libraries.append(library)
+        if len(self._libraries) == 1:
+            self._start_workers(library)
+
+    def _start_workers(self, library: ctypes.CDLL) -> None:
+        """Start the threads that take blocks beside the caller's, in one library's executor for all."""
+        library.lispgpt_run.argtypes = library.lispgpt_worker.argtypes = [ctypes.c_void_p]
         self._pool[THREADS] = self.threads
         self._pool[32] = self.threads - 1
         for _ in range(self.threads - 1):
-            arguments = (self._library.lispgpt_worker, self._pool.ctypes.data)
+            arguments = (library.lispgpt_worker, self._pool.ctypes.data)
             worker = threading.Thread(target=arguments[0], args=arguments[1:], daemon=True)
             worker.start()
             self._workers.append(worker)
@@ -106,8 +114,11 @@ class CpuDevice(HostMemory):
             values = [buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
             arguments = np.array(values or [0], np.uint64)
             addresses.append(arguments)
-            kernel = ctypes.cast(getattr(self._library, launch.kernel), ctypes.c_void_p).value or 0
-            row[:] = kernel, arguments.ctypes.data, launch.grid[0] * launch.grid[1] * launch.grid[2]
+            row[:] = (
+                self._kernels[launch.kernel],
+                arguments.ctypes.data,
+                launch.grid[0] * launch.grid[1] * launch.grid[2],
+            )
         return _Executable(launches, (addresses, dict(buffers)))
 
     def launch(self, executable: _Executable) -> None:
@@ -117,8 +128,7 @@ class CpuDevice(HostMemory):
         self._pool[LAUNCHES] = executable.launches.ctypes.data
         self._pool[COUNT] = count
         self._pool[COUNTERS] = self._counters.ctypes.data
-        assert self._library is not None
-        self._library.lispgpt_run(self._pool.ctypes.data)
+        self._libraries[0].lispgpt_run(self._pool.ctypes.data)
 
     def launch_reading(
         self, executable: _Executable, buffer: np.ndarray, array: np.ndarray

@@ -83,14 +83,14 @@ class GpuDevice:
         self.copy_in(address, array)
         return address
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
         module = self._load_module(code)
         self._owned.append(("ModuleUnload", module))
         for name, facts in kernels.items():
             about, hint = f"kernel {name}", "the artifact is damaged"
             found = self._driver("ModuleGetFunction", module, name.encode(), about=about, hint=hint)
-            (self._functions[name],) = found
-            self._configure(name, facts)
+            (self._functions[name + suffix],) = found
+            self._configure(name + suffix, facts)
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
         about = f"entry {entry.name}"

@@ -58,8 +58,8 @@ class NullDevice(HostMemory):
         self.copy_in(buffer, array)
         return buffer
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
-        self.kernels = set(kernels)
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
+        self.kernels |= {name + suffix for name in kernels}
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> Entry:
         for launch in entry.steps:

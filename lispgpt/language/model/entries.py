@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lispgpt.ir.mlir import ir
@@ -126,7 +126,8 @@ def call(evaluator: Evaluator, entry: Entry, arguments: list[Any], form: Form) -
     for declared, argument in zip(entry.inputs, arguments, strict=True):
         value = evaluator.ssa(argument, form)
         if declared.sizes is not None:
-            _bind_sizes(evaluator, entry, declared, value, sizes, form)
+            _check_tensor(evaluator, entry, declared, value, form)
+            learn_sizes(evaluator, entry, declared, value.type.shape, sizes, form)
         scope.define(declared.name, value)
     for name, size in sizes.items():
         scope.names[name] = size
@@ -134,27 +135,35 @@ def call(evaluator: Evaluator, entry: Entry, arguments: list[Any], form: Form) -
         return evaluator.body(entry.body, scope)
 
 
-def _bind_sizes(
-    evaluator: Evaluator, entry: Entry, declared: Input, value: Any, sizes: dict[str, int], form: Form
-) -> None:
-    """Learn an entry's free dimensions from the shape of an argument, and check the rest of it."""
-    assert declared.sizes is not None
+def _check_tensor(evaluator: Evaluator, entry: Entry, declared: Input, value: Any, form: Form) -> None:
     name = declared.name.name
     if not isinstance(value, ir.Value) or not isinstance(value.type, ir.RankedTensorType):
         evaluator.site.fail(f"{name} of {entry.name} is a tensor, and this is {describe(value)}", form)
-    shape = tuple(value.type.shape)
-    if len(shape) != len(declared.sizes) or str(value.type.element_type) != declared.dtype:
-        wanted = " ".join(map(show, declared.sizes))
-        evaluator.site.fail(f"{name} of {entry.name} is {declared.dtype} [{wanted}], and this is {value.type}", form)
+    if str(value.type.element_type) != declared.dtype:
+        evaluator.site.fail(f"{name} of {entry.name} is {declared.dtype}, and this is {value.type}", form)
+
+
+def learn_sizes(
+    evaluator: Evaluator, entry: Entry, declared: Input, shape: Sequence[int], sizes: dict[str, int], form: Form
+) -> None:
+    """Learn an entry's free dimensions from the shape of what is given for an input, and check the rest of it."""
+    name, wanted = declared.name.name, declared.sizes
+    if wanted is None:
+        wanted = tuple(Symbol(declared.name.span, dimension) for dimension in (BATCH, POSITIONS))
+    spelled = " ".join(map(show, wanted))
+    if len(shape) != len(wanted):
+        evaluator.site.fail(f"{name} of {entry.name} is [{spelled}], and {list(shape)} is given", form)
     scope = Environment(entry.environment)
-    for size, found in zip(declared.sizes, shape, strict=True):
+    for size, found in zip(wanted, shape, strict=True):
         if isinstance(size, Symbol) and size.name in entry.dimensions:
-            wanted_size = sizes.setdefault(size.name, found)
+            known = sizes.setdefault(size.name, found)
         else:
             scope.names.update(sizes)
-            wanted_size = dimension(evaluator, size, scope)
-        if wanted_size != found:
-            evaluator.site.fail(f"`{show(size)}` of {entry.name} is {wanted_size}, and {name} has {found} there", form)
+            known = dimension(evaluator, size, scope)
+        if known != found:
+            evaluator.site.fail(
+                f"{name} of {entry.name} is [{spelled}] with `{show(size)}` = {known}, and {found} is given there", form
+            )
 
 
 @builtin("results", 1, 1)

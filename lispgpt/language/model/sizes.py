@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lispgpt.errors import UserError
 from lispgpt.language.core.environment import did_you_mean
+from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.site import Site
+from lispgpt.language.model.entries import learn_sizes
 from lispgpt.language.model.table import BATCH, POSITIONS, Entry, Model
 
 
@@ -18,23 +20,45 @@ class Wanted:
     rows: (sequences, positions of each) for entries that take rows of sequences, where nobody says more.  given: sizes
     by dimension; each is for the entries whose free dimensions it has all of, in place of what their forms give.
     entries: the entries to compile; None for all.  unsized: whether entries that nobody gives sizes are left out, in
-    place of an error.
+    place of an error.  inputs: the shapes of what an entry is to be run on, which say its sizes, by entry and input.
     """
 
     rows: Sequence[tuple[int, int]] = ()
     given: Sequence[Mapping[str, int]] = ()
     entries: Collection[str] | None = None
     unsized: bool = False
+    inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
 
 
-def choices(site: Site, model: Model, wanted: Wanted) -> list[tuple[Entry, dict[str, int]]]:
+def choices(evaluator: Evaluator, model: Model, wanted: Wanted) -> list[tuple[Entry, dict[str, int]]]:
     """The entries to build, each with its sizes; UserError for names that no entry has, and for missing sizes."""
     _check_names(model, wanted)
     found = []
     for entry in model.entries.values():
         if wanted.entries is None or entry.name in wanted.entries:
-            found += [(entry, sizes) for sizes in _of_entry(site, model, entry, wanted)]
+            given = wanted.inputs.get(entry.name)
+            chosen = (
+                _of_entry(evaluator.site, model, entry, wanted)
+                if given is None
+                else [_of_inputs(evaluator, entry, given)]
+            )
+            found += [(entry, sizes) for sizes in chosen]
     return found
+
+
+def _of_inputs(evaluator: Evaluator, entry: Entry, given: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes that the shapes of an entry's inputs say."""
+    names = [declared.name.name for declared in entry.inputs]
+    if set(given) != set(names):
+        takes = ", ".join(names) or "nothing"
+        evaluator.site.fail(f"{entry.name} takes {takes}, and {', '.join(given) or 'nothing'} is given", entry.form)
+    sizes: dict[str, int] = {}
+    for declared in entry.inputs:
+        learn_sizes(evaluator, entry, declared, given[declared.name.name], sizes, declared.name)
+    for dimension in entry.dimensions:
+        if dimension not in sizes:
+            evaluator.site.fail(f"the inputs of {entry.name} do not say its {dimension}", entry.form)
+    return {dimension: sizes[dimension] for dimension in entry.dimensions}
 
 
 def _check_names(model: Model, wanted: Wanted) -> None:

@@ -1,0 +1,280 @@
+"""What Python programs import: compile, load, generate, run.
+
+    import lispgpt
+
+    with lispgpt.load("gpt2_generate.lisp", "gpt2_124M_bf16.bin", target="auto") as model:
+        for piece in model.generate("Once upon a time", max_new_tokens=50):
+            print(piece, end="", flush=True)
+
+    with lispgpt.load("classifier.lisp", "weights.safetensors") as model:
+        scores = model.run("classify", x=images)["classify"]
+
+Whatever the user can mend is raised as `lispgpt.UserError`.  Running an artifact imports neither MLIR nor lark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lispgpt.cache import Cache
+from lispgpt.child import ask_in_child
+from lispgpt.compiled import artifact_of
+from lispgpt.errors import UserError
+from lispgpt.host import cpu_signature
+from lispgpt.request import Observer, Request
+from lispgpt.runtime import checkpoints, tokenizers
+from lispgpt.runtime.artifact import Artifact, load_artifact
+from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.checkpoints.none import NoWeights
+from lispgpt.runtime.devices import best_target, device_kinds, device_module, installed_chip, open_device
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.samplers import Sampler, make_sampler
+from lispgpt.runtime.session import Session
+from lispgpt.runtime.text import Text
+from lispgpt.runtime.tokenizers import Tokenizer
+
+
+def compile(
+    program: str | Path,
+    *,
+    target: str = "cpu",
+    checkpoint: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    batch: int = 1,
+    shapes: Sequence[Mapping[str, int]] = (),
+    entries: Sequence[str] | None = None,
+    pipeline: str | Path | None = None,
+) -> Artifact:
+    """Compile a model program for a target such as "cpu", "rocm:gfx1151" or "cuda:sm_90a"; `.save(path)` writes it.
+
+    checkpoint: its header sets the program's config, and settings win over it.  batch: sequences decoded together,
+    beside single ones.  shapes: sizes of entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which
+    to compile; all by default.  pipeline: a file in place of the target's own.
+    """
+    header = {} if checkpoint is None else dict(checkpoints.open(checkpoint).config)
+    given = {"sizes": [dict(shape) for shape in shapes], "entries": entries}
+    return artifact_of(
+        Request(Path(program), compiled_target(target), settings or {}, header, _path(pipeline), batch, **given)  # type: ignore[arg-type]
+    )
+
+
+def load(
+    program: str | Path,
+    checkpoint: str | Path | None = None,
+    *,
+    target: str = "cpu",
+    settings: Mapping[str, Any] | None = None,
+    batch: int = 1,
+    shapes: Sequence[Mapping[str, int]] = (),
+    pipeline: str | Path | None = None,
+    tokenizer: str | Path | None = None,
+    threads: int | None = None,
+    cache: str | Path | None = None,
+    check: bool = False,
+) -> Model:
+    """A model to generate with and to run entries of; use it in a `with`, which frees the device's memory.
+
+    program: a program's file, whose entries are compiled as they are needed, or an artifact.  target: as for `compile`,
+    or "auto", "rocm" or "cuda" for what is installed here; an artifact has its own.  tokenizer: a file; by default the
+    one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps what was compiled; None keeps nothing.
+    check: hold every launch to what it says it reads and writes (on a CPU, slow).
+    """
+    opened = None if checkpoint is None else checkpoints.open(checkpoint)
+    path = Path(program)
+    source: Request | Artifact
+    if is_artifact(path):
+        source = matching_artifact(path, opened)
+    else:
+        header = {} if opened is None else dict(opened.config)
+        sizes = [dict(shape) for shape in shapes]
+        source = Request(path, running_target(target), settings or {}, header, _path(pipeline), batch, sizes)
+    kept = None if cache is None else Cache(Path(cache))
+    return Model(source, opened, tokenizers.find(checkpoint, tokenizer), cache=kept, threads=threads, check=check)
+
+
+class Model:
+    """A program or artifact with its weights, on a device; made by `load`.
+
+    States live as long as the model: an entry finds what the entries before it left.
+    """
+
+    def __init__(
+        self,
+        source: Request | Artifact,
+        checkpoint: Checkpoint | None,
+        tokenizer: Tokenizer | None = None,
+        *,
+        cache: Cache | None = None,
+        observer: Observer | None = None,
+        threads: int | None = None,
+        check: bool = False,
+    ) -> None:
+        self._request = source if isinstance(source, Request) else None
+        self._artifact = source if isinstance(source, Artifact) else None
+        self._checkpoint, self.tokenizer = checkpoint, tokenizer
+        self._cache, self._observer = cache, observer
+        self._threads, self._check = threads, check
+        self._session: Session | None = None
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        if self._session is not None:
+            self._session.device.close()
+            self._session = None
+
+    def run(self, entry: str, /, **inputs: Any) -> dict[str, np.ndarray]:
+        """Run an entry on its inputs; its results by name, as float32 or int32 arrays.
+
+        Inputs are whatever numpy makes arrays of.  An entry of a program is compiled when it is first run on arrays of
+        these shapes, which say its free dimensions.
+        """
+        arrays = {name: np.asarray(value) for name, value in inputs.items()}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        if self._request is not None and not (self._session and self._session.fits(entry, shapes)):
+            self._add(replace(self._request, entries=(entry,), inputs={entry: shapes}))
+        return self.session.run(entry, **arrays)
+
+    def generate(
+        self,
+        prompt: str | Sequence[int] = "",
+        *,
+        max_new_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        greedy: bool = False,
+    ) -> Text:
+        """Text that goes on from a prompt, piece by piece as it comes; `.tokens` has the ids.
+
+        prompt: text, or ids of tokens; "" starts a new text.  Options that are not given are those of the program's
+        `generate` form.
+        """
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        generator = self.generator(self.sampler(greedy=greedy, **options))
+        return self.text(generator, self.prompt(prompt), max_new_tokens)
+
+    @property
+    def session(self) -> Session:
+        """The session that entries run in; it has what the program's generation needs, where nothing was run before."""
+        if self._session is None:
+            self._add(None if self._request is None else replace(self._request, unsized=True))
+        assert self._session is not None
+        return self._session
+
+    @property
+    def artifact(self) -> Artifact:
+        """What the session began with."""
+        return self.session.artifact
+
+    def _add(self, request: Request | None) -> None:
+        """Compile a request, where there is one, into the session."""
+        artifact = self._artifact if request is None else artifact_of(request, self._observer, self._cache)
+        assert artifact is not None
+        if self._session is not None:
+            self._session.add(artifact)
+            return
+        if artifact.weights and self._checkpoint is None:
+            raise UserError(
+                "this model needs weights: give --checkpoint FILE (or make one: lispgpt checkpoint make --help)"
+            )
+        device = open_device(artifact.target, self._threads, self._check)
+        self._session = Session(artifact, device, self._checkpoint or NoWeights())
+
+    def sampler(self, *, greedy: bool = False, **given: Any) -> Sampler | None:
+        """What chooses tokens by these options, and by those of the program's form where they are None; None: the most
+        probable."""
+        defaults = self._generation()["options"]
+        asked = any(given[name] is not None for name in ("temperature", "top_k", "top_p"))
+        values = {k: defaults.get(k.replace("_", "-")) if v is None else v for k, v in given.items()}
+        if greedy or (defaults.get("greedy") and not asked) or values["temperature"] == 0:
+            return None
+        return make_sampler(**values)
+
+    def generator(self, sampler: Sampler | None) -> Generator:
+        """One sequence, at its start."""
+        return Generator(self._generating(), self._generation()["entry"], sampler)
+
+    def text(self, generator: Generator, prompt: Sequence[int], max_new_tokens: int | None) -> Text:
+        """What the generator makes of a prompt."""
+        limit = self._generation()["options"].get("max-new-tokens", 64) if max_new_tokens is None else max_new_tokens
+        return Text(generator, prompt, int(limit), self.tokenizer)
+
+    def prompt(self, prompt: str | Sequence[int]) -> list[int]:
+        """The tokens of a prompt."""
+        if not isinstance(prompt, str):
+            return [int(token) for token in prompt]
+        if self.tokenizer is None:
+            raise UserError(
+                "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"
+                if prompt
+                else "without a tokenizer that has an end-of-text token, give --prompt-tokens"
+            )
+        tokens = self.tokenizer.prompt(prompt)
+        if not tokens:
+            raise UserError("without a tokenizer that has an end-of-text token, give --prompt-tokens")
+        return list(tokens)
+
+    def _generation(self) -> Mapping[str, Any]:
+        generate = self.artifact.generate
+        if generate is None:
+            what = self._request.program if self._request else "the artifact"
+            raise UserError(f"{what} has no `generate` form, so there is nothing to run; add (generate ENTRY)")
+        return generate
+
+    def _generating(self) -> Session:
+        """The session with the entries that generation needs."""
+        session, name = self.session, self._generation()["entry"]
+        if self._request is not None and not Generator.can_run(session, name):
+            self._add(replace(self._request, unsized=True))
+        return session
+
+
+def is_artifact(path: Path) -> bool:
+    """Whether a file holds an artifact and not a program."""
+    return path.suffix == ".lgpt" or path.is_dir()
+
+
+def matching_artifact(path: Path, checkpoint: Checkpoint | None) -> Artifact:
+    """An artifact that was compiled for this machine and for this checkpoint's sizes."""
+    artifact = load_artifact(path)
+    if artifact.host and artifact.host != cpu_signature():
+        raise UserError(
+            f"{path} was compiled for another CPU than this one: compile it here, or for a level that both have "
+            "(--target cpu:x86-64-v3)"
+        )
+    given = {} if checkpoint is None else checkpoint.config
+    for name, value in given.items():
+        if name in artifact.config and artifact.config[name] != value and name != "weight-type":
+            raise UserError(f"the artifact was compiled for {name} {artifact.config[name]}, the checkpoint has {value}")
+    return artifact
+
+
+def compiled_target(target: str) -> str:
+    """The target's name, with the best device present for "auto"."""
+    return ask_in_child(best_target) if target == "auto" else target
+
+
+def running_target(target: str) -> str:
+    """The name of a target that is to run here: of a GPU's kind alone, such as "cuda", the chip that is installed."""
+    if target in device_kinds() and hasattr(device_module(target), "API"):
+        return ask_in_child(lambda: installed_chip(target))
+    return compiled_target(target)
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+__all__ = ["Artifact", "Model", "Text", "UserError", "compile", "load"]

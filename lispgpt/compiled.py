@@ -1,0 +1,62 @@
+"""The artifact of a request, from the cache or from a child process in which it is compiled.
+
+The child's memory goes with it, and a failed check inside MLIR ends it and not its parent.  Imports neither lark nor
+MLIR itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from lispgpt.cache import Cache, cache_key
+from lispgpt.child import Reporter, compile_in_child
+from lispgpt.errors import UserError
+from lispgpt.host import cpu_signature
+from lispgpt.request import Observer, Request
+from lispgpt.runtime.artifact import Artifact
+
+
+def artifact_of(request: Request, observer: Observer | None = None, cache: Cache | None = None) -> Artifact:
+    """A model program compiled; UserError for whatever is wrong with it, and for a program that has a `main`."""
+    found = run_or_compile(request, observer or Observer(), cache, None)
+    assert isinstance(found, Artifact)
+    return found
+
+
+def run_or_compile(
+    request: Request, observer: Observer, cache: Cache | None, arguments: Sequence[str] | None
+) -> Artifact | int:
+    """The artifact of a model program; a program with a `main` is run with these arguments, and gives its exit code.
+
+    arguments: None refuses such programs.  cache: None compiles anew.
+    """
+    if not request.program.exists():
+        raise UserError(f"there is no file {request.program}")
+    depends = {**asdict(request), "program": "", "target": ""}
+    key = cache_key(request.program, request.target, cpu_signature(), depends)
+    found = None if cache is None or observer.watches else cache.find(key)
+    if found is not None:
+        return found
+
+    def work(reporter: Reporter) -> int:
+        from lispgpt.driver import compile_program, evaluate_request, is_program, job_of
+        from lispgpt.ir.mlir import new_context
+        from lispgpt.programs.launch import run
+
+        with new_context():
+            program = evaluate_request(request)
+            if is_program(program):
+                if arguments is None:
+                    raise UserError(f"{request.program} is a program with a `main`: lispgpt run runs it")
+                return run(job_of(program, request, observer), arguments)
+            artifact = compile_program(program, request, observer)
+        if cache is not None:
+            cache.keep(
+                key, artifact, [request.program, *program.sources, *([request.pipeline] if request.pipeline else [])]
+            )
+        reporter.give(artifact)
+        return 0
+
+    outcome = compile_in_child(work)
+    return outcome.code if outcome.value is None else outcome.value
