@@ -14,12 +14,13 @@ from lispgpt.language.core import registry
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.language import Language
-from lispgpt.language.core.values import Function, State, Weight
+from lispgpt.language.core.values import Function, LaterFunction, State, Weight
 from lispgpt.language.forms import (
     arithmetic,
     calls,
     choice,
     compilation,
+    contractions,
     core_forms,
     functions,
     kernels,
@@ -38,7 +39,7 @@ from lispgpt.source import Source, Span
 
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
-_REGISTERED = (arithmetic, choice, core_forms, gradients, lists, shapes, structs, tensors)
+_REGISTERED = (arithmetic, choice, contractions, core_forms, gradients, lists, shapes, structs, tensors)
 """Modules that are imported for the forms that they register."""
 
 LANGUAGE = Language(
@@ -47,6 +48,7 @@ LANGUAGE = Language(
     fail_unknown=op_names.fail_unknown,
     calls={
         Function: calls.call,
+        LaterFunction: functions.call_later,
         Weight: declarations.indexed,
         State: declarations.indexed,
         gradient_rules.Differentiable: gradient_rules.call,

@@ -112,3 +112,14 @@ def test_locations_go_through_calls_and_macros() -> None:
         function = program.module.body.operations[0]
         add = next(op for op in function.regions[0].blocks[0].operations if op.operation.name == "arith.addi")
         assert str(add.location) == 'loc(callsite("t.lisp":2:20 at "t.lisp":4:3))'
+
+
+def test_whole_division_now_and_later() -> None:
+    values = "(/ 224 32) (quot 223 32) (quot -223 32) (ceil-div 223 32) (ceil-div -223 32) (quot 7.5 2) (/ 7 2)"
+    text = module(f"(def values (list {values})) (defn f [] -> i64 (: (* 1 (nth values 0)) i64))")
+    assert "constant 7 : i64" in text
+    expected = [7, 6, -6, 7, -6, 3.0, 3.5]
+    for position, value in enumerate(expected):
+        module(f'(def values (list {values})) (if (= (nth values {position}) {value}) nil (error "wrong"))')
+    text = module("(defn f [(: a i64) (: b f32)] (func.return (quot a 3) (ceil-div a 3) (quot b 2) (ceil-div b 2)))")
+    assert [op in text for op in ("arith.divsi", "arith.ceildivsi", "math.trunc", "math.ceil")] == [True] * 4
