@@ -50,7 +50,7 @@ def _defn(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         _define(evaluator, form, name, environment)
         return None
     parameters = parse_parameters(evaluator.site, form.items[2], "defn")
-    environment.define(name, Closure(name.name, parameters, form.items[3:], environment, form))
+    environment.define(name, Closure(name.name, parameters, form.items[3:], environment.capture(), form))
     return None
 
 
@@ -116,6 +116,7 @@ def declare_ahead(evaluator: Evaluator, forms: tuple[Form, ...], environment: En
 
 def _declare_later(evaluator: Evaluator, form: List, symbol: Symbol, environment: Environment) -> None:
     name = symbol.name
+    environment.capture()
 
     def declared() -> Function:
         pairs, results, _ = _signature(evaluator, form, environment)

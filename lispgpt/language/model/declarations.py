@@ -160,7 +160,7 @@ def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         evaluator.site.fail("an entry's inputs are names: (entry name [tokens positions] body)", inputs)
     if name.name in evaluator.states.of(Model).entries:
         evaluator.site.fail(f"the entry {name.name} is defined twice", name)
-    evaluator.states.of(Model).entries[name.name] = Entry(name.name, names, form.items[3:], environment, form)
+    evaluator.states.of(Model).entries[name.name] = Entry(name.name, names, form.items[3:], environment.capture(), form)
     return None
 
 
