@@ -26,6 +26,7 @@ from lispgpt.language.forms import (
     kernels,
     lists,
     modules,
+    native_macros,
     shapes,
     structs,
     tensors,
@@ -46,6 +47,7 @@ LANGUAGE = Language(
     names=registry.NAMES,
     heads=(functions.head, ops.head),
     fail_unknown=op_names.fail_unknown,
+    template=native_macros.template,
     calls={
         Function: calls.call,
         LaterFunction: functions.call_later,
@@ -118,6 +120,7 @@ def evaluate(
         modules.run(evaluator, source, environment)
         _check_overrides(model)
         _build_entries(evaluator, _within_context(shapes, model.config), draws, place)
+        native_macros.take_out(evaluator)
         evaluator.site.verify(evaluator.builder.module.operation, place)
         return _program(evaluator)
 

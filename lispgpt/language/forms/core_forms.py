@@ -11,6 +11,7 @@ from lispgpt.language.core.evaluator import Evaluator, as_form
 from lispgpt.language.core.parameters import check_pattern, destructure, parse_parameters
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Closure, Macro, describe, items_of
+from lispgpt.language.forms import native_macros
 from lispgpt.language.reader.forms import Form, List, Literal, Mark, Sequence, Symbol, Vector, head_name, show
 
 
@@ -65,11 +66,14 @@ def _fn(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     return Closure("fn", parameters, form.items[2:], environment.capture(), form)
 
 
-@special("defmacro", 2, None)
+@special("defmacro", 1, None)
 def _defmacro(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     name = form.items[1]
     if not isinstance(name, Symbol):
         evaluator.site.fail("`defmacro` wants a name: (defmacro name [x] template)", name)
+    if len(form.items) == 2:
+        native_macros.define(evaluator, name, environment)
+        return None
     parameters = parse_parameters(evaluator.site, form.items[2], "defmacro")
     environment.define(name, Macro(name.name, parameters, form.items[3:], environment.capture(), form))
     return None
@@ -85,6 +89,8 @@ def _quote(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def _quasiquote(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     marks: dict[Mark | None, Mark] = {}
     built = _template(evaluator, form.items[1], environment, marks, 1)
+    if native_macros.holds_address(built):
+        return native_macros.template(evaluator, built, form)
     return built.value if isinstance(built, Literal) else built
 
 

@@ -248,11 +248,6 @@ def _link_library(evaluator: Evaluator, form: List, environment: Environment) ->
     return None
 
 
-@special("extern", 1, 1)
-def _extern(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    evaluator.site.fail("`extern` is not part of the language; (extern-fn name (-> [T] [R])) declares a function", form)
-
-
 @special("module", 0, None)
 def _module(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(module …)`: its forms, into the program's one module."""
