@@ -45,6 +45,7 @@ def code_object(chip: str) -> type:
 def install(chip: str) -> ctypes.CDLL:
     """Register the emulator for a chip; the library, which counts broken guards."""
     import bounded_shared
+
     from lispgpt.runtime.devices.rocm import CHIP_OFFSET
 
     image_type = code_object(chip)
