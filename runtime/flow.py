@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.plan import Buffer, Entry
-from lispgpt.runtime.steps import READ_WRITE, WRITE, Argument, Step
+from lispgpt.runtime.steps import READ_WRITE, SCRATCH, WRITE, Argument, Step
 
 GIVEN = ("weight", "state", "input")
 """Kinds of buffers that hold something before an entry runs."""
@@ -42,15 +42,18 @@ class _Contents:
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, int, int]] = []
-        self.extents: dict[int, tuple[int, int]] = {}
 
     def put(self, start: int, end: int, number: int) -> None:
         """A new value takes these bytes."""
+        self.spoil(start, end)
+        self.parts.append((start, end, number))
+
+    def spoil(self, start: int, end: int) -> None:
+        """Values lose these bytes."""
         kept = []
         for first, last, value in self.parts:
             kept += [(a, b, value) for a, b in ((first, min(last, start)), (max(first, end), last)) if a < b]
-        self.parts = sorted([*kept, (start, end, number)])
-        self.extents[number] = (start, end)
+        self.parts = kept
 
     def at(self, start: int, end: int) -> list[tuple[int, int, int]]:
         return [(max(a, start), min(b, end), value) for a, b, value in self.parts if a < end and start < b]
@@ -77,6 +80,8 @@ def check(entry: Entry, buffers: Mapping[str, Buffer]) -> None:
                 raise UserError(f"{where} reads bytes {_range(argument)} by one argument and writes them by another")
             if argument.access == WRITE:
                 contents.setdefault(argument.buffer, _Contents()).put(argument.offset, argument.end, number)
+            elif argument.access == SCRATCH:
+                contents.setdefault(argument.buffer, _Contents()).spoil(argument.offset, argument.end)
     for name, place in entry.results.items():
         whole = Argument(place, 0, buffers[place].nbytes, READ_WRITE)
         _read(contents.get(place), whole, f"result {name!r} of entry {entry.label}")

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-READ, WRITE, READ_WRITE, ACCUMULATE = "read", "write", "read_write", "accumulate"
-ACCESSES = (READ, WRITE, READ_WRITE, ACCUMULATE)
+READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH = "read", "write", "read_write", "accumulate", "scratch"
+ACCESSES = (READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH)
 """What a step does to an argument's bytes: reads what is there; writes all of them, whatever was there; changes what is
-there; or adds to it, in an order that does not matter among steps that do the same."""
+there; adds to it, in an order that does not matter among steps that do the same; or works in them, when what they held
+is lost and what they hold afterwards means nothing."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Argument:
     @property
     def reads(self) -> bool:
         """Whether what the bytes hold before the step matters to it."""
-        return self.access != WRITE
+        return self.access not in (WRITE, SCRATCH)
 
     @property
     def writes(self) -> bool:

@@ -79,7 +79,7 @@ def test_entries() -> None:
         ,entry wrong
         ,entry f
         ,ir""")
-    assert told[0].startswith("func.func @e_b1_s3(%arg0: tensor<3xi32>")
+    assert told[0].startswith("func.func @e_batch1_positions3(%arg0: tensor<3xi32>")
     assert any("call @row_softmax" in line for line in told)
     assert any("error: `unknown` is not defined" in line for line in told)
     assert told[-3:] == ["there is no entry 'f'; there are: e, wrong", "module {", "}"]

@@ -2,7 +2,8 @@
 
 A kernel's function has `access = ["read", "write", …]`, a word for each argument.  "read": launches leave it as it is.
 "write": all of it is written, whatever was there.  "read_write": what is there is changed.  "accumulate": something is
-added to what is there, in an order that does not matter.
+added to what is there, in an order that does not matter.  "scratch": it is room to work in, whose contents mean nothing
+before and after.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from lispgpt.errors import InternalError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import nested_operations, strings
 
-READ, WRITE, READ_WRITE, ACCUMULATE = "read", "write", "read_write", "accumulate"
+READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH = "read", "write", "read_write", "accumulate", "scratch"
 
 ALIASES = (
     *("memref.subview", "memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.reinterpret_cast"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from lispgpt.ir import build as b
+from lispgpt.ir.access import READ, READ_WRITE, access_of, set_access
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, operations
@@ -26,6 +27,9 @@ def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> At
     copy.attributes["sym_name"] = ir.StringAttr.get(name)
     copy.attributes["kernel"] = ir.StringAttr.get("cache-write")
     divide_work(kernel, copy)
+    whole = access_of(kernel)
+    set_access(copy, [how if how == READ_WRITE else READ for how in whole])
+    set_access(kernel, [READ if how == READ_WRITE else how for how in whole])
     for call in calls_of(module, kernel):
         attributes = {"callee": ir.FlatSymbolRefAttr.get(name)}
         create_op("func.call", list(call.operands), [], attributes, loc=call.location, ip=ir.InsertionPoint(call))

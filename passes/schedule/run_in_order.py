@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from lispgpt.errors import InternalError
 from lispgpt.ir import build as b
-from lispgpt.ir.access import WRITE, access_of, set_access
+from lispgpt.ir.access import SCRATCH, access_of, set_access
 from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import kernel_functions, nested_operations, operations
 from lispgpt.passes.base import Pass
@@ -84,7 +84,7 @@ def _borrow(module: ir.Module, kernel: ir.Operation, op: ir.Operation) -> None:
     body = kernel.regions[0].blocks[0]
     op.results[0].replace_all_uses_with(body.add_argument(type_, ir.Location.unknown()))
     kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in body.arguments], []))
-    set_access(kernel, [*access_of(kernel), WRITE])
+    set_access(kernel, [*access_of(kernel), SCRATCH])
     for call in calls_of(module, kernel):
         segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
         with ir.InsertionPoint(call), call.location:
