@@ -95,7 +95,7 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "a smaller buffer": (set_to("plan", "buffers", 2, "shape", value=[1]), "damaged"),
     "a negative shape": (set_to("plan", "buffers", 2, "shape", value=[-1]), "shape"),
     "a shape beyond memory": (set_to("plan", "buffers", 2, "shape", value=[1 << 62]), "shape"),
-    "an unknown type": (set_to("plan", "buffers", 2, "dtype", value="f64"), "damaged"),
+    "an unknown type": (set_to("plan", "buffers", 2, "dtype", value="f12"), "damaged"),
     "a buffer twice": (lambda m: m["plan"]["buffers"].append(m["plan"]["buffers"][0]), "damaged"),
     "an input that is not there": (set_to("plan", "entries", 0, "inputs", value={"none": "none"}), "none"),
     "inputs that are a list": (set_to("plan", "entries", 0, "inputs", value=["none"]), "damaged"),

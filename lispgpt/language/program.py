@@ -13,17 +13,19 @@ from lispgpt.language.core import registry
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.language import Language
-from lispgpt.language.core.values import Function, State, Weight
+from lispgpt.language.core.values import Function, LaterFunction, State, Weight
 from lispgpt.language.forms import (
     arithmetic,
     calls,
     choice,
     compilation,
+    contractions,
     core_forms,
     functions,
     kernels,
     lists,
     modules,
+    native_macros,
     shapes,
     structs,
     tensors,
@@ -47,15 +49,29 @@ from lispgpt.source import Source, Span
 
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 
-_REGISTERED = (arithmetic, choice, core_forms, declarations, generation, gradients, lists, shapes, structs, tensors)
+_REGISTERED = (
+    arithmetic,
+    choice,
+    contractions,
+    core_forms,
+    declarations,
+    generation,
+    gradients,
+    lists,
+    shapes,
+    structs,
+    tensors,
+)
 """Modules that are imported for the forms that they register."""
 
 LANGUAGE = Language(
     names=registry.NAMES,
     heads=(functions.head, ops.head),
     fail_unknown=op_names.fail_unknown,
+    template=native_macros.template,
     calls={
         Function: calls.call,
+        LaterFunction: functions.call_later,
         Weight: memory.indexed,
         State: memory.indexed,
         Entry: entries.call,
@@ -124,6 +140,7 @@ def evaluate(
         _check_overrides(model)
         for entry, chosen in sizes.choices(evaluator, model, wanted):
             building.build(evaluator, entry, chosen)
+        native_macros.take_out(evaluator)
         evaluator.site.verify(evaluator.builder.module.operation, place)
         return _program(evaluator)
 

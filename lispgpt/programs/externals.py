@@ -18,6 +18,7 @@ import numpy as np
 
 from lispgpt.dtypes import DTYPES
 from lispgpt.errors import UserError
+from lispgpt.language.reader.handles import PREFIX, FormHandles
 from lispgpt.programs.sharing import Sharing
 
 C_INTERFACE = "_mlir_ciface_"
@@ -47,6 +48,7 @@ class Externals:
     def __init__(self, libraries: Sequence[str] = (), root: Path | None = None) -> None:
         self._libraries = [_open_library(name, root) for name in libraries]
         self._callbacks: dict[str, Any] = _print_helpers() | _memref_helpers() | _process()
+        self._forms = FormHandles()
         self._callbacks["share_work"] = Sharing().function()
         self._aliases = {"gpu_thread_alloc": "malloc", "gpu_thread_free": "free", "gpu_printf": "printf"}
 
@@ -56,6 +58,8 @@ class Externals:
 
     def address(self, name: str) -> int | None:
         """Where a function is in this process, or None."""
+        if name.startswith(PREFIX):
+            self._callbacks |= self._forms.functions()
         callback = self._callbacks.get(name)
         if callback is not None:
             return callback if isinstance(callback, int) else _address(callback)

@@ -9,6 +9,7 @@ from language.evaluating import body, evaluated, module
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
+from lispgpt.language.core.environment import Environment
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import evaluate
 from lispgpt.source import Source
@@ -115,3 +116,37 @@ def test_locations_go_through_calls_and_macros() -> None:
         function = program.module.body.operations[0]
         add = next(op for op in function.regions[0].blocks[0].operations if op.operation.name == "arith.addi")
         assert str(add.location) == 'loc(callsite("t.lisp":2:20 at "t.lisp":4:3))'
+
+
+def test_whole_division_now_and_later() -> None:
+    values = "(/ 224 32) (quot 223 32) (quot -223 32) (ceil-div 223 32) (ceil-div -223 32) (quot 7.5 2) (/ 7 2)"
+    text = module(f"(def values (list {values})) (defn f [] -> i64 (: (* 1 (nth values 0)) i64))")
+    assert "constant 7 : i64" in text
+    expected = [7, 6, -6, 7, -6, 3.0, 3.5]
+    for position, value in enumerate(expected):
+        module(f'(def values (list {values})) (if (= (nth values {position}) {value}) nil (error "wrong"))')
+    text = module("(defn f [(: a i64) (: b f32)] (func.return (quot a 3) (ceil-div a 3) (quot b 2) (ceil-div b 2)))")
+    assert [op in text for op in ("arith.divsi", "arith.ceildivsi", "math.trunc", "math.ceil")] == [True] * 4
+
+
+def test_bindings_share_a_scope_so_that_many_cost_no_more_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Environment] = []
+    plain = Environment.__init__
+
+    def counted(self: Environment, *given: object, **named: object) -> None:
+        made.append(self)
+        plain(self, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Environment, "__init__", counted)
+    counts = []
+    for size in (10, 400):
+        made.clear()
+        names = " ".join(f"x{i + 1} (arith.addi x{i} 1)" for i in range(size))
+        module(f"(defn f [(: x0 i32)] -> i32 (let [{names}] x{size}))")
+        counts.append(len(made))
+    assert counts[0] == counts[1]
+
+
+def test_a_function_sees_the_bindings_before_it_only() -> None:
+    ops = body("(let [y 1 g (fn [] y) y 2 h (let [z 0] (fn [] y)) y 3] (arith.addi x (+ (* 100 (g)) (* 10 (h)) y)))")
+    assert "constant 123 : i32" in ops[0]

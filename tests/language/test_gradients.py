@@ -24,7 +24,7 @@ def program(expression: str, given: Arrays, definitions: str = "") -> str:
 
 def evaluated(expression: str, given: Arrays, definitions: str = "") -> np.ndarray:
     unused = np.zeros(1, np.int32)
-    (result,) = run(program(expression, given, definitions), [unused, unused, *given.values()], [(1, 1)], "f_b1_s1")
+    (result,) = run(program(expression, given, definitions), [unused, unused, *given.values()], [(1, 1)], "f_batch1_positions1")
     return result
 
 
@@ -216,7 +216,7 @@ def test_a_stacked_weight_has_one_gradient() -> None:
         "(first (gradients (sum (* x (* (w 0) (w 2)))) [w])))"
     )
     unused = np.zeros(1, np.int32)
-    (found,) = run(text, [unused, unused, w, x], [(1, 1)], "f_b1_s1")
+    (found,) = run(text, [unused, unused, w, x], [(1, 1)], "f_batch1_positions1")
     np.testing.assert_allclose(found, [x * w[2], 0 * x, x * w[0]], rtol=1e-6)
 
 

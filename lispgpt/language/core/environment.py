@@ -28,15 +28,20 @@ class Dialects:
 
 class Environment:
     """A scope inside another.  A symbol that a macro introduced is a different name from the same letters written by
-    the user, until neither its expansion nor an enclosing one binds it: then it means what it means to the macro."""
+    the user, until neither its expansion nor an enclosing one binds it: then it means what it means to the macro.
 
-    __slots__ = ("dialects", "expands", "names", "outer")
+    expands: whether this is the scope of a macro's arguments.  captured: whether a function, a macro or the like looks
+    names up from here later, so that what is bound further on in the text must not be bound in this scope.
+    """
+
+    __slots__ = ("captured", "dialects", "expands", "names", "outer")
 
     def __init__(
         self, outer: Environment | None = None, dialects: Dialects | None = None, expands: bool = False
     ) -> None:
         self.outer = outer
         self.expands = expands
+        self.captured = False
         self.names: dict[_Key, Any] = {}
         self.dialects: Dialects | None = dialects if dialects is not None or outer is None else outer.dialects
 
@@ -51,6 +56,14 @@ class Environment:
         while scope.outer is not None and scope.outer.outer is not None:
             scope = scope.outer
         return scope
+
+    def capture(self) -> Environment:
+        """This scope, for whoever will look names up from here later."""
+        scope: Environment | None = self
+        while scope is not None and not scope.captured:
+            scope.captured = True
+            scope = scope.outer
+        return self
 
     def of_template(self) -> Environment:
         """Where the names of a template mean what they say: around the macro, not among its arguments."""

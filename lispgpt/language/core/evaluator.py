@@ -94,7 +94,7 @@ class Evaluator:
         value = self.value_of(value, form)
         if isinstance(value, LoopIndex):
             return value.comprehension.index(self, value, form)
-        return value
+        return self.language.template(self, value, form) if isinstance(value, Form) else value
 
     def name(self, symbol: Symbol, environment: Environment) -> Any:
         """What a name is bound to, or the type that it spells."""

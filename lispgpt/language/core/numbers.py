@@ -7,7 +7,7 @@ from typing import Any
 
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.site import Site
-from lispgpt.language.core.values import describe
+from lispgpt.language.core.values import describe, not_whole
 from lispgpt.language.reader.forms import Form
 
 
@@ -27,7 +27,7 @@ def number_attribute(site: Site, value: Any, kind: ir.Type, form: Form) -> ir.At
         site.fail(f"there is no constant of type {kind} for {describe(value)}", form)
     if isinstance(value, float):
         if not math.isfinite(value) or value != int(value):
-            site.fail(f"{describe(value)} is not whole, and {kind} holds whole numbers", form)
+            site.fail(f"{kind} holds whole numbers, and this is {not_whole(value, form)}", form)
         value = int(value)
     return _integer(site, value, kind, form)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
-from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Vector
+from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Sequence, Symbol, Vector, show
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +150,13 @@ class Function:
 
 
 @dataclass(frozen=True, eq=False)
+class LaterFunction:
+    """A name that is a function's before its definition has been evaluated: calls look it up among the functions."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
 class Struct:
     """A struct of `defstruct`: its name and LLVM type."""
 
@@ -199,7 +206,7 @@ def describe(value: Any) -> str:
             return f"the type {value}"
         case ir.Attribute():
             return f"the attribute {value}"
-        case Special() | Builtin() | Closure() | Function():
+        case Special() | Builtin() | Closure() | Function() | LaterFunction():
             return f"the function {value.name}"
         case Macro():
             return f"the macro {value.name}"
@@ -214,3 +221,9 @@ def describe(value: Any) -> str:
             return "a loop index"
         case _:
             return f"a {type(value).__name__.lower()}"
+
+
+def not_whole(value: Any, form: Form) -> str:
+    """What the value of a form is that should be a whole number, in a message's words."""
+    divided = isinstance(value, float) and "(/ " in show(form)
+    return describe(value) + ("; (quot a b) and (ceil-div a b) divide to whole numbers" if divided else "")

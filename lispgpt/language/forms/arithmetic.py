@@ -17,16 +17,29 @@ from lispgpt.language.reader.forms import Form, show
 
 _MOST_DIGITS = 4096
 
+
+def _quotient(left: Any, right: Any) -> Any:
+    """Division to a whole number, towards 0."""
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
 # name: (on numbers, on integers, on floats)
 _BINARY: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     "+": (operator.add, "arith.addi", "arith.addf"),
     "-": (operator.sub, "arith.subi", "arith.subf"),
     "*": (operator.mul, "arith.muli", "arith.mulf"),
     "/": (operator.truediv, "arith.divsi", "arith.divf"),
+    "quot": (_quotient, "arith.divsi", "arith.divf"),
+    "ceil-div": (lambda a, b: -(-a // b), "arith.ceildivsi", "arith.divf"),
     "mod": (operator.mod, "arith.remsi", "arith.remf"),
     "min": (min, "arith.minsi", "arith.minimumf"),
     "max": (max, "arith.maxsi", "arith.maximumf"),
 }
+_OF_TWO = ("quot", "ceil-div", "mod")
+_WHOLE = {"quot": "math.trunc", "ceil-div": "math.ceil"}
+"""What makes a quotient of reals whole."""
+
 _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], int, int]] = {
     "<": (operator.lt, 2, 4),
     "<=": (operator.le, 3, 5),
@@ -59,9 +72,9 @@ def is_float(kind: ir.Type) -> bool:
 
 
 def _define_binary(name: str) -> None:
-    least = 2 if name == "mod" else 1
+    least, most = (2, 2) if name in _OF_TWO else (1, None)
 
-    @builtin(name, least, 2 if name == "mod" else None)
+    @builtin(name, least, most)
     def run(evaluator: Evaluator, form: Form, *arguments: Any) -> Any:
         values = [_operand(evaluator, argument, form) for argument in arguments]
         if len(values) == 1:
@@ -90,8 +103,11 @@ def binary(evaluator: Evaluator, name: str, left: Any, right: Any, form: Form) -
     if tensors.is_tensor(left) or tensors.is_tensor(right):
         return tensors.elementwise(evaluator, lambda a, b: binary(evaluator, name, a, b, form), (left, right), form)
     left, right = same_type(evaluator, left, right, form)
-    op = on_floats if is_float(left.type) else on_integers
-    return evaluator.builder.emit(op, [left, right], [left.type], {}, form)
+    if not is_float(left.type):
+        return evaluator.builder.emit(on_integers, [left, right], [left.type], {}, form)
+    result = evaluator.builder.emit(on_floats, [left, right], [left.type], {}, form)
+    whole = _WHOLE.get(name)
+    return result if whole is None else evaluator.builder.emit(whole, [result], [left.type], {}, form)
 
 
 def _compute(evaluator: Evaluator, name: str, compute: Any, left: Any, right: Any, form: Form) -> Any:

@@ -11,6 +11,7 @@ from lispgpt.language.core.evaluator import Evaluator, as_form
 from lispgpt.language.core.parameters import check_pattern, destructure, parse_parameters
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Closure, Macro, describe, items_of
+from lispgpt.language.forms import native_macros
 from lispgpt.language.reader.forms import Form, List, Literal, Mark, Sequence, Symbol, Vector, head_name, show
 
 
@@ -18,15 +19,12 @@ from lispgpt.language.reader.forms import Form, List, Literal, Mark, Sequence, S
 def _def(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     _, pattern, expression = form.items
     check_pattern(evaluator.site, pattern)
-    bind_results(evaluator, pattern, expression, environment, environment)
+    bind_results(evaluator, pattern, expression, evaluator.evaluate(expression, environment), environment)
     return None
 
 
-def bind_results(
-    evaluator: Evaluator, pattern: Form, expression: Form, inside: Environment, scope: Environment
-) -> None:
-    """Bind a name to an expression's value, or the names of a vector to all its results."""
-    value = evaluator.evaluate(expression, inside)
+def bind_results(evaluator: Evaluator, pattern: Form, expression: Form, value: Any, scope: Environment) -> None:
+    """Bind a name to an expression's one value, or the names of a vector to all its results."""
     if isinstance(pattern, Symbol):
         value = evaluator.value_of(value, expression)
     destructure(evaluator.site, pattern, value, scope)
@@ -36,9 +34,10 @@ def bind_results(
 def _let(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     scope = Environment(environment)
     for pattern, expression in binding_pairs(evaluator, form.items[1], "let"):
-        inner = Environment(scope)
-        bind_results(evaluator, pattern, expression, scope, inner)
-        scope = inner
+        bound = evaluator.evaluate(expression, scope)
+        if scope.captured:
+            scope = Environment(scope)
+        bind_results(evaluator, pattern, expression, bound, scope)
     return evaluator.body(form.items[2:], scope)
 
 
@@ -64,16 +63,19 @@ def _do(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 @special("fn", 1, None)
 def _fn(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     parameters = parse_parameters(evaluator.site, form.items[1], "fn")
-    return Closure("fn", parameters, form.items[2:], environment, form)
+    return Closure("fn", parameters, form.items[2:], environment.capture(), form)
 
 
-@special("defmacro", 2, None)
+@special("defmacro", 1, None)
 def _defmacro(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     name = form.items[1]
     if not isinstance(name, Symbol):
         evaluator.site.fail("`defmacro` wants a name: (defmacro name [x] template)", name)
+    if len(form.items) == 2:
+        native_macros.define(evaluator, name, environment)
+        return None
     parameters = parse_parameters(evaluator.site, form.items[2], "defmacro")
-    environment.define(name, Macro(name.name, parameters, form.items[3:], environment, form))
+    environment.define(name, Macro(name.name, parameters, form.items[3:], environment.capture(), form))
     return None
 
 
@@ -87,6 +89,8 @@ def _quote(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 def _quasiquote(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     marks: dict[Mark | None, Mark] = {}
     built = _template(evaluator, form.items[1], environment, marks, 1)
+    if native_macros.holds_address(built):
+        return native_macros.template(evaluator, built, form)
     return built.value if isinstance(built, Literal) else built
 
 
@@ -95,7 +99,7 @@ def _template(
 ) -> Form:
     """A template's form with the unquoted parts filled in; its own names are marked as this expansion's."""
     if isinstance(form, Symbol):
-        mark = marks.get(form.mark) or marks.setdefault(form.mark, Mark(environment.of_template(), form.mark))
+        mark = marks.get(form.mark) or marks.setdefault(form.mark, Mark(environment.of_template().capture(), form.mark))
         return Symbol(form.span, form.name, mark)
     if not isinstance(form, Sequence):
         return form

@@ -11,11 +11,11 @@ from lispgpt.language.core.environment import MISSING, Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.parameters import parse_parameters
 from lispgpt.language.core.registry import special
-from lispgpt.language.core.values import Closure, Function, describe
+from lispgpt.language.core.values import Closure, Function, LaterFunction, describe
 from lispgpt.language.ops import regions
 from lispgpt.language.ops.function_table import Functions, register
 from lispgpt.language.ops.signatures import coerce
-from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, Vector, head_name
+from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, Vector, head_name, show
 
 _SYMBOL_TABLES = ("builtin.module", "gpu.module")
 
@@ -50,7 +50,7 @@ def _defn(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         _define(evaluator, form, name, environment)
         return None
     parameters = parse_parameters(evaluator.site, form.items[2], "defn")
-    environment.define(name, Closure(name.name, parameters, form.items[3:], environment, form))
+    environment.define(name, Closure(name.name, parameters, form.items[3:], environment.capture(), form))
     return None
 
 
@@ -60,7 +60,7 @@ def _is_typed(form: List) -> bool:
     if any(head_name(item) == ":" for item in getattr(parameters, "items", ())):
         return True
     body = form.items[3:]
-    if body and isinstance(body[0], Symbol) and body[0].name == "->":
+    if _written_results(body) is not None:
         return True
     empty = isinstance(parameters, Vector) and not parameters.items
     name = form.items[1]
@@ -76,12 +76,30 @@ def _signature(
     if not isinstance(parameters, Vector):
         evaluator.site.fail("`defn` wants its parameters in a vector, like [(: x i64)]", parameters)
     pairs = [regions.typed_name(evaluator, item, environment) for item in parameters.items]
-    if not (body and isinstance(body[0], Symbol) and body[0].name == "->"):
+    written = _written_results(body)
+    if written is None:
         return pairs, None, body
-    if len(body) < 2:
+    results, rest = written
+    if results is None:
         evaluator.site.fail("`->` is followed by the result's type", body[0])
-    written = body[1].items if isinstance(body[1], Vector) else (body[1],)
-    return pairs, _types(evaluator, written, environment), body[2:]
+    return pairs, _types(evaluator, results, environment), rest
+
+
+def _written_results(body: tuple[Form, ...]) -> tuple[tuple[Form, ...] | None, tuple[Form, ...]] | None:
+    """The result types and the rest of a body that starts with `-> T`, `-> [T …]` or `[-> T …]`; None where it starts
+    with neither, and None for the types of a `->` with nothing behind it."""
+    first = body[0] if body else None
+    if isinstance(first, Vector) and first.items and _is_arrow(first.items[0]):
+        return first.items[1:], body[1:]
+    if not _is_arrow(first):
+        return None
+    if len(body) < 2:
+        return None, ()
+    return (body[1].items if isinstance(body[1], Vector) else (body[1],)), body[2:]
+
+
+def _is_arrow(form: Form | None) -> bool:
+    return isinstance(form, Symbol) and form.name == "->"
 
 
 def declare_ahead(evaluator: Evaluator, forms: tuple[Form, ...], environment: Environment) -> None:
@@ -93,19 +111,31 @@ def declare_ahead(evaluator: Evaluator, forms: tuple[Form, ...], environment: En
         if head in ("module", "do"):
             declare_ahead(evaluator, form.items[1:], environment)
         elif head == "defn" and len(form.items) > 2 and isinstance(form.items[1], Symbol) and _is_typed(form):
-            names = [item for item in getattr(form.items[2], "items", ()) if isinstance(item, List)]
-            types = [item.items[2] for item in names if len(item.items) == 3]
-            spelled = [t for t in types if isinstance(t, (Symbol, Literal))]
-            if len(spelled) == len(types) and len(form.items) > 4 and isinstance(form.items[4], Symbol):
-                _declare_later(evaluator, form, form.items[1].name, environment)
+            _declare_later(evaluator, form, form.items[1], environment)
 
 
-def _declare_later(evaluator: Evaluator, form: List, name: str, environment: Environment) -> None:
+def _declare_later(evaluator: Evaluator, form: List, symbol: Symbol, environment: Environment) -> None:
+    name = symbol.name
+    environment.capture()
+
     def declared() -> Function:
         pairs, results, _ = _signature(evaluator, form, environment)
-        return Function(name, ir.FunctionType.get([kind for _, kind in pairs], results or []))
+        if results is None:
+            evaluator.site.fail(f"`{name}` is called before its result type is known; write it: {_model(form)}", symbol)
+        return Function(name, ir.FunctionType.get([kind for _, kind in pairs], results))
 
     evaluator.states.of(Functions).later[name] = declared
+    environment.define(symbol, LaterFunction(name))
+
+
+def _model(form: List) -> str:
+    """How a typed function is written, for a message."""
+    return f"(defn {show(form.items[1])} {show(form.items[2])} -> T …)"
+
+
+def call_later(evaluator: Evaluator, named: LaterFunction, arguments: list[Any], form: Form) -> Any:
+    """Call a function by a name whose definition comes later, or is just being evaluated."""
+    return evaluator.call(evaluator.states.of(Functions).get(named.name), arguments, form)
 
 
 def head(evaluator: Evaluator, symbol: Symbol, environment: Environment) -> Any:
@@ -126,7 +156,9 @@ def _define(evaluator: Evaluator, form: List, name: Symbol, environment: Environ
         "llvm.emit_c_interface": ir.UnitAttr.get(),
     }
     defined = evaluator.builder.emit("func.func", [], [], attrs, form, 1)
-    if results is not None:
+    if results is None:
+        _declare_later(evaluator, form, name, environment)
+    else:
         register(evaluator, Function(name.name, kind), name, environment)
     places = [evaluator.site.location(parameter) for parameter, _ in pairs]
     block = ir.Block.create_at_start(defined.regions[0], list(kind.inputs), places)
@@ -214,11 +246,6 @@ def _link_library(evaluator: Evaluator, form: List, environment: Environment) ->
     if name not in linked:
         linked.append(name)
     return None
-
-
-@special("extern", 1, 1)
-def _extern(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    evaluator.site.fail("`extern` is not part of the language; (extern-fn name (-> [T] [R])) declares a function", form)
 
 
 @special("module", 0, None)

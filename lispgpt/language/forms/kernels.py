@@ -42,7 +42,7 @@ def _kernel(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     if not isinstance(name, Symbol):
         evaluator.site.fail("`kernel` wants a name: (kernel name [x out] body)", name)
     taken = parameters.parse_parameters(evaluator.site, form.items[2], "kernel")
-    environment.define(name, Closure(name.name, taken, form.items[3:], environment, form))
+    environment.define(name, Closure(name.name, taken, form.items[3:], environment.capture(), form))
     return None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
-from lispgpt.language.core.values import describe, items_of
+from lispgpt.language.core.values import describe, items_of, not_whole
 from lispgpt.language.reader.forms import Form, Keyword, Symbol, show
 
 LONGEST = 1_000_000
@@ -85,7 +85,9 @@ def _range(evaluator: Evaluator, form: Form, *bounds: Any) -> Any:
     """`(range n)`, `(range from to)`, `(range from to step)`: whole numbers; the end is not in it."""
     for bound in bounds:
         if not isinstance(bound, int):
-            evaluator.site.fail(f"`range` counts whole numbers known while compiling, and got {describe(bound)}", form)
+            evaluator.site.fail(
+                f"`range` counts whole numbers known while compiling, and got {not_whole(bound, form)}", form
+            )
     if len(bounds) == 3 and bounds[2] == 0:
         evaluator.site.fail("`range` with a step of 0 never ends", form)
     numbers = range(*bounds)

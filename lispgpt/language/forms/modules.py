@@ -64,7 +64,7 @@ def _require(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         aliased = len(parts) == 3 and isinstance(parts[1], Keyword) and parts[1].name == "as"
         if not parts or not (len(parts) == 1 or aliased):
             evaluator.site.fail(f'`{show(item)}` is not a file, a library or ["file.lisp" :as name]', item)
-        required = load(evaluator, _path(evaluator, parts[0]), item)
+        required = load(evaluator, path_of(evaluator, parts[0]), item)
         if aliased:
             alias = parts[2]
             if not isinstance(alias, Symbol):
@@ -78,7 +78,7 @@ def _require(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     return None
 
 
-def _path(evaluator: Evaluator, form: Form) -> Path:
+def path_of(evaluator: Evaluator, form: Form) -> Path:
     """The file that a library's name, `"file"` or `"@path"` stands for."""
     if isinstance(form, Symbol):
         path = LIBRARY / f"{form.name}.lisp"

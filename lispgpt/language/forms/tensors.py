@@ -1,4 +1,4 @@
-"""Tensors: comprehensions and elementwise functions (linalg.generic), contractions, reductions, shapes."""
+"""Tensors: comprehensions and elementwise functions, as linalg.generic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import LoopIndex, describe
+from lispgpt.language.core.values import LoopIndex, describe, not_whole
 from lispgpt.language.forms.shapes import as_index, extract, is_tensor, reshape, tensor_of, tensor_type
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
 
@@ -85,7 +85,7 @@ def generic(
     maps.append(projection(len(shape), tuple(range(len(shape)))))
     attributes = {
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-        "iterator_types": _iterators(evaluator, len(shape)),
+        "iterator_types": iterators(evaluator, len(shape)),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(made.inputs), 1]),
     }
     operands = [_beginning(evaluator, tensor, [shape[d] for d in along], form) for tensor, along, _ in made.inputs]
@@ -106,7 +106,8 @@ def projection(rank: int, dimensions: tuple[int, ...]) -> ir.AffineMap:
     return ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(d) for d in dimensions])
 
 
-def _iterators(evaluator: Evaluator, parallel: int, summed: int = 0) -> ir.Attribute:
+def iterators(evaluator: Evaluator, parallel: int, summed: int = 0) -> ir.Attribute:
+    """The iterator types of loops of which so many are parallel and the last ones are summed over."""
     kinds = ["parallel"] * parallel + ["reduction"] * summed
     text = "[" + ", ".join(f"#linalg.iterator_type<{kind}>" for kind in kinds) + "]"
     found = evaluator.builder.spelled.get(text)
@@ -204,7 +205,9 @@ def dimension(evaluator: Evaluator, form: Form, environment: Environment) -> int
     names = _names_in(form)
     given = [f"{n.name} is {v}" for n in names if isinstance(v := environment.lookup(n), (int, float))]
     values = f" ({', '.join(given)})" if given and isinstance(form, List) else ""
-    evaluator.site.fail(f"a size is a whole number above 0, and `{show(form)}` is {describe(value)}{values}", form)
+    evaluator.site.fail(
+        f"a size is a whole number above 0, and `{show(form)}` is {not_whole(value, form)}{values}", form
+    )
 
 
 def _names_in(form: Form) -> list[Symbol]:
@@ -243,83 +246,3 @@ def _elementwise(evaluator: Evaluator, form: Form, function: Any, *values: Any) 
     if not any(is_tensor(value) for value in values):
         return evaluator.call(function, list(values), form)
     return elementwise(evaluator, lambda *scalars: evaluator.call(function, list(scalars), form), values, form)
-
-
-@special("contract", 5, 5)
-def _contract(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    """`(contract [n o] x [n k] w [o k])`: products of elements, summed in f32 over the indices not in the result."""
-    _, result, x_form, x_names, w_form, w_names = form.items
-    x = tensor_of(evaluator, evaluator.single(x_form, environment), x_form, "contract")
-    w = tensor_of(evaluator, evaluator.single(w_form, environment), w_form, "contract")
-    sizes: dict[str, tuple[int, ir.Value]] = {}
-    for tensor, names in ((x, x_names), (w, w_names)):
-        if len(_index_names(evaluator, names)) != len(tensor.type.shape):
-            evaluator.site.fail(f"`{show(names)}` does not name the dimensions of {tensor.type}", names)
-        for name, size in zip(_index_names(evaluator, names), tensor.type.shape, strict=True):
-            known, where = sizes.setdefault(name, (size, tensor))
-            if known != size:
-                message = f"the shapes of {where.type} and {tensor.type} differ in `{name}`: {known} and {size}"
-                evaluator.site.fail(message, form)
-    kept = _index_names(evaluator, result)
-    for name in kept:
-        if name not in sizes:
-            evaluator.site.fail(f"`{name}` is an index of the result and of neither operand", result)
-    order = kept + [name for name in sizes if name not in kept]
-    shape = tuple(sizes[name][0] for name in kept)
-    groups = [_index_names(evaluator, x_names), _index_names(evaluator, w_names), kept]
-    maps = [projection(len(order), tuple(order.index(name) for name in names)) for names in groups]
-    start = filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
-    }
-    emit = evaluator.builder.emit
-    summed = set(order) - set(kept)
-    shared = summed & set(groups[0]) & set(groups[1])
-    name = "linalg.contract" if shared and shared == summed else "linalg.generic"
-    if name == "linalg.generic":
-        attributes["iterator_types"] = _iterators(evaluator, len(kept), len(summed))
-    operation = emit(name, [x, w, start], [start.type], attributes, form, 1)
-
-    def compute(arguments: Any) -> Any:
-        f32 = [evaluator.builder.f32]
-        product = emit("arith.mulf", [widened(evaluator, a, form) for a in list(arguments)[:2]], f32, {}, form)
-        return emit("arith.addf", [arguments[2], product], f32, {}, form)
-
-    types = [x.type.element_type, w.type.element_type, evaluator.builder.f32]
-    if not all(isinstance(kind, ir.FloatType) for kind in types):
-        evaluator.site.fail(f"`contract` multiplies floats, and got {x.type} and {w.type}", form)
-    body(evaluator, operation.regions[0], types, compute, form)
-    return operation.results[0]
-
-
-def _index_names(evaluator: Evaluator, form: Form) -> list[str]:
-    if not isinstance(form, Vector) or not all(isinstance(item, Symbol) for item in form.items):
-        evaluator.site.fail(f"`{show(form)}` stands where index names are wanted, like [n k]", form)
-    names = [item.name for item in form.items if isinstance(item, Symbol)]
-    if len(set(names)) != len(names):
-        evaluator.site.fail(f"`{show(form)}` names an index twice", form)
-    return names
-
-
-@builtin("reduce", 3, 3)
-def _reduce(evaluator: Evaluator, form: Form, function: Any, start: Any, tensor: Any) -> Any:
-    """`(reduce f start x)`: f over the last dimension of a tensor, from a start value."""
-    tensor = tensor_of(evaluator, tensor, form, "reduce")
-    if len(tensor.type.shape) < 1:
-        evaluator.site.fail(f"`reduce` needs a dimension to go over, and {tensor.type} has none", form)
-    kind = tensor.type.element_type
-    dtype = evaluator.builder.f32 if isinstance(kind, ir.FloatType) and kind.width < 32 else kind
-    rank = len(tensor.type.shape)
-    accumulator = filled(evaluator, tuple(tensor.type.shape)[:-1], start, dtype, form)
-    dimensions = {"dimensions": ir.DenseI64ArrayAttr.get([rank - 1])}
-    operation = evaluator.builder.emit("linalg.reduce", [tensor, accumulator], [accumulator.type], dimensions, form, 1)
-
-    def compute(arguments: Any) -> Any:
-        value = evaluator.call(function, [arguments[1], widened(evaluator, arguments[0], form)], form)
-        if not isinstance(value, ir.Value) or value.type != dtype:
-            evaluator.site.fail(f"the function of `reduce` gives {describe(value)}, and {dtype} is wanted", form)
-        return value
-
-    body(evaluator, operation.regions[0], [kind, dtype], compute, form)
-    return operation.results[0]

@@ -24,6 +24,8 @@ def _config(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         name = items[index]
         if not isinstance(name, Symbol) or index + 1 == len(items):
             evaluator.site.fail("`config` binds names and values in pairs: (config layers 12 heads 12)", name)
+        if name.name in model.config:
+            evaluator.site.fail(f"the config value {name.name} is given twice", name)
         value = evaluator.single(items[index + 1], environment)
         for source, given in (("the checkpoint", model.checkpoint), ("--set", model.overrides)):
             if name.name in given:

@@ -33,20 +33,26 @@ class Functions:
 
 
 def register(evaluator: Evaluator, made: Function, symbol: Symbol, environment: Environment) -> None:
-    """Make a function callable by its name."""
+    """Make a function callable by its name, whatever that meant before."""
     evaluator.states.of(Functions).defined[made.name] = made
-    if not isinstance(environment.lookup(symbol), Special):
-        environment.define(symbol, made)
+    environment.define(symbol, made)
 
 
 def register_op(evaluator: Evaluator, operation: Any, form: List, environment: Environment) -> None:
-    """Make a func.func or llvm.func that was written as an op callable by its name."""
+    """Make a func.func or llvm.func that was written as an op callable by its name.
+
+    Its name is a symbol of MLIR's, which takes no core form away from the program.
+    """
     if "sym_name" not in operation.attributes or "function_type" not in operation.attributes:
         return
     name = ir.StringAttr(operation.attributes["sym_name"]).value
     kind = ir.TypeAttr(operation.attributes["function_type"]).value
     made = Function(name, kind, operation.name == "llvm.func")
-    register(evaluator, made, Symbol(form.span, name), _file_scope(environment))
+    symbol, scope = Symbol(form.span, name), _file_scope(environment)
+    if isinstance(scope.lookup(symbol), Special):
+        evaluator.states.of(Functions).defined[name] = made
+    else:
+        register(evaluator, made, symbol, scope)
 
 
 def _file_scope(environment: Environment) -> Environment:

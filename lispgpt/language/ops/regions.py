@@ -12,6 +12,7 @@ from lispgpt.ir.op_facts import facts
 from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.values import Special
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, head_name, show
 
 
@@ -32,8 +33,11 @@ class Labels:
 
 
 def is_region(form: Form, environment: Environment) -> bool:
-    """Whether an op's argument is a region."""
-    return head_name(form) in ("do", "region", "block")
+    """Whether an op's argument is a region: such a form, unless the program has made its name its own."""
+    if head_name(form) not in ("do", "region", "block") or not isinstance(form, List):
+        return False
+    head = form.items[0]
+    return isinstance(head, Symbol) and isinstance(environment.lookup(head), Special)
 
 
 def label(evaluator: Evaluator, symbol: Symbol) -> ir.Block:

@@ -1,17 +1,14 @@
-"""Attention with heads of many sizes, compiled for AMD GPUs and run on an instruction emulator, against float64."""
+"""Attention with heads of many sizes, compiled for AMD GPUs and run on the instruction emulator, against float64."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from emulated_hip.test_hand_kernels import pytestmark as emulated
-from emulated_hip.test_hand_kernels import run_entries
+from emulated_amd.running import run_entries
 from head_sizes import HeadSize, assert_near, random_inputs, write_program
 
 from lispgpt.driver import Observer, Request, compile_request
-
-pytestmark = emulated
 
 FEW = [HeadSize(depth, cache) for depth in (16, 80, 128, 256) for cache in ("f32", "bf16")]
 MANY = FEW + [HeadSize(depth, cache) for depth in (96, 132, 320) for cache in ("f32", "bf16")]
@@ -20,15 +17,24 @@ WIDE = [HeadSize(80, "bf16"), HeadSize(256, "f32")]
 
 @pytest.mark.parametrize(
     ("chip", "rows", "sizes"),
-    [("gfx1151", 1, MANY), ("gfx1151", 16, FEW), ("gfx1151", 128, FEW), ("gfx942", 1, WIDE), ("gfx942", 16, WIDE)],
-    ids=lambda value: "" if isinstance(value, list) else str(value),
+    [
+        ("gfx1151", 1, WIDE),
+        ("gfx942", 16, WIDE),
+        ("gfx1201", 16, WIDE),
+        pytest.param("gfx1151", 1, MANY, marks=pytest.mark.slow),
+        pytest.param("gfx1151", 16, FEW, marks=pytest.mark.slow),
+        pytest.param("gfx1151", 128, FEW, marks=pytest.mark.slow),
+        pytest.param("gfx1201", 128, FEW, marks=pytest.mark.slow),
+        pytest.param("gfx942", 1, FEW, marks=pytest.mark.slow),
+        pytest.param("gfx942", 128, FEW, marks=pytest.mark.slow),
+    ],
+    ids=lambda value: str(len(value)) if isinstance(value, list) else str(value),
 )
 def test_values(chip: str, rows: int, sizes: list[HeadSize], tmp_path: Path) -> None:
     context = 32 if rows < 32 else rows + 32
     program = write_program(tmp_path / "attention.lisp", sizes, context)
     artifact, _ = compile_request(Request(program, f"rocm:{chip}"), Observer())
-    artifact.save(tmp_path / "attention.lgpt")
     values, expected = random_inputs(sizes, context, rows)
-    found = run_entries(chip, tmp_path / "attention.lgpt", list(expected), values, tmp_path)
+    found = run_entries(artifact, list(expected), values)
     for name, right in expected.items():
         assert_near(found[name], right, name)

@@ -1,0 +1,169 @@
+"""Registers that may not be read yet: nothing has set them, or the load that does was not waited for.
+
+Loads count up a counter of their wave and a wait says how many may still be under way, as on the chip: each family has
+its own counters, and scalar loads come back in any order, so that only a wait for none covers them.  The emulator has
+every value at once; what is checked is whether the program had the right to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from lispgpt.runtime.devices.amd_emulator.decode import register_name
+from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
+from lispgpt.runtime.devices.amd_emulator.operands import Step
+from lispgpt.runtime.devices.amd_emulator.waves import FIRST_VECTOR, Waves
+
+COUNTERS = {
+    "cdna": {"load": "vmcnt", "store": "vmcnt", "shared": "lgkmcnt", "scalar": "lgkmcnt"},
+    "rdna3": {"load": "vmcnt", "store": "vscnt", "shared": "lgkmcnt", "scalar": "lgkmcnt"},
+    "rdna4": {"load": "loadcnt", "store": "storecnt", "shared": "dscnt", "scalar": "kmcnt"},
+}
+
+
+class Hazards:
+    """watched: registers with something to check, by their place in the operand space; most instructions touch none.
+
+    unset: register → which of its lanes nothing has written [wave, lane] ([wave, 1] for scalars), None for all of them.
+    under_way: kind of memory → register → number that the load had in its wave's count [wave], 0 for none.
+    """
+
+    def __init__(self, waves: Waves, family: str, unset: Iterable[int]) -> None:
+        self.waves, self.counter_of = waves, COUNTERS[family]
+        n = waves.n
+        self.unset: dict[int, np.ndarray | None] = dict.fromkeys(unset)
+        self.under_way: dict[str, dict[int, np.ndarray]] = {"load": {}, "shared": {}, "scalar": {}}
+        self.issued = {name: np.zeros(n, np.int64) for name in set(self.counter_of.values())}
+        self.done = {name: np.zeros(n, np.int64) for name in self.issued}
+        self.in_order_from = np.zeros(n, np.int64)  # scalar loads up to this count of their counter are done
+        self.last_scalar = np.zeros(n, np.int64)
+        self.last_shared_store = np.zeros(n, np.int64)
+        self.watched = set(self.unset)
+
+    def check(self, step: Step, active: np.ndarray) -> None:
+        """Check an instruction that the active lanes are about to execute, and note what it sets.
+
+        A result that is computed from what nothing has set counts as not set itself: compilers leave such values in
+        words that they do not use.  Addresses, data to be stored, conditions and masks must have been set.
+        """
+        for registers, what in ((step.reads, "read"), (step.writes, "overwritten")):
+            for register in self.watched.intersection(registers):
+                self._check_loads(register, what)
+        masks = step.writes.difference(step.results)
+        if masks or not step.results:
+            for register in self.watched.intersection(step.reads):
+                wrong = self._missing(register, active)
+                if wrong is not None and wrong.any():
+                    raise KernelFault(f"{register_name(register)} is read, but nothing has set it{self._where(wrong)}")
+        spread = {result: self._from(step.feeds[word], active) for word, result in enumerate(step.results)}
+        written = np.ones_like(active) if step.every_lane else active
+        for register in self.watched.intersection((*step.writes, *step.loaded)) | {
+            r for r in spread if spread[r].any()
+        }:
+            self._set(register, written, spread.get(register))
+
+    def _missing(self, register: int, active: np.ndarray) -> np.ndarray | None:
+        """The active lanes in which nothing has set a register [wave, lane], of a scalar [wave, 1]; None for none."""
+        if register not in self.unset:
+            return None
+        on, missing = _lanes_of(register, active), self.unset[register]
+        return on if missing is None else on & missing[self.waves.at]
+
+    def _from(self, registers: Iterable[int], active: np.ndarray) -> np.ndarray:
+        """The lanes in which one of several registers is missing."""
+        found = np.zeros((active.shape[0], 1), bool)
+        for register in self.watched.intersection(registers):
+            missing = self._missing(register, active)
+            found = found if missing is None else found | missing
+        return found
+
+    def _set(self, register: int, written: np.ndarray, missing: np.ndarray | None) -> None:
+        """Note that lanes write a register, in some of them what counts as missing."""
+        on, n = _lanes_of(register, written), self.waves.n
+        known = register in self.unset
+        before = self.unset[register] if known else np.zeros((n, on.shape[1]), bool)
+        before = np.ones((n, on.shape[1]), bool) if before is None else before
+        after = before[self.waves.at] & ~on
+        if missing is not None:
+            after |= on & (missing if missing.shape[1] <= on.shape[1] else missing.any(axis=1, keepdims=True))
+        before[self.waves.at] = after
+        if before.any():
+            self.unset[register] = before
+            self.watched.add(register)
+        elif known:
+            del self.unset[register]
+            if not any(register in loads for loads in self.under_way.values()):
+                self.watched.discard(register)
+
+    def _check_loads(self, register: int, what: str) -> None:
+        at = self.waves.at
+        for kind, loads in self.under_way.items():
+            if register not in loads:
+                continue
+            counter = self.counter_of[kind]
+            done = self.in_order_from if kind == "scalar" else self.done[counter]
+            late = loads[register][at] > done[at]
+            if late.any():
+                raise KernelFault(
+                    f"{register_name(register)} is {what} while a {kind} load of it is under way: "
+                    f"no wait for {counter} covers it{self._where(late)}"
+                )
+
+    def _where(self, wrong: np.ndarray) -> str:
+        wrong = wrong.reshape(self.waves.count, -1)
+        wave = int(np.flatnonzero(wrong.any(axis=1))[0])
+        number = int(self.waves.which[wave])
+        lanes = "" if wrong.shape[1] == 1 else f", lane {int(np.flatnonzero(wrong[wave])[0])}"
+        return f" (workgroup {self.waves.group[number]}, wave {self.waves.member[number]}{lanes})"
+
+    def issue(self, kind: str, registers: Iterable[int] = ()) -> None:
+        """Count a memory operation, and note the registers that it will set."""
+        counter, at = self.counter_of[kind], self.waves.at
+        self.issued[counter][at] += 1
+        if kind == "scalar":
+            self.last_scalar[at] = self.issued[counter][at]
+        for register in registers:
+            loads = self.under_way[kind].setdefault(register, np.zeros(self.waves.n, np.int64))
+            loads[at] = self.issued[counter][at]
+            self.watched.add(register)
+
+    def shared_store(self) -> None:
+        """Note that the operation counted last writes shared memory."""
+        at = self.waves.at
+        self.last_shared_store[at] = self.issued[self.counter_of["shared"]][at]
+
+    def wait(self, counter: str, left: int) -> None:
+        """Let at most `left` operations of a counter be under way."""
+        at, scalars = self.waves.at, self.counter_of["scalar"] == counter
+        issued = self.issued[counter][at]
+        if left == 0:
+            self.done[counter][at] = issued
+            if scalars:
+                self.in_order_from[at] = issued
+            if self.waves.all:
+                self._forget(counter)
+            return
+        done = np.maximum(self.done[counter][at], issued - left)
+        if scalars:  # one of them may be what is left, whatever came after it
+            done = np.where(self.last_scalar[at] > self.in_order_from[at], self.done[counter][at], done)
+        self.done[counter][at] = done
+
+    def _forget(self, counter: str) -> None:
+        for kind, loads in self.under_way.items():
+            if self.counter_of[kind] == counter:
+                loads.clear()
+        self.watched = set(self.unset).union(*self.under_way.values())
+
+    def barrier(self) -> None:
+        """Check that a wave that comes to a barrier has waited for what it wrote to shared memory."""
+        at = self.waves.at
+        late = self.last_shared_store[at] > self.done[self.counter_of["shared"]][at]
+        if late.any():
+            raise KernelFault(f"a barrier is reached while a store to shared memory is under way{self._where(late)}")
+
+
+def _lanes_of(register: int, active: np.ndarray) -> np.ndarray:
+    """The active lanes, as far as a register tells them apart: a scalar register is all lanes' of a wave."""
+    return active if register >= FIRST_VECTOR else np.asarray(active.any(axis=1, keepdims=True))

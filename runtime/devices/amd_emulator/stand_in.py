@@ -1,0 +1,259 @@
+"""A stand-in for libamdhip64, so that the real hip-python loads code objects and launches kernels on the emulator.
+
+The library is a few lines of C that hand every call on to Python.  It carries the real one's SONAME: once this process
+has loaded it, hip-python's own search for `libamdhip64.so` finds it, and no environment variable is needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
+from lispgpt.runtime.devices.amd_emulator.machine import Machine
+from lispgpt.runtime.devices.amd_emulator.memory import Memory
+
+SUCCESS, INVALID_VALUE, NOT_FOUND, LAUNCH_FAILURE = 0, 1, 500, 719
+POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
+LAUNCH = (POINTER, *[UINT] * 7, POINTER, POINTER, POINTER)
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "hipInit": (UINT,), "hipGetDeviceCount": (POINTER,), "hipSetDevice": (INT,), "hipDeviceSynchronize": (),
+    "hipGetDevicePropertiesR0600": (POINTER, INT), "hipMalloc": (POINTER, SIZE), "hipFree": (POINTER,),
+    "hipHostMalloc": (POINTER, SIZE, UINT), "hipHostFree": (POINTER,), "hipMemcpy": (POINTER, POINTER, SIZE, INT),
+    "hipMemcpyAsync": (POINTER, POINTER, SIZE, INT, POINTER), "hipMemsetAsync": (POINTER, INT, SIZE, POINTER),
+    "hipStreamCreate": (POINTER,), "hipStreamDestroy": (POINTER,), "hipStreamSynchronize": (POINTER,),
+    "hipStreamBeginCapture": (POINTER, INT), "hipStreamEndCapture": (POINTER, POINTER),
+    "hipGraphInstantiateWithFlags": (POINTER, POINTER, SIZE), "hipGraphLaunch": (POINTER, POINTER),
+    "hipGraphExecDestroy": (POINTER,), "hipGraphDestroy": (POINTER,), "hipModuleLoadData": (POINTER, POINTER),
+    "hipModuleGetFunction": (POINTER, POINTER, ctypes.c_char_p), "hipModuleUnload": (POINTER,),
+    "hipModuleLaunchKernel": LAUNCH, "hipEventCreate": (POINTER,), "hipEventDestroy": (POINTER,),
+    "hipEventRecord": (POINTER, POINTER), "hipEventSynchronize": (POINTER,),
+    "hipEventElapsedTime": (POINTER, POINTER, POINTER),
+}  # fmt: skip
+HEAD = "typedef long (*call)(long, long, long, long, long, long, long, long, long, long, long);\n"
+FORWARD = (
+    "long {name}(long a, long b, long c, long d, long e, long f, long g, long h, long i, long j, long k)"
+    " {{ return emulated_calls[{number}](a, b, c, d, e, f, g, h, i, j, k); }}\n"
+)
+ELF_HEADER_BYTES = 64
+LOADED: list[ctypes.CDLL] = []
+"""This process's library, once it is loaded; it serves the `StandIn` made last."""
+ARGUMENTS_ARE, SIZE_IS = 1, 2  # what precedes the two pointers of a launch's `extra`
+
+
+def build(folder: Path) -> Path:
+    """Compile the library into a folder; its path."""
+    source, library = folder / "stand_in.c", folder / "libamdhip64.so"
+    forwards = [FORWARD.format(name=name, number=number) for number, name in enumerate(SIGNATURES)]
+    source.write_text(f"{HEAD}call emulated_calls[{len(SIGNATURES)}];\n{''.join(forwards)}")
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", "-O1", "-nostdlib"]
+    command = [*compiler, f"-Wl,-soname,{library.name}", "-o", str(library), str(source)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise UserError(f"the emulator's HIP library does not compile: {ran.stderr.strip()[-500:]}")
+    return library
+
+
+class StandIn:
+    """One emulated GPU behind HIP's calls.
+
+    folder: where the library is compiled into, once.  fault: what the first failed launch did wrong.  machines: of the
+    modules loaded so far.  prepare: called with each machine that a module's loading makes.
+    """
+
+    def __init__(self, chip: str, folder: Path, prepare: Callable[[Machine], None] = lambda machine: None) -> None:
+        self.chip, self.prepare = chip, prepare
+        self.memory = Memory()
+        self.machines: list[Machine] = []
+        self.fault: Exception | None = None
+        self.objects: dict[int, Any] = {}
+        self.capturing: list[Callable[[], int]] | None = None
+        if not LOADED:
+            LOADED.append(ctypes.CDLL(str(build(folder))))
+        self.callbacks = [
+            ctypes.CFUNCTYPE(ctypes.c_long, *kinds)(self._call(name)) for name, kinds in SIGNATURES.items()
+        ]
+        table = (POINTER * len(SIGNATURES)).in_dll(LOADED[0], "emulated_calls")
+        for number, callback in enumerate(self.callbacks):
+            table[number] = ctypes.cast(callback, POINTER).value
+        from hip import hip
+
+        self.chip_offset = _chip_offset(hip)
+
+    def _call(self, name: str) -> Callable[..., int]:
+        function = getattr(self, name.removeprefix("hip"))
+
+        def call(*arguments: Any) -> int:
+            try:
+                return function(*arguments) or SUCCESS
+            except Exception as error:  # a callback cannot raise into C
+                self.fault = self.fault or error
+                return LAUNCH_FAILURE
+
+        return call
+
+    def _new(self, to: int, thing: Any) -> None:
+        """Keep an object under a handle, and write the handle to where the caller wants it."""
+        handle = 4096 + 16 * len(self.objects)
+        self.objects[handle] = thing
+        ctypes.c_void_p.from_address(to).value = handle
+
+    def _do(self, work: Callable[[], int]) -> int:
+        """Do what a stream is given, now or when its graph is launched."""
+        if self.capturing is not None:
+            self.capturing.append(work)
+            return SUCCESS
+        return work()
+
+    # HIP's calls, by their names there; each gives a status, None for success
+
+    def Init(self, flags: int) -> None:
+        """There is nothing to begin."""
+
+    def GetDeviceCount(self, count: int) -> None:
+        ctypes.c_int.from_address(count).value = 1
+
+    def SetDevice(self, device: int) -> int:
+        return INVALID_VALUE if device else SUCCESS
+
+    def DeviceSynchronize(self) -> int:
+        return LAUNCH_FAILURE if self.fault else SUCCESS
+
+    def GetDevicePropertiesR0600(self, properties: int, device: int) -> int:
+        for offset, text in ((0, b"Emulated GPU\0"), (self.chip_offset, self.chip.encode() + b"\0")):
+            ctypes.memmove(properties + offset, text, len(text))
+        return INVALID_VALUE if device else SUCCESS
+
+    def Malloc(self, pointer: int, size: int) -> None:
+        data = np.full(size + 256, 0xFF, np.uint8)
+        data = data[-data.ctypes.data % 256 :][:size]
+        address = self.memory.add(data, f"the buffer of {size:,} bytes allocated as number {len(self.memory.starts)}")
+        ctypes.c_void_p.from_address(pointer).value = address
+
+    def Free(self, pointer: int) -> int:
+        return SUCCESS if pointer is None or self.memory.remove(pointer) else INVALID_VALUE
+
+    def HostMalloc(self, pointer: int, size: int, flags: int) -> None:
+        data = np.zeros(max(size, 1), np.uint8)
+        self.objects[data.ctypes.data] = data
+        ctypes.c_void_p.from_address(pointer).value = data.ctypes.data
+
+    def HostFree(self, pointer: int) -> int:
+        return SUCCESS if self.objects.pop(pointer, None) is not None else INVALID_VALUE
+
+    def Memcpy(self, to: int, source: int, size: int, kind: int) -> int:
+        return self.MemcpyAsync(to, source, size, kind, 0)
+
+    def MemcpyAsync(self, to: int, source: int, size: int, kind: int, stream: int) -> int:
+        return self._do(lambda: ctypes.memmove(to, source, size) and SUCCESS)
+
+    def MemsetAsync(self, to: int, value: int, size: int, stream: int) -> int:
+        return self._do(lambda: ctypes.memset(to, value, size) and SUCCESS)
+
+    def StreamCreate(self, stream: int) -> None:
+        self._new(stream, "stream")
+
+    def StreamDestroy(self, stream: int) -> None:
+        """Streams hold nothing."""
+
+    def StreamSynchronize(self, stream: int) -> int:
+        return LAUNCH_FAILURE if self.fault else SUCCESS
+
+    def StreamBeginCapture(self, stream: int, mode: int) -> None:
+        self.capturing = []
+
+    def StreamEndCapture(self, stream: int, graph: int) -> int:
+        if self.capturing is None:
+            return INVALID_VALUE
+        self._new(graph, self.capturing)
+        self.capturing = None
+        return SUCCESS
+
+    def GraphInstantiateWithFlags(self, executable: int, graph: int, flags: int) -> None:
+        self._new(executable, self.objects[graph])
+
+    def GraphLaunch(self, executable: int, stream: int) -> int:
+        return next((status for work in self.objects[executable] if (status := work())), SUCCESS)
+
+    def GraphExecDestroy(self, executable: int) -> None:
+        self.objects[executable] = None
+
+    def GraphDestroy(self, graph: int) -> None:
+        self.objects[graph] = None
+
+    def ModuleLoadData(self, module: int, image: int) -> None:
+        machine = Machine(CodeObject(ctypes.string_at(image, _elf_bytes(image)), self.chip), self.memory)
+        self.prepare(machine)
+        self.machines.append(machine)
+        self._new(module, machine)
+
+    def ModuleUnload(self, module: int) -> None:
+        self.memory.remove(self.objects[module].code.base)
+
+    def ModuleGetFunction(self, function: int, module: int, name: bytes) -> int:
+        machine, kernel = self.objects[module], name.decode()
+        if f"{kernel}.kd" not in machine.code.symbols:
+            return NOT_FOUND
+        self._new(function, (machine, kernel))
+        return SUCCESS
+
+    def ModuleLaunchKernel(self, function: int, *rest: Any) -> int:
+        *shape, shared, _, parameters, extra = rest
+        if parameters or not extra:
+            return INVALID_VALUE
+        marks = (ctypes.c_size_t * 4).from_address(extra)
+        if (marks[0], marks[2]) != (ARGUMENTS_ARE, SIZE_IS):
+            return INVALID_VALUE
+        arguments = ctypes.string_at(marks[1], ctypes.c_size_t.from_address(marks[3]).value)
+        machine, kernel = self.objects[function]
+
+        def work() -> int:
+            if self.fault is None:
+                try:
+                    machine.launch(kernel, shape[:3], shape[3:], arguments, shared)
+                except (KernelFault, NotModelled) as error:
+                    self.fault = error
+            return LAUNCH_FAILURE if self.fault else SUCCESS
+
+        return self._do(work)
+
+    def EventCreate(self, event: int) -> None:
+        self._new(event, "event")
+
+    def EventDestroy(self, event: int) -> None:
+        """Events hold nothing."""
+
+    def EventRecord(self, event: int, stream: int) -> None:
+        """Whatever was given to a stream before is done."""
+
+    def EventSynchronize(self, event: int) -> int:
+        return LAUNCH_FAILURE if self.fault else SUCCESS
+
+    def EventElapsedTime(self, milliseconds: int, start: int, stop: int) -> None:
+        ctypes.c_float.from_address(milliseconds).value = 0.0
+
+
+def _elf_bytes(image: int) -> int:
+    """Bytes of an ELF file: its section table comes last."""
+    header = ctypes.string_at(image, ELF_HEADER_BYTES)
+    (section_offset,) = struct.unpack_from("<Q", header, 0x28)
+    entry_bytes, count = struct.unpack_from("<HH", header, 0x3A)
+    return int(section_offset + entry_bytes * count)
+
+
+def _chip_offset(hip: Any) -> int:
+    """Where hip-python's device properties hold the chip's name: they are filled with offsets, and that field read."""
+    properties = hip.hipDeviceProp_t()
+    size = properties.c_sizeof()
+    marks = b"".join(b"%07d\0" % offset for offset in range(0, size, 8))
+    ctypes.memmove(properties.as_c_void_p().value, marks, size)
+    return int(properties.gcnArchName)

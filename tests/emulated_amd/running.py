@@ -1,0 +1,55 @@
+"""Entries of AMD artifacts on the instruction emulator, without a driver between: buffers are arrays here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.devices.amd_emulator.machine import Machine
+from lispgpt.runtime.devices.amd_emulator.memory import Memory
+from lispgpt.runtime.plan import Entry
+
+GIVEN = ("weight", "input", "state")
+CHIPS = ("gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+
+
+class Emulation:
+    """An artifact's code and buffers.  values: inputs, weights and states by name; all else starts as bytes of 0xFF,
+    which read as NaN.  code: other machine code than the artifact's own."""
+
+    def __init__(self, artifact: Artifact, values: Mapping[str, np.ndarray], code: bytes | None = None) -> None:
+        chip = artifact.target.partition(":")[2]
+        self.plan, self.memory, self.buffers = artifact.plan, Memory(), {}
+        self.machine = Machine(CodeObject(code or artifact.code, chip), self.memory)
+        for buffer in self.plan.buffers:
+            data = np.full(-(-buffer.nbytes // 16) * 16, 0xFF, np.uint8)[: buffer.nbytes]
+            value = values.get(buffer.name.rpartition("/")[2])
+            if buffer.kind in GIVEN and value is not None and value.nbytes == buffer.nbytes:
+                data[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            self.memory.add(data, buffer.name)
+            self.buffers[buffer.name] = data
+
+    def entry(self, name: str, positions: int) -> Entry:
+        return next(e for e in self.plan.entries if e.name == name and e.sizes["positions"] == positions)
+
+    def run(self, entry: Entry) -> np.ndarray:
+        """Run an entry's launches; its first result as float32."""
+        for launch in entry.launches:
+            addresses = [self.buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
+            arguments = np.array(addresses, np.uint64).tobytes()
+            self.machine.launch(launch.kernel, launch.grid, launch.block, arguments, launch.shared_bytes)
+        return self.buffers[next(iter(entry.results.values()))].view(np.float32)
+
+
+def run_entries(artifact: Artifact, names: list[str], values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The first results of entries, each from the values as given; values has `tokens`, and `positions` or counts."""
+    rows = values["tokens"].size
+    given = {"positions": np.arange(rows, dtype=np.int32), **values}
+    found = {}
+    for name in names:
+        emulation = Emulation(artifact, given)
+        found[name] = emulation.run(emulation.entry(name, rows))
+    return found
