@@ -32,7 +32,10 @@ ARROWS = {
     "programs": BASE | {"ir", "passes", "child", "pipeline_file", "language", "runtime"},
     "runtime": BASE,
     "pipeline_file": BASE | {"language", "passes"},
-    "driver": BASE | {"ir", "language", "passes", "programs", "pipeline_file", "runtime"},
+    "driver": BASE | {"ir", "language", "passes", "programs", "pipeline_file", "request", "runtime"},
+    "request": set(),
+    "compiled": BASE | {"cache", "child", "driver", "ir", "programs", "request", "runtime"},
+    "api": BASE | {"cache", "child", "compiled", "request", "runtime"},
     "cache": BASE | {"runtime"},
     "child": BASE,
 }

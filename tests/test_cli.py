@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lispgpt.cli import run
+from lispgpt import api
 from lispgpt.cli.main import main
 from lispgpt.runtime import profile
 from lispgpt.runtime.artifact import load_artifact
@@ -231,7 +231,7 @@ def test_the_profiled_step_is_the_one_that_ran(
     target: str, sampling: list, said: str, call: Call, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = NullDevice()
-    monkeypatch.setattr(run, "open_device", lambda *_: device)
+    monkeypatch.setattr(api, "open_device", lambda *_: device)
     monkeypatch.setattr(profile, "COPIED_BYTES", 1 << 16)
     assert call("compile", PROGRAM, "--checkpoint", "small.bin", "--target", target, "-o", "made.lgpt").code == 0
     given = ("--checkpoint", "small.bin", "--prompt-tokens", "1,2", "--max-new-tokens", 4)
