@@ -75,6 +75,7 @@ LANGUAGE = Language(
         Weight: memory.indexed,
         State: memory.indexed,
         Entry: entries.call,
+        int: memory.called_size,
         gradient_rules.Differentiable: gradient_rules.call,
     },
 )

@@ -154,3 +154,17 @@
   (let [size (/ (dim qkv 1) (* 3 heads))
         part (fn [i] (heads-of qkv size (* i heads) heads))]
     (attend (part 0) (part 1) (part 2) cache)))
+
+; ---- padding: a chunk that a prompt does not fill has its first row more than once, at one position
+
+; Whether row i is there for its own sake: the last row of its sequence is, and others where the next stands elsewhere.
+; What adds up over rows has to leave the others out.
+(defn row-real [i]
+  (mind-padding)
+  (let [positions (row-positions)
+        n (dim positions 0)
+        each (/ n (batch))
+        i (cast i i32)
+        inside (< (mod i each) (- each 1))
+        following (cast (select inside (+ i 1) i) index)]
+    (or (not inside) (!= (at positions (cast i index)) (at positions following)))))

@@ -90,7 +90,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         type_ = ir.TypeAttr(type_).value
         shape = list(type_.shape) if kind != "input" else shapes.get(name, list(type_.shape))
         if kind in ports:
-            ports[kind][name] = name = f"{symbol}/{name}"
+            ports[kind][name] = name = f"{symbol}/{kind}/{name}"
         buffer = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
         if buffers.get(name, buffer) != buffer:  # a state whose sizes are other in another entry is another
             buffer["name"] = name = f"{name}@{'x'.join(map(str, shape))}"

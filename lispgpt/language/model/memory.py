@@ -161,6 +161,14 @@ def _batch(evaluator: Evaluator, form: Form) -> Any:
     return now.sizes[BATCH]
 
 
+def called_size(evaluator: Evaluator, size: int, arguments: list[Any], form: Form) -> int:
+    """`(batch)` where an entry's own dimension of that name hides the function: the same number."""
+    now, head = evaluator.states.of(Model).building, form.items[0] if isinstance(form, List) and form.items else None
+    if arguments or now is None or not isinstance(head, Symbol) or now.sizes.get(head.name) != size:
+        evaluator.site.fail(f"{describe(size)} cannot be called", form)
+    return size
+
+
 @builtin("row-positions", 0, 0)
 def _row_positions(evaluator: Evaluator, form: Form) -> Any:
     """The entry's input `positions`: where in its sequence each row stands, a tensor of i32."""
