@@ -103,6 +103,8 @@ def _through_expand(op: ir.Operation, index: list[Index], reader: Indices) -> li
 def _through_collapse(op: ir.Operation, index: list[Index], reader: Indices) -> list[Index]:
     """From a collapsed tensor's index to its source's."""
     shape = shape_of(op.operands[0])
+    if not index:
+        return [0] * len(shape)
     where: list[Index] = []
     for group, linear in zip(_groups(op), index, strict=True):
         where += _split(linear, [shape[i] for i in group])
