@@ -74,6 +74,34 @@ def test_on_an_emulated_gpu(chip: str, seed: int, tmp_path: Path) -> None:
     check(on_emulated_cuda(product, values, artifact), product, values, 3e-5, f"seed {seed}")
 
 
+SIZES = {"b0": 2, "n": 136, "o": 72, "i": 104}
+TRAINING = {
+    "x times the transpose of w": (("n", "i"), ("o", "i"), ("n", "o")),
+    "dy times w": (("n", "o"), ("o", "i"), ("n", "i")),
+    "the transpose of dy times x": (("n", "o"), ("n", "i"), ("o", "i")),
+    "a batch of them": (("n", "b0", "i"), ("b0", "i", "o"), ("b0", "o", "n")),
+}
+
+
+@pytest.mark.parametrize("dtypes", [("bf16", "bf16"), ("f32", "bf16"), ("bf16", "f32")], ids="-".join)
+@pytest.mark.parametrize("name", TRAINING)
+def test_products_of_training_take_warpgroups(name: str, dtypes: tuple[str, str], tmp_path: Path) -> None:
+    """Sizes that fill neither the last tile nor the last step of k."""
+    seed = seeds(1)[0]
+    rng = np.random.default_rng(seed)
+    left, right, result = TRAINING[name]
+    sizes = {index: SIZES[index] for index in dict.fromkeys(left + right)}
+    product = RandomProduct(left, right, result, sizes, dtypes, bool(rng.integers(2)))
+    pipeline = tmp_path / "mine.lisp"
+    text = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
+    pipeline.write_text(text.replace("schedule-gpu-warpgroups)", "schedule-gpu-warpgroups {:splits 1})"))
+    request = Request(product.write(tmp_path), "cuda:sm_90a", pipeline=pipeline)
+    artifact, _ = compile_request(request, Observer())
+    assert b"wgmma.mma_async.sync.aligned.m64n" in artifact.code
+    values = product.values(rng)
+    check(on_emulated_cuda(product, values, artifact), product, values, 3e-5, f"seed {seed}")
+
+
 @pytest.mark.parametrize("seed", seeds(2))
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1151", "gfx1201"])
 def test_amd_kernels_stay_in_registers_and_use_matrix_instructions(chip: str, seed: int, tmp_path: Path) -> None:
