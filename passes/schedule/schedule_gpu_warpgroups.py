@@ -1,10 +1,10 @@
 """schedule-gpu-warpgroups: products of many rows with a BF16 operand, on matrix instructions of whole warpgroups.
 
 Before: linalg.contract of any layout, one operand in bf16 and the other in bf16 or f32, with elementwise ops around it.
-After:  a block computes a tile of rows by columns.  Asynchronous copies bring both operands to shared memory steps of k
-        ahead, in lines along whichever dimension is innermost.  Those in bf16 are multiplied from there; one in f32 from
-        registers, as two bf16 parts that add up to it, which are made while the step before is still being multiplied.
-        Where tiles are few, the blocks of a cluster share out k and add up.
+After:  a block computes a tile of rows by columns.  Asynchronous copies bring both operands to shared memory ahead of
+        their use, in lines along whichever dimension is innermost.  Those in bf16 are multiplied from there; one in
+        f32 from registers, as two bf16 parts that add up to it, which are made while the step before is still being
+        multiplied.  Where tiles are few, the blocks of a cluster share out k and add up.
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: kernels of kind "contraction" that the target's warpgroup instructions fit have only scalar, vector and
