@@ -130,10 +130,15 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
         return "generate"
     sizes = [manifest["config"].get(name) for name in ("vocab", "context")]
     entries = manifest["plan"].get("entries", []) if isinstance(manifest["plan"], dict) else []
-    names = [entry.get("name") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    if generate.get("entry") not in names:
+    named = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    known = [name for entry in named for name in (entry.get("name"), *_keys(entry.get("results")))]
+    if generate.get("entry") not in known:
         return "generate"
     return None if all(size is None or (type(size) is int and size > 0) for size in sizes) else "config"
+
+
+def _keys(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, dict) else []
 
 
 def _reader(path: Path) -> Any:

@@ -42,14 +42,14 @@ class Session:
         device.load(artifact.code, artifact.kernels)
         arguments = (a for entry in artifact.plan.entries for step in entry.steps for a in step.arguments)
         updated = {argument.buffer for argument in arguments if argument.writes}
-        views = []
+        views, context = [], artifact.config.get("context")
         for buffer in artifact.plan.buffers:
             if buffer.kind != "weight":
                 self._buffers[buffer.name] = device.alloc(buffer.nbytes)
                 continue
-            view = checkpoint_view(checkpoint, buffer)
+            view = checkpoint_view(checkpoint, buffer, context)
             views += [buffer.name] if view is not None else []
-            array = read_weight(checkpoint, buffer) if view is None else view
+            array = read_weight(checkpoint, buffer, context) if view is None else view
             if buffer.name in updated:
                 self._buffers[buffer.name] = device.alloc(buffer.nbytes)
                 device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
@@ -168,30 +168,52 @@ class Session:
         return ", ".join(f"{name} {_shape(shape)}" for name, shape in shapes.items())
 
 
-def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray | None:
-    """The file's own bytes, where they are what the kernels want."""
-    info = _checked_info(checkpoint, buffer)
-    return checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
+def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray | None:
+    """The file's own bytes, where they are what the kernels want.
+
+    context: the positions that the program has; where the checkpoint has more, a table of these is cut to the first.
+    """
+    info = _checked_info(checkpoint, buffer, context)
+    view = checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
+    return view if view is None else _first(view, buffer.shape)
 
 
-def read_weight(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray:
+def read_weight(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray:
     """A converted copy of a weight in the buffer's shape and dtype."""
-    _checked_info(checkpoint, buffer)
-    array = np.empty(buffer.shape, find_dtype(buffer.dtype).numpy)
+    info = _checked_info(checkpoint, buffer, context)
+    array = np.empty(tuple(info.shape), find_dtype(buffer.dtype).numpy)
     checkpoint.read_into(buffer.name, array, buffer.dtype)
-    return array
+    return _first(array, buffer.shape)
 
 
-def _checked_info(checkpoint: Checkpoint, buffer: Buffer) -> Any:
+def _first(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    if array.shape == tuple(shape):
+        return array
+    return np.ascontiguousarray(array[tuple(slice(extent) for extent in shape)])
+
+
+def _checked_info(checkpoint: Checkpoint, buffer: Buffer, context: Any) -> Any:
     if buffer.name not in checkpoint.names():
         known = ", ".join(checkpoint.names())
         raise UserError(f"the checkpoint has no weight {buffer.name!r}, which the program declares (it has {known})")
     info = checkpoint.info(buffer.name)
     if tuple(info.shape) != buffer.shape:
-        raise UserError(
-            f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program, {_shape(info.shape)} in the checkpoint"
-        )
+        found = checkpoint.config.get("context")
+        if not _is_cut(buffer.shape, tuple(info.shape), context, found):
+            longer = f"; --context takes at most {found}" if _is_cut(info.shape, buffer.shape, found, context) else ""
+            raise UserError(
+                f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program, {_shape(info.shape)} in the "
+                f"checkpoint{longer}"
+            )
     return info
+
+
+def _is_cut(shape: Sequence[int], whole: Sequence[int], context: Any, allowed: Any) -> bool:
+    """Whether shapes differ only in that one has fewer positions."""
+    pairs = list(zip(shape, whole, strict=False))
+    fewer = isinstance(context, int) and isinstance(allowed, int) and context < allowed
+    same_rank = len(shape) == len(whole)
+    return fewer and same_rank and all(a == b or (a, b) == (context, allowed) for a, b in pairs)
 
 
 def _shape(extents: Sequence[int]) -> str:

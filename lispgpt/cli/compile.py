@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from lispgpt.cli.kernel_report import kernel_table
-from lispgpt.cli.options import PATH, compile_options, contained, parse_settings, resolve_target
+from lispgpt.cli.options import PATH, compile_options, config_settings, contained, resolve_target
 from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
@@ -31,6 +31,7 @@ def compile_(
     program: Path,
     checkpoint: Path | None,
     settings: tuple[str, ...],
+    context: int | None,
     target: str,
     pipeline: Path | None,
     batch: int,
@@ -42,7 +43,8 @@ def compile_(
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     header: dict[str, Any] = dict(checkpoints.open(checkpoint).config) if checkpoint else {}
-    request = Request(program, resolve_target(target), parse_settings(settings), header, pipeline, batch)
+    target = resolve_target(target)
+    request = Request(program, target, config_settings(settings, context, header, target), header, pipeline, batch)
     observer = Observer(dump_dir, print_after, click.echo)
     if stage != "artifact":
         text = emit(request, stage, observer)

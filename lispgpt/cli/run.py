@@ -13,7 +13,7 @@ import click
 
 from lispgpt.cache import Cache, cache_key
 from lispgpt.child import Reporter, compile_in_child
-from lispgpt.cli.options import PATH, compile_options, parse_settings, resolve_installed
+from lispgpt.cli.options import PATH, compile_options, config_settings, resolve_installed
 from lispgpt.errors import UserError
 from lispgpt.host import cpu_signature
 from lispgpt.runtime import checkpoints, tokenizers
@@ -118,9 +118,9 @@ class _Run:
         from lispgpt.cli.main import cache_folder
 
         target = resolve_installed(self.options["target"])
-        settings = parse_settings(self.options["settings"])
         pipeline = self.options["pipeline"]
         header = dict(checkpoint.config) if checkpoint else {}
+        settings = config_settings(self.options["settings"], self.options["context"], header, target)
         depends = {"set": settings, "checkpoint": header, "pipeline": str(pipeline), "batch": self.options["batch"]}
         cache = Cache(cache_folder(self.process["environment"]))
         key = cache_key(self.program, target, cpu_signature(), depends)
@@ -178,12 +178,13 @@ class _Run:
                 f"{self.program} was compiled for another CPU than this one: compile it here, or for a level that both "
                 "have (--target cpu:x86-64-v3)"
             )
+        if self.options["context"] not in (None, artifact.config.get("context")):
+            raise click.UsageError(f"--context is for programs: {self.program} has its own")
         given = dict(checkpoint.config) if checkpoint else {}
         for name, value in given.items():
-            if name in artifact.config and artifact.config[name] != value and name != "weight-type":
-                raise UserError(
-                    f"the artifact was compiled for {name} {artifact.config[name]}, the checkpoint has {value}"
-                )
+            own = artifact.config.get(name, value)
+            if own != value and name not in ("weight-type", "context"):
+                raise UserError(f"the artifact was compiled for {name} {own}, the checkpoint has {value}")
         return artifact
 
     def _sampler(self, artifact: Artifact) -> tuple[Any, str]:
@@ -253,11 +254,13 @@ class _Run:
 
 def _print_stats(artifact: Artifact, timing: dict[str, Any], prompt: int, sampling: str) -> None:
     weights = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "weight")
+    states = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "state")
     pace = timing["decode_ms_per_token"]
     decode = f"{pace:.2f} ms/token, {weights / pace / 1e6:.1f} GB/s of weights" if pace else "no token after the first"
     click.echo(
         f"compile {timing['compile_s']:.2f} s, load {timing['load_s']:.2f} s, prefill of {prompt} tokens "
         f"{timing['prefill_s'] * 1e3:.0f} ms, first token {timing['first_token_s']:.2f} s after the start; "
-        f"decode ({sampling}): {decode}",
+        f"decode ({sampling}): {decode}; "
+        f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions",
         err=True,
     )
