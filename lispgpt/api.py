@@ -256,8 +256,9 @@ def matching_artifact(path: Path, checkpoint: Checkpoint | None) -> Artifact:
         )
     given = {} if checkpoint is None else checkpoint.config
     for name, value in given.items():
-        if name in artifact.config and artifact.config[name] != value and name != "weight-type":
-            raise UserError(f"the artifact was compiled for {name} {artifact.config[name]}, the checkpoint has {value}")
+        own = artifact.config.get(name, value)
+        if own != value and name not in ("weight-type", "context"):
+            raise UserError(f"the artifact was compiled for {name} {own}, the checkpoint has {value}")
     return artifact
 
 

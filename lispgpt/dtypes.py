@@ -55,6 +55,7 @@ DTYPES = {
         Dtype("i8", 8, np.dtype("i1"), "I8"),
         Dtype("u8", 8, np.dtype("u1"), "U8"),
         Dtype("i1", 8, np.dtype("?"), "BOOL"),
+        Dtype("index", 64, np.dtype("<i8")),
     )
 }
 """By name; i1 takes a byte wherever it is stored."""

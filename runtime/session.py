@@ -71,8 +71,9 @@ class Session:
 
     def _load_weight(self, buffer: Buffer, updated: bool) -> list[str]:
         """Give a weight its values; its name where they are the file's own bytes, which nobody has looked at."""
-        view = checkpoint_view(self.checkpoint, buffer)
-        array = read_weight(self.checkpoint, buffer) if view is None else view
+        context = self.config.get("context")
+        view = checkpoint_view(self.checkpoint, buffer, context)
+        array = read_weight(self.checkpoint, buffer, context) if view is None else view
         if updated:
             self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
             self.device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
@@ -204,30 +205,52 @@ class Session:
         return ", ".join(f"{name} {_shape(shape)}" for name, shape in shapes.items())
 
 
-def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray | None:
-    """The file's own bytes, where they are what the kernels want."""
-    info = _checked_info(checkpoint, buffer)
-    return checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
+def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray | None:
+    """The file's own bytes, where they are what the kernels want.
+
+    context: the positions that the program has; where the checkpoint has more, a table of these is cut to the first.
+    """
+    info = _checked_info(checkpoint, buffer, context)
+    view = checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
+    return view if view is None else _first(view, buffer.shape)
 
 
-def read_weight(checkpoint: Checkpoint, buffer: Buffer) -> np.ndarray:
+def read_weight(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray:
     """A converted copy of a weight in the buffer's shape and dtype."""
-    _checked_info(checkpoint, buffer)
-    array = np.empty(buffer.shape, find_dtype(buffer.dtype).numpy)
+    info = _checked_info(checkpoint, buffer, context)
+    array = np.empty(tuple(info.shape), find_dtype(buffer.dtype).numpy)
     checkpoint.read_into(buffer.name, array, buffer.dtype)
-    return array
+    return _first(array, buffer.shape)
 
 
-def _checked_info(checkpoint: Checkpoint, buffer: Buffer) -> Any:
+def _first(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    if array.shape == tuple(shape):
+        return array
+    return np.ascontiguousarray(array[tuple(slice(extent) for extent in shape)])
+
+
+def _checked_info(checkpoint: Checkpoint, buffer: Buffer, context: Any) -> Any:
     if buffer.name not in checkpoint.names():
         known = ", ".join(checkpoint.names())
         raise UserError(f"the checkpoint has no weight {buffer.name!r}, which the program declares (it has {known})")
     info = checkpoint.info(buffer.name)
     if tuple(info.shape) != buffer.shape:
-        raise UserError(
-            f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program, {_shape(info.shape)} in the checkpoint"
-        )
+        found = checkpoint.config.get("context")
+        if not _is_cut(buffer.shape, tuple(info.shape), context, found):
+            longer = f"; --context takes at most {found}" if _is_cut(info.shape, buffer.shape, found, context) else ""
+            raise UserError(
+                f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program, {_shape(info.shape)} in the "
+                f"checkpoint{longer}"
+            )
     return info
+
+
+def _is_cut(shape: Sequence[int], whole: Sequence[int], context: Any, allowed: Any) -> bool:
+    """Whether shapes differ only in that one has fewer positions."""
+    pairs = list(zip(shape, whole, strict=False))
+    fewer = isinstance(context, int) and isinstance(allowed, int) and context < allowed
+    same_rank = len(shape) == len(whole)
+    return fewer and same_rank and all(a == b or (a, b) == (context, allowed) for a, b in pairs)
 
 
 def _shape(extents: Sequence[int]) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lispgpt.runtime.checkpoints.base import TensorInfo
+
 MASKS = ("none", "causal", "causal, hidden", "shifted", "windowed", "ahead", "positions", "hidden rows")
 BIASES = ("none", "tensor", "slope", "softcap")
 
@@ -153,3 +155,25 @@ def _float(array: np.ndarray) -> np.ndarray:
     if array.dtype == np.uint16:
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return array.astype(np.float64)
+
+
+DTYPES = {"float32": "f32", "uint16": "bf16", "int32": "i32"}
+
+
+class Stored:
+    """What a session asks of a checkpoint, from arrays."""
+
+    def __init__(self, values: dict[str, np.ndarray]) -> None:
+        self.values = values
+
+    def names(self) -> list[str]:
+        return list(self.values)
+
+    def info(self, name: str) -> TensorInfo:
+        return TensorInfo(self.values[name].shape, DTYPES[self.values[name].dtype.name], False)
+
+    def view(self, name: str) -> np.ndarray:
+        return np.ascontiguousarray(self.values[name])
+
+    def check_finite(self, names: object = None) -> None:
+        """They are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class Weights:
 
     values: dict[str, np.ndarray]
     bf16: frozenset[str] = frozenset()
+    config: dict[str, Any] = field(default_factory=dict)
 
     def names(self) -> list[str]:
         return list(self.values)
@@ -49,9 +50,9 @@ class Weights:
         return {name: values.astype(np.float64) for name, values in self.values.items()}
 
 
-def random_weights(artifact: Artifact, scale: float = 0.4) -> Weights:
-    """Fresh normal weights in the shapes and types that a model declares."""
-    rng = np.random.default_rng()
+def random_weights(artifact: Artifact, scale: float = 0.4, seed: int | None = None) -> Weights:
+    """Fresh normal weights in the shapes and types that a model declares; seed: None for others each time."""
+    rng = np.random.default_rng(seed)
     bf16 = frozenset(name for name, facts in artifact.weights.items() if facts["dtype"] == "bf16")
     values = {n: rng.normal(0, scale, facts["shape"]).astype(np.float32) for n, facts in artifact.weights.items()}
     return Weights({n: rounded_to_bf16(v) if n in bf16 else v for n, v in values.items()}, bf16)

@@ -1,6 +1,6 @@
 """GPU drivers made here, for both vendors' devices: device memory is this process's, and kernels write nothing.
 
-A stand-in takes the place of the library that ctypes would load, so that what is tested goes down to the C calls.
+A stand-in takes the place of the vendor's Python package, hip-python or cuda-bindings.
 """
 
 from __future__ import annotations
@@ -11,28 +11,48 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from lispgpt.runtime.devices import cuda, rocm
+from lispgpt.runtime.devices import cuda
 from lispgpt.runtime.devices.driver import Api
 
 PARAMETERS = {
     "DeviceGet": "ordinal", "DevicePrimaryCtxRetain": "device", "DevicePrimaryCtxRelease": "device",
-    "DeviceSet": "ordinal", "DeviceGetProperties": "to ordinal", "CtxSetCurrent": "context",
-    "DeviceGetName": "to length device", "DeviceGetAttribute": "attribute device", "MemAlloc": "size",
+    "DeviceSet": "ordinal", "DeviceGetProperties": "ordinal", "CtxSetCurrent": "context",
+    "DeviceGetName": "device", "DeviceGetMajor": "device", "DeviceGetMinor": "device", "MemAlloc": "size",
     "MemFree": "pointer", "MemsetD8Async": "to value size stream", "MemcpyHtoDAsync": "to source size stream",
     "MemcpyDtoHAsync": "to source size stream", "MemcpyDtoDAsync": "to source size stream", "MemAllocHost": "size",
     "MemFreeHost": "pointer", "ModuleLoadData": "code", "ModuleLoadDataEx": "code count options values",
-    "ModuleGetFunction": "module name", "ModuleUnload": "module", "FuncSetAttribute": "function attribute value",
+    "ModuleGetFunction": "module name", "ModuleUnload": "module", "SetDynamicSharedBytes": "function value",
     "LaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
-    "LaunchKernelEx": "config function parameters extra", "StreamBeginCapture": "stream", "StreamEndCapture": "stream",
+    "LaunchKernelEx": "config function parameters", "StreamBeginCapture": "stream", "StreamEndCapture": "stream",
     "StreamSynchronize": "stream", "StreamDestroy": "stream", "GraphInstantiate": "graph flags",
     "GraphUpload": "executable stream", "GraphLaunch": "executable stream", "GraphExecDestroy": "executable",
     "GraphDestroy": "graph", "EventRecord": "event stream", "EventSynchronize": "event", "EventDestroy": "event",
 }  # fmt: skip
-"""What a call is given beside the constants and the addresses of its results."""
+"""What a call is given beside constants."""
 
-FAILS = 999
+WITHOUT_RESULTS = (
+    "Init", "DeviceSet", "CtxSetCurrent", "DevicePrimaryCtxRelease", "MemFree", "MemFreeHost", "ModuleUnload",
+    "SetDynamicSharedBytes", "LaunchKernel", "LaunchKernelEx", "StreamBeginCapture", "StreamSynchronize",
+    "StreamDestroy", "GraphUpload", "GraphLaunch", "GraphExecDestroy", "GraphDestroy", "EventRecord",
+    "EventSynchronize", "EventDestroy",
+)  # fmt: skip
 REFUSED_WHILE_CAPTURING = ("MemFree", "ModuleUnload", "StreamSynchronize", "StreamBeginCapture")
-REFUSED = 900
+
+
+class Status(int):
+    """What a call returns first."""
+
+    name = "ERROR_OF_ITS_KIND"
+
+
+FAILS, REFUSED = Status(999), Status(900)
+
+
+class Members:
+    """An enumeration of a package, whose members are their names."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
 
 
 class StandIn:
@@ -65,70 +85,65 @@ class StandIn:
         return "LaunchKernelEx" if self.by_cuda else "LaunchKernel"
 
     def __getattr__(self, symbol: str) -> Any:
-        if symbol == "cuGetErrorName":
-            return lambda status, text: setattr(text._obj, "value", b"ERROR_OF_ITS_KIND")
-        if symbol == "hipGetErrorName":
-            return type("Function", (), {"__call__": lambda self, status: b"ERROR_OF_ITS_KIND"})()
-        if symbol.startswith("hipMemcpyAsync"):
+        if symbol == "hipMemcpyAsync":
             return self.copy_by_direction
-        if symbol not in self.names:
-            raise AttributeError(symbol)
-        return lambda *arguments: self.call(self.names[symbol], arguments)
+        if symbol == "cuDeviceGetAttribute":
+            return lambda which, device: self.call(f"DeviceGet{which.rpartition('_')[2].capitalize()}", (which, device))
+        if symbol in self.names:
+            return lambda *arguments: self.call(self.names[symbol], arguments)
+        if symbol == "CUlaunchConfig":
+            return lambda: SimpleNamespace(attrs=[])
+        if symbol == "CUlaunchAttribute":
+            return lambda: SimpleNamespace(value=SimpleNamespace())
+        return Members()
 
-    def copy_by_direction(self, *arguments: Any) -> int:
+    def copy_by_direction(self, *arguments: Any) -> Any:
         """HIP has one call for copies, which is told the direction."""
-        direction = {1: "MemcpyHtoDAsync", 2: "MemcpyDtoHAsync", 3: "MemcpyDtoDAsync"}[arguments[3].value]
-        return self.call(direction, arguments)
+        directions = {"HostToDevice": "HtoD", "DeviceToHost": "DtoH", "DeviceToDevice": "DtoD"}
+        return self.call(f"Memcpy{directions[arguments[3].removeprefix('hipMemcpy')]}Async", arguments)
 
-    def call(self, name: str, arguments: tuple[Any, ...]) -> int:
+    def call(self, name: str, arguments: tuple[Any, ...]) -> Any:
         words = self.api.words(name)
         assert len(words) == len(arguments), f"{name} takes {words}, not {arguments}"
-        values = [a.value for a, word in zip(arguments, words, strict=True) if word[0] not in "=*"]
-        places = [a._obj for a, word in zip(arguments, words, strict=True) if word[0] == "*"]
+        values = [a for a, word in zip(arguments, words, strict=True) if word == "_"]
         given = SimpleNamespace(**dict(zip(PARAMETERS.get(name, "").split(), values, strict=True)))
         if name.startswith("LaunchKernel"):
             self.read_launch(given)
         self.calls.append((name, given))
         if self.failing in ("*", name):
-            return FAILS
+            return FAILS, *[None] * (name not in WITHOUT_RESULTS)
         if self.capturing and name in REFUSED_WHILE_CAPTURING:
-            return REFUSED
-        for place, result in zip(places, self.results(name, given), strict=True):
-            place.value = result
-        return 0
+            return (REFUSED,)
+        return (Status(0), *self.results(name, given))
 
     def read_launch(self, given: SimpleNamespace) -> None:
-        """Read what a launch points at, which need not outlive the call."""
+        """What a launch is made of, told alike for both vendors."""
         if self.by_cuda:
-            config = cuda.LaunchConfig.from_address(given.config)
-            given.grid, given.block, given.shared = tuple(config.grid), tuple(config.block), config.shared_bytes
-            given.stream, given.attributes = config.stream, []
-            for i in range(config.attribute_count):
-                given.attributes.append((config.attributes[i].id, config.attributes[i].value))
+            config = given.config
+            given.grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+            given.block = (config.blockDimX, config.blockDimY, config.blockDimZ)
+            given.shared, given.stream = config.sharedMemBytes, config.hStream
+            given.attributes = [(a.id, a.value.programmaticStreamSerializationAllowed) for a in config.attrs]
+            values, types = given.parameters
+            assert types == (ctypes.c_void_p,) * len(values)
+            given.addresses = list(values)
         else:
             given.grid, given.block = (given.gx, given.gy, given.gz), (given.bx, given.by, given.bz)
-        count = self.kernels[self.functions[given.function]]
-        if self.by_cuda:
-            pointers = ctypes.cast(given.parameters, ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64)))
-            given.addresses = [pointers[i][0] for i in range(count)]
-        else:
-            words = (ctypes.c_uint64 * 5).from_address(given.extra)
-            assert (words[0], words[2], words[4]) == (rocm.BUFFER_IS, rocm.SIZE_IS, rocm.END_OF_PARAMETERS)
-            assert ctypes.c_size_t.from_address(words[3]).value == 8 * count
-            given.addresses = list((ctypes.c_uint64 * count).from_address(words[1]))
+            assert given.parameters is None
+            given.addresses = [value.value or 0 for value in given.extra]
+        assert len(given.addresses) == self.kernels[self.functions[given.function]]
 
-    def results(self, name: str, given: SimpleNamespace) -> tuple[int, ...]:
+    def results(self, name: str, given: SimpleNamespace) -> tuple[Any, ...]:
         if name == "DeviceGetCount":
             return (2,)
         if name == "DeviceGet":
             return (given.ordinal,)
         if name == "DeviceGetName":
-            ctypes.memmove(given.to, b"NVIDIA Made\0up", 14)
+            return (b"NVIDIA Made\0up",)
         elif name == "DeviceGetProperties":
-            ctypes.memmove(given.to, b"AMD Made\0", 9)
-            ctypes.memmove(given.to + rocm.CHIP_OFFSET, b"gfx1151:xnack-\0", 15)
-        elif name == "DeviceGetAttribute":
-            return ({cuda.CAPABILITY_MAJOR: 9, cuda.CAPABILITY_MINOR: 0}[given.attribute],)
+            return (SimpleNamespace(name=b"AMD Made\0", gcnArchName=b"gfx1151:xnack-\0"),)
+        elif name in ("DeviceGetMajor", "DeviceGetMinor"):
+            return (9 if name == "DeviceGetMajor" else 0,)
         elif name in ("MemAlloc", "MemAllocHost"):
             buffer = ctypes.create_string_buffer(b"\xa5" * given.size, given.size)
             self.memory[ctypes.addressof(buffer)] = buffer
@@ -150,7 +165,7 @@ class StandIn:
             self.wait(given.event)
         elif name in ("StreamBeginCapture", "StreamEndCapture"):
             self.capturing = name == "StreamBeginCapture"
-        if not any(word[0] == "*" for word in self.api.words(name)):
+        if name in WITHOUT_RESULTS or name.startswith("Mem"):
             return ()
         handle = self.make(name)
         if name == "ModuleGetFunction":

@@ -10,7 +10,7 @@ import click
 
 from lispgpt.api import compiled_target
 from lispgpt.cli.kernel_report import kernel_table
-from lispgpt.cli.options import PATH, compile_options, contained, parse_settings, parse_shapes
+from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
 from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import new_context
@@ -32,6 +32,7 @@ def compile_(
     program: Path,
     checkpoint: Path | None,
     settings: tuple[str, ...],
+    context: int | None,
     target: str,
     pipeline: Path | None,
     batch: int,
@@ -44,8 +45,9 @@ def compile_(
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
     header: dict[str, Any] = dict(checkpoints.open(checkpoint).config) if checkpoint else {}
-    sizes = parse_shapes(shapes)
-    request = Request(program, compiled_target(target), parse_settings(settings), header, pipeline, batch, sizes)
+    target, sizes = compiled_target(target), parse_shapes(shapes)
+    given = config_settings(settings, context, header, target)
+    request = Request(program, target, given, header, pipeline, batch, sizes)
     observer = Observer(dump_dir, print_after, click.echo)
     if stage != "artifact":
         text = emit(request, stage, observer)

@@ -57,7 +57,8 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
 
     shared: static and dynamic.  MB, Mflop: what a launch has to read and write at least, and its floating-point
     operations in millions; attention's where its rows are the last of the context, which is the most.  floor: the
-    microseconds that these take at the rates of the part that the first line names.
+    microseconds that these take at the rates of the part that the first line names.  Kernels that run generic, or in
+    order by one thread, have a line that says why.
     """
     facts, rates = kernel_facts(assembly), artifact.rates
     launches: dict[str, tuple[Launch, Entry]] = {}
@@ -69,8 +70,19 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(map(_justify, row, widths, range(len(row)))) for row in rows]
     sums = [_entry_line(artifact, entry) for entry in artifact.plan.entries]
+    lines += _general_lines(artifact)
     known = f"floors at {rates}" if rates else "no floors: the chip's rates are not known"
     return "\n".join([f"{artifact.target}, attention at full context; {known}", *lines, *sums])
+
+
+def _general_lines(artifact: Artifact) -> list[str]:
+    """A line for each kernel that no special schedule took, with what they said about it."""
+    lines = []
+    for name, facts in artifact.kernels.items():
+        if "schedule" in facts:
+            reasons = "; ".join(facts["refused"]) or "no special schedule is for its kind"
+            lines.append(f"{name} runs {facts['schedule']}: {reasons}")
+    return lines
 
 
 def _justify(cell: str, width: int, column: int) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from lispgpt.child import Reporter, compile_in_child
+from lispgpt.runtime.devices import device_module
+from lispgpt.runtime.devices.gpu import MOST_POSITIONS as GPU_POSITIONS
 
 PATH = click.Path(path_type=Path)
 
@@ -20,6 +22,11 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--checkpoint", type=PATH, help="A checkpoint; its header sets the program's config."),
         click.option(
             "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config."
+        ),
+        click.option(
+            "--context",
+            type=click.IntRange(1),
+            help=f"Positions to make code and memory for (default: the checkpoint's; on GPUs at most {GPU_POSITIONS}).",
         ),
         click.option("--target", default="cpu", show_default=True, help="cpu, rocm:gfx1151, cuda:sm_90, auto, …"),
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
@@ -55,6 +62,26 @@ def contained(command: Callable[..., None]) -> Callable[..., int]:
         return compile_in_child(work).code
 
     return in_child
+
+
+def config_settings(
+    settings: tuple[str, ...], context: int | None, header: dict[str, Any], target: str
+) -> dict[str, Any]:
+    """What --set and --context give, and fewer positions than a checkpoint allows where their memory is taken at once.
+
+    header: the checkpoint's config.
+    """
+    values = parse_settings(settings)
+    if context is not None:
+        return values | {"context": context}
+    most = device_module(target.partition(":")[0]).MOST_POSITIONS
+    allowed = header.get("context", 0)
+    if "context" in values or most is None or allowed <= most:
+        return values
+    click.echo(
+        f"the checkpoint allows {allowed} positions; this is for the first {most} (--context N changes it)", err=True
+    )
+    return values | {"context": most}
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import click
 from lispgpt.api import Model, is_artifact, matching_artifact, running_target
 from lispgpt.cache import Cache
 from lispgpt.cli.arrays import read_inputs, write_results
-from lispgpt.cli.options import PATH, compile_options, parse_settings, parse_shapes
+from lispgpt.cli.options import PATH, compile_options, config_settings, parse_shapes
 from lispgpt.compiled import run_or_compile
 from lispgpt.errors import UserError
 from lispgpt.request import Observer, Request
@@ -89,10 +89,13 @@ def _source(program: Path, checkpoint: Checkpoint | None, options: Mapping[str, 
     if not program.exists():
         raise UserError(f"there is no file {program}")
     if is_artifact(program):
-        return matching_artifact(program, checkpoint)
+        artifact = matching_artifact(program, checkpoint)
+        if options["context"] not in (None, artifact.config.get("context")):
+            raise click.UsageError(f"--context is for programs: {program} has its own")
+        return artifact
     header = dict(checkpoint.config) if checkpoint else {}
     target, sizes = running_target(options["target"]), parse_shapes(options["shapes"])
-    given = parse_settings(options["settings"])
+    given = config_settings(options["settings"], options["context"], header, target)
     return Request(program, target, given, header, options["pipeline"], options["batch"], sizes, unsized=True)
 
 
@@ -190,11 +193,13 @@ def _profile(generator: Generator) -> None:
 
 def _print_stats(artifact: Artifact, timing: dict[str, Any], prompt: int, sampling: str) -> None:
     weights = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "weight")
+    states = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "state")
     pace = timing["decode_ms_per_token"]
     decode = f"{pace:.2f} ms/token, {weights / pace / 1e6:.1f} GB/s of weights" if pace else "no token after the first"
     click.echo(
         f"compile {timing['compile_s']:.2f} s, load {timing['load_s']:.2f} s, prefill of {prompt} tokens "
         f"{timing['prefill_s'] * 1e3:.0f} ms, first token {timing['first_token_s']:.2f} s after the start; "
-        f"decode ({sampling}): {decode}",
+        f"decode ({sampling}): {decode}; "
+        f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions",
         err=True,
     )

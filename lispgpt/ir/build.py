@@ -314,5 +314,4 @@ def largest_width(extent: int, item_bytes: int, vector_bytes: int) -> int:
 
 def item_bytes(type_: ir.Type) -> int:
     """Of one element in memory."""
-    element = str(element_of(type_))
-    return find_dtype("i64" if element == "index" else element).item_bytes
+    return find_dtype(str(element_of(type_))).item_bytes

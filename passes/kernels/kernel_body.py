@@ -19,12 +19,13 @@ from lispgpt.ir.structure import (
     element_type,
     indexing_maps,
     is_elementwise,
+    kept_dimensions,
     operations,
     shape_of,
 )
 from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.views import DYNAMIC, kept_dimensions, slice_numbers
+from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers
 
 Reading = Callable[[list[Index], int], ir.Value]
 
@@ -100,6 +101,8 @@ class KernelBody:
         if op.name == "linalg.fill":
             return self.emitter.broadcast(self.scalar(op.operands[0]), lanes)
         if op.name == "tensor.extract_slice":
+            if lanes > 1 and not kept_dimensions(slice_numbers(op)[1], shape_of(tensor))[-1]:
+                return self._gather([[*indices[:-1], self.emitter.add(indices[-1], i)] for i in range(lanes)], tensor)
             return self.read(op.operands[0], self._slice_indices(op, indices), lanes)
         if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
             if lanes > 1 and shape_of(op.operands[0])[-1] % lanes:

@@ -14,51 +14,108 @@ from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import VIEWS
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 from lispgpt.passes.targets.warpgroup_tiles import FEWEST_STAGES, MOST_STAGES, Tiling
 
-X_PADDING = 8
-"""f32 between rows of x in shared memory, which puts the rows that lanes read together on different banks."""
+PADDING, TURNED_PADDING = 8, 4
+"""f32 between lines of shared memory, along k or across it, which put what lanes read together on different banks."""
 
 COPY_BYTES = 16
 """Of one copy."""
 
-Place = Callable[[Index, Index], list[Index]]
-"""From a row of a tile and a vector of 16 bytes in it to where that lies in a stage."""
+
+@dataclass(frozen=True)
+class Side:
+    """How a tile of an operand lies in a stage: in lines along k, or turned, along its rows or columns.
+
+    bf16 lies as the warpgroup instructions take it, swizzled, with `inner` elements in a line; f32 in plain lines.
+    outer: rows or columns of the tile.  inner: elements of k.
+    """
+
+    operand: Operand
+    outer: int
+    inner: int
+
+    @property
+    def turned(self) -> bool:
+        return self.operand.along_k == 1
+
+    @property
+    def swizzled(self) -> bool:
+        return self.operand.dtype == "bf16"
+
+    @property
+    def width(self) -> int:
+        """Elements of one copy."""
+        return COPY_BYTES // b.item_bytes(self.operand.tensor.type)
+
+    @property
+    def shape(self) -> list[int]:
+        """(lines, elements of one)."""
+        if self.swizzled:
+            blocks = -(-self.outer // self.inner)
+            return [blocks * self.inner if self.turned else self.outer, self.inner]
+        return [self.inner, self.outer + TURNED_PADDING] if self.turned else [self.outer, self.inner + PADDING]
+
+    @property
+    def nbytes(self) -> int:
+        lines, length = self.shape
+        return lines * length * b.item_bytes(self.operand.tensor.type)
+
+    def copies(self) -> int:
+        """Of a whole tile, or of as much of it as there is."""
+        return min(self.outer, self.operand.extent) * self.inner // self.width
+
+    def source(self, number: Index) -> tuple[Index, Index]:
+        """(row or column, k) in the tile of the number-th copy."""
+        per_line = (min(self.outer, self.operand.extent) if self.turned else self.inner) // self.width
+        line, part = b.div(number, per_line), b.mul(b.mod(number, per_line), self.width)
+        return (part, line) if self.turned else (line, part)
+
+    def place(self, outer: Index, k: Index, unit: WarpgroupUnit) -> list[Index]:
+        """Where in a stage a copy of what starts at (outer, k) belongs."""
+        line, along = (k, outer) if self.turned else (outer, k)
+        if not self.swizzled:
+            return [line, along]
+        vector = b.div(along, self.width)
+        if self.turned:
+            per_line = self.inner // self.width
+            line, vector = b.add(b.mul(b.div(vector, per_line), self.inner), line), b.mod(vector, per_line)
+        return [line, b.mul(unit.swizzled(line, vector), self.width)]
+
+    def fits(self) -> bool:
+        """Whether copies of the operand are aligned neighbours in memory."""
+        along = self.operand.along_outer if self.turned else self.operand.along_k
+        return self.operand.buffer() is not None and along % self.width == 0
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a block's shared memory holds: `stages` of w, then as many of x.
+    """What a block's shared memory holds: `stages` of the right operand, then as many of the left one.
 
-    inner: elements of k in a stage.  steps: stages that are filled one after the other in all.
+    steps: stages that are filled one after the other in all.
     """
 
-    tiling: Tiling
-    inner: int
+    left: Side
+    right: Side
     steps: int
     stages: int
 
     @classmethod
-    def of(cls, tiling: Tiling, inner: int, steps: int, target: Gpu) -> Layout:
-        one = cls(tiling, inner, steps, 1)
+    def of(cls, product: Product, tiling: Tiling, inner: int, target: Gpu) -> Layout:
+        left, right = Side(product.left, tiling.rows, inner), Side(product.right, tiling.outputs, inner)
+        steps = -(-product.inner // inner) // tiling.splits
+        one = cls(left, right, steps, 1)
         fit = (target.dynamic_shared_bytes - ALIGNMENT) // one.nbytes
-        return cls(tiling, inner, steps, max(FEWEST_STAGES, min(steps + 1, MOST_STAGES, fit)))
+        return cls(left, right, steps, max(FEWEST_STAGES, min(steps + 1, MOST_STAGES, fit)))
 
     @property
-    def w_bytes(self) -> int:
-        return self.tiling.outputs * self.inner * 2
-
-    @property
-    def x_row(self) -> int:
-        return self.inner + X_PADDING
-
-    @property
-    def x_bytes(self) -> int:
-        return self.tiling.rows * self.x_row * 4
+    def inner(self) -> int:
+        return self.left.inner
 
     @property
     def nbytes(self) -> int:
-        return self.stages * (self.w_bytes + self.x_bytes)
+        return self.stages * (self.left.nbytes + self.right.nbytes)
 
 
 @dataclass(frozen=True)
@@ -76,14 +133,17 @@ class Block:
 class Stages:
     """Fills and hands out stages: step n of k lies in stage n modulo their number."""
 
-    def __init__(self, layout: Layout, product: Product, target: Gpu, block: Block) -> None:
+    def __init__(self, layout: Layout, target: Gpu, block: Block) -> None:
         assert target.copies is not None and target.warpgroup is not None
-        self.layout, self.left, self.right, self.target, self.block = layout, product.left, product.right, target, block
+        self.layout, self.target, self.block = layout, target, block
+        self.inner = layout.left.operand.layout.extent(layout.left.operand.layout.sums)
         self.copies, self.unit, self.reader = target.copies, target.warpgroup, Reader(target)
         self.memory = BlockMemory(target, layout.nbytes, aligned=True)
-        t, count = layout.tiling, layout.stages
-        self.w_memory = self.memory.view(0, [count, t.outputs, layout.inner], ir.BF16Type.get())
-        self.x_memory = self.memory.view(count * layout.w_bytes, [count, t.rows, layout.x_row], b.f32())
+        count, left, right = layout.stages, layout.left, layout.right
+        self.right_memory = self.memory.view(0, [count, *right.shape], ir.BF16Type.get())
+        self.left_memory = self.memory.view(
+            count * right.nbytes, [count, *left.shape], left.operand.tensor.type.element_type
+        )
 
     def scratch(self, shape: list[int]) -> ir.Value:
         """f32 memory in place of the stages, once all threads are done with those."""
@@ -92,18 +152,19 @@ class Stages:
     def stage(self, step: Index) -> Index:
         return b.mod(step, self.layout.stages)
 
-    def start(self, wait: Callable[[], None], weights_first: bool) -> None:
-        """Start to fill all stages but one; wait() stands ahead of x, and of w unless weights_first."""
+    def start(self, wait: Callable[[], None], right_first: bool) -> None:
+        """Start to fill all stages but one; wait() stands ahead of the left operand, and of the right one unless
+        right_first."""
         steps = range(min(self.layout.stages - 1, self.layout.steps))
-        if not weights_first:
+        if not right_first:
             wait()
         for step in steps:
-            self._fill_w(step)
-        if weights_first:
+            self._fill_right(step)
+        if right_first:
             wait()
         for step in range(self.layout.stages - 1):
             if step in steps:
-                self._fill_x(step)
+                self._fill_left(step)
             self.copies.commit()
         self._await(self.layout.stages - 2)
 
@@ -113,8 +174,8 @@ class Stages:
         coming = b.add(step, self.layout.stages - 1)
 
         def fill() -> None:
-            self._fill_w(coming)
-            self._fill_x(coming)
+            self._fill_right(coming)
+            self._fill_left(coming)
 
         b.if_then(b.less(coming, self.layout.steps), fill)
         self.copies.commit()
@@ -125,43 +186,44 @@ class Stages:
         self.unit.publish()
         b.barrier()
 
-    def _fill_w(self, step: Index) -> None:
-        def place(row: Index, vector: Index) -> list[Index]:
-            return [row, b.mul(self.unit.swizzled(row, vector), 8)]
+    def _fill_right(self, step: Index) -> None:
+        self._fill(self.layout.right, self.block.first_output, step, self.right_memory)
 
-        self._fill(self.right, self.layout.tiling.outputs, self.block.first_output, step, self.w_memory, place)
+    def _fill_left(self, step: Index) -> None:
+        self._fill(self.layout.left, self.block.first_row, step, self.left_memory)
 
-    def _fill_x(self, step: Index) -> None:
-        def place(row: Index, vector: Index) -> list[Index]:
-            return [row, b.mul(vector, 4)]
-
-        self._fill(self.left, self.layout.tiling.rows, self.block.first_row, step, self.x_memory, place)
-
-    def _fill(self, operand: Operand, rows: int, first: Index, step: Index, memory: ir.Value, place: Place) -> None:
-        """Start this thread's copies of a step's tile, 16 bytes each; past a tensor's end it may stay undefined."""
-        width = COPY_BYTES // b.item_bytes(operand.tensor.type)
-        per_row, threads = self.layout.inner // width, self.block.threads
-        count = min(rows, operand.extent) * per_row
+    def _fill(self, side: Side, first: Index, step: Index, memory: ir.Value) -> None:
+        """Start this thread's copies of a step's tile; past a tensor's last row or column it may stay undefined."""
+        count, threads = side.copies(), self.block.threads
         for number in range(-(-count // threads)):
-            vector = b.add(self.block.thread, number * threads)
-            row, part = b.div(vector, per_row), b.mod(vector, per_row)
+            copy_number = b.add(self.block.thread, number * threads)
+            outer, k = side.source(copy_number)
 
-            def copy(row: Index = row, part: Index = part) -> None:
-                source = self._locate(operand, rows, b.add(first, row), step, b.mul(part, width))
-                self.copies.start(*source, memory, [self.stage(step), *place(row, part)], width)
+            def copy(outer: Index = outer, k: Index = k) -> None:
+                buffer, index, live = self._locate(side, b.add(first, outer), step, k)
+                place = [self.stage(step), *side.place(outer, k, self.unit)]
+                self.copies.start(buffer, index, memory, place, side.width, live)
 
             if (number + 1) * threads <= count:
                 copy()
             else:
-                b.if_then(b.less(vector, count), copy)
+                b.if_then(b.less(copy_number, count), copy)
 
-    def _locate(self, operand: Operand, tile: int, row: Index, step: Index, k: Index) -> tuple[ir.Value, list[Index]]:
-        """The buffer of an operand, and where an element lies there; past the last row, the last one's."""
-        if operand.extent > tile and operand.extent % tile:
-            row = b.at_most(row, operand.extent - 1)
+    def _locate(self, side: Side, outer: Index, step: Index, k: Index) -> tuple[ir.Value, list[Index], ir.Value | None]:
+        """The buffer of an operand, where an element lies there, and how many of a copy's elements there are.
+
+        Past the last row or column, the last ones'; past the last k none, where k does not fill all steps.
+        """
+        operand, live = side.operand, None
+        if operand.extent > side.outer and operand.extent % side.outer:
+            outer = b.at_most(outer, operand.extent - (side.width if side.turned else 1))
         k = b.add(b.add(self.block.first_k, b.mul(step, self.layout.inner)), k)
-        index, op = operand.index(self.block.batch, row, k), defining_op(operand.tensor)
+        if self.inner % self.layout.inner:
+            inside = b.less(k, self.inner)
+            live = b.select(inside, b.as_value(side.width), b.as_value(0))
+            k = b.select(inside, b.as_value(k), b.as_value(0))
+        index, op = operand.index(self.block.batch, outer, k), defining_op(operand.tensor)
         while op.name != "bufferization.to_tensor":
             index = VIEWS[op.name](op, index, self.reader)
             op = defining_op(op.operands[0])
-        return op.operands[0], index
+        return op.operands[0], index, live

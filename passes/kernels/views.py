@@ -8,7 +8,7 @@ from typing import Protocol
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import integers, shape_of
+from lispgpt.ir.structure import integers, kept_dimensions, shape_of
 from lispgpt.passes.kernels.refusal import Refused
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
@@ -72,18 +72,6 @@ def slice_numbers(op: ir.Operation) -> tuple[list[int], list[int], list[int]]:
     return offsets, sizes, strides
 
 
-def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
-    """For each dimension of a slice, whether its rank-reduced shape keeps it (matched from the right)."""
-    kept = [False] * len(sizes)
-    position = len(sizes) - 1
-    for extent in reversed(shape):
-        while sizes[position] != extent:
-            position -= 1
-        kept[position] = True
-        position -= 1
-    return kept
-
-
 def is_in_step(op: ir.Operation, width: int) -> bool:
     """Whether every `width` neighbours in a slice's rows are aligned neighbours in the source's."""
     if width == 1:
@@ -103,6 +91,8 @@ def _through_expand(op: ir.Operation, index: list[Index], reader: Indices) -> li
 def _through_collapse(op: ir.Operation, index: list[Index], reader: Indices) -> list[Index]:
     """From a collapsed tensor's index to its source's."""
     shape = shape_of(op.operands[0])
+    if not index:
+        return [0] * len(shape)
     where: list[Index] = []
     for group, linear in zip(_groups(op), index, strict=True):
         where += _split(linear, [shape[i] for i in group])

@@ -40,7 +40,7 @@ class WrapCpuKernels(Pass):
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
     """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
     symbol = ir.StringAttr(kernel.attributes["sym_name"]).value
-    for name in ("kernel", "grid", "block", "shared_bytes", "tied", "access", "refused"):
+    for name in ("kernel", "grid", "block", "shared_bytes", "tied", "access", "refused", "schedule"):
         if name in kernel.attributes:
             del kernel.attributes[name]
     kernel.attributes["sym_name"] = ir.StringAttr.get("body")

@@ -30,6 +30,7 @@ from lispgpt.ir.structure import (
     strings,
 )
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.refusal import refusals
 from lispgpt.passes.memory.destination_passing import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.states import IN_ARENA, State
@@ -67,8 +68,12 @@ def read_plan(module: ir.Module) -> dict[str, Any]:
 
 
 def _facts(kernel: ir.Operation) -> dict[str, Any]:
+    """Its work, and where no special schedule took it, what runs it and why the others left it."""
     work = recorded_work(kernel)
-    return {} if work is None else {"work": {**work, "matrix": _uses_matrices(kernel)}}
+    facts: dict[str, Any] = {} if work is None else {"work": {**work, "matrix": _uses_matrices(kernel)}}
+    if "schedule" in kernel.attributes:
+        facts |= {"schedule": ir.StringAttr(kernel.attributes["schedule"]).value, "refused": refusals(kernel)}
+    return facts
 
 
 def _uses_matrices(kernel: ir.Operation) -> bool:

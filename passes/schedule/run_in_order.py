@@ -58,6 +58,7 @@ class RunInOrder(Pass):
         for kernel in left:
             if isinstance(target, Gpu):
                 _by_first_thread(kernel, target)
+            kernel.attributes["schedule"] = ir.StringAttr.get("in order")
             set_launch(kernel, [1], [target.subgroup if isinstance(target, Gpu) else 1])
 
 

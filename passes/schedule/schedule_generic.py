@@ -12,7 +12,7 @@ are few is divided among the lanes of a subgroup.  A part of a state that is rep
 
 Requires: kernels without a `grid` have a body on tensors in which nothing costly is read at many places, as
 divide-kernels leaves them.
-Ensures: kernels that can be computed so have only scalar ops, `grid` and `block`; others say why they are `refused`.
+Ensures: kernels that can be computed so have only scalar ops, `grid`, `block` and `schedule`; others say why they are `refused`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir, passmanager
 from lispgpt.ir.structure import kernel_functions, nested_operations, operations, shape_of
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.kernel import coordinates, refusable, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
@@ -57,7 +57,10 @@ class ScheduleGeneric(Pass):
             _drop_segments(kernel)
         passmanager.PassManager.parse(GENERALIZE).run(module.operation)
         for kernel in left:
-            _Schedule(kernel, target, self).run()
+            with refusable(kernel):
+                _Schedule(kernel, target, self).run()
+            if "grid" in kernel.attributes:
+                kernel.attributes["schedule"] = ir.StringAttr.get("generic")
 
 
 def _drop_segments(kernel: ir.Operation) -> None:

@@ -1,11 +1,12 @@
-"""schedule-gpu-warpgroups: products of many rows with a BF16 weight matrix, on matrix instructions of whole warpgroups.
+"""schedule-gpu-warpgroups: products of many rows with a BF16 operand, on matrix instructions of whole warpgroups.
 
-Before: linalg.contract x[n, k] * w[o, k], x in f32 and w in bf16, with elementwise ops around it.
-After:  a block computes a tile of rows by outputs.  Asynchronous copies bring x and w to shared memory some steps of k
-        ahead; w is multiplied from there, x from registers, as two bf16 parts that add up to it, which are made while
-        the step before is still being multiplied.  Where tiles are few, the blocks of a cluster share out k and add up.
+Before: linalg.contract of any layout, one operand in bf16 and the other in bf16 or f32, with elementwise ops around it.
+After:  a block computes a tile of rows by columns.  Asynchronous copies bring both operands to shared memory ahead of
+        their use, in lines along whichever dimension is innermost.  Those in bf16 are multiplied from there; one in
+        f32 from registers, as two bf16 parts that add up to it, which are made while the step before is still being
+        multiplied.  Where tiles are few, the blocks of a cluster share out k and add up.
 
-Requires: what plan-arena ensures.
+Requires: what plan-arena and recognise-products ensure.
 Ensures: kernels of kind "contraction" that the target's warpgroup instructions fit have only scalar, vector and
 matrix ops, `grid`, `block` and their dynamic `shared_bytes`.
 """
@@ -25,10 +26,11 @@ from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
 from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
 from lispgpt.passes.kernels.products import Product, find_product
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.stages import COPY_BYTES, Block, Layout, Stages
+from lispgpt.passes.kernels.stages import Block, Layout, Side, Stages
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, tilings
+from lispgpt.passes.targets.warpgroup import WarpgroupUnit
+from lispgpt.passes.targets.warpgroup_tiles import PARTS, Shape, Tiling, cost, tilings
 
 
 @dataclass(frozen=True)
@@ -46,33 +48,34 @@ class ScheduleGpuWarpgroups(Pass):
             return
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
-            if product is not None and "grid" not in kernel.attributes and self._fits(product, target):
-                tiling = self._tiling(product, target)
-                _Schedule(kernel, product, constant_arguments(module, kernel), target, tiling).emit()
+            if product is not None:
+                product = product.turned() if product.right.dtype == "f32" else product
+                if self._fits(product, target.warpgroup):
+                    tiling = self._tiling(product, target)
+                    _Schedule(kernel, product, constant_arguments(module, kernel), target, tiling).emit()
 
-    def _fits(self, product: Product, target: Gpu) -> bool:
-        assert target.warpgroup is not None
-        left, right = product.left, product.right
+    def _fits(self, product: Product, unit: WarpgroupUnit) -> bool:
+        sides = (Side(product.left, unit.rows, unit.inner), Side(product.right, unit.columns, unit.inner))
         return (
-            (left.dtype, right.dtype) == ("f32", "bf16")
+            product.left.dtype in ("f32", "bf16")
+            and product.right.dtype == "bf16"
             and product.rows >= self.least_rows
-            and product.inner % target.warpgroup.inner == 0
-            and left.along_k % (COPY_BYTES // 4) == 0
-            and right.along_k % (COPY_BYTES // 2) == 0
-            and left.buffer() is not None
-            and right.buffer() is not None
+            and product.columns >= unit.columns
+            and all(side.fits() for side in sides)
         )
 
     def _tiling(self, product: Product, target: Gpu) -> Tiling:
-        rows, inner, outputs = product.rows, product.inner, product.columns
+        right = product.right
+        left_bytes = b.item_bytes(product.left.tensor.type)
+        shape = Shape(product.rows, product.columns, product.inner, left_bytes, right.along_k == 1)
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits")]
         candidates = [
-            tiling for tiling in tilings(target, inner) if all(n in (0, getattr(tiling, name)) for name, n in wanted)
+            tiling for tiling in tilings(target, shape) if all(n in (0, getattr(tiling, name)) for name, n in wanted)
         ]
         if not candidates:
             sizes = ", ".join(f"{name} {n}" for name, n in wanted if n)
-            raise UserError(f"schedule-gpu-warpgroups: there is no tile of {sizes} for a product over {inner}")
-        return min(candidates, key=lambda tiling: cost(tiling, rows, outputs, inner, target))
+            raise UserError(f"schedule-gpu-warpgroups: there is no tile of {sizes} for a product over {product.inner}")
+        return min(candidates, key=lambda tiling: cost(tiling, shape, target, product.batches))
 
 
 class _Schedule:
@@ -81,13 +84,13 @@ class _Schedule:
     ) -> None:
         assert target.warpgroup is not None
         self.kernel, self.target, self.unit, self.tiling = kernel, target, target.warpgroup, tiling
-        self.product, self.inner = product, product.inner
+        self.product = product
         self.results = outputs_of(kernel)
         self.threads = tiling.row_parts * tiling.output_parts * self.unit.threads
         self.columns = tiling.outputs // tiling.output_parts
         self.column_tiles = -(-product.columns // tiling.outputs)
-        self.layout = Layout.of(tiling, self.unit.inner, self.inner // self.unit.inner // tiling.splits, target)
-        self.weights_first = product.right.buffer() in constants
+        self.layout = Layout.of(product, tiling, self.unit.inner, target)
+        self.right_first = product.right.buffer() in constants
 
     def emit(self) -> None:
         t = self.tiling
@@ -102,9 +105,9 @@ class _Schedule:
         t, unit = self.tiling, self.unit
         thread = b.thread_id()
         group = b.div(thread, unit.threads)
-        self.output_part = b.div(group, t.row_parts)
+        self.row_part, self.output_part = b.mod(group, t.row_parts), b.div(group, t.row_parts)
         row, self.pair = unit.lane_places(b.mod(thread, unit.threads))
-        self.row = b.add(b.mul(b.mod(group, t.row_parts), unit.rows), row)
+        self.row = b.add(b.mul(self.row_part, unit.rows), row)
         self.split = b.block_id("x") if t.splits > 1 else 0
         batch, column_tile = 0, b.block_id("z")
         if self.product.batches > 1:
@@ -114,19 +117,53 @@ class _Schedule:
             self.threads,
             first_row=b.mul(b.block_id("y"), t.rows),
             first_output=b.mul(column_tile, t.outputs),
-            first_k=b.mul(self.split, self.inner // t.splits),
+            first_k=b.mul(self.split, self.layout.steps * unit.inner),
             batch=batch,
         )
-        self.stages = Stages(self.layout, self.product, self.target, self.block)
+        self.stages = Stages(self.layout, self.target, self.block)
         self.target.dependency_release()
-        self.stages.start(self.target.dependency_wait, self.weights_first)
-        self._finish(self._walk())
+        self.stages.start(self.target.dependency_wait, self.right_first)
+        self._finish(self._walk_shared() if self.layout.left.swizzled else self._walk())
+
+    def _zeros(self) -> list[ir.Value]:
+        return [b.constant(0.0, b.f32())] * (self.columns * self.unit.rows // self.unit.threads)
+
+    def _walk_shared(self) -> list[ir.Value]:
+        """The tile's sums, with both operands taken from shared memory."""
+
+        def step(number: Index, *sums: ir.Value) -> list[ir.Value]:
+            totals = self._multiply_shared(number, list(sums))
+            self.unit.wait(1)
+            self.stages.advance(number)
+            return totals
+
+        return self.unit.done(b.loop(0, self.layout.steps, 1, self._zeros(), step))
+
+    def _multiply_shared(self, step: Index, sums: list[ir.Value]) -> list[ir.Value]:
+        left, right = self._left_descriptor(step), self._right_descriptor(step)
+        turned = (self.layout.left.turned, self.layout.right.turned)
+        sums = self.unit.ready(sums)
+        for block in range(self.unit.inner // self.unit.block):
+            row, column = self.unit.advanced(left, block, turned[0]), self.unit.advanced(right, block, turned[1])
+            sums = self.unit.multiply_shared(row, column, sums, turned)
+        self.unit.commit()
+        return sums
+
+    def _left_descriptor(self, step: Index) -> ir.Value:
+        offset = b.mul(self.stages.stage(step), self.layout.left.nbytes)
+        offset = b.add(offset, b.mul(self.row_part, self.unit.rows * self.unit.inner * 2))
+        return self.unit.descriptor(self.stages.left_memory, offset, self.layout.left.turned)
+
+    def _right_descriptor(self, step: Index) -> ir.Value:
+        offset = b.mul(self.stages.stage(step), self.layout.right.nbytes)
+        offset = b.add(offset, b.mul(self.output_part, self.columns * self.unit.inner * 2))
+        return self.unit.descriptor(self.stages.right_memory, offset, self.layout.right.turned)
 
     def _walk(self) -> list[ir.Value]:
         """The tile's sums.  Two steps at a time, because x's registers of one are made while the other's are in use."""
         unit, steps = self.unit, self.layout.steps
         left = self._left(0)
-        sums = [b.constant(0.0, b.f32())] * (self.columns * unit.rows // unit.threads)
+        sums = self._zeros()
 
         def two_steps(number: Index, *carried: ir.Value) -> list[ir.Value]:
             first = b.mul(number, 2)
@@ -156,23 +193,28 @@ class _Schedule:
             parts: list[list[ir.Value]] = [[], []]
             for column in (0, 8):
                 for row in (0, 8):
-                    value = b.load(self.stages.x_memory, [stage, b.add(self.row, row), b.add(k, column)], 2)
+                    value = self._left_pair(stage, b.add(self.row, row), b.add(k, column))
                     for part, pair in zip(parts, self.unit.split(value), strict=True):
                         part.append(pair)
             found += [*parts[0], *parts[1]]
         return found
 
+    def _left_pair(self, stage: Index, row: Index, k: Index) -> ir.Value:
+        """Two neighbours along k of x in shared memory."""
+        memory = self.stages.left_memory
+        if not self.layout.left.turned:
+            return b.load(memory, [stage, row, k], 2)
+        return b.vector_of([b.load(memory, [stage, b.add(k, i), row], 1) for i in range(2)])
+
     def _multiply(self, step: Index, left: list[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
-        offset = b.mul(self.stages.stage(step), self.layout.w_bytes)
-        offset = b.add(offset, b.mul(self.output_part, self.columns * self.unit.inner * 2))
-        right = self.unit.descriptor(self.stages.w_memory, offset)
+        right, turned = self._right_descriptor(step), self.layout.right.turned
         registers = self.unit.ready([*left, *sums])
         left, sums = registers[: len(left)], registers[len(left) :]
         for block in range(self.unit.inner // self.unit.block):
-            column = self.unit.advanced(right, block)
+            column = self.unit.advanced(right, block, turned)
             for part in range(PARTS):
                 at = (block * PARTS + part) * 4
-                sums = self.unit.multiply(left[at : at + 4], column, sums)
+                sums = self.unit.multiply(left[at : at + 4], column, sums, turned)
         self.unit.commit()
         return sums
 

@@ -24,16 +24,18 @@ class AsyncCopies:
         shared: ir.Value,
         shared_index: Sequence[Index],
         width: int,
+        count: ir.Value | None = None,
     ) -> None:
-        """Start to copy `width` elements, 16 bytes."""
+        """Start to copy `width` elements, 16 bytes; only the first `count` where it is given, and zeros after them."""
         places = [[b.as_value(i) for i in index] for index in (shared_index, source_index)]
+        counts = [] if count is None else [count]
         attributes = {
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(places[0]), 1, len(places[1]), 0]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(places[0]), 1, len(places[1]), len(counts)]),
             "dstElements": ir.IntegerAttr.get(ir.IndexType.get(), width),
             "bypassL1": ir.UnitAttr.get(),
         }
         token = ir.Type.parse("!nvgpu.device.async.token")
-        create_op("nvgpu.device_async_copy", [shared, *places[0], source, *places[1]], [token], attributes)
+        create_op("nvgpu.device_async_copy", [shared, *places[0], source, *places[1], *counts], [token], attributes)
 
     def commit(self) -> None:
         """End a batch of this thread's copies; a batch may be empty."""

@@ -1,7 +1,9 @@
 """Warpgroup matrix instructions: D[m, n] += A[m, k] · B[n, k] by four subgroups together, bf16 in, f32 out.
 
-A's part comes from registers, B from shared memory, and the sum stays in registers while the instruction runs on its
-own: fence() before the first of a batch, commit() after its last, wait() before the sum or A's registers are touched.
+A comes from registers or from shared memory, B from there, in lines of 128 bytes along k; or turned, along m or n, with
+64 of those for 64 elements of k of the first line's length of m or n, then as many for the next.  The sum stays in
+registers while the instruction runs on its own: fence() before the first of a batch, commit() after its last, wait()
+before the sum or A's registers are touched.
 Who holds what, and how B lies in shared memory: "Parallel Thread Execution ISA", section wgmma.
 """
 
@@ -16,7 +18,10 @@ from lispgpt.ir.mlir import create_op, ir
 
 SWIZZLE_128 = 1 << 62
 GROUP_STRIDE = (1024 >> 4) << 32
-"""In a descriptor: bytes / 16 between groups of eight rows of B."""
+"""In a descriptor: bytes / 16 between groups of eight lines of shared memory."""
+
+LEADING, TURNED_LEADING = 1 << 16, (8192 >> 4) << 16
+"""In a descriptor: bytes / 16 between lines' lengths of an operand that is longer than a line; 1: none is."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +49,21 @@ class WarpgroupUnit:
         """Where the vector-th 16 bytes of a row of B lie within the row's 128."""
         return b.emit("arith.xori", [b.as_value(vector), b.as_value(b.mod(row, 8))], [ir.IndexType.get()])
 
-    def descriptor(self, memory: ir.Value, offset: Index) -> ir.Value:
-        """Of B's rows from a byte offset in swizzled shared memory, whose base lies at a multiple of 1024."""
+    def descriptor(self, memory: ir.Value, offset: Index, turned: bool = False) -> ir.Value:
+        """Of an operand's lines from a byte offset in swizzled shared memory, whose base is a multiple of 1024."""
         i64 = ir.IntegerType.get_signless(64)
         base = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
         address = b.emit("arith.index_cast", [b.add(base, offset)], [i64])
         short = b.emit("arith.andi", [address, b.constant(0x3FFFF, i64)], [i64])
         short = b.emit("arith.shrui", [short, b.constant(4, i64)], [i64])
-        return b.emit("arith.ori", [short, b.constant(SWIZZLE_128 | GROUP_STRIDE | 1 << 16, i64)], [i64])
+        layout = SWIZZLE_128 | GROUP_STRIDE | (TURNED_LEADING if turned else LEADING)
+        return b.emit("arith.ori", [short, b.constant(layout, i64)], [i64])
 
-    def advanced(self, descriptor: ir.Value, block: int) -> ir.Value:
-        """The descriptor of the block-th `block` of k in the same rows."""
+    def advanced(self, descriptor: ir.Value, block: int, turned: bool = False) -> ir.Value:
+        """The descriptor of the block-th `block` of k: in the same lines, or if turned in as many further ones."""
         i64 = descriptor.type
-        return b.emit("arith.addi", [descriptor, b.constant(block * self.block * 2 // 16, i64)], [i64])
+        step = self.inner * 2 if turned else 2
+        return b.emit("arith.addi", [descriptor, b.constant(block * self.block * step // 16, i64)], [i64])
 
     def publish(self) -> None:
         """Let instructions, which read shared memory another way, see what this thread has stored or copied there."""
@@ -99,9 +106,23 @@ class WarpgroupUnit:
     ) -> list[ir.Value]:
         """left: four i32 of two bf16 each.  right: a descriptor.  sums: this thread's N / 2 elements of D, in f32.
 
-        turned: B lies with n along its rows in shared memory, which start at k, rather than the other way round.
+        turned: B lies so in shared memory.
         """
         return self._assembly(self._text(len(sums), len(sums), True, turned), list(sums), [*left, right])
+
+    def multiply_shared(
+        self, left: ir.Value, right: ir.Value, sums: Sequence[ir.Value], turned: tuple[bool, bool]
+    ) -> list[ir.Value]:
+        """The same with a descriptor of A, too.  turned: of A and of B."""
+        count = len(sums)
+        names = ", ".join(f"${i}" for i in range(count))
+        text = (
+            "{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0; "
+            f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{names}}}, "
+            f"${2 * count}, ${2 * count + 1}, accumulate, 1, 1, {int(turned[0])}, {int(turned[1])}; }}"
+        )
+        constraints = ["=f"] * count + [str(i) for i in range(count)] + ["l", "l"]
+        return self._emit(text, constraints, [*sums, left, right], [value.type for value in sums])
 
     def start(self, left: Sequence[ir.Value], right: ir.Value, count: int) -> list[ir.Value]:
         """The same for `count` sums that start at zero."""

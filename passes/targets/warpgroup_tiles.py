@@ -7,12 +7,32 @@ from dataclasses import dataclass
 from lispgpt.passes.targets import Gpu
 
 PARTS = 2
-"""bf16 numbers that each element of x is split into: two keep about 16 bits."""
+"""bf16 numbers that each f32 element of the left operand is split into: two keep about 16 bits."""
 
 MOST_STAGES, FEWEST_STAGES = 5, 3
 
 SHAPES = ((2, 1, 192), (1, 2, 256))
-"""(row_parts, output_parts, most outputs) of tiles that two warpgroups can hold in registers."""
+"""(row_parts, output_parts, most outputs) of tiles that two warpgroups can hold in registers beside parts of the left
+operand."""
+
+SHARED_SHAPES = ((2, 1, 256), (1, 2, 256))
+"""The same where the left operand is taken from shared memory."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a product is to its tiles: extents, the bytes of an element on the left, and whether the right operand is
+    brought in lines of columns."""
+
+    rows: int
+    outputs: int
+    inner: int
+    left_bytes: int = 4
+    turned: bool = False
+
+    @property
+    def parts(self) -> int:
+        return PARTS if self.left_bytes == 4 else 1
 
 
 @dataclass(frozen=True)
@@ -29,30 +49,32 @@ class Tiling:
         return -(-rows // self.rows) * -(-outputs // self.outputs) * self.splits
 
 
-def tilings(target: Gpu, inner: int) -> list[Tiling]:
+def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
     """All of SHAPES, whose fewest stages fit in shared memory."""
     unit = target.warpgroup
     assert unit is not None
+    step = unit.inner if shape.turned else unit.columns
     shapes = [
         (row_parts * unit.rows, n, row_parts, output_parts)
-        for row_parts, output_parts, most in SHAPES
-        for n in range(16, most + 1, output_parts * unit.columns)
+        for row_parts, output_parts, most in (SHAPES if shape.parts == PARTS else SHARED_SHAPES)
+        for n in range(output_parts * max(step, 16 // output_parts), most + 1, output_parts * step)
     ]
-    splits = [n for n in (1, 2, 4, 8) if n <= target.cluster and inner // unit.inner % n == 0]
-    return [Tiling(*shape, split) for shape in shapes for split in splits]
+    steps = -(-shape.inner // unit.inner)
+    splits = [n for n in (1, 2, 4, 8) if n <= target.cluster and steps % n == 0]
+    return [Tiling(*sizes, split) for sizes in shapes for split in splits]
 
 
-def cost(tiling: Tiling, rows: int, outputs: int, inner: int, target: Gpu) -> float:
+def cost(tiling: Tiling, shape: Shape, target: Gpu, batches: int = 1) -> float:
     """Clock cycles, roughly: for every wave of blocks the time of matrix units, copies from L2 or waiting, the longest.
 
     Measured on an H200 (2026): 26 bytes a cycle and core from L2; 700 cycles from step to step at least; a start of a
     block, its fill and its results, about 5000; 85 % of 2048 multiply-adds.
     """
-    unit = target.warpgroup
+    unit, rows, outputs = target.warpgroup, shape.rows, shape.outputs
     assert unit is not None
-    waves = -(-tiling.blocks(rows, outputs) // target.cores_for(tiling.splits))
-    multiply = PARTS * tiling.rows * tiling.outputs / (0.85 * unit.multiply_adds)
-    load = (4 * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs)) / 26
+    waves = -(-tiling.blocks(rows, outputs) * batches // target.cores_for(tiling.splits))
+    multiply = shape.parts * tiling.rows * tiling.outputs / (0.85 * unit.multiply_adds)
+    load = (shape.left_bytes * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs)) / 26
     exchange = 1000 + tiling.rows * tiling.outputs * 4 / 26 if tiling.splits > 1 else 0
     ragged = 500 if rows % tiling.rows or outputs % tiling.outputs else 0
-    return waves * (5000 + inner / tiling.splits * max(multiply, load, 700 / unit.inner) + exchange + ragged)
+    return waves * (5000 + shape.inner / tiling.splits * max(multiply, load, 700 / unit.inner) + exchange + ragged)

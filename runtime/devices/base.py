@@ -1,6 +1,7 @@
 """What a device is.  A new one is one file in this folder, named as the kind of its targets; copy `null.py`.
 
 Beside the class the file has RANK (where there are several devices, `--target auto` takes that of the highest),
+MOST_POSITIONS (of a context that no one asked for, where memory for all of it is taken at once; else None),
 `missing()` (why none can be used here, in one line, or None), `installed_target()` (what code to make for the one that
 is here, or None) and `open_device(threads)`.
 

@@ -7,6 +7,7 @@ The shared object's `lispgpt_run` and `lispgpt_worker` (see the compiler's CPU e
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import tempfile
 import threading
@@ -24,10 +25,14 @@ from lispgpt.runtime.devices.host_memory import HostMemory
 from lispgpt.runtime.plan import Entry
 
 ALIGNMENT = 256
+UNRESERVED_FROM = 1 << 30
+"""Bytes of a buffer that may be larger than the machine's memory, as long as most of it is never touched."""
+UNRESERVED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 STOP, LAUNCHES, COUNT, THREADS, COUNTERS, POOL_WORDS = 8, 16, 17, 18, 40, 64
 
 
 RANK = 0
+MOST_POSITIONS = None
 
 
 def missing() -> str | None:
@@ -69,9 +74,13 @@ class CpuDevice(HostMemory):
         self._counters = np.zeros(0, np.int64)
 
     def alloc(self, nbytes: int) -> np.ndarray:
+        """Memory that is taken as it is written: a cache for a long context costs what is used of it."""
         try:
-            raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
-        except MemoryError:
+            if nbytes < UNRESERVED_FROM:
+                raw = np.zeros(nbytes + ALIGNMENT, np.uint8)
+            else:
+                raw = np.frombuffer(mmap.mmap(-1, nbytes + ALIGNMENT, flags=UNRESERVED), np.uint8)
+        except (OSError, ValueError, OverflowError, MemoryError):
             raise UserError(f"not enough memory for a buffer of {nbytes:,} bytes") from None
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + nbytes]

@@ -1,7 +1,4 @@
-"""NVIDIA GPUs: the driver compiles the artifact's PTX, an entry runs as one CUDA graph.
-
-Calls, numbers and structures are those of NVIDIA's `cuda.h`, version 12 and later.
-"""
+"""NVIDIA GPUs through cuda-bindings: the driver compiles the artifact's PTX, an entry runs as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -11,100 +8,71 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, MOST_POSITIONS, GpuDevice
 from lispgpt.runtime.plan import Entry
 from lispgpt.runtime.steps import Launch
+
+__all__ = ["MOST_POSITIONS", "RANK", "installed_target", "missing", "open_device"]
 
 RANK = 1
 LOG_BYTES = 8192
 STATIC_SHARED_BYTES = 48 * 1024
-CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
-"""Device attributes."""
-JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BYTES = 5, 6
-"""Options of a module's loading."""
-MAX_DYNAMIC_SHARED_BYTES = 8
-"""A kernel's attribute."""
-PROGRAMMATIC_STREAM_SERIALIZATION = 6
-"""A launch's attribute."""
-
-
-def _error_name(library: Any, status: int) -> str:
-    text = ctypes.c_char_p()
-    library.cuGetErrorName(status, ctypes.byref(text))
-    return (text.value or b"error").decode()
-
-
 API = Api(
     vendor="NVIDIA",
+    module="cuda.bindings.driver",
+    package="cuda-bindings",
+    status="CUresult",
     libraries=["libcuda.so.1"],
     missing="install NVIDIA's driver",
     functions={
-        "Init": "cuInit(=0u)",
-        "DeviceGetCount": "cuDeviceGetCount(*i)",
-        "DeviceGet": "cuDeviceGet(*i, i)",
-        "DeviceGetName": "cuDeviceGetName(p, i, i)",
-        "DeviceGetAttribute": "cuDeviceGetAttribute(*i, i, i)",
-        "DevicePrimaryCtxRetain": "cuDevicePrimaryCtxRetain(*p, i)",
-        "DevicePrimaryCtxRelease": "cuDevicePrimaryCtxRelease_v2(i)",
-        "CtxSetCurrent": "cuCtxSetCurrent(p)",
-        "StreamCreate": "cuStreamCreate(*p, =1u)",  # which does not wait for the stream that nobody uses
-        "StreamDestroy": "cuStreamDestroy_v2(p)",
-        "StreamSynchronize": "cuStreamSynchronize(p)",
-        "StreamWaitEvent": "cuStreamWaitEvent(p, p, =0u)",
-        "StreamBeginCapture": "cuStreamBeginCapture_v2(p, =1)",  # of what this thread does
-        "StreamEndCapture": "cuStreamEndCapture(p, *p)",
-        "EventCreate": "cuEventCreate(*p, =2u)",  # without times
-        "EventDestroy": "cuEventDestroy_v2(p)",
-        "EventSynchronize": "cuEventSynchronize(p)",
-        "EventRecord": "cuEventRecord(p, p)",
-        "MemAlloc": "cuMemAlloc_v2(*p, z)",
-        "MemAllocManaged": "cuMemAllocManaged(*p, z, =1u)",
-        "MemFree": "cuMemFree_v2(p)",
-        "MemAllocHost": "cuMemAllocHost_v2(*p, z)",
-        "MemFreeHost": "cuMemFreeHost(p)",
-        "MemHostRegister": "cuMemHostRegister_v2(p, z, =0u)",
-        "MemHostUnregister": "cuMemHostUnregister(p)",
-        "MemsetD8Async": "cuMemsetD8Async(p, i, z, p)",
-        "MemsetD16Async": "cuMemsetD16Async(p, u, z, p)",
-        "MemsetD32Async": "cuMemsetD32Async(p, u, z, p)",
-        "MemcpyHtoDAsync": "cuMemcpyHtoDAsync_v2(p, p, z, p)",
-        "MemcpyDtoHAsync": "cuMemcpyDtoHAsync_v2(p, p, z, p)",
-        "MemcpyDtoDAsync": "cuMemcpyDtoDAsync_v2(p, p, z, p)",
-        "MemcpyAsync": "cuMemcpyAsync(p, p, z, p)",  # whichever way the addresses say
-        "ModuleLoadData": "cuModuleLoadData(*p, p)",
-        "ModuleLoadDataEx": "cuModuleLoadDataEx(*p, p, u, p, p)",
-        "ModuleGetFunction": "cuModuleGetFunction(*p, p, s)",
-        "ModuleUnload": "cuModuleUnload(p)",
-        "FuncSetAttribute": "cuFuncSetAttribute(p, i, i)",
-        "LaunchKernel": "cuLaunchKernel(p, u, u, u, u, u, u, u, p, p, p)",
-        "LaunchKernelEx": "cuLaunchKernelEx(p, p, p, p)",
-        "GraphInstantiate": "cuGraphInstantiateWithFlags(*p, p, z)",
-        "GraphUpload": "cuGraphUpload(p, p)",
-        "GraphLaunch": "cuGraphLaunch(p, p)",
-        "GraphExecDestroy": "cuGraphExecDestroy(p)",
-        "GraphDestroy": "cuGraphDestroy(p)",
+        "Init": "cuInit(0)",
+        "DeviceGetCount": "cuDeviceGetCount()",
+        "DeviceGet": "cuDeviceGet(_)",
+        "DeviceGetName": "cuDeviceGetName(256, _)",
+        "DeviceGetMajor": "cuDeviceGetAttribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _)",
+        "DeviceGetMinor": "cuDeviceGetAttribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, _)",
+        "DevicePrimaryCtxRetain": "cuDevicePrimaryCtxRetain(_)",
+        "DevicePrimaryCtxRelease": "cuDevicePrimaryCtxRelease(_)",
+        "CtxSetCurrent": "cuCtxSetCurrent(_)",
+        "StreamCreate": "cuStreamCreate(1)",  # which does not wait for the stream that nobody uses
+        "StreamDestroy": "cuStreamDestroy(_)",
+        "StreamSynchronize": "cuStreamSynchronize(_)",
+        "StreamWaitEvent": "cuStreamWaitEvent(_, _, 0)",
+        "StreamBeginCapture": "cuStreamBeginCapture(_, CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)",
+        "StreamEndCapture": "cuStreamEndCapture(_)",
+        "EventCreate": "cuEventCreate(2)",  # without times
+        "EventDestroy": "cuEventDestroy(_)",
+        "EventSynchronize": "cuEventSynchronize(_)",
+        "EventRecord": "cuEventRecord(_, _)",
+        "MemAlloc": "cuMemAlloc(_)",
+        "MemAllocManaged": "cuMemAllocManaged(_, 1)",
+        "MemFree": "cuMemFree(_)",
+        "MemAllocHost": "cuMemAllocHost(_)",
+        "MemFreeHost": "cuMemFreeHost(_)",
+        "MemHostRegister": "cuMemHostRegister(_, _, 0)",
+        "MemHostUnregister": "cuMemHostUnregister(_)",
+        "MemsetD8Async": "cuMemsetD8Async(_, _, _, _)",
+        "MemsetD16Async": "cuMemsetD16Async(_, _, _, _)",
+        "MemsetD32Async": "cuMemsetD32Async(_, _, _, _)",
+        "MemcpyHtoDAsync": "cuMemcpyHtoDAsync(_, _, _, _)",
+        "MemcpyDtoHAsync": "cuMemcpyDtoHAsync(_, _, _, _)",
+        "MemcpyDtoDAsync": "cuMemcpyDtoDAsync(_, _, _, _)",
+        "MemcpyAsync": "cuMemcpyAsync(_, _, _, _)",  # whichever way the addresses say
+        "ModuleLoadData": "cuModuleLoadData(_)",
+        "ModuleLoadDataEx": "cuModuleLoadDataEx(_, _, _, _)",
+        "ModuleGetFunction": "cuModuleGetFunction(_, _)",
+        "ModuleUnload": "cuModuleUnload(_)",
+        "SetDynamicSharedBytes": "cuFuncSetAttribute(_, "
+        "CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _)",
+        "LaunchKernel": "cuLaunchKernel(_, _, _, _, _, _, _, _, _, _, _)",
+        "LaunchKernelEx": "cuLaunchKernelEx(_, _, _, 0)",
+        "GraphInstantiate": "cuGraphInstantiate(_, _)",
+        "GraphUpload": "cuGraphUpload(_, _)",
+        "GraphLaunch": "cuGraphLaunch(_, _)",
+        "GraphExecDestroy": "cuGraphExecDestroy(_)",
+        "GraphDestroy": "cuGraphDestroy(_)",
     },
-    error_name=_error_name,
 )
-
-
-class LaunchAttribute(ctypes.Structure):
-    """CUlaunchAttribute: a number, then a value of 64 bytes, of which the attribute used here takes an int."""
-
-    _fields_ = [("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_int * 15)]
-
-
-class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig."""
-
-    _fields_ = [
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("shared_bytes", ctypes.c_uint),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(LaunchAttribute)),
-        ("attribute_count", ctypes.c_uint),
-    ]
 
 
 def missing() -> str | None:
@@ -158,8 +126,7 @@ def _enter(driver: Driver, index: int) -> int:
 
 def _capability(driver: Driver, device: int) -> tuple[int, int]:
     """A GPU's architecture: (9, 0) for Hopper."""
-    major, minor = (driver("DeviceGetAttribute", a, device)[0] for a in (CAPABILITY_MAJOR, CAPABILITY_MINOR))
-    return int(major), int(minor)
+    return int(driver("DeviceGetMajor", device)[0]), int(driver("DeviceGetMinor", device)[0])
 
 
 class CudaDevice(GpuDevice):
@@ -175,25 +142,23 @@ class CudaDevice(GpuDevice):
         super().__init__(driver, stream)
         self._owned.insert(0, ("DevicePrimaryCtxRelease", device))
         self._early: set[str] = set()
-        product = ctypes.create_string_buffer(256)
-        driver("DeviceGetName", ctypes.addressof(product), len(product), device)
+        (product,) = driver("DeviceGetName", device)
         major, minor = _capability(driver, device)
         self.chip = f"sm_{major}{minor}"
-        self.name = f"{product.value.decode().strip()} ({self.chip})"
+        self.name = f"{product.split(bytes(1))[0].decode().strip()} ({self.chip})"
 
-    def _load_module(self, code: bytes) -> int:
+    def _load_module(self, code: bytes) -> Any:
         """code: PTX text, or a cubin for the GPU's own architecture."""
-        data, log = ctypes.create_string_buffer(code), ctypes.create_string_buffer(LOG_BYTES)
-        options = (ctypes.c_int * 2)(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BYTES)
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)
+        option = self._driver.module.CUjit_option
+        log = b"\0" * LOG_BYTES  # the package lets the driver write into it
+        options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]
         try:
-            places = ctypes.addressof(data), 2, ctypes.addressof(options), ctypes.addressof(values)
-            (module,) = self._driver("ModuleLoadDataEx", *places)
+            (module,) = self._driver("ModuleLoadDataEx", code + b"\0", len(options), options, [log, LOG_BYTES])
         except UserError as error:
-            said = log.value.decode(errors="replace").strip()
+            said = log.split(b"\0")[0].decode(errors="replace").strip()
             advice = f"was the artifact compiled for another GPU than {self.name}?"
             raise UserError(f"{error.message}: {said or advice}") from error
-        return int(module)
+        return module
 
     def _configure(self, kernel: str, facts: Mapping[str, Any]) -> None:
         if facts.get("early_launch", False):
@@ -202,20 +167,22 @@ class CudaDevice(GpuDevice):
         if nbytes > STATIC_SHARED_BYTES:
             hint = f"the GPU has less shared memory than the {nbytes} bytes that a block wants"
             function, about = self._functions[kernel], f"kernel {kernel}"
-            self._driver("FuncSetAttribute", function, MAX_DYNAMIC_SHARED_BYTES, nbytes, about=about, hint=hint)
+            self._driver("SetDynamicSharedBytes", function, nbytes, about=about, hint=hint)
 
     def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
-        config = LaunchConfig(shared_bytes=launch.shared_bytes, stream=self._stream)
-        config.grid[:], config.block[:] = launch.grid, launch.block
+        module = self._driver.module
+        config = module.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes, config.hStream = launch.shared_bytes, self._stream
         if not first and launch.kernel in self._early:
-            attribute = LaunchAttribute(id=PROGRAMMATIC_STREAM_SERIALIZATION, value=1)
-            config.attributes, config.attribute_count = ctypes.pointer(attribute), 1
-        values = (ctypes.c_uint64 * len(addresses))(*addresses)
-        start = ctypes.addressof(values)
-        pointers = (ctypes.c_void_p * len(addresses))(*[start + 8 * i for i in range(len(addresses))])
+            attribute = module.CUlaunchAttribute()
+            attribute.id = module.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        parameters = (tuple(addresses), tuple(ctypes.c_void_p for _ in addresses))
         function, about = self._functions[launch.kernel], f"kernel {launch.kernel}"
-        places = ctypes.addressof(config), function, ctypes.addressof(pointers), None
-        self._driver("LaunchKernelEx", *places, about=about, hint=DOES_IT_FIT)
+        self._driver("LaunchKernelEx", config, function, parameters, about=about, hint=DOES_IT_FIT)
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
         executable = super().prepare(entry, buffers)

@@ -1,68 +1,73 @@
-"""A GPU driver's C interface through ctypes, for models and programs alike: the driver is all that has to be there.
+"""A GPU driver through its vendor's Python package, hip-python or cuda-bindings, for models and programs alike.
 
-A vendor's file has an `Api`: what this package calls things → the C function and what it takes.  Names are CUDA's,
-without `cu`.  In `cuMemAlloc_v2(*p, z)` every word is an argument:
+A vendor's file has an `Api`: what this package calls things → the package's function and what it takes.  Names are
+CUDA's, without `cu`.  In `cuMemHostRegister(_, _, 0)` every word is an argument of the Python function:
 
-    p  an address or handle    i  int    u  unsigned    z  size    s  text
-    with * in front: a result, given by its address            =3 or =0u: always that
+    _      what the caller gives             0      always that number
+    Kind   the same, as that type            Kind.member   always that member
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from lispgpt.errors import InternalError, UserError
 
-TYPES: dict[str, Any] = {
-    "p": ctypes.c_void_p,
-    "i": ctypes.c_int,
-    "u": ctypes.c_uint,
-    "z": ctypes.c_size_t,
-    "s": ctypes.c_char_p,
-}
 load_library: Callable[[str], Any] = ctypes.CDLL
 _users: dict[str, int] = {}
-"""The process that has called a library's functions: a driver refuses to work in a fork of one that has used it."""
+"""The process that has called a package's functions: a driver refuses to work in a fork of one that has used it."""
 
 
 @dataclass(frozen=True)
 class Api:
     """A vendor's driver.
 
-    vendor: as people say it.  libraries: names under which the loader may find it, the usual one first.  missing: what
-    helps where it finds none.  functions: see above.  error_name: a status's name, by the library.
+    vendor: as people say it.  module: the Python package's, which pip installs as `package`.  status: its type of what
+    calls return.  libraries: names under which the loader may find the driver itself, the usual one first.  missing:
+    what helps where it finds none.  functions: see above.
     """
 
     vendor: str
+    module: str
+    package: str
+    status: str
     libraries: Sequence[str]
     missing: str
     functions: Mapping[str, str]
-    error_name: Callable[[Any, int], str]
 
     def symbol(self, name: str) -> str:
-        """The C function's name."""
+        """The function's name."""
         return self.functions[name].partition("(")[0]
 
     def words(self, name: str) -> list[str]:
-        """What the C function takes, argument by argument."""
+        """What the function takes, argument by argument."""
         return re.findall(r"[^\s,()]+", self.functions[name].partition("(")[2])
 
 
 class Driver:
-    """A loaded driver; `driver("MemAlloc", size)` gives the call's results, without its status.
+    """A driver behind its package; `driver("MemAlloc", size)` gives the call's results, without its status.
 
     UserError names the call that failed, what it was about, the status, and what to do.
     """
 
     def __init__(self, api: Api) -> None:
         self.api = api
-        self.library = _load(api)
-        self._calls: dict[str, Callable[..., tuple[int, tuple[Any, ...]]]] = {}
+        try:
+            self.module = load_module(api.module)
+        except (ImportError, AttributeError):
+            raise UserError(
+                f"no {api.vendor} GPU can be used here: the Python package {api.package} is missing "
+                f"(pip install {api.package})"
+            ) from None
+        self._calls: dict[str, Callable[..., Any]] = {}
 
     def __call__(self, name: str, *arguments: Any, about: str = "", hint: str = "") -> tuple[Any, ...]:
         status, results = self.status(name, *arguments)
@@ -72,65 +77,78 @@ class Driver:
             raise UserError(f"{self.api.symbol(name)} failed{subject} with {self.error(status)}{advice}")
         return results
 
-    def status(self, name: str, *arguments: Any) -> tuple[int, tuple[Any, ...]]:
-        """A call's status and results, for callers to whom a failure may be none."""
+    def status(self, name: str, *arguments: Any) -> tuple[Any, tuple[Any, ...]]:
+        """A call's status, false where it worked, and its results, for callers to whom a failure may be none."""
         call = self._calls.get(name)
         if call is None:
             call = self._calls[name] = self._bound(name)
-        return call(*arguments)
+        try:
+            returned = call(*arguments)
+        except RuntimeError as error:  # how both packages say that the driver's library does not load
+            raise UserError(self._no_library()) from error
+        status, *results = returned if isinstance(returned, tuple) else (returned,)
+        return (status if int(status) else 0), tuple(results)
 
-    def error(self, status: int) -> str:
-        """A status by its name and number."""
-        return f"{self.api.error_name(self.library, status)} ({status})"
+    def error(self, status: Any) -> str:
+        """A status, of the package or a number from machine code, by its name and number."""
+        known = status if hasattr(status, "name") else getattr(self.module, self.api.status)(status)
+        return f"{known.name} ({int(status)})"
 
     def address(self, name: str) -> int:
-        """Where a C function is, for machine code that calls it."""
-        return ctypes.cast(self._function(name), ctypes.c_void_p).value or 0
+        """Where the C function that machine code may call in place of the package's is."""
+        for library in self.api.libraries:
+            try:
+                found = getattr(load_library(library), self.api.symbol(name))
+            except (OSError, AttributeError):
+                continue
+            return ctypes.cast(found, ctypes.c_void_p).value or 0
+        raise UserError(self._no_library())
 
-    def _function(self, name: str) -> Any:
-        symbol = self.api.symbol(name)
-        try:
-            return getattr(self.library, symbol)
-        except AttributeError:
-            raise UserError(f"the {self.api.vendor} driver here has no {symbol}: it is too old") from None
+    def _no_library(self) -> str:
+        return f"no {self.api.vendor} GPU can be used here: {self.api.libraries[0]} is missing ({self.api.missing})"
 
-    def _bound(self, name: str) -> Callable[..., tuple[int, tuple[Any, ...]]]:
+    def _bound(self, name: str) -> Callable[..., Any]:
         self._check_process()
-        function, words = self._function(name), self.api.words(name)
-        takes = [_constant(word) if word.startswith("=") else TYPES[word[-1]] for word in words]
-        given = [i for i, word in enumerate(words) if word[0] not in "=*"]
-        made = [i for i, word in enumerate(words) if word[0] == "*"]
+        words, symbol = self.api.words(name), self.api.symbol(name)
+        function = getattr(self.module, symbol, None)
+        if function is None:
+            raise UserError(f"{self.api.package} here has no {symbol}: it is too old")
+        values = [self._constant(word) for word in words]
+        given = [
+            (i, None if word == "_" else getattr(self.module, word)) for i, word in enumerate(words) if _is_given(word)
+        ]
 
-        def call(*arguments: Any) -> tuple[int, tuple[Any, ...]]:
-            values = list(takes)
-            for i, argument in zip(given, arguments, strict=True):
-                values[i] = takes[i](argument)
-            results = [takes[i]() for i in made]
-            for i, result in zip(made, results, strict=True):
-                values[i] = ctypes.byref(result)
-            status = function(*values)
-            return status, tuple(result.value or 0 for result in results)
+        def call(*arguments: Any) -> Any:
+            filled = list(values)
+            for (i, kind), argument in zip(given, arguments, strict=True):
+                filled[i] = argument if kind is None else kind(argument)
+            return function(*filled)
 
         return call
 
+    def _constant(self, word: str) -> Any:
+        if _is_given(word):
+            return None
+        kind, _, member = word.rpartition(".")
+        return getattr(getattr(self.module, kind), member) if kind else int(word)
+
     def _check_process(self) -> None:
-        library, process = self.api.libraries[0], os.getpid()
+        library, process = self.api.module, os.getpid()
         if _users.setdefault(library, process) != process:
             raise InternalError(f"{library} was used before this process was forked, and cannot be used in a fork")
 
 
-def _load(api: Api) -> Any:
-    for name in api.libraries:
-        try:
-            return load_library(name)
-        except OSError:
-            continue
-    raise UserError(f"no {api.vendor} GPU can be used here: {api.libraries[0]} is missing ({api.missing})")
+def load_module(name: str) -> Any:
+    """A package's module; hip-python's is an attribute of its package alone."""
+    package, _, member = name.rpartition(".")
+    importlib.import_module(package)
+    with suppress(ModuleNotFoundError):
+        importlib.import_module(name)
+    return getattr(sys.modules[package], member)
 
 
-def _constant(word: str) -> Any:
-    text = word.removeprefix("=")
-    return ctypes.c_uint(int(text[:-1])) if text.endswith("u") else ctypes.c_int(int(text))
+def _is_given(word: str) -> bool:
+    return not word.isdigit() and "." not in word
 
 
 def installed(api: Api, count: Callable[[Driver], int]) -> Driver | str:

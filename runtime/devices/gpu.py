@@ -22,6 +22,7 @@ from lispgpt.runtime.steps import Launch
 SLOT_BYTES = 4096
 FAILED_BEFORE = "a kernel launched before it may have failed"
 DOES_IT_FIT = "does the GPU allow this many threads and this much shared memory?"
+MOST_POSITIONS = 8192
 
 
 class GpuDevice:
@@ -33,14 +34,14 @@ class GpuDevice:
     name: str
     careful = False
 
-    def __init__(self, driver: Driver, stream: int) -> None:
+    def __init__(self, driver: Driver, stream: Any) -> None:
         self._driver, self._stream = driver, stream
-        self._owned: list[tuple[str, int]] = [("StreamDestroy", stream)]
-        self._slots: list[tuple[int, int]] = []
+        self._owned: list[tuple[str, Any]] = [("StreamDestroy", stream)]
+        self._slots: list[tuple[Any, Any]] = []
         self._reads = 0
-        self._functions: dict[str, int] = {}
+        self._functions: dict[str, Any] = {}
 
-    def _load_module(self, code: bytes) -> int:
+    def _load_module(self, code: bytes) -> Any:
         """The driver's module of an artifact's machine code."""
         raise NotImplementedError
 

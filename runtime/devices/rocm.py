@@ -1,7 +1,4 @@
-"""AMD GPUs: the artifact's code object is loaded as it is, an entry runs as one HIP graph.
-
-Calls are declared in ROCm's `hip/hip_runtime_api.h`, version 6 and later.
-"""
+"""AMD GPUs through hip-python: the artifact's code object is loaded as it is, an entry runs as one HIP graph."""
 
 from __future__ import annotations
 
@@ -10,65 +7,56 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, MOST_POSITIONS, GpuDevice
 from lispgpt.runtime.steps import Launch
 
+__all__ = ["MOST_POSITIONS", "RANK", "installed_target", "missing", "open_device"]
+
 RANK = 2
-PROPERTIES_BYTES, CHIP_OFFSET, NAME_BYTES = 4096, 1160, 256
-"""Of hipDeviceProp_tR0600, which takes 1472 bytes: its first member is the product's name, gcnArchName is behind."""
-
-BUFFER_IS, SIZE_IS, END_OF_PARAMETERS = 1, 2, 3
-"""What the words of a launch's parameters in one piece say of those behind them."""
-
-
-def _error_name(library: Any, status: int) -> str:
-    function = library.hipGetErrorName
-    function.restype = ctypes.c_char_p
-    return (function(status) or b"error").decode()
-
-
 API = Api(
     vendor="AMD",
+    module="hip.hip",
+    package="hip-python",
+    status="hipError_t",
     libraries=["libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"],
     missing="install ROCm's HIP runtime",
     functions={
-        "Init": "hipInit(=0u)",
-        "DeviceGetCount": "hipGetDeviceCount(*i)",
-        "DeviceSet": "hipSetDevice(i)",
-        "DeviceGetProperties": "hipGetDevicePropertiesR0600(p, i)",
-        "StreamCreate": "hipStreamCreate(*p)",
-        "StreamDestroy": "hipStreamDestroy(p)",
-        "StreamSynchronize": "hipStreamSynchronize(p)",
-        "StreamWaitEvent": "hipStreamWaitEvent(p, p, =0u)",
-        "StreamBeginCapture": "hipStreamBeginCapture(p, =1)",  # of what this thread does
-        "StreamEndCapture": "hipStreamEndCapture(p, *p)",
-        "EventCreate": "hipEventCreate(*p)",
-        "EventDestroy": "hipEventDestroy(p)",
-        "EventSynchronize": "hipEventSynchronize(p)",
-        "EventRecord": "hipEventRecord(p, p)",
-        "MemAlloc": "hipMalloc(*p, z)",
-        "MemFree": "hipFree(p)",
-        "MemAllocHost": "hipHostMalloc(*p, z, =0u)",
-        "MemFreeHost": "hipHostFree(p)",
-        "MemHostRegister": "hipHostRegister(p, z, =0u)",
-        "MemHostUnregister": "hipHostUnregister(p)",
-        "MemsetD8Async": "hipMemsetAsync(p, i, z, p)",
-        "MemsetD16Async": "hipMemsetD16Async(p, u, z, p)",
-        "MemsetD32Async": "hipMemsetD32Async(p, u, z, p)",
-        "MemcpyHtoDAsync": "hipMemcpyAsync(p, p, z, =1, p)",
-        "MemcpyDtoHAsync": "hipMemcpyAsync(p, p, z, =2, p)",
-        "MemcpyDtoDAsync": "hipMemcpyAsync(p, p, z, =3, p)",
-        "MemcpyAsync": "hipMemcpyAsync(p, p, z, =4, p)",  # whichever way the addresses say
-        "ModuleLoadData": "hipModuleLoadData(*p, p)",
-        "ModuleGetFunction": "hipModuleGetFunction(*p, p, s)",
-        "ModuleUnload": "hipModuleUnload(p)",
-        "LaunchKernel": "hipModuleLaunchKernel(p, u, u, u, u, u, u, u, p, p, p)",
-        "GraphInstantiate": "hipGraphInstantiateWithFlags(*p, p, z)",
-        "GraphLaunch": "hipGraphLaunch(p, p)",
-        "GraphExecDestroy": "hipGraphExecDestroy(p)",
-        "GraphDestroy": "hipGraphDestroy(p)",
+        "Init": "hipInit(0)",
+        "DeviceGetCount": "hipGetDeviceCount()",
+        "DeviceSet": "hipSetDevice(_)",
+        "DeviceGetProperties": "hipGetDeviceProperties(_)",
+        "StreamCreate": "hipStreamCreate()",
+        "StreamDestroy": "hipStreamDestroy(_)",
+        "StreamSynchronize": "hipStreamSynchronize(_)",
+        "StreamWaitEvent": "hipStreamWaitEvent(_, _, 0)",
+        "StreamBeginCapture": "hipStreamBeginCapture(_, hipStreamCaptureMode.hipStreamCaptureModeThreadLocal)",
+        "StreamEndCapture": "hipStreamEndCapture(_)",
+        "EventCreate": "hipEventCreate()",
+        "EventDestroy": "hipEventDestroy(_)",
+        "EventSynchronize": "hipEventSynchronize(_)",
+        "EventRecord": "hipEventRecord(_, _)",
+        "MemAlloc": "hipMalloc(_)",
+        "MemFree": "hipFree(_)",
+        "MemAllocHost": "hipHostMalloc(_, 0)",
+        "MemFreeHost": "hipHostFree(_)",
+        "MemHostRegister": "hipHostRegister(_, _, 0)",
+        "MemHostUnregister": "hipHostUnregister(_)",
+        "MemsetD8Async": "hipMemsetAsync(_, _, _, _)",
+        "MemsetD16Async": "hipMemsetD16Async(_, _, _, _)",
+        "MemsetD32Async": "hipMemsetD32Async(_, _, _, _)",
+        "MemcpyHtoDAsync": "hipMemcpyAsync(_, _, _, hipMemcpyKind.hipMemcpyHostToDevice, _)",
+        "MemcpyDtoHAsync": "hipMemcpyAsync(_, _, _, hipMemcpyKind.hipMemcpyDeviceToHost, _)",
+        "MemcpyDtoDAsync": "hipMemcpyAsync(_, _, _, hipMemcpyKind.hipMemcpyDeviceToDevice, _)",
+        "MemcpyAsync": "hipMemcpyAsync(_, _, _, hipMemcpyKind.hipMemcpyDefault, _)",  # as the addresses say
+        "ModuleLoadData": "hipModuleLoadData(_)",
+        "ModuleGetFunction": "hipModuleGetFunction(_, _)",
+        "ModuleUnload": "hipModuleUnload(_)",
+        "LaunchKernel": "hipModuleLaunchKernel(_, _, _, _, _, _, _, _, _, _, _)",
+        "GraphInstantiate": "hipGraphInstantiateWithFlags(_, _)",
+        "GraphLaunch": "hipGraphLaunch(_, _)",
+        "GraphExecDestroy": "hipGraphExecDestroy(_)",
+        "GraphDestroy": "hipGraphDestroy(_)",
     },
-    error_name=_error_name,
 )
 
 
@@ -100,10 +88,12 @@ def _count(driver: Driver, hint: str) -> int:
 
 def _chip(driver: Driver, index: int) -> tuple[str, str]:
     """(product, LLVM's name of the chip) of a GPU."""
-    properties = ctypes.create_string_buffer(PROPERTIES_BYTES)
-    driver("DeviceGetProperties", ctypes.addressof(properties), index)
-    product, chip = (properties.raw[at : at + NAME_BYTES].split(b"\0")[0].decode() for at in (0, CHIP_OFFSET))
-    return product, chip.split(":")[0]
+    (properties,) = driver("DeviceGetProperties", index)
+    return _text(properties.name), _text(properties.gcnArchName).split(":")[0]
+
+
+def _text(raw: Any) -> str:
+    return raw.split(b"\0")[0].decode(errors="replace") if isinstance(raw, bytes) else str(raw)
 
 
 class HipDevice(GpuDevice):
@@ -120,22 +110,17 @@ class HipDevice(GpuDevice):
         (stream,) = driver("StreamCreate")
         super().__init__(driver, stream)
 
-    def _load_module(self, code: bytes) -> int:
+    def _load_module(self, code: bytes) -> Any:
         """code: an hsaco for this GPU's chip."""
         hint = f"the GPU is a {self.chip}: was the artifact compiled for another chip?"
-        data = ctypes.create_string_buffer(code, len(code))
         about = f"{len(code):,} bytes of kernels"
-        (module,) = self._driver("ModuleLoadData", ctypes.addressof(data), about=about, hint=hint)
-        return int(module)
+        (module,) = self._driver("ModuleLoadData", code, about=about, hint=hint)
+        return module
 
     def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
-        values = (ctypes.c_uint64 * len(addresses))(*addresses)
-        nbytes = ctypes.c_size_t(ctypes.sizeof(values))
-        packed = (ctypes.c_void_p * 5)(
-            BUFFER_IS, ctypes.addressof(values), SIZE_IS, ctypes.addressof(nbytes), END_OF_PARAMETERS
-        )
+        arguments = tuple(map(ctypes.c_void_p, addresses))
         function, shape = self._functions[launch.kernel], (*launch.grid, *launch.block)
         self._driver(
-            "LaunchKernel", function, *shape, launch.shared_bytes, self._stream, None, ctypes.addressof(packed),
+            "LaunchKernel", function, *shape, launch.shared_bytes, self._stream, None, arguments,
             about=f"kernel {launch.kernel}", hint=DOES_IT_FIT,
         )  # fmt: skip

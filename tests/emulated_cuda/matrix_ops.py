@@ -57,13 +57,17 @@ class MatrixOps(ABC):
             self.write(register, values, lanes)
 
     def op_wgmma(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """9.7.15: a warp's 16 rows of m64nNk16, at once; B in shared memory, its rows of 128 bytes swizzled."""
+        """9.7.15: a warp's 16 rows of m64nNk16, at once; shared operands lie in swizzled lines of 128 bytes."""
         self.whole_warps(lanes)
         if suffixes[0] != "mma_async":
             return
         registers, columns = names(operands[0]), int(suffixes[3][4:-3])
-        a = self._fragment(operands[1])
-        right = self._right(self.warps(operands[2], "u64")[:, 0].astype(np.int64), columns, operands[6] == "1")
+        if operands[1].startswith("{"):
+            a = self._fragment(operands[1])
+        else:
+            rows = self._described(operands[1], 64, operands[-2] == "1").reshape(-1, 4, 16, 16)
+            a = rows[np.arange(len(rows)), np.arange(len(rows)) % 4]
+        right = self._described(operands[2], columns, operands[-1] == "1").transpose(0, 2, 1)
         places = [(GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * INNER + i % 2) for i in range(len(registers))]
         c = np.zeros((len(a), 16, columns), np.float32)
         adds = self.warps(operands[3], "pred")
@@ -74,19 +78,20 @@ class MatrixOps(ABC):
         for (row, column), register in zip(places, registers, strict=True):
             self.write(register, total[:, row, column].reshape(-1), lanes)
 
-    def _right(self, descriptor: np.ndarray, columns: int, turned: bool) -> np.ndarray:
-        """B [warps 16 columns] of matrix descriptors: rows of n, or if turned of k."""
-        start, stride = (descriptor & 0x3FFF) << 4, (descriptor >> 32 & 0x3FFF) << 4
-        assert (descriptor >> 62 & 3 == 1).all() and (not turned or columns == 64)
-        rows, along = np.meshgrid(
-            np.arange(16 if turned else columns), np.arange(columns if turned else 16), indexing="ij"
-        )
-        places = start[:, None, None] + rows // 8 * stride[:, None, None] + rows % 8 * 128 + 2 * along
+    def _described(self, operand: str, outer: int, turned: bool) -> np.ndarray:
+        """[warps outer 16] of matrix descriptors: lines along k, or if turned along 64 rows or columns."""
+        descriptor = self.warps(operand, "u64")[:, 0].astype(np.int64)
+        start, leading, stride = ((descriptor >> n & 0x3FFF) << 4 for n in (0, 16, 32))
+        assert (descriptor >> 62 & 3 == 1).all() and (stride == 1024).all()
+        rows, k = np.meshgrid(np.arange(outer), np.arange(16), indexing="ij")
+        line, along = (k, rows % 64) if turned else (rows, k)
+        places = start[:, None, None] + line // 8 * stride[:, None, None] + line % 8 * 128 + 2 * along
+        if turned:
+            places += rows // 64 * leading[:, None, None]
         places ^= (places >> 7 & 7) << 4
         assert places.max() + 2 <= self.shared_bytes, "outside shared memory"
         places += self.block[::32, None, None] * self.shared_bytes
-        values = (self.shared.view(np.uint16)[places // 2].astype(np.uint32) << np.uint32(16)).view(np.float32)
-        return values if turned else values.transpose(0, 2, 1)
+        return (self.shared.view(np.uint16)[places // 2].astype(np.uint32) << np.uint32(16)).view(np.float32)
 
     def _fragment(self, operand: str) -> np.ndarray:
         """A [warps 16 16] of the four words of each lane."""

@@ -170,6 +170,17 @@ class Threads(MatrixOps, Operations):
         for i, register in enumerate(registers):
             words[places // size + i] = self.value(register, f"u{size * 8}")[lanes]
 
+    def op_cp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """9.7.9.25: cp.async, done at once; past as many bytes as the last operand says it writes zeros."""
+        if suffixes[-1] in ("commit_group", "wait_group"):
+            return
+        size = int(operands[2])
+        counts = self.value(operands[3], "u32")[lanes] if len(operands) > 3 else np.full(lanes.sum(), size)
+        shared, to = self.places(operands[0], size, lanes)
+        memory, source = self.places(operands[1], size, lanes)
+        every = np.arange(size)
+        shared[to[:, None] + every] = np.where(every < counts[:, None], memory[source[:, None] + every], 0)
+
     def op_mapa(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         rank = self.value(operands[2], "u32").astype(np.uint64)
         self.write(operands[0], (rank + np.uint64(1)) << np.uint64(32) | self.value(operands[1], "u64"), lanes)

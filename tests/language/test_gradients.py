@@ -24,7 +24,9 @@ def program(expression: str, given: Arrays, definitions: str = "") -> str:
 
 def evaluated(expression: str, given: Arrays, definitions: str = "") -> np.ndarray:
     unused = np.zeros(1, np.int32)
-    (result,) = run(program(expression, given, definitions), [unused, unused, *given.values()], [(1, 1)], "f_batch1_positions1")
+    (result,) = run(
+        program(expression, given, definitions), [unused, unused, *given.values()], [(1, 1)], "f_batch1_positions1"
+    )
     return result
 
 

@@ -6,36 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attention_variants import Variant, exact, random_inputs, random_variant, tiled_variant, write_variants
+from attention_variants import Stored, Variant, exact, random_inputs, random_variant, tiled_variant, write_variants
 from emulated_cuda.clusters import run
 from emulated_cuda.test_attention import run as run_tiled
 
 from lispgpt.driver import Observer, Request, compile_request
 from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.checkpoints.base import TensorInfo
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.session import Session
-
-DTYPES = {"float32": "f32", "uint16": "bf16", "int32": "i32"}
-
-
-class Stored:
-    """What a session asks of a checkpoint, from arrays."""
-
-    def __init__(self, values: dict[str, np.ndarray]) -> None:
-        self.values = values
-
-    def names(self) -> list[str]:
-        return list(self.values)
-
-    def info(self, name: str) -> TensorInfo:
-        return TensorInfo(self.values[name].shape, DTYPES[self.values[name].dtype.name], False)
-
-    def view(self, name: str) -> np.ndarray:
-        return np.ascontiguousarray(self.values[name])
-
-    def check_finite(self, names: object = None) -> None:
-        """They are."""
 
 
 def kinds(artifact: Artifact) -> list[str]:

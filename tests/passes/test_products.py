@@ -1,4 +1,4 @@
-"""Products of every layout on every target against float64: executed on the CPU and, for NVIDIA, as PTX on numpy."""
+"""Products of every layout against float64: executed on the CPU, as PTX on numpy, and on the emulator of AMD's GPUs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from compiled_models import Weights, compile_model, open_poisoned, step
+from emulated_amd.running import Emulation
 from emulated_cuda.machine import Memory, launch
 from emulated_cuda.ptx import parse
 from random_products import RandomProduct, random_product
@@ -49,6 +50,14 @@ def on_emulated_cuda(product: RandomProduct, values: dict[str, np.ndarray], arti
     return memory.read(number, np.empty(buffers[number].shape, np.float32))
 
 
+def on_emulated_amd(product: RandomProduct, values: dict[str, np.ndarray], artifact: Artifact) -> np.ndarray:
+    dtypes = dict(zip(("x", "w"), product.dtypes, strict=True))
+    bits = {n: (v.view(np.uint32) >> 16).astype(np.uint16) if dtypes.get(n) == "bf16" else v for n, v in values.items()}
+    (entry,) = artifact.plan.entries
+    emulation = Emulation(artifact, bits)
+    return emulation.run(entry).reshape([product.sizes[i] for i in product.result])
+
+
 def check(found: np.ndarray, product: RandomProduct, values: dict[str, np.ndarray], error: float, what: str) -> None:
     expected = product.expected(values)
     assert found.shape == expected.shape, what
@@ -71,6 +80,40 @@ def test_on_an_emulated_gpu(chip: str, seed: int, tmp_path: Path) -> None:
     product = random_product(rng, {"b": 2, "r": 40, "c": 40, "k": 80}, int(rng.choice([1, 4, 8])))
     values = product.values(rng)
     artifact, _ = compile_request(Request(product.write(tmp_path), f"cuda:{chip}"), Observer())
+    check(on_emulated_cuda(product, values, artifact), product, values, 3e-5, f"seed {seed}")
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1151", "gfx1201"])
+def test_on_an_emulated_amd_gpu(chip: str, seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    product = random_product(rng, {"b": 2, "r": 40, "c": 40, "k": 80}, int(rng.choice([1, 4, 8])))
+    values = product.values(rng)
+    artifact, _ = compile_request(Request(product.write(tmp_path), f"rocm:{chip}"), Observer())
+    check(on_emulated_amd(product, values, artifact), product, values, 3e-5, f"seed {seed}")
+
+
+SIZES = {"b0": 2, "n": 136, "o": 72, "i": 104}
+TRAINING = {
+    "x times the transpose of w": (("n", "i"), ("o", "i"), ("n", "o")),
+    "dy times w": (("n", "o"), ("o", "i"), ("n", "i")),
+    "the transpose of dy times x": (("n", "o"), ("n", "i"), ("o", "i")),
+    "a batch of them": (("n", "b0", "i"), ("b0", "i", "o"), ("b0", "o", "n")),
+}
+
+
+@pytest.mark.parametrize("dtypes", [("bf16", "bf16"), ("f32", "bf16"), ("bf16", "f32")], ids="-".join)
+@pytest.mark.parametrize("name", TRAINING)
+def test_products_of_training_take_warpgroups(name: str, dtypes: tuple[str, str], tmp_path: Path) -> None:
+    """Sizes that fill neither the last tile nor the last step of k."""
+    seed = seeds(1)[0]
+    rng = np.random.default_rng(seed)
+    left, right, result = TRAINING[name]
+    sizes = {index: SIZES[index] for index in dict.fromkeys(left + right)}
+    product = RandomProduct(left, right, result, sizes, dtypes, bool(rng.integers(2)))
+    artifact, _ = compile_request(Request(product.write(tmp_path), "cuda:sm_90a"), Observer())
+    assert b"wgmma.mma_async.sync.aligned.m64n" in artifact.code
+    values = product.values(rng)
     check(on_emulated_cuda(product, values, artifact), product, values, 3e-5, f"seed {seed}")
 
 

@@ -13,7 +13,7 @@ from compiled_models import Weights, rounded_to_bf16
 from lispgpt.driver import Observer, Request, compile_request, emit
 from lispgpt.errors import UserError
 from lispgpt.passes.targets import Gpu, find_target
-from lispgpt.passes.targets.warpgroup_tiles import cost, tilings
+from lispgpt.passes.targets.warpgroup_tiles import Shape, cost, tilings
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.cuda import missing
@@ -72,7 +72,8 @@ def test_a_portable_chip_has_none(tmp_path: Path) -> None:
 def test_the_best_tile_fits_its_target(rows: int, outputs: int, inner: int) -> None:
     target = find_target("cuda:sm_90a")
     assert isinstance(target, Gpu)
-    best = min(tilings(target, inner), key=lambda tiling: cost(tiling, rows, outputs, inner, target))
+    shape = Shape(rows, outputs, inner)
+    best = min(tilings(target, shape), key=lambda tiling: cost(tiling, shape, target))
     assert best.outputs // best.output_parts % 8 == 0
     assert inner // 64 % best.splits == 0 and best.splits <= target.cluster
     assert best.blocks(rows, outputs) <= target.cores_for(best.splits), "one wave of blocks does it"
@@ -83,7 +84,8 @@ def test_clusters_use_every_core_of_a_chip_that_says_nothing_else() -> None:
     assert isinstance(target, Gpu) and target.cores_for(8) == target.cluster_cores < target.cores
     target = replace(target, cluster_cores=0)
     assert target.cores_for(8) == target.cores
-    assert all(cost(tiling, 128, 768, 3072, target) > 0 for tiling in tilings(target, 3072))
+    shape = Shape(128, 768, 3072)
+    assert all(cost(tiling, shape, target) > 0 for tiling in tilings(target, shape))
 
 
 def test_a_tile_that_cannot_be_is_an_error(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""A stand-in for libamdhip64, so that the real hip-python loads code objects and launches kernels on the emulator.
+"""A stand-in for libamdhip64, so that the AMD device loads code objects and launches kernels on the emulator.
 
 The library is a few lines of C that hand every call on to Python.  It carries the real one's SONAME: once this process
-has loaded it, hip-python's own search for `libamdhip64.so` finds it, and no environment variable is needed.
+has loaded it, the loader gives it to whoever asks for `libamdhip64.so`, and no environment variable is needed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
+from lispgpt.runtime.devices.rocm import CHIP_OFFSET
 
 SUCCESS, INVALID_VALUE, NOT_FOUND, LAUNCH_FAILURE = 0, 1, 500, 719
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
@@ -85,9 +86,7 @@ class StandIn:
         table = (POINTER * len(SIGNATURES)).in_dll(LOADED[0], "emulated_calls")
         for number, callback in enumerate(self.callbacks):
             table[number] = ctypes.cast(callback, POINTER).value
-        from hip import hip
-
-        self.chip_offset = _chip_offset(hip)
+        self.chip_offset = CHIP_OFFSET
 
     def _call(self, name: str) -> Callable[..., int]:
         function = getattr(self, name.removeprefix("hip"))
@@ -248,12 +247,3 @@ def _elf_bytes(image: int) -> int:
     (section_offset,) = struct.unpack_from("<Q", header, 0x28)
     entry_bytes, count = struct.unpack_from("<HH", header, 0x3A)
     return int(section_offset + entry_bytes * count)
-
-
-def _chip_offset(hip: Any) -> int:
-    """Where hip-python's device properties hold the chip's name: they are filled with offsets, and that field read."""
-    properties = hip.hipDeviceProp_t()
-    size = properties.c_sizeof()
-    marks = b"".join(b"%07d\0" % offset for offset in range(0, size, 8))
-    ctypes.memmove(properties.as_c_void_p().value, marks, size)
-    return int(properties.gcnArchName)
