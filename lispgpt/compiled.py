@@ -7,7 +7,8 @@ MLIR itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
 from lispgpt.cache import Cache, cache_key
 from lispgpt.child import Reporter, compile_in_child
@@ -21,6 +22,22 @@ def artifact_of(request: Request, observer: Observer | None = None, cache: Cache
     """A model program compiled; UserError for whatever is wrong with it, and for a program that has a `main`."""
     found = run_or_compile(request, observer or Observer(), cache, None)
     assert isinstance(found, Artifact)
+    return found
+
+
+def declared_weights(request: Request) -> tuple[dict[str, Any], list[tuple[str, tuple[int, ...], str, bool]]]:
+    """A model program's config and its weights: (name, shape, dtype, whether the first dimension counts layers)."""
+
+    def work(reporter: Reporter) -> int:
+        from lispgpt.driver import evaluate_request
+        from lispgpt.ir.mlir import new_context
+
+        with new_context():
+            program = evaluate_request(replace(request, entries=()))
+            reporter.give((program.config, [(w.name, w.shape, w.dtype, w.stacked) for w in program.weights]))
+        return 0
+
+    found: tuple[dict[str, Any], list[tuple[str, tuple[int, ...], str, bool]]] = compile_in_child(work).value
     return found
 
 

@@ -12,13 +12,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from lispgpt.cli.options import parse_settings
+from lispgpt.compiled import declared_weights
 from lispgpt.dtypes import WEIGHT_DTYPES, find_dtype
 from lispgpt.errors import UserError
+from lispgpt.request import Request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
 from lispgpt.runtime.checkpoints.make import make as make_checkpoint
+from lispgpt.runtime.checkpoints.make import make_for
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 
 FORMATS = click.Choice(["llmc", "huggingface"])
@@ -63,11 +67,32 @@ def info(path: Path, as_json: bool, check: bool) -> None:
 @click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
 @click.option("--dtype", type=DTYPE, default="bf16", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-def make(out: Path, preset: str | None, format_name: str, dtype: str, seed: int, **sizes: int | None) -> None:
-    """Write a GPT-2 or (by its preset) a Llama with seeded random weights, and a tokenizer that fits it, to OUT.
+@click.option("--for", "program", type=click.Path(path_type=Path), help="A model program: its weights, as safetensors.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="With --for: set a value of its config.")
+def make(
+    out: Path,
+    preset: str | None,
+    format_name: str,
+    dtype: str,
+    seed: int,
+    program: Path | None,
+    settings: tuple[str, ...],
+    **sizes: int | None,
+) -> None:
+    """Write seeded random weights to OUT: a GPT-2's, by its preset a Llama's, or any program's, and a tokenizer.
 
-    Give a preset, or all five sizes of a GPT-2; sizes beside a preset replace the preset's.
+    Give a preset, all five sizes of a GPT-2, or --for a program; sizes beside a preset replace the preset's.
     """
+    if program is not None:
+        if preset is not None or any(size is not None for size in sizes.values()):
+            raise click.UsageError("--for takes the program's own sizes, which --set changes")
+        declared = declared_weights(Request(program, overrides=parse_settings(settings)))
+        if not declared[1]:
+            raise UserError(f"{program} has no weights")
+        _report(out, make_for(out, *declared, seed), "the config names no vocabulary of at least 257 tokens")
+        return
+    if settings:
+        raise click.UsageError("--set belongs to --for PROGRAM")
     shape = _shape(preset, sizes)
     tokenizer = make_checkpoint(out, shape, format_name, dtype, seed)
     _report(out, tokenizer, "a vocabulary below 257 tokens has none")

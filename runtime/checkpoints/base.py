@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.dtypes import WEIGHT_DTYPES, find_dtype
+from lispgpt.dtypes import MODEL_DTYPES, find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import copy_converted, in_parallel, is_finite
 
@@ -106,7 +106,7 @@ class Checkpoint(ABC):
         if view is not None:
             return view
         info = self.info(name)
-        dtype = info.dtype if info.dtype in WEIGHT_DTYPES else "f32"
+        dtype = info.dtype if info.dtype in MODEL_DTYPES else "f32"
         array = np.empty(info.shape, find_dtype(dtype).numpy)
         self.read_into(name, array, dtype)
         return array
@@ -174,7 +174,7 @@ class StoredTensor:
 
     def view(self) -> np.ndarray | None:
         piece = self.pieces[0]
-        usable = piece.shape == self.info.shape and not self.transposed and self.info.dtype in WEIGHT_DTYPES
+        usable = piece.shape == self.info.shape and not self.transposed and self.info.dtype in MODEL_DTYPES
         return piece if usable and piece.flags.aligned else None
 
 
@@ -204,10 +204,12 @@ class MappedCheckpoint(Checkpoint):
 
     def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
         stored = self._stored(name)
-        rows, start = destination.reshape(-1, destination.shape[-1]), 0
-        for piece in stored.layer(layer):
+        pieces, start = stored.layer(layer), 0
+        columns = 1 if pieces[0].ndim < 2 else destination.shape[-1]  # vectors may come in pieces as matrices do
+        rows = destination.reshape(-1, columns)
+        for piece in pieces:
             self._require_finite(name, piece)
-            source = (piece.T if stored.transposed else piece).reshape(-1, rows.shape[1])
+            source = (piece.T if stored.transposed else piece).reshape(-1, columns)
             copy_converted(source, stored.info.dtype, rows[start : start + len(source)], dtype)
             start += len(source)
             self._release(piece)

@@ -30,7 +30,18 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 def recognises(path: Path, head: bytes) -> bool:
     if path.is_dir():
         return any((path / name).exists() for name in (CONFIG, WEIGHTS, INDEX))
-    return path.suffix == ".safetensors"
+    return path.suffix == ".safetensors" and _is_known(path.parent / CONFIG)
+
+
+def _is_known(config: Path) -> bool:
+    """Whether a file beside weights says that they are of an architecture known here, or is damaged."""
+    if not config.is_file():
+        return False
+    try:
+        kind = read_json(config).get("model_type", "gpt2")
+    except UserError:
+        return True
+    return any(kind in module.MODEL_TYPES for module in _architectures())
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -59,7 +70,7 @@ def write(path: Path, source: Checkpoint, dtype: str) -> None:
         raise UserError(f"{path} is a file; a Hugging Face checkpoint is a folder")
     architecture, shape = _architecture_of(source)
     parts = list(architecture.parts(shape))
-    header = [(part.stored_name, part.stored_shape) for part in parts]
+    header = [(part.stored_name, part.stored_shape, dtype) for part in parts]
     shapes = {name: extents[1:] if stacked else extents for name, extents, stacked in shape.tensors()}
 
     def contents() -> Iterator[np.ndarray]:
@@ -72,7 +83,7 @@ def write(path: Path, source: Checkpoint, dtype: str) -> None:
                 start += part.shape[0]
                 yield np.ascontiguousarray(rows.T) if part.transposed else rows
 
-    write_safetensors(path / WEIGHTS, header, dtype, contents())
+    write_safetensors(path / WEIGHTS, header, contents())
     (path / INDEX).unlink(missing_ok=True)
     stored_type = {"bf16": "bfloat16", "f32": "float32"}[dtype]
     text = json.dumps(architecture.config_json(shape, source.config, stored_type), indent=2)

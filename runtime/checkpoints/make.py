@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from lispgpt.dtypes import WEIGHT_DTYPES
+import numpy as np
+
+from lispgpt.dtypes import WEIGHT_DTYPES, find_dtype
 from lispgpt.errors import UserError
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import format_named, open
 from lispgpt.runtime.checkpoints.architecture import Shape
+from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.checkpoints.seeded import RandomCheckpoint
 from lispgpt.runtime.files import replacing
 from lispgpt.runtime.tokenizers.synthetic import synthetic_pieces
@@ -26,6 +33,50 @@ def make(path: str | Path, shape: Shape, format: str = "llmc", dtype: str = "bf1
     vocab = source.config["vocab"]
     pieces = synthetic_pieces(vocab)
     return None if pieces is None else tokenizers.write_beside(path, format, pieces, end_of_text=vocab - 1)
+
+
+def make_for(
+    path: str | Path,
+    config: Mapping[str, Any],
+    weights: Sequence[tuple[str, tuple[int, ...], str, bool]],
+    seed: int = 0,
+) -> Path | None:
+    """Write random weights for a program to a safetensors file, and where its config has a vocabulary a tokenizer.
+
+    weights: (name, shape, dtype, whether the first dimension counts layers).  Returns the tokenizer's path, as `make`.
+    """
+    path = Path(path)
+    source = RandomCheckpoint(_Declared(config, weights), seed)
+
+    def contents() -> Iterator[np.ndarray]:
+        for name, shape, dtype, _ in weights:
+            array = np.empty(shape, find_dtype(dtype).numpy)
+            source.read_into(name, array, dtype)
+            yield array
+
+    header = [(name, shape, dtype) for name, shape, dtype, _ in weights]
+    write_safetensors(path, header, contents(), {"config": json.dumps(dict(config))})
+    vocab = config.get("vocab")
+    pieces = synthetic_pieces(vocab) if isinstance(vocab, int) else None
+    return None if pieces is None else tokenizers.write_beside(path, "llmc", pieces, end_of_text=len(pieces) - 1)
+
+
+@dataclass(frozen=True)
+class _Declared:
+    """What a program declares, as an architecture's sizes are."""
+
+    given: Mapping[str, Any]
+    weights: Sequence[tuple[str, tuple[int, ...], str, bool]]
+
+    @property
+    def layers(self) -> int:
+        return max((shape[0] for _, shape, _, stacked in self.weights if stacked), default=0)
+
+    def config(self, weight_type: str) -> dict[str, Any]:
+        return dict(self.given)
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+        return ((name, shape, stacked) for name, shape, _, stacked in self.weights)
 
 
 def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: str | None = None) -> Path | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +19,13 @@ from lispgpt.errors import UserError
 from lispgpt.runtime.checkpoints.base import MappedFile
 from lispgpt.runtime.files import parse_json, replacing
 
-_FLOATS = {dtype.safetensors: dtype.name for dtype in DTYPES.values() if dtype.smallest_nonfinite is not None}
+_READ = {dtype.safetensors: dtype.name for dtype in DTYPES.values() if dtype.smallest_nonfinite is not None}
+_READ |= {DTYPES["i32"].safetensors: "i32"}
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor as it lies in a mapped file; dtype is a float's, or another type's safetensors name."""
+    """A tensor as it lies in a mapped file; dtype is a float's or i32, or another type's safetensors name."""
 
     file: MappedFile
     array: np.ndarray
@@ -32,7 +33,8 @@ class Stored:
 
 
 def read_safetensors(path: Path) -> dict[str, Stored]:
-    """Views of all float tensors of a file by name (others appear as raw bytes); UserError for a damaged file."""
+    """Views of all tensors of floats and of i32 of a file by name (others appear as raw bytes); UserError for a damaged
+    file."""
     if not path.is_file():
         raise UserError(f"{path} is missing; save the model with save_pretrained, which writes model.safetensors")
     try:
@@ -48,20 +50,32 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        dtype = _FLOATS.get(entry["dtype"])
+        dtype = _READ.get(entry["dtype"])
         extents = tuple(entry["shape"]) if dtype else (end - begin,)
         array = file.array(8 + length + begin, extents, dtype or "u8")
         tensors[name] = Stored(file, array, dtype or entry["dtype"])
     return tensors
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """What a file that `read_safetensors` has read says about itself."""
+    with safe_open(str(path), framework="numpy") as file:
+        return dict(file.metadata() or {})
+
+
 def write_safetensors(
-    path: Path, header: Iterable[tuple[str, tuple[int, ...]]], dtype: str, contents: Iterable[np.ndarray]
+    path: Path,
+    header: Iterable[tuple[str, tuple[int, ...], str]],
+    contents: Iterable[np.ndarray],
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write tensors of one dtype ("f32" or "bf16") one after another: names and shapes first, then their contents."""
-    entries: dict[str, dict] = {"__metadata__": {"format": "pt"}}
+    """Write tensors one after another: names, shapes and dtypes first, then their contents.
+
+    metadata: what the file says about itself, beside that PyTorch can read it.
+    """
+    entries: dict[str, dict] = {"__metadata__": {"format": "pt", **(metadata or {})}}
     offset = 0
-    for name, extents in header:
+    for name, extents, dtype in header:
         end = offset + find_dtype(dtype).item_bytes * int(np.prod(extents, dtype=object))
         entries[name] = {"dtype": find_dtype(dtype).safetensors, "shape": list(extents), "data_offsets": [offset, end]}
         offset = end
@@ -71,4 +85,4 @@ def write_safetensors(
     with replacing(path) as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for array in contents:
-            file.write(array.data)
+            file.write(np.ascontiguousarray(array).data)

@@ -79,7 +79,11 @@ class RandomCheckpoint(Checkpoint):
         center, deviation = self._distribution(name)
         scale = np.float32(deviation * 12**0.5 / 65536)
         flat = destination.reshape(-1)
-        real = self.config["vocab"] * self.config["width"] if name == "wte" else flat.size
+        if dtype == "i32":
+            flat[:] = 0
+            return
+        known = name == "wte" and {"vocab", "width"} <= set(self.config)
+        real = self.config["vocab"] * self.config["width"] if known else flat.size
         for start in range(0, flat.size, CHUNK):
             part = flat[start : start + CHUNK]
             bits = stream.random_raw(-(-part.size // 4)).astype("<u8", copy=False).view("<u2")[: part.size]
@@ -94,4 +98,5 @@ class RandomCheckpoint(Checkpoint):
             return 0.0, _GAINS[name] * scale
         if name.startswith(("ln", "norm")):
             return (1.0, 0.2) if name.endswith("w") else (0.0, 0.1)
-        return 0.0, 0.1
+        rank = len(self._tensors[name].shape) - self._tensors[name].stacked
+        return 0.0, scale if rank > 1 else 0.1
