@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import reference_models as reference
 import seeded
-from compiled_models import compile_model, open_poisoned, poison, random_weights
+from compiled_models import Weights, poison, random_weights
+from emulated_cuda.device import EmulatedCuda
 
 from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.session import Session
 
 MODELS = ("classifier", "experts", "sliding_window", "alibi", "recurrence")
 
@@ -20,17 +25,35 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(found, wanted, atol=2e-4 * max(1.0, float(np.abs(wanted).max())))
 
 
-@pytest.mark.parametrize("target", ["rocm:gfx1151", "cuda:sm_90a"])
+@pytest.fixture(params=["cpu", "cuda:sm_90"])
+def target(request: pytest.FixtureRequest) -> str:
+    """What the models run on; PTX runs on an emulator."""
+    return str(request.param)
+
+
+def compiled(target: str, program: Path, **settings: Any) -> Artifact:
+    return compile_request(Request(program, target, overrides=settings), Observer())[0]
+
+
+def opened(artifact: Artifact, weights: Weights) -> Session:
+    """A session whose arena and results are NaN before the first run."""
+    device = CpuDevice(2) if artifact.target == "cpu" else EmulatedCuda()
+    session = Session(artifact, device, weights)  # type: ignore[arg-type]
+    poison(session)
+    return session
+
+
+@pytest.mark.parametrize("chip", ["rocm:gfx1151", "cuda:sm_90a"])
 @pytest.mark.parametrize("name", MODELS)
-def test_it_compiles_for_gpus(name: str, target: str, examples: Path) -> None:
-    artifact, _ = compile_request(Request(examples / f"{name}.lisp", target), Observer())
+def test_it_compiles_for_gpus(name: str, chip: str, examples: Path) -> None:
+    artifact, _ = compile_request(Request(examples / f"{name}.lisp", chip), Observer())
     assert all(entry.launches for entry in artifact.plan.entries)
 
 
-def test_classifier(examples: Path) -> None:
-    artifact = compile_model(examples / "classifier.lisp", hidden=70, classes=int(seeded.rng().integers(2, 12)))
+def test_classifier(target: str, examples: Path) -> None:
+    artifact = compiled(target, examples / "classifier.lisp", hidden=70, classes=int(seeded.rng().integers(2, 12)))
     weights = random_weights(artifact, 0.1)
-    with open_poisoned(artifact, weights) as session:
+    with opened(artifact, weights) as session:
         for batch in (1, 64):
             x = seeded.rng().standard_normal((batch, 784)).astype(np.float32)
             wanted = reference.classify(weights.exact(), x.astype(np.float64))
@@ -42,10 +65,10 @@ def test_classifier(examples: Path) -> None:
             close(chosen, wanted.max(1))
 
 
-def test_mixture_of_experts(examples: Path) -> None:
-    artifact = compile_model(examples / "experts.lisp", width=32, hidden=40, experts=6, top=3)
+def test_mixture_of_experts(target: str, examples: Path) -> None:
+    artifact = compiled(target, examples / "experts.lisp", width=32, hidden=40, experts=6, top=3)
     weights = random_weights(artifact, 0.3)
-    with open_poisoned(artifact, weights) as session:
+    with opened(artifact, weights) as session:
         for rows in (1, 24):
             x = seeded.rng().standard_normal((rows, 32)).astype(np.float32)
             wanted, gap = reference.mixture(weights.exact(), x.astype(np.float64), 3)
@@ -55,10 +78,10 @@ def test_mixture_of_experts(examples: Path) -> None:
                 close(found, wanted)
 
 
-def test_sliding_window(examples: Path) -> None:
-    artifact = compile_model(examples / "sliding_window.lisp", vocab=90, window=7, heads=2, width=32, hidden=50)
+def test_sliding_window(target: str, examples: Path) -> None:
+    artifact = compiled(target, examples / "sliding_window.lisp", vocab=90, window=7, heads=2, width=32, hidden=50)
     weights = random_weights(artifact, 0.2)
-    with open_poisoned(artifact, weights) as session:
+    with opened(artifact, weights) as session:
         for texts, length in ((1, 40), (3, 24)):
             tokens = seeded.rng().integers(0, 90, (texts, length)).astype(np.int32)
             poison(session)
@@ -66,12 +89,12 @@ def test_sliding_window(examples: Path) -> None:
             close(found, reference.score(weights.exact(), tokens, heads=2, window=7))
 
 
-def test_alibi_by_chunks_and_steps(examples: Path) -> None:
-    artifact = compile_model(examples / "alibi.lisp", vocab=90, heads=8, width=64, hidden=50, context=40)
+def test_alibi_by_chunks_and_steps(target: str, examples: Path) -> None:
+    artifact = compiled(target, examples / "alibi.lisp", vocab=90, heads=8, width=64, hidden=50, context=40)
     weights = random_weights(artifact, 0.2)
     tokens = seeded.rng().integers(0, 90, 22).astype(np.int32)
     wanted = reference.alibi(weights.exact(), tokens, heads=8)
-    with open_poisoned(artifact, weights) as session:
+    with opened(artifact, weights) as session:
         positions = np.arange(22, dtype=np.int32)
         for start, end in [(0, 16), *((i, i + 1) for i in range(16, 22))]:
             entry = "decode-greedy" if end - start == 1 else "logits"
@@ -81,12 +104,12 @@ def test_alibi_by_chunks_and_steps(examples: Path) -> None:
 
 
 @pytest.mark.parametrize("chunks", [[16, 1, 1, 16, 1], [1] * 35, [1, 1, 16, 16, 1]])
-def test_recurrence_remembers_alike_by_chunks_and_steps(chunks: list[int], examples: Path) -> None:
-    artifact = compile_model(examples / "recurrence.lisp", vocab=90, width=24, hidden=40)
+def test_recurrence_remembers_alike_by_chunks_and_steps(chunks: list[int], target: str, examples: Path) -> None:
+    artifact = compiled(target, examples / "recurrence.lisp", vocab=90, width=24, hidden=40)
     weights = random_weights(artifact, 0.3)
     tokens = seeded.rng().integers(0, 90, 35).astype(np.int32)
     wanted, memory = reference.recurrence(weights.exact(), tokens)
-    with open_poisoned(artifact, weights) as session:
+    with opened(artifact, weights) as session:
         end = 0
         for size in chunks:
             end += size
