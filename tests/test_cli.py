@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 
 from lispgpt.cli import run
 from lispgpt.cli.main import main
@@ -122,7 +123,7 @@ def test_missing_files_and_prompts(call: Call) -> None:
 def test_damaged_checkpoints(call: Call, made: Path) -> None:
     data = (made / "small.bin").read_bytes()
     weights = np.frombuffer(data[1024:], np.uint16).copy()
-    weights[np.random.default_rng().integers(weights.size)] = 0x7FC0
+    weights[seeded.rng().integers(weights.size)] = 0x7FC0
     cases = {
         "cut": (data[: len(data) // 2], "cut short"),
         "long": (data + b"x", ""),

@@ -13,12 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lispgpt.runtime.devices.rocm import HipDevice
-
 from lispgpt.errors import UserError
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.artifact import load_artifact
 from lispgpt.runtime.devices.amd_emulator.stand_in import StandIn
+from lispgpt.runtime.devices.rocm import HipDevice
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session

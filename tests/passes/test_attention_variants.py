@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attention_variants import Stored, Variant, exact, random_inputs, random_variant, tiled_variant, write_variants
-from emulated_cuda.clusters import run
+from emulated_cuda.entries import run
 from emulated_cuda.test_attention import run as run_tiled
 
 from lispgpt.driver import Observer, Request, compile_request

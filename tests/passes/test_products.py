@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from compiled_models import Weights, compile_model, open_poisoned, step
 from emulated_amd.running import Emulation
 from emulated_cuda.machine import Memory, launch
@@ -20,7 +21,7 @@ MATRIX = {"gfx942": "v_mfma_f32_16x16x16", "gfx1151": "v_wmma_f32_16x16x16_bf16"
 
 
 def seeds(count: int) -> list[int]:
-    return [int(s) for s in np.random.default_rng().integers(0, 1 << 30, count)]
+    return [int(s) for s in seeded.rng().integers(0, 1 << 30, count)]
 
 
 def on_cpu(product: RandomProduct, values: dict[str, np.ndarray], folder: Path) -> np.ndarray:

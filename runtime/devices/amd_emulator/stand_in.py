@@ -21,7 +21,9 @@ from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
-from lispgpt.runtime.devices.rocm import CHIP_OFFSET
+
+CHIP_OFFSET = 1160
+"""Of gcnArchName in HIP's hipDeviceProp_tR0600."""
 
 SUCCESS, INVALID_VALUE, NOT_FOUND, LAUNCH_FAILURE = 0, 1, 500, 719
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
