@@ -52,6 +52,7 @@ API = Api(
         "MemFreeHost": "hipHostFree(p)",
         "MemHostRegister": "hipHostRegister(p, z, =0u)",
         "MemHostUnregister": "hipHostUnregister(p)",
+        "MemHostGetDevicePointer": "hipHostGetDevicePointer(*p, p, =0u)",
         "MemsetD8Async": "hipMemsetAsync(p, i, z, p)",
         "MemsetD16Async": "hipMemsetD16Async(p, u, z, p)",
         "MemsetD32Async": "hipMemsetD32Async(p, u, z, p)",
