@@ -19,12 +19,13 @@ from lispgpt.ir.structure import (
     element_type,
     indexing_maps,
     is_elementwise,
+    kept_dimensions,
     operations,
     shape_of,
 )
 from lispgpt.passes.kernels.emit import Emitter, Index, largest_power_of_two
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.views import DYNAMIC, kept_dimensions, slice_numbers
+from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers
 
 Reading = Callable[[list[Index], int], ir.Value]
 
