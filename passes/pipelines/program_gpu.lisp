@@ -14,6 +14,7 @@
     (pass lower-vector-multi-reduction)
     (pass convert-vector-to-scf)
     (pass lower-affine)
+    (pass expand-realloc)
     (pass expand-strided-metadata)
     (pass lower-affine)
     (pass convert-scf-to-cf)

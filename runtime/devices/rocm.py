@@ -41,6 +41,7 @@ API = Api(
         "MemFreeHost": "hipHostFree(_)",
         "MemHostRegister": "hipHostRegister(_, _, 0)",
         "MemHostUnregister": "hipHostUnregister(_)",
+        "MemHostGetDevicePointer": "hipHostGetDevicePointer(_, 0)",
         "MemsetD8Async": "hipMemsetAsync(_, _, _, _)",
         "MemsetD16Async": "hipMemsetD16Async(_, _, _, _)",
         "MemsetD32Async": "hipMemsetD32Async(_, _, _, _)",
