@@ -18,9 +18,11 @@ import numpy as np
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.devices.amd_emulator.decode import family
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
+from lispgpt.runtime.devices.amd_emulator.trace import Tracer
 
 SUCCESS, INVALID_VALUE, NOT_FOUND, LAUNCH_FAILURE = 0, 1, 500, 719
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
@@ -73,15 +75,16 @@ class StandIn:
     """One emulated GPU behind HIP's calls.
 
     folder: where the library is compiled into, once.  fault: what the first failed launch did wrong.  machines: of the
-    modules loaded so far.  prepare: called with each machine that a module's loading makes.
+    modules loaded so far.  tracer: notes what kernels do.
     """
 
-    def __init__(self, chip: str, folder: Path, prepare: Callable[[Machine], None] = lambda machine: None) -> None:
-        self.chip, self.prepare = chip, prepare
+    def __init__(self, chip: str, folder: Path, tracer: Tracer | None = None) -> None:
+        family(chip)
+        self.chip, self.tracer = chip, tracer
         self.memory = Memory()
         self.machines: list[Machine] = []
         self.fault: Exception | None = None
-        self.objects: dict[int, Any] = {}
+        self.objects: dict[int | str, Any] = {}
         self.capturing: list[Callable[[], int]] | None = None
         if not LOADED:
             LOADED.append(ctypes.CDLL(str(build(folder))))
@@ -179,7 +182,12 @@ class StandIn:
         """Every page is pinned here."""
 
     def GetErrorName(self, status: int) -> int:
-        return ctypes.cast(ctypes.c_char_p(ERROR_NAMES.get(status, b"hipErrorUnknown")), POINTER).value or 0
+        """A status's name, and for a failed launch what the kernel did wrong."""
+        name = ERROR_NAMES.get(status, b"hipErrorUnknown")
+        if status == LAUNCH_FAILURE and self.fault is not None:
+            name += f": {self.fault}".encode()
+        self.objects["name"] = text = ctypes.create_string_buffer(name)
+        return ctypes.addressof(text)
 
     def StreamCreate(self, stream: int) -> None:
         self._new(stream, "stream")
@@ -214,7 +222,7 @@ class StandIn:
 
     def ModuleLoadData(self, module: int, image: int) -> None:
         machine = Machine(CodeObject(ctypes.string_at(image, _elf_bytes(image)), self.chip), self.memory)
-        self.prepare(machine)
+        machine.tracer = self.tracer
         self.machines.append(machine)
         self._new(module, machine)
 
