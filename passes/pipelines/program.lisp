@@ -3,6 +3,7 @@
 
 (pipeline program
   (stage tensors                                   ; values to memory
+    (pass lower-tuples)
     (pass convert-elementwise-to-linalg)
     (pass convert-tensor-to-linalg)
     (pass bufferize-tensors)

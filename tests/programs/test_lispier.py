@@ -152,3 +152,24 @@ def test_registered_memory_of_programs_with_bare_pointers(tmp_path: Path, target
     assert output(tmp_path, program) == "7.0\n"
     done = lispgpt(tmp_path, program, "compile", "--target", target)
     assert done.returncode == 0, done.stderr
+
+
+def test_tuples_are_made_taken_apart_and_passed(tmp_path: Path) -> None:
+    program = """(require-dialect builtin)
+      (func.func {:sym_name "make" :function_type (-> [i32 f32 index] [tuple<tuple<i32, f32>, index>])}
+        (region (block [(: a i32) (: b f32) (: n index)]
+          (def inner (builtin.unrealized_conversion_cast {:result tuple<i32, f32>} a b))
+          (func.return (builtin.unrealized_conversion_cast {:result tuple<tuple<i32, f32>, index>} inner n)))))
+      (defn main [] -> i64
+        (def whole (make (: 3 i32) (: 2.5 f32) (: 7 index)))
+        (def [inner n] (builtin.unrealized_conversion_cast {:result [tuple<i32, f32> index]} whole))
+        (def a (builtin.unrealized_conversion_cast {:result i32} inner))
+        (def b (builtin.unrealized_conversion_cast {:result f32} inner))
+        (def chosen (if (<i a (: 5 i32)) whole (make (: 9 i32) (: 0.0 f32) (: 0 index))))
+        (def m (builtin.unrealized_conversion_cast {:result index} chosen))
+        (print "%d %g\\n" a b)
+        (arith.index_cast {:result i64} (arith.addi n m)))"""
+    assert output(tmp_path, program) == "3 2.5\n14\n"
+    wrong = program.replace("(print", "(def c (builtin.unrealized_conversion_cast {:result i8} inner)) (print")
+    done = lispgpt(tmp_path, wrong, "run")
+    assert done.returncode == 1 and "program.lisp:14:" in done.stderr and "no element of type i8" in done.stderr
