@@ -94,13 +94,16 @@ def load(
         sizes = [dict(shape) for shape in shapes]
         source = Request(path, running_target(target), settings or {}, header, _path(pipeline), batch, sizes)
     kept = None if cache is None else Cache(Path(cache))
-    return Model(source, opened, tokenizers.find(checkpoint, tokenizer), cache=kept, threads=threads, check=check)
+    found = tokenizers.find(checkpoint, tokenizer)
+    return Model(source, opened, found, cache=kept, device=target, threads=threads, check=check)
 
 
 class Model:
     """A program or artifact with its weights, on a device; made by `load`.
 
-    States live as long as the model: an entry finds what the entries before it left.
+    States live as long as the model: an entry finds what the entries before it left.  device: the target that was asked
+    for, which may be an emulated one of the artifact's chip.  trace: a kernel whose
+    instructions an emulated GPU prints.
     """
 
     def __init__(
@@ -111,14 +114,16 @@ class Model:
         *,
         cache: Cache | None = None,
         observer: Observer | None = None,
+        device: str = "",
         threads: int | None = None,
         check: bool = False,
+        trace: str = "",
     ) -> None:
         self._request = source if isinstance(source, Request) else None
         self._artifact = source if isinstance(source, Artifact) else None
         self._checkpoint, self.tokenizer = checkpoint, tokenizer
         self._cache, self._observer = cache, observer
-        self._threads, self._check = threads, check
+        self._device, self._threads, self._check, self._trace = device, threads, check, trace
         self._session: Session | None = None
 
     def __enter__(self) -> Model:
@@ -189,7 +194,10 @@ class Model:
             raise UserError(
                 "this model needs weights: give --checkpoint FILE (or make one: lispgpt checkpoint make --help)"
             )
-        device = open_device(artifact.target, self._threads, self._check)
+        target = self._device if self._device.startswith("emulated:") else artifact.target
+        if compiled_target(target) != artifact.target:
+            raise UserError(f"the artifact was compiled for {artifact.target}, which is not what {target} runs")
+        device = open_device(target, self._threads, self._check, self._trace)
         self._session = Session(artifact, device, self._checkpoint or NoWeights())
 
     def sampler(self, *, greedy: bool = False, **given: Any) -> Sampler | None:
@@ -263,7 +271,10 @@ def matching_artifact(path: Path, checkpoint: Checkpoint | None) -> Artifact:
 
 
 def compiled_target(target: str) -> str:
-    """The target's name, with the best device present for "auto"."""
+    """The name of a target to compile for: of "auto" the best device present, of an emulated chip the chip."""
+    kind, _, chip = target.partition(":")
+    if kind == "emulated":
+        return f"rocm:{chip}"
     return ask_in_child(best_target) if target == "auto" else target
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -48,8 +49,8 @@ def read_source(path: Path) -> Source:
 
 
 def evaluate_request(request: Request) -> Program:
-    """The program's MLIR for every shape, in the active context."""
-    return evaluate(
+    """The program's MLIR for every shape, in the active context; warnings go to standard error."""
+    program = evaluate(
         read_source(request.program),
         overrides=dict(request.overrides),
         checkpoint_config=dict(request.checkpoint_config),
@@ -57,6 +58,13 @@ def evaluate_request(request: Request) -> Program:
         root=project_root(request.program),
         capabilities=find_target(request.target).capabilities(),
     )
+    for warning in program.warnings:
+        print(warning.render("warning"), file=sys.stderr)
+    return program
+
+
+PROJECT_MARKS = ("lispier.toml", "pyproject.toml", "Cargo.toml", ".git")
+"""What the root folder of a project has one of."""
 
 
 def wanted(request: Request) -> Wanted:
@@ -70,7 +78,7 @@ def project_root(program: Path) -> Path:
     """Where `@path` requires start: the nearest folder above the program with a project's marks, else its own."""
     folder = program.resolve().parent
     for candidate in (folder, *folder.parents):
-        if (candidate / "pyproject.toml").is_file() or (candidate / ".git").exists():
+        if any((candidate / mark).exists() for mark in PROJECT_MARKS):
             return candidate
     return folder
 
@@ -83,7 +91,10 @@ def load_pipeline(request: Request, target: Target) -> Pipeline:
 def compile_program(program: Program, request: Request, observer: Observer) -> Artifact:
     """An artifact from an evaluated model program; UserError where it declares no entry."""
     if not program.entries:
-        raise UserError(f"{request.program} has neither a `main` to run nor an `entry` of a model")
+        raise UserError(
+            f"{request.program} has neither a `main` to run nor an `entry` of a model; "
+            "`lispgpt compile --emit mlir` shows what it becomes"
+        )
     target = find_target(request.target)
     pipeline = load_pipeline(request, target)
     pipeline.check()

@@ -23,11 +23,12 @@ class UserError(Exception):
         self.span = span
         self.expanded_from = list(expanded_from)
 
-    def render(self) -> str:
-        """`file:line:col: error: …`, the line, a caret under the form, one line for each expansion."""
+    def render(self, kind: str = "error") -> str:
+        """`file:line:col: error: …`, the line, a caret under the form, one line for each expansion; kind: what else it
+        is than an error."""
         if self.span is None:
-            return f"error: {self.message}"
-        lines = [f"{self.span}: error: {self.message}", *_excerpt(self.span)]
+            return f"{kind}: {self.message}"
+        lines = [f"{self.span}: {kind}: {self.message}", *_excerpt(self.span)]
         lines += [f"{span}: expanded from {what}" for what, span in self.expanded_from]
         return "\n".join(lines)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import seeded
 
 from lispgpt.driver import Observer, Request, compile_request
 from lispgpt.runtime.artifact import Artifact
@@ -52,7 +53,7 @@ class Weights:
 
 def random_weights(artifact: Artifact, scale: float = 0.4, seed: int | None = None) -> Weights:
     """Fresh normal weights in the shapes and types that a model declares; seed: None for others each time."""
-    rng = np.random.default_rng(seed)
+    rng = seeded.rng() if seed is None else np.random.default_rng(seed)
     bf16 = frozenset(name for name, facts in artifact.weights.items() if facts["dtype"] == "bf16")
     values = {n: rng.normal(0, scale, facts["shape"]).astype(np.float32) for n, facts in artifact.weights.items()}
     return Weights({n: rounded_to_bf16(v) if n in bf16 else v for n, v in values.items()}, bf16)

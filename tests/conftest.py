@@ -1,16 +1,51 @@
-"""What all tests share: the `--slow` flag and the example programs' folder."""
+"""What all tests share: the `--slow` and `--seed` flags, random numbers that a failure tells how to repeat, and the
+example programs' folder."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import seeded
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds each")
+    parser.addoption("--seed", type=int, help="the run's random numbers, as a failing test prints it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    seeded.run_seed(config.getoption("--seed"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    seeded.begin(item.nodeid)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any) -> Iterator[None]:
+    """What several tests share does not depend on which of them is first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = seeded.begin(f"{fixturedef.baseid} {fixturedef.argname}")
+    try:
+        return (yield)
+    finally:
+        seeded.resume(before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[Any]:
+    report = yield
+    if report.failed:
+        report.sections.append(("Random numbers", f"repeat them with: pytest --seed {seeded.run_seed()}"))
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -25,3 +60,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def examples() -> Path:
     return EXAMPLES
+
+
+@pytest.fixture
+def fresh_seed() -> int:
+    """A seed of this test's own, for what takes one."""
+    return seeded.fresh_seed()

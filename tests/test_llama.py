@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import recorded
 import reference_llama
+import seeded
 from reference_gpt2 import float64_weights
 
 from lispgpt.driver import Observer, Request, compile_request
@@ -57,7 +58,7 @@ def random_shape(rng: np.random.Generator) -> LlamaShape:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f32", 1e-3), ("bf16", 2e-2)])
 def test_logits_are_near_the_float64_reference(dtype: str, tolerance: float, tmp_path: Path, examples: Path) -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     shape = random_shape(rng)
     make(tmp_path / "llama", shape, "huggingface", dtype, int(rng.integers(1 << 30)))
     weights = float64_weights(checkpoints.open(tmp_path / "llama"))
@@ -97,7 +98,7 @@ def test_gpus_recompute_norms_and_turn_pairs_on_the_way(target: str, examples: P
 
 
 def test_sequences_of_a_batch_do_not_mix(tmp_path: Path, examples: Path) -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     shape = LlamaShape(80, 24, 2, 6, 3, 36, 41, 12)
     make(tmp_path / "llama", shape, "huggingface", "f32", int(rng.integers(1 << 30)))
     opened = checkpoints.open(tmp_path / "llama")

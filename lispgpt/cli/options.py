@@ -11,7 +11,7 @@ import click
 
 from lispgpt.child import Reporter, compile_in_child
 from lispgpt.runtime.devices import device_module
-from lispgpt.runtime.devices.gpu import MOST_POSITIONS as GPU_POSITIONS
+from lispgpt.runtime.devices.gpu import GPU_POSITIONS
 
 PATH = click.Path(path_type=Path)
 
@@ -28,7 +28,12 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.IntRange(1),
             help=f"Positions to make code and memory for (default: the checkpoint's; on GPUs at most {GPU_POSITIONS}).",
         ),
-        click.option("--target", default="cpu", show_default=True, help="cpu, rocm:gfx1151, cuda:sm_90, auto, …"),
+        click.option(
+            "--target",
+            default="cpu",
+            show_default=True,
+            help="cpu, rocm:gfx1151, cuda:sm_90, emulated:gfx1151, …",
+        ),
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
             "--batch", default=1, show_default=True, type=click.IntRange(1), help="Sequences decoded together."

@@ -49,6 +49,7 @@ from lispgpt.runtime.generate import Generator
 @click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input of the entry, or its JSON.")
 @click.option("--output", type=PATH, help="Where its results go: FILE.npz, or FILE.npy for one (default: printed).")
 @click.option("--check", is_flag=True, help="Check that every kernel reads and writes what it says (on a CPU, slow).")
+@click.option("--trace", default="", metavar="KERNEL", help="Print a kernel's instructions (on an emulated GPU).")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 def run(ctx: click.Context, program: Path, **options: Any) -> int:
@@ -67,8 +68,9 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         raise click.UsageError("only a program with a `main` takes arguments")
     compiled = time.time()
     tokenizer = tokenizers.find(options["checkpoint"], options["tokenizer_path"])
-    settings = {"cache": cache, "observer": observer, "threads": options["threads"], "check": options["check"]}
-    with Model(source, checkpoint, tokenizer, **settings) as model:
+    given = {name: options[name] for name in ("threads", "check", "trace")}
+    given |= {"cache": cache, "observer": observer, "device": options["target"]}
+    with Model(source, checkpoint, tokenizer, **given) as model:
         if options["entry"] is not None:
             write_results(model.run(options["entry"], **read_inputs(options["inputs"])), options["output"])
             return 0

@@ -102,7 +102,8 @@ class Generate:
 
 @dataclass(frozen=True)
 class Program:
-    """An evaluated program; sources are the files that it required, library files among them."""
+    """An evaluated program; sources are the files that it required, library files among them.  warnings: what its user
+    should know, to be rendered as such."""
 
     module: ir.Module
     config: dict[str, Any]
@@ -114,6 +115,7 @@ class Program:
     sources: tuple[Path, ...] = ()
     compilations: tuple[compilation.Compilation, ...] = ()
     libraries: tuple[str, ...] = ()
+    warnings: tuple[UserError, ...] = ()
 
 
 def evaluate(
@@ -184,4 +186,5 @@ def _program(evaluator: Evaluator) -> Program:
         has_main="main" in evaluator.states.of(Functions).defined,
         compilations=tuple(evaluator.states.of(compilation.Compilations).found),
         libraries=tuple(evaluator.states.of(functions.Libraries).linked),
+        warnings=tuple(evaluator.site.warnings),
     )

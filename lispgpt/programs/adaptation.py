@@ -1,6 +1,7 @@
 """Which pipeline a program is compiled with, and a program's own one fitted to the chip.
 
-A program's passes are used as written, in their order.  What is filled in is what it cannot know: the chip, the linker,
+A program's passes are used as written, in their order; where none of them lowers to LLVM, the default follows.  What is
+filled in is what it cannot know: the chip, the linker,
 and, for a pipeline that was written for the other vendor, the two passes that only this vendor has.
 """
 
@@ -15,7 +16,7 @@ from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
 from lispgpt.passes.targets import GPU_CHIPS, Gpu, Target
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 
-TO_BINARY = "gpu-module-to-binary"
+TO_BINARY, TO_CALLS = "gpu-module-to-binary", "gpu-to-llvm"
 VENDORS = {kind: next(iter(chips.values())) for kind, chips in GPU_CHIPS.items()}
 """A target of each kind of GPUs, for what all of that kind have."""
 
@@ -30,14 +31,18 @@ def choose_pipeline(compilations: Sequence[Compilation], target: Target, given: 
         return adapt(given, target)
     own = [c for c in compilations if c.target == target.kind]
     if not isinstance(target, Gpu):
-        return _own(own[0]) if own else read_pipeline(pipeline_path("program"))
+        return _own(own[0], "program") if own else read_pipeline(pipeline_path("program"))
     others = own or [c for c in compilations if c.target in VENDORS]
-    return adapt(_own(others[0]) if others else read_pipeline(pipeline_path("program_gpu")), target)
+    return adapt(_own(others[0], "program_gpu") if others else read_pipeline(pipeline_path("program_gpu")), target)
 
 
-def _own(compilation: Compilation) -> Pipeline:
+def _own(compilation: Compilation, default: str) -> Pipeline:
+    """A program's own pipeline; one that lowers nothing to LLVM goes on with the default one of that name."""
     calls = tuple(PassCall(f.name, tuple(f.options.items()), f.span, f.scope) for f in compilation.passes)
-    return Pipeline(compilation.target, (Stage("llvm", calls),))
+    if any(call.name.endswith("-to-llvm") for call in calls):
+        return Pipeline(compilation.target, (Stage("llvm", calls),))
+    rest = read_pipeline(pipeline_path(default))
+    return Pipeline(compilation.target, (Stage("own", calls), *rest.stages))
 
 
 def adapt(pipeline: Pipeline, target: Target) -> Pipeline:
@@ -59,6 +64,9 @@ def _fit(call: PassCall, target: Gpu) -> list[PassCall]:
     if call.name == TO_BINARY:
         options = {k: v for k, v in call.options if k not in ("toolkit", "format")} | target.binary_options()
         return [PassCall("check-device-calls"), replace(call, options=tuple(options.items()))]
+    if call.name == TO_CALLS:
+        # With bare pointers on the host MLIR aborts on unranked memrefs; only the kernels have to be called so.
+        return [replace(call, options=tuple((k, v) for k, v in call.options if k != "use-bare-pointers-for-host"))]
     return [call]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +13,11 @@ from lispgpt.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import ir
 from lispgpt.language.forms.compilation import Compilation
-from lispgpt.passes.pipeline import Pipeline, Runner
+from lispgpt.passes.pipeline import PassCall, Pipeline, Runner
 from lispgpt.passes.targets import Gpu, Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
 from lispgpt.pipeline_file import read_pipeline
+from lispgpt.programs import host_loops
 from lispgpt.programs.adaptation import choose_pipeline
 from lispgpt.programs.execution import describe_main, object_code, run_lowered
 from lispgpt.programs.externals import Externals
@@ -49,16 +51,21 @@ class Job:
             pipeline.check()
         return target, pipeline
 
-    def lower(self, target: Target, pipeline: Pipeline, reporter: Reporter) -> None:
-        """Run the pipeline, in the child."""
-        runner = Runner(
-            target,
-            self.dump_dir,
-            self.print_after,
-            before=lambda call: reporter.step(f"pass {call.name}"),
-            show=self.show,
-        )
+    def lower(self, target: Target, pipeline: Pipeline, reporter: Reporter) -> bool:
+        """Run the pipeline, in the child; whether loops meant for a GPU stay on the host, each with a warning."""
+        warned = False
+
+        def before(call: PassCall) -> None:
+            nonlocal warned
+            if runner.ran and runner.ran[-1] == host_loops.TO_GPU:
+                for warning in host_loops.warnings(self.module):
+                    warned = True
+                    print(warning.render("warning"), file=sys.stderr)
+            reporter.step(f"pass {call.name}")
+
+        runner = Runner(target, self.dump_dir, self.print_after, before, self.show)
         runner.run(self.module, pipeline)
+        return warned
 
 
 def run(job: Job, arguments: Sequence[str]) -> int:
@@ -81,17 +88,17 @@ def run(job: Job, arguments: Sequence[str]) -> int:
 
 
 def build(job: Job) -> dict[str, bytes]:
-    """Object files by name: one for each of the program's GPU modules, or the program's own for the CPU."""
+    """Object files by name: one for each of the program's GPU modules, or the program's own for the CPU, which is also
+    what there is where no loop of a GPU's became a kernel."""
     target, pipeline = job.plan()
 
     def work(reporter: Reporter) -> int:
         with job.module.context, ir.Location.unknown():
-            job.lower(target, pipeline, reporter)
+            stays = job.lower(target, pipeline, reporter)
             check_lowered(job.module)
             reporter.step("code generation")
-            if isinstance(target, Gpu):
-                objects = _gpu_objects(job.module, target)
-            else:
+            objects = _gpu_objects(job.module, target) if isinstance(target, Gpu) else {}
+            if not isinstance(target, Gpu) or (stays and not objects):
                 objects = {"program.o": object_code(job.module)}
         reporter.give(objects)
         return 0

@@ -56,6 +56,7 @@ class GpuRuntime:
             "mgpuMemcpy": (None, (POINTER, POINTER, INTEGER, POINTER), self._to("MemcpyAsync")),
             "mgpuMemset32": (None, (POINTER, ctypes.c_uint32, INTEGER, POINTER), self._to("MemsetD32Async")),
             "mgpuMemset16": (None, (POINTER, ctypes.c_uint16, INTEGER, POINTER), self._to("MemsetD16Async")),
+            "gpu_address_of": (POINTER, (POINTER,), self._device_address),
             "mgpuMemHostRegister": (None, (POINTER, INTEGER), self._register),
             "mgpuMemHostUnregister": (None, (POINTER,), self._unregister),
             "mgpuMemHostRegisterMemRef": (None, (INTEGER, POINTER, INTEGER), self._register_memref),
@@ -129,6 +130,10 @@ class GpuRuntime:
         if status not in (0, ALREADY_REGISTERED):
             symbol = self._driver.api.symbol("MemHostRegister")
             raise UserError(f"{symbol} failed for {size} bytes with {self._driver.error(status)}")
+
+    def _device_address(self, address: int) -> int:
+        """Where the GPU sees registered memory of the host; NVIDIA's managed memory is where it is."""
+        return address if self._manages else self._new("MemHostGetDevicePointer", address)
 
     def _unregister(self, address: int) -> None:
         if not self._heap.holds(address):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -68,16 +69,24 @@ class StagedOperand:
     def store(self, values: list[ir.Value], buffer: Index) -> None:
         """Put what `load` gave into shared memory."""
         for number in range(self._patches()):
-            outer, k = self._place(number)
-            for i, value in enumerate(values[number * self.across : (number + 1) * self.across]):
-                for part in range(self.parts):
-                    rounded = value
-                    if self.operand.dtype != "bf16":
-                        type_ = b.with_width(ir.BF16Type.get(), self.along)
-                        rounded = b.emit("arith.truncf", [b.extend(value)], [type_])
-                    b.store(rounded, self.memory, [buffer, part, b.add(outer, i), k])
-                    if part + 1 < self.parts:
-                        value = b.binary("arith.subf", b.extend(value), b.extend(rounded))
+            vectors = values[number * self.across : (number + 1) * self.across]
+            if self._is_whole(number):
+                self._store_patch(number, vectors, buffer)
+            else:
+                inside = b.less(self._number(number), self._patches_of_tile())
+                b.if_then(inside, partial(self._store_patch, number, vectors, buffer))
+
+    def _store_patch(self, number: int, vectors: list[ir.Value], buffer: Index) -> None:
+        outer, k = self._place(number)
+        for i, value in enumerate(vectors):
+            for part in range(self.parts):
+                rounded = value
+                if self.operand.dtype != "bf16":
+                    type_ = b.with_width(ir.BF16Type.get(), self.along)
+                    rounded = b.emit("arith.truncf", [b.extend(value)], [type_])
+                b.store(rounded, self.memory, [buffer, part, b.add(outer, i), k])
+                if part + 1 < self.parts:
+                    value = b.binary("arith.subf", b.extend(value), b.extend(rounded))
 
     def run(self, buffer: Index, part: int, outer: Index, k: Index, length: int) -> ir.Value:
         """`length` neighbours along k of a row or column in the tile, in loads of eight."""
@@ -85,16 +94,24 @@ class StagedOperand:
         return joined([b.load(self.memory, [buffer, part, outer, i], 8) for i in at])
 
     def _patches(self) -> int:
-        """Of one thread; where there are not as many for all, some bring the last one too."""
+        """Of one thread; where there are not as many for all, some load the last one too."""
         return -(-self._patches_of_tile() // self.origin.threads)
 
     def _patches_of_tile(self) -> int:
         return self.tile.outer * self.tile.inner // (self.across * self.along)
 
+    def _number(self, number: int) -> Index:
+        """Of this thread's number-th patch among the tile's."""
+        return b.add(self.origin.thread, number * self.origin.threads)
+
+    def _is_whole(self, number: int) -> bool:
+        """Whether every thread has a number-th patch of its own."""
+        return (number + 1) * self.origin.threads <= self._patches_of_tile()
+
     def _place(self, number: int) -> tuple[Index, Index]:
         """(row or column, k) in the tile where this thread's number-th patch starts; neighbours go along k."""
-        patch = b.add(self.origin.thread, number * self.origin.threads)
-        if (number + 1) * self.origin.threads > self._patches_of_tile():
+        patch = self._number(number)
+        if not self._is_whole(number):
             patch = b.at_most(patch, self._patches_of_tile() - 1)
         per_row = self.tile.inner // self.along
         return b.mul(b.div(patch, per_row), self.across), b.mul(b.mod(patch, per_row), self.along)

@@ -3,6 +3,7 @@
 
 (pipeline program-gpu
   (stage tensors
+    (pass lower-tuples)
     (pass convert-elementwise-to-linalg)
     (pass convert-tensor-to-linalg)
     (pass bufferize-tensors)
@@ -14,6 +15,7 @@
     (pass lower-vector-multi-reduction)
     (pass convert-vector-to-scf)
     (pass lower-affine)
+    (pass expand-realloc)
     (pass expand-strided-metadata)
     (pass lower-affine)
     (pass convert-scf-to-cf)

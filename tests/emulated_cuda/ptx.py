@@ -32,17 +32,17 @@ def parse(text: str, name: str) -> Kernel:
     parameters = tuple(re.findall(r"(\w+)[,\s]*$", match[1], re.MULTILINE))
     shared, size, body, labels = {}, 0, [], {}
     for statement in re.sub(r"//.*", "", match[3]).split(";"):
-        *before, statement = re.split(r"(\$\w+):\s*", statement.lstrip("{} \t\n").rstrip())
+        *before, statement = re.split(r"(\$L\w+):\s*", statement.lstrip("{} \t\n").rstrip())
         labels |= {label: len(body) for label in before if label}
-        if found := re.match(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]", statement):
+        if found := re.match(r"\.shared \.align (\d+) \.[a-z](\d+) ([\w$]+)(?:\[(\d+)\])?", statement):
             size = -(-size // int(found[1])) * int(found[1])
-            shared[found[2]] = size
-            size += int(found[3])
+            shared[found[3]] = size
+            size += int(found[2]) // 8 * int(found[4] or 1)
         elif found := re.match(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*)", statement, re.DOTALL):
             operands = tuple(o.strip() for o in re.findall(r"\{[^}]*\}|\[[^]]*\]|[^,\s{[][^,]*", found[4]))
             body.append(Instruction(found[2] or "", found[1] == "!", found[3], operands))
     size = -(-size // 16) * 16
-    shared |= dict.fromkeys(re.findall(r"\.extern \.shared .*?(\w+)\[\]", text), size)
+    shared |= dict.fromkeys(re.findall(r"\.extern \.shared .*?([\w$]+)\[\]", text), size)
     threads = int(re.search(r"\.maxntid (\d+)", match[2])[1])  # type: ignore[index]
     cluster = re.search(r"\.reqnctapercluster (\d+)", match[2])
     size_of_cluster = int(cluster[1]) if cluster else 1

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import recorded
+import seeded
 from compiled_models import Weights, compile_model, open_poisoned, random_weights, step
 
 from lispgpt.driver import Observer, Request, compile_request
@@ -87,7 +88,7 @@ def expected(weights: Weights, tokens: np.ndarray) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("rows", [1, 16])
 def test_values_on_the_cpu(artifact: Artifact, rows: int) -> None:
     weights = random_weights(artifact)
-    tokens = np.random.default_rng().integers(0, VOCAB, rows)
+    tokens = seeded.rng().integers(0, VOCAB, rows)
     wanted = expected(weights, tokens)
     names = [f"{name}-by-{how}" for name in ("softmax", "norm", "linear", "vectors") for how in ("hand", "library")]
     with open_poisoned(artifact, weights) as session:
@@ -121,8 +122,8 @@ def test_gpt2_by_hand_gives_the_same_tokens(tmp_path: Path, examples: Path) -> N
     text += "(generate logits {:max-new-tokens 5})"
     (tmp_path / "by-hand.lisp").write_text(text)
     shape = Gpt2Shape.unpadded(vocab=131, context=40, layers=2, heads=2, width=24)
-    make(tmp_path / "model.bin", shape, "llmc", "bf16", int(np.random.default_rng().integers(1 << 30)))
-    prompt = [int(t) for t in np.random.default_rng().integers(0, shape.vocab, 18)]
+    make(tmp_path / "model.bin", shape, "llmc", "bf16", seeded.fresh_seed())
+    prompt = [int(t) for t in seeded.rng().integers(0, shape.vocab, 18)]
     logits = []
     for program in (tmp_path / "by-hand.lisp", examples / "gpt2_generate.lisp"):
         with recorded.open_session(program, tmp_path / "model.bin") as session:

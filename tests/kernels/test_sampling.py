@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import seeded
 from compiled_models import Weights, compile_model, open_poisoned, random_weights, step
 
 from lispgpt.driver import Observer, Request, compile_request
@@ -80,7 +81,7 @@ def drawing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def awkward_rows(vocab: int) -> np.ndarray:
     """Fresh logits: spread, peaked, far from zero, tied, all equal, in order, and mostly -infinity."""
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     rows = rng.normal(0, 1, (ROWS, vocab)).astype(np.float32)
     rows[1] *= 6
     rows[2] -= 150
@@ -97,7 +98,7 @@ def awkward_rows(vocab: int) -> np.ndarray:
 
 @pytest.mark.parametrize("temperature", [0.05, 0.8, 3.0, 1e-300, 1e30])
 def test_the_kernels_choose_as_the_hosts_sampler_does(drawing: Drawing, temperature: float) -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     for top_k, top_p in OPTIONS:
         logits, seed = awkward_rows(drawing.vocab), int(rng.integers(1 << 63))
         samplers = [Weighted(temperature, top_k, top_p, seed, stream=i) for i in range(ROWS)]
@@ -115,8 +116,8 @@ def test_the_best_token_is_the_first_of_the_largest(drawing: Drawing) -> None:
 
 def test_draws_follow_the_distribution(drawing: Drawing) -> None:
     logits = np.full(drawing.vocab, -np.inf, np.float32)
-    some = np.random.default_rng().choice(drawing.vocab, 20, replace=False)
-    logits[some] = np.random.default_rng().normal(0, 1, 20)
+    some = seeded.rng().choice(drawing.vocab, 20, replace=False)
+    logits[some] = seeded.rng().normal(0, 1, 20)
     weights = np.exp(logits.astype(np.float64) / 1.5)
     order = np.argsort(-weights)
     kept = order[: 1 + np.searchsorted(np.cumsum(weights[order[:12]]), 0.9 * weights[order[:12]].sum())]
@@ -157,7 +158,7 @@ def on_the_cpu() -> Artifact:
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_models_steps_draw_what_their_logits_say(on_the_cpu: Artifact, batch: int) -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     samplers = [Weighted(1.2, 30, 0.95, 5, stream=i) for i in range(batch)]
     with open_poisoned(on_the_cpu, random_weights(on_the_cpu)) as session:
         for position in range(6):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import seeded
 from tensor_functions import run
 
 from lispgpt.errors import UserError
@@ -187,7 +188,7 @@ def drawn(shapes: dict[str, Any], seed: int) -> Arrays:
 def test_gradients_are_those_of_finite_differences(
     expression: str, function: Callable[..., Any], shapes: dict[str, Any]
 ) -> None:
-    seed = int(np.random.default_rng().integers(1 << 31))
+    seed = seeded.fresh_seed()
     check(expression, function, drawn(shapes, seed), seed)
 
 
@@ -205,13 +206,13 @@ def test_no_gradient_goes_through_what_is_stopped() -> None:
 
 
 def test_recomputing_gives_the_same_gradients() -> None:
-    seed = int(np.random.default_rng().integers(1 << 31))
+    seed = seeded.fresh_seed()
     given = drawn({"x": (4, 6), "w": (3, 6)}, seed)
     check("(recompute f x w)", lambda x, w: gelu(x @ w.T), given, seed, "(defn f [x w] (gelu (linear x w)))")
 
 
 def test_a_stacked_weight_has_one_gradient() -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     w, x = rng.standard_normal((3, 4)).astype(np.float32), rng.standard_normal(4).astype(np.float32)
     text = (
         "(require gradients) (weights (per 3 (w [4])) (x [4])) (entry f [tokens positions] "

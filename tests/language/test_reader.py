@@ -125,10 +125,10 @@ def test_spans_point_at_the_text() -> None:
 
 def test_reading_is_linear_in_hostile_text() -> None:
     for text in ("a<" * 20_000, "a<" + "-" * 100_000, '"' + "\\" * 99_999, "x" * 300_000, "1" * 100_000, ";" * 300_000):
-        start = time.perf_counter()
+        start = time.process_time()
         with pytest.raises(UserError) if text[0] not in "x;" else pytest.MonkeyPatch.context():
             read(Source("t", text))
-        assert time.perf_counter() - start < 5
+        assert time.process_time() - start < 60, "seconds of work, not of the clock: a square of the length takes hours"
 
 
 @settings(max_examples=200, deadline=None)

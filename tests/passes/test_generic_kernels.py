@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from compiled_models import compile_model, open_poisoned, random_weights, shapes_of, step
 
 Arrays = dict[str, np.ndarray]
@@ -82,7 +83,7 @@ def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
     text, reference = PROGRAMS[name]
     program = tmp_path / "odd.lisp"
     program.write_text(f"{PRELUDE}(entry logits [tokens positions] (let [x (rows table tokens)] {text}))")
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     width, context = int(rng.choice([1, 2, 3, 5, 17, 31])), int(rng.choice([1, 5, 16]))
     artifact = compile_model(program, width=width, context=context, vocab=11, outputs=int(rng.integers(1, 40)))
     weights = random_weights(artifact)

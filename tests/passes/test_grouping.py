@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from compiled_models import compile_model, open_poisoned, random_weights, shapes_of, step
 
 from lispgpt.pipeline_file import pipeline_path
@@ -113,7 +114,7 @@ def test_scores_are_weighed(name: str, tmp_path: Path) -> None:
     exact = weights.exact()
     with open_poisoned(artifact, weights) as session:
         for _, positions in shapes_of(session):
-            tokens = np.random.default_rng().integers(0, 7, positions)
+            tokens = seeded.rng().integers(0, 7, positions)
             found = step(session, tokens, np.arange(positions))["logits"]
             x = exact["table"][tokens]
             q, k = (a.reshape(positions, 2, 5) for a in (x, x @ exact["w"].T))
@@ -134,7 +135,7 @@ def test_tiles_larger_than_blocks_of_outputs(tmp_path: Path) -> None:
     table = weights.exact()["table"]
     with open_poisoned(artifact, weights) as session:
         for batch, positions in shapes_of(session):
-            tokens = np.random.default_rng().integers(0, 7, (batch, positions))
+            tokens = seeded.rng().integers(0, 7, (batch, positions))
             found = step(session, tokens, np.zeros_like(tokens))["logits"]
             np.testing.assert_allclose(found, table[tokens.reshape(-1)] @ table.T, atol=1e-5)
 
@@ -168,7 +169,7 @@ def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
     (tmp_path / "odd.lisp").write_text(
         f"{PRELUDE}(entry logits [tokens positions] (let [x (rows table tokens)] {text}))"
     )
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     artifact = compile_model(tmp_path / "odd.lisp", width=int(rng.choice([2, 3, 17])), vocab=11)
     weights = random_weights(artifact)
     exact = weights.exact()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulated_cuda.clusters import run
+from emulated_cuda.entries import run
 from head_sizes import HeadSize, assert_near, random_inputs, write_program
 
 from lispgpt.driver import Observer, Request, compile_request

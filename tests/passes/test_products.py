@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compiled_models import Weights, compile_model, open_poisoned, step
+import seeded
+from compiled_models import Weights, compile_model, open_poisoned, rounded_to_bf16, step
 from emulated_amd.running import Emulation
 from emulated_cuda.machine import Memory, launch
 from emulated_cuda.ptx import parse
@@ -15,12 +16,13 @@ from random_products import RandomProduct, random_product
 from lispgpt.cli.kernel_report import kernel_facts
 from lispgpt.driver import Observer, Request, compile_request, emit
 from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 
 MATRIX = {"gfx942": "v_mfma_f32_16x16x16", "gfx1151": "v_wmma_f32_16x16x16_bf16", "gfx1201": "v_wmma_f32_16x16x16_bf16"}
 
 
 def seeds(count: int) -> list[int]:
-    return [int(s) for s in np.random.default_rng().integers(0, 1 << 30, count)]
+    return [int(s) for s in seeded.rng().integers(0, 1 << 30, count)]
 
 
 def on_cpu(product: RandomProduct, values: dict[str, np.ndarray], folder: Path) -> np.ndarray:
@@ -30,7 +32,7 @@ def on_cpu(product: RandomProduct, values: dict[str, np.ndarray], folder: Path) 
         return next(iter(step(session, [0], [0], "out").values()))
 
 
-def on_emulated_cuda(product: RandomProduct, values: dict[str, np.ndarray], artifact: Artifact) -> np.ndarray:
+def on_emulated_cuda(artifact: Artifact, values: dict[str, np.ndarray]) -> np.ndarray:
     (entry,) = artifact.plan.entries
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
@@ -80,17 +82,29 @@ def test_on_an_emulated_gpu(chip: str, seed: int, tmp_path: Path) -> None:
     product = random_product(rng, {"b": 2, "r": 40, "c": 40, "k": 80}, int(rng.choice([1, 4, 8])))
     values = product.values(rng)
     artifact, _ = compile_request(Request(product.write(tmp_path), f"cuda:{chip}"), Observer())
-    check(on_emulated_cuda(product, values, artifact), product, values, 3e-5, f"seed {seed}")
+    check(on_emulated_cuda(artifact, values), product, values, 3e-5, f"seed {seed}")
 
 
-@pytest.mark.parametrize("seed", seeds(2))
 @pytest.mark.parametrize("chip", ["gfx942", "gfx1151", "gfx1201"])
-def test_on_an_emulated_amd_gpu(chip: str, seed: int, tmp_path: Path) -> None:
-    rng = np.random.default_rng(seed)
-    product = random_product(rng, {"b": 2, "r": 40, "c": 40, "k": 80}, int(rng.choice([1, 4, 8])))
-    values = product.values(rng)
-    artifact, _ = compile_request(Request(product.write(tmp_path), f"rocm:{chip}"), Observer())
-    check(on_emulated_amd(product, values, artifact), product, values, 3e-5, f"seed {seed}")
+def test_on_an_emulated_amd_gpu(chip: str, tmp_path: Path) -> None:
+    """Two products that the emulator can run: it lacks gfx942's instructions on parts of registers."""
+    done = 0
+    for number, seed in enumerate(seeds(12)):
+        rng = np.random.default_rng(seed)
+        product = random_product(rng, {"b": 2, "r": 40, "c": 40, "k": 80}, int(rng.choice([1, 4, 8])))
+        values = product.values(rng)
+        path = tmp_path / str(number)
+        path.mkdir()
+        artifact, _ = compile_request(Request(product.write(path), f"rocm:{chip}"), Observer())
+        try:
+            found = on_emulated_amd(product, values, artifact)
+        except NotModelled:
+            continue
+        check(found, product, values, 3e-5, f"seed {seed}")
+        done += 1
+        if done == 2:
+            return
+    raise AssertionError("the emulator runs hardly any product")
 
 
 SIZES = {"b0": 2, "n": 136, "o": 72, "i": 104}
@@ -114,7 +128,7 @@ def test_products_of_training_take_warpgroups(name: str, dtypes: tuple[str, str]
     artifact, _ = compile_request(Request(product.write(tmp_path), "cuda:sm_90a"), Observer())
     assert b"wgmma.mma_async.sync.aligned.m64n" in artifact.code
     values = product.values(rng)
-    check(on_emulated_cuda(product, values, artifact), product, values, 3e-5, f"seed {seed}")
+    check(on_emulated_cuda(artifact, values), product, values, 3e-5, f"seed {seed}")
 
 
 @pytest.mark.parametrize("seed", seeds(2))
@@ -131,3 +145,53 @@ def test_amd_kernels_stay_in_registers_and_use_matrix_instructions(chip: str, se
         assert facts.shared is not None and facts.shared <= 64 * 1024
         if min(product.extent("r"), product.extent("c")) >= 8:
             assert MATRIX[chip] in assembly, f"seed {seed}: {product}"
+
+
+NAMED = {
+    "a matrix product that adds": ("(linalg.matmul {:result (type c)} a b c)", "nk,km->nm", ("a", "b"), "c"),
+    "a batch of them": ("(linalg.batch_matmul {:result (type f)} d e f)", "bnk,bkm->bnm", ("d", "e"), "f"),
+    "a matrix by a vector": ("(linalg.matvec {:result (type u)} a v u)", "nk,k->n", ("a", "v"), "u"),
+    "a vector by a matrix": ("(linalg.vecmat {:result (type t)} v b t)", "k,km->m", ("v", "b"), "t"),
+    "an index summed in one operand alone": ("(contract [n m] d [j n k] b [k m])", "jnk,km->nm", ("d", "b"), ""),
+    "two of them": ("(contract [m] d [j n k] b [k m])", "jnk,km->m", ("d", "b"), ""),
+    "an outer product": ("(contract [n m] u [n] t [m])", "n,m->nm", ("u", "t"), ""),
+    "a product that adds in bf16": ("(linalg.matmul {:result (type h)} g b h)", "nk,km->nm", ("g", "b"), "h"),
+}
+SHAPES = {
+    "a": "[9 20]", "b": "[20 17]", "c": "[9 17]", "d": "[3 9 20]", "e": "[3 20 17]", "f": "[3 9 17]",
+    "g": "[9 20] bf16", "h": "[9 17] bf16", "t": "[17]", "u": "[9]", "v": "[20]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_80"])
+@pytest.mark.parametrize("name", NAMED)
+def test_other_ops_become_contractions(name: str, target: str, tmp_path: Path) -> None:
+    form, subscripts, operands, start = NAMED[name]
+    used = [*operands, *start]
+    weights = " ".join(f"({w} {SHAPES[w]})" for w in used)
+    path = tmp_path / "named.lisp"
+    path.write_text(
+        "(require nn)(require-dialect linalg)(config context 1)"
+        f"(weights {weights})(entry out [tokens positions] (* (cast {form} f32) 1.0))"
+    )
+    request = Request(path, target)
+    assert ("product = {" in emit(request, "kernels", Observer())) == (name != "an outer product")
+    rng = np.random.default_rng(seeds(1)[0])
+    values = {w: random_values(rng, SHAPES[w]) for w in used}
+    exact = {w: v.astype(np.float64) for w, v in values.items()}
+    expected = np.einsum(subscripts, *(exact[w] for w in operands)) + (exact[start] if start else 0)
+    artifact, _ = compile_request(request, Observer())
+    bf16 = frozenset(w for w in used if "bf16" in SHAPES[w])
+    if target == "cpu":
+        with open_poisoned(artifact, Weights(values, bf16)) as session:
+            found = next(iter(step(session, [0], [0], "out").values()))
+    else:
+        found = on_emulated_cuda(artifact, values)
+    error = 1e-2 if start in bf16 else 3e-5
+    assert np.linalg.norm(found - expected) <= error * np.linalg.norm(expected)
+
+
+def random_values(rng: np.random.Generator, declared: str) -> np.ndarray:
+    shape, _, dtype = declared.strip("[").partition("]")
+    values = rng.standard_normal([int(n) for n in shape.split()], np.float32)
+    return rounded_to_bf16(values) if dtype else values

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import reference_gpt2
+import seeded
 from compiled_models import compile_model, open_poisoned, poison, random_weights, shapes_of, step
 
 SHAPES: list[dict[str, int]] = [
@@ -20,7 +21,7 @@ SHAPES: list[dict[str, int]] = [
 
 
 def random_shape() -> dict[str, int]:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     heads = int(rng.integers(1, 6))
     return {
         "vocab": int(rng.integers(1, 200)),
@@ -37,7 +38,7 @@ def random_shape() -> dict[str, int]:
     ids=lambda v: "-".join(map(str, v.values())) if isinstance(v, dict) else v or "random",
 )
 def test_gpt2_of_odd_sizes(shape: dict[str, int] | None, dtype: str, examples: Path) -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     shape = shape or random_shape()
     batch, threads = int(rng.integers(2, 6)), int(rng.choice([1, 2, 3, 5]))
     settings: dict[str, Any] = {**shape, "padded_vocab": shape["vocab"] + int(rng.integers(3)), "weight_type": dtype}
@@ -60,7 +61,7 @@ def test_gpt2_of_odd_sizes(shape: dict[str, int] | None, dtype: str, examples: P
 
 
 def test_a_longer_sequence_token_by_token_and_in_chunks(examples: Path) -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     sizes = {
         "vocab": 61,
         "padded_vocab": 64,
@@ -82,7 +83,7 @@ def test_a_longer_sequence_token_by_token_and_in_chunks(examples: Path) -> None:
 
 
 def test_a_padded_chunk_changes_nothing(examples: Path) -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     sizes = {"vocab": 31, "padded_vocab": 32, "width": 12, "heads": 3, "context": 20, "layers": 1, "weight_type": "f32"}
     artifact = compile_model(examples / "gpt2_generate.lisp", **sizes)
     weights = random_weights(artifact)
@@ -110,7 +111,7 @@ def test_steps_repeat_to_the_bit_whatever_the_threads(examples: Path) -> None:
     }
     artifact = compile_model(examples / "gpt2_generate.lisp", **sizes)
     weights = random_weights(artifact)
-    tokens = np.random.default_rng().integers(0, 101, 16)
+    tokens = seeded.rng().integers(0, 101, 16)
     found = []
     for threads in (1, 2, 4):
         with open_poisoned(artifact, weights, threads) as session:

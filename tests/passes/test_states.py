@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from compiled_models import compile_model, open_poisoned, random_weights, step
 
 from lispgpt.errors import UserError
@@ -34,7 +35,7 @@ def test_a_recurrent_model_keeps_its_state(batch: int, tmp_path: Path) -> None:
     hidden = np.zeros((2, batch, 7))
     with open_poisoned(artifact, weights) as session:
         for position in range(4):
-            tokens = np.random.default_rng().integers(0, 11, (batch, 1))
+            tokens = seeded.rng().integers(0, 11, (batch, 1))
             x = w["table"][tokens[:, 0]]
             for layer in range(2):
                 x = hidden[layer] = np.tanh(x @ w["u"][layer].T + hidden[layer] @ w["v"][layer].T)
@@ -58,7 +59,7 @@ def test_states_are_swapped_and_shifted_whole(dtype: str, tmp_path: Path) -> Non
     (tmp_path / "shift.lisp").write_text(text)
     artifact = compile_model(tmp_path / "shift.lisp")
     weights = random_weights(artifact)
-    tokens = np.random.default_rng().integers(0, 13, 6)
+    tokens = seeded.rng().integers(0, 13, 6)
     with open_poisoned(artifact, weights) as session:
         found = [step(session, [[t]], [[0]])["logits"][0] for t in tokens]
     wanted = [np.zeros(5), np.zeros(5), *weights.exact()["table"][tokens[:-2]]]
@@ -80,7 +81,7 @@ def test_a_part_is_replaced_before_the_next_part_is_read(tmp_path: Path) -> None
     (tmp_path / "sum.lisp").write_text(text)
     artifact = compile_model(tmp_path / "sum.lisp")
     weights = random_weights(artifact)
-    tokens = np.random.default_rng().integers(0, 13, 5)
+    tokens = seeded.rng().integers(0, 13, 5)
     with open_poisoned(artifact, weights) as session:
         found = [step(session, [[t]], [[0]])["logits"][0] for t in tokens]
         np.testing.assert_allclose(session.read("a")[0, 0], weights.values["table"][tokens[-1]])

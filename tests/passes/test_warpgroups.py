@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from compiled_models import Weights, rounded_to_bf16
 
 from lispgpt.driver import Observer, Request, compile_request, emit
@@ -98,7 +99,7 @@ def test_a_tile_that_cannot_be_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", ["", ":splits 1", ":rows 128", ":outputs 16"])
 @pytest.mark.parametrize("outputs", [96, 200, 37])
 def test_products_equal_float64(tmp_path: Path, outputs: int, options: str) -> None:
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     shapes = {"table": (64, 192), "w": (outputs, 192), "b": (outputs,)}
     values = {name: rng.normal(0, 1, shape).astype(np.float32) for name, shape in shapes.items()}
     values["w"] = rounded_to_bf16(values["w"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import seeded
 
 DECLARATIONS = "func.func private @printMemrefF32(memref<*xf32>)"
 
@@ -59,7 +60,7 @@ def shuffled(values: np.ndarray, mode: str, offset: int, width: int, subgroup: i
 
 @pytest.mark.parametrize(("mode", "offset", "width"), [("xor", 5, 32), ("up", 3, 16), ("down", 2, 32), ("idx", 7, 8)])
 def test_shuffles(run_main: Callable[..., Any], mode: str, offset: int, width: int) -> None:
-    values = np.random.default_rng().integers(-100, 100, 40).astype(np.float64)
+    values = seeded.rng().integers(-100, 100, 40).astype(np.float64)
     kernel = f"""%o = arith.constant {offset} : i32
         %w = arith.constant {width} : i32
         %v = memref.load %in[%t] : memref<40xf32>
@@ -71,7 +72,7 @@ def test_shuffles(run_main: Callable[..., Any], mode: str, offset: int, width: i
 
 
 def test_tiled_product_with_barriers_in_a_loop(run_main: Callable[..., Any]) -> None:
-    generator = np.random.default_rng()
+    generator = seeded.rng()
     a, b = (generator.integers(-4, 5, (16, 16)).astype(np.float64) for _ in range(2))
     kernel = """
       %c4 = arith.constant 4 : index
@@ -113,7 +114,7 @@ def test_tiled_product_with_barriers_in_a_loop(run_main: Callable[..., Any]) -> 
 
 
 def test_subgroups_may_take_different_ways_to_a_barrier(run_main: Callable[..., Any]) -> None:
-    values = np.random.default_rng().integers(-100, 100, 64).astype(np.float64)
+    values = seeded.rng().integers(-100, 100, 64).astype(np.float64)
     kernel = """
       %c32 = arith.constant 32 : index
       %w = arith.constant 32 : i32
@@ -142,7 +143,7 @@ def test_subgroups_may_take_different_ways_to_a_barrier(run_main: Callable[..., 
 
 
 def test_reductions_over_clusters_subgroups_and_blocks(run_main: Callable[..., Any]) -> None:
-    values = np.random.default_rng().integers(-100, 100, 2 * 72).astype(np.float64).reshape(2, 72)
+    values = seeded.rng().integers(-100, 100, 2 * 72).astype(np.float64).reshape(2, 72)
     kernel = """
       %c2 = arith.constant 2 : index
       %v = memref.load %in[%x, %t] : memref<2x72xf32>

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from click.testing import CliRunner
 from safetensors import numpy as safetensors_numpy
 
@@ -45,7 +46,7 @@ def assert_equal(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> N
 @pytest.mark.parametrize("format", ["llmc", "huggingface"])
 @pytest.mark.parametrize("stored", ["f32", "bf16"])
 def test_what_is_made_is_what_is_read(tmp_path: Path, format: str, stored: str) -> None:
-    seed = int(np.random.default_rng().integers(1 << 32))
+    seed = seeded.fresh_seed()
     source = RandomCheckpoint(SHAPE, seed)
     make(tmp_path / "model", SHAPE, format, stored, seed)
     opened = checkpoints.open(tmp_path / "model")
@@ -184,7 +185,7 @@ def test_a_seed_means_the_same_numbers_forever() -> None:
 
 
 def test_bf16_rounding_is_to_nearest_even() -> None:
-    random_bits = np.random.default_rng().integers(0, 1 << 32, 100_000, np.uint64).astype(np.uint32)
+    random_bits = seeded.rng().integers(0, 1 << 32, 100_000, np.uint64).astype(np.uint32)
     ties = random_bits & np.uint32(0xFFFF0000) | np.uint32(0x8000)
     for values in (random_bits.view(np.float32), ties.view(np.float32)):
         rounded = bf16_to_f32(f32_to_bf16(values))
@@ -202,7 +203,7 @@ def test_bf16_rounding_is_to_nearest_even() -> None:
 
 @pytest.mark.parametrize(("dtype", "storage"), [("f32", np.float32), ("f16", np.float16), ("bf16", np.uint16)])
 def test_every_nan_and_infinity_is_found(dtype: str, storage: type) -> None:
-    chance = np.random.default_rng()
+    chance = seeded.rng()
     largest = {"f32": 0x7F7FFFFF, "f16": 0x7BFF, "bf16": 0x7F7F}[dtype]
     bits = np.uint32 if dtype == "f32" else np.uint16
     sign = 1 << (8 * np.dtype(bits).itemsize - 1)
@@ -227,7 +228,7 @@ def hipgpt_bytes(chance: np.random.Generator, vocab: int, context: int, width: i
 
 
 def test_hipgpt(tmp_path: Path) -> None:
-    data = hipgpt_bytes(np.random.default_rng(), vocab=31, context=7, width=6, hidden=10, layers=2)
+    data = hipgpt_bytes(seeded.rng(), vocab=31, context=7, width=6, hidden=10, layers=2)
     (tmp_path / "model").write_bytes(data)
     opened = checkpoints.open(tmp_path / "model")
     assert opened.format == "hipgpt" and opened.config["hidden"] == 10 and opened.config["heads"] == 2

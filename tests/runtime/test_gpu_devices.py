@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import seeded
 from gpu_drivers import StandIn
 
 from lispgpt.child import ask_in_child
@@ -63,7 +64,7 @@ def test_ptx_for_an_older_gpu_serves_newer_ones() -> None:
 
 
 def test_memory_is_zeroed_copied_both_ways_and_adopted(driver: StandIn) -> None:
-    device, rng = opened(driver), np.random.default_rng()
+    device, rng = opened(driver), seeded.rng()
     data = rng.integers(0, 256, (6, 8), np.uint8)
     buffer, other = device.alloc(100), device.alloc(100)
     device.copy_in(buffer, data.T, 10)  # not contiguous
@@ -82,7 +83,7 @@ def test_memory_is_zeroed_copied_both_ways_and_adopted(driver: StandIn) -> None:
 
 def test_steps_read_inputs_copied_before_them_and_none_copied_later(driver: StandIn) -> None:
     driver.slow = True
-    device, rng = opened(driver), np.random.default_rng()
+    device, rng = opened(driver), seeded.rng()
     device.load(b"code", FACTS)
     given, result = device.alloc(8), device.alloc(8)
     executable = device.prepare(entry(), {"a": given, "b": result})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from compiled_models import compile_model, random_weights
 
 from lispgpt.errors import InternalError, UserError
@@ -47,7 +48,7 @@ def test_steps_wait_for_those_that_touch_their_bytes_before_them_and_for_no_othe
 
 
 def test_dependencies_reach_every_conflict_and_no_edge_is_spare() -> None:
-    seed = int(np.random.default_rng().integers(1 << 32))
+    seed = seeded.fresh_seed()
     rng = np.random.default_rng(seed)
     for _ in range(30):
         ends = np.sort(rng.integers(0, 12, (10, 2, 2)), -1)
@@ -154,7 +155,7 @@ def test_a_debug_run_finds_launches_that_do_something_else(name: str, artifact: 
         for i, argument in enumerate(step.arguments)
         if argument.access == access and argument.nbytes > 64 and not step.kernel.startswith("attention")
     ]
-    rng = np.random.default_rng()
+    rng = seeded.rng()
     number, i = places[rng.integers(len(places))]
     if "longer" in fields:
         fields = {"nbytes": made.steps[number].arguments[i].nbytes + 16}

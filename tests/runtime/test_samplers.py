@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import seeded
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.samplers import make_sampler
@@ -56,7 +57,7 @@ def assert_drawn_from(tokens: list[int], probabilities: np.ndarray) -> None:
     ],
 )
 def test_draws_follow_the_distribution(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    logits = np.random.default_rng().normal(0, 2, 20).astype(np.float32)
+    logits = seeded.rng().normal(0, 2, 20).astype(np.float32)
     sampler = make_sampler(temperature, top_k, top_p, seed=1)
     drawn = [sampler(logits) for _ in range(DRAWS)]
     assert_drawn_from(drawn, expected_distribution(logits, temperature, top_k or None, top_p))
@@ -64,7 +65,7 @@ def test_draws_follow_the_distribution(temperature: float, top_k: int | None, to
 
 @pytest.mark.parametrize("top_p", [0.05, 0.9, 0.999999])
 def test_the_nucleus_of_a_large_vocabulary(top_p: float) -> None:
-    logits = np.random.default_rng().normal(0, 1, 30_000).astype(np.float32)
+    logits = seeded.rng().normal(0, 1, 30_000).astype(np.float32)
     allowed = set(np.flatnonzero(expected_distribution(logits, 1.0, None, top_p)))
     sampler = make_sampler(top_p=top_p)
     drawn = Counter(sampler(logits) for _ in range(100))
@@ -84,12 +85,12 @@ def test_ties_go_to_the_lowest_ids() -> None:
 
 def test_greedy_is_the_argmax() -> None:
     for sampler in (make_sampler(greedy=True), make_sampler(temperature=0), make_sampler(0.9, 3, 0.5, 1, greedy=True)):
-        logits = np.random.default_rng().normal(size=1000).astype(np.float32)
+        logits = seeded.rng().normal(size=1000).astype(np.float32)
         assert sampler(logits) == int(logits.argmax())
 
 
 def test_a_seed_repeats_and_no_seed_does_not() -> None:
-    logits = np.random.default_rng().normal(size=1000).astype(np.float32)
+    logits = seeded.rng().normal(size=1000).astype(np.float32)
 
     def draw(seed: int | None) -> list[int]:
         sampler = make_sampler(seed=seed)

@@ -32,6 +32,7 @@ class Site:
     def __init__(self) -> None:
         self.context = ir.Context.current
         self.frames: list[Frame] = []
+        self.warnings: list[UserError] = []
         self._sources: dict[str, Source] = {}
         self._frame_count = 0
         self._locations: dict[tuple[Span, int], ir.Location] = {}
@@ -74,6 +75,12 @@ class Site:
     def spans_of(self, location: ir.Location) -> list[Span]:
         """The forms that a location of an op stands for, innermost first."""
         return places.spans_of(str(location), self._sources)
+
+    def warn(self, message: str, form: Form | Span) -> None:
+        """Keep what a user should know but may mean, once for a place."""
+        warning = self.error(message, form)
+        if not any(str(known.span) == str(warning.span) for known in self.warnings):
+            self.warnings.append(warning)
 
     def verify(self, operation: Any, form: Form) -> None:
         """MLIR's own verifier, its diagnostics turned into the error at the form they are about."""

@@ -14,7 +14,7 @@ from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import Closure, Function, LaterFunction, describe
 from lispgpt.language.ops import regions
 from lispgpt.language.ops.function_table import Functions, register
-from lispgpt.language.ops.signatures import coerce
+from lispgpt.language.ops.signatures import coerce, foreign_type
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, Vector, head_name, show
 
 _SYMBOL_TABLES = ("builtin.module", "gpu.module")
@@ -32,9 +32,7 @@ def _function_type(evaluator: Evaluator, form: List, environment: Environment) -
     returned = _types(evaluator, results.items, environment)
     if not variadic:
         return ir.FunctionType.get(arguments, returned)
-    result = ", ".join(map(str, returned)) or "void"
-    listed = ", ".join([*map(str, arguments), "..."])
-    return attributes.parse_type(evaluator.builder, f"!llvm.func<{result} ({listed})>", form)
+    return foreign_type(evaluator, arguments, returned, True, form)
 
 
 def _types(evaluator: Evaluator, forms: tuple[Form, ...], environment: Environment) -> list[ir.Type]:

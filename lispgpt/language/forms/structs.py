@@ -10,7 +10,7 @@ from lispgpt.language.core import attributes
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import Builtin, Struct, describe
+from lispgpt.language.core.values import Builtin, Struct, describe, items_of
 from lispgpt.language.forms import calls, functions
 from lispgpt.language.ops import signatures
 from lispgpt.language.ops.function_table import Functions
@@ -113,9 +113,17 @@ def string_pointer(evaluator: Evaluator, text: str, form: Form) -> ir.Value:
 
 @builtin("print", 1, None)
 def _print(evaluator: Evaluator, form: Form, text: Any, *arguments: Any) -> Any:
-    """`(print "format" a…)`, as C's printf has it; small numbers widen as in C."""
+    """`(print "format" a…)` or `(print ["format" a…])`, as C's printf has it; small numbers widen as in C."""
+    return _print_format(evaluator, form, "print", "", text, *arguments)
+
+
+def _print_format(evaluator: Evaluator, form: Form, name: str, end: str, text: Any, *arguments: Any) -> Any:
+    listed = items_of(text)
+    if listed and not arguments:
+        text, *arguments = listed  # type: ignore[assignment]
     if not isinstance(text, str):
-        evaluator.site.fail(f"`print` wants a format in quotes first, and got {describe(text)}", form)
+        evaluator.site.fail(f"`{name}` wants a format in quotes first, and got {describe(text)}", form)
+    text += end
     _check_format(evaluator, text, len(arguments), form)
     kind = attributes.parse_type(evaluator.builder, "!llvm.func<i32 (ptr, ...)>", form)
     printf = evaluator.states.of(Functions).get("printf") or functions.declare(evaluator, "printf", kind, form)
@@ -127,15 +135,16 @@ def _print(evaluator: Evaluator, form: Form, text: Any, *arguments: Any) -> Any:
 def _check_format(evaluator: Evaluator, text: str, given: int, form: Form) -> None:
     bare = text.replace("%%", "")
     wanted = bare.count("%") + bare.count("*")
-    if "*" not in bare and wanted != given:
-        evaluator.site.fail(f"the format asks for {wanted} argument{'s' * (wanted != 1)} and gets {given}", form)
+    message = f"the format asks for {wanted} argument{'s' * (wanted != 1)} and gets {given}"
+    if wanted > given:
+        evaluator.site.fail(message, form)
+    if wanted < given:
+        evaluator.site.warn(f"{message}; the last are not printed", form)
 
 
 @builtin("println", 0, None)
 def _println(evaluator: Evaluator, form: Form, text: Any = "", *arguments: Any) -> Any:
-    if not isinstance(text, str):
-        evaluator.site.fail(f"`println` wants a format in quotes first, and got {describe(text)}", form)
-    return _print(evaluator, form, text + "\n", *arguments)
+    return _print_format(evaluator, form, "println", "\n", text, *arguments)
 
 
 @builtin("print-i64", 1, 1)

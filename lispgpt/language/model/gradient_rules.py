@@ -12,7 +12,7 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.parameters import parse_parameters
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import Closure, describe
+from lispgpt.language.core.values import Closure, describe, items_of
 from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.model import index_algebra
 from lispgpt.language.reader.forms import Form, List, Symbol, head_name, show
@@ -53,7 +53,7 @@ def _defgradient(evaluator: Evaluator, form: List, environment: Environment) -> 
     rules = evaluator.states.of(GradientRules)
     subject = form.items[1]
     parameters = parse_parameters(evaluator.site, form.items[2], "defgradient")
-    rule = Closure(f"defgradient {show(subject)}", parameters, form.items[3:], environment, form)
+    rule = Closure(f"defgradient {show(subject)}", parameters, form.items[3:], environment.capture(), form)
     if isinstance(subject, Symbol):
         function = environment.lookup(subject)
         if isinstance(function, (Closure, Differentiable)):
@@ -108,10 +108,26 @@ def window(evaluator: Evaluator, tensor: ir.Value, op: ir.Operation, form: Form)
 # ---- what rules of whole tensors are written with
 
 
+def _made_by(evaluator: Evaluator, value: Any, ops: tuple[str, ...], form: Form) -> ir.Operation:
+    """The op, one of these, that made a tensor."""
+    op = defining_op(value) if isinstance(value, ir.Value) else None
+    if op is None or op.name not in ops:
+        names = " or ".join(f"`{name}`" for name in ops)
+        evaluator.site.fail(f"`{show(form)}` is about what {names} made, and got {describe(value)}", form)
+    return op
+
+
+def _numbers(evaluator: Evaluator, value: Any, form: Form) -> tuple[int, ...]:
+    numbers = items_of(value)
+    if numbers is None or not all(isinstance(number, int) and number >= 0 for number in numbers):
+        evaluator.site.fail(f"`{show(form)}` wants lists of numbers from 0 on, and got {describe(value)}", form)
+    return numbers
+
+
 @builtin("indices", 1, 1)
 def _indices(evaluator: Evaluator, form: Form, result: Any) -> Any:
     """`(indices y)`: for each operand of the contraction that made y, and for y, the numbers of its indices."""
-    op = defining_op(result)
+    op = _made_by(evaluator, result, ("linalg.contract", "linalg.generic"), form)
     maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
     return tuple(tuple(ir.AffineDimExpr(e).position for e in m.results) for m in maps)
 
@@ -121,13 +137,17 @@ def _contraction(
     evaluator: Evaluator, form: Form, shape: Any, kept: Any, x: Any, x_indices: Any, w: Any, w_indices: Any
 ) -> Any:
     """`(contraction shape out x xi w wi)`: `contract` with numbered indices; what neither operand has is repeated."""
-    return index_algebra.contraction(evaluator, tuple(shape), kept, (x, x_indices), (w, w_indices), form)
+    x, w = (shapes.tensor_of(evaluator, tensor, form, "contraction") for tensor in (x, w))
+    kept, *indices = (_numbers(evaluator, list_, form) for list_ in (kept, x_indices, w_indices))
+    shape = _numbers(evaluator, shape, form)
+    return index_algebra.contraction(evaluator, shape, kept, (x, indices[0]), (w, indices[1]), form)
 
 
 @builtin("spread", 3, 3)
 def _spread(evaluator: Evaluator, form: Form, value: Any, reduced: Any, whole: Any) -> Any:
     """`(spread g y x)`: g, of the shape of the reduction y of x, repeated to the shape of x."""
-    dropped = set(integers(defining_op(reduced).attributes["dimensions"]))
+    value, whole = (shapes.tensor_of(evaluator, tensor, form, "spread") for tensor in (value, whole))
+    dropped = set(integers(_made_by(evaluator, reduced, ("linalg.reduce",), form).attributes["dimensions"]))
     kept = tuple(d for d in range(len(shape_of(whole))) if d not in dropped)
     return index_algebra.repeated(evaluator, value, kept, shape_of(whole), form)
 
@@ -135,7 +155,8 @@ def _spread(evaluator: Evaluator, form: Form, value: Any, reduced: Any, whole: A
 @builtin("inserted", 2, 2)
 def _inserted(evaluator: Evaluator, form: Form, gradient: Any, part: Any) -> Any:
     """`(inserted g y)`: zeros of the tensor that the slice y was taken from, with g where y was."""
-    op = defining_op(part)
+    op = _made_by(evaluator, part, ("tensor.extract_slice",), form)
+    gradient = shapes.tensor_of(evaluator, gradient, form, "inserted")
     if len(op.operands) > 1:
         evaluator.site.fail("a slice at an offset that is computed has no gradient rule; use `at`", form)
     zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, evaluator.builder.f32, form)
@@ -148,7 +169,8 @@ def _inserted(evaluator: Evaluator, form: Form, gradient: Any, part: Any) -> Any
 @builtin("window", 2, 2)
 def _window(evaluator: Evaluator, form: Form, gradient: Any, result: Any) -> Any:
     """`(window g y)`: the part of g that y = (insert part whole …) took from part."""
-    op = defining_op(result)
+    op = _made_by(evaluator, result, ("tensor.insert_slice",), form)
+    gradient = shapes.tensor_of(evaluator, gradient, form, "window")
     if len(op.operands) > 2:
         evaluator.site.fail("an insertion at an offset that is computed has no gradient rule", form)
     return window(evaluator, gradient, op, form)
@@ -157,7 +179,8 @@ def _window(evaluator: Evaluator, form: Form, gradient: Any, result: Any) -> Any
 @builtin("without-window", 2, 2)
 def _without_window(evaluator: Evaluator, form: Form, gradient: Any, result: Any) -> Any:
     """`(without-window g y)`: g with zeros where y = (insert part whole …) has part."""
-    op = defining_op(result)
+    op = _made_by(evaluator, result, ("tensor.insert_slice",), form)
+    gradient = shapes.tensor_of(evaluator, gradient, form, "without-window")
     zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, evaluator.builder.f32, form)
     attributes = {name: op.attributes[name] for name in op.attributes}
     return evaluator.builder.emit("tensor.insert_slice", [zeros, gradient], [gradient.type], attributes, form)

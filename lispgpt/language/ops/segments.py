@@ -23,6 +23,8 @@ def complete(evaluator: Evaluator, name: str, arguments: Arguments, operands: li
     attrs = arguments.attributes
     if name == "llvm.call":
         _complete_call(evaluator, attrs)
+    if name == "llvm.func":
+        _foreign_type(evaluator, attrs, form)
     if name == "llvm.mlir.global":
         _type_value(evaluator, attrs, form)
     if name in ("affine.load", "affine.store") and operands and "map" not in attrs:
@@ -56,6 +58,17 @@ def _complete_call(evaluator: Evaluator, attrs: dict[str, ir.Attribute]) -> None
     known = evaluator.states.of(Functions).get(ir.FlatSymbolRefAttr(callee).value) if _is_reference(callee) else None
     if known is not None and known.foreign and signatures.parts_of(known.type)[2]:
         attrs.setdefault("var_callee_type", ir.TypeAttr.get(known.type))
+
+
+def _foreign_type(evaluator: Evaluator, attrs: dict[str, ir.Attribute], form: Form) -> None:
+    """An llvm.func's type written as `(-> [T …] [R])` is LLVM's type of that shape; external where nothing is said."""
+    kind = attrs.get("function_type")
+    attrs.setdefault("linkage", ir.Attribute.parse("#llvm.linkage<external>"))
+    if isinstance(kind, ir.TypeAttr) and isinstance(kind.value, ir.FunctionType):
+        inputs, results = list(kind.value.inputs), list(kind.value.results)
+        if len(results) > 1:
+            evaluator.site.fail(f"an `llvm.func` has at most one result, and this one {len(results)}", form)
+        attrs["function_type"] = ir.TypeAttr.get(signatures.foreign_type(evaluator, inputs, results, False, form))
 
 
 def _type_value(evaluator: Evaluator, attrs: dict[str, ir.Attribute], form: Form) -> None:

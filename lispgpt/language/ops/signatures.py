@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.language.core import attributes
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import describe
 from lispgpt.language.reader.forms import Form, show
@@ -37,6 +38,15 @@ def promoted(evaluator: Evaluator, value: Any, form: Form) -> ir.Value:
         op = "arith.extui" if kind.width == 1 else "arith.extsi"
         return builder.emit(op, [value], [builder.i32], {}, form)
     return value
+
+
+def foreign_type(
+    evaluator: Evaluator, inputs: list[ir.Type], results: list[ir.Type], variadic: bool, form: Form
+) -> ir.Type:
+    """LLVM's type of a function; no result is void."""
+    result = ", ".join(map(str, results)) or "void"
+    listed = ", ".join([*map(str, inputs), *["..."] * variadic])
+    return attributes.parse_type(evaluator.builder, f"!llvm.func<{result} ({listed})>", form)
 
 
 def parts_of(kind: ir.Type) -> tuple[list[ir.Type], list[ir.Type], bool]:

@@ -48,13 +48,34 @@ class Instruction:
         return self.operands[field][1] if field in self.operands else default
 
     def text(self) -> str:
-        """The operation and its fields, as a trace prints them."""
-        shown = ", ".join(f"{k}={register_name(v) if _is_register(k) else v}" for k, v in self.fields.items())
-        return f"{self.name.lower()} {shown}"
+        """The operation and its fields, as a trace prints them; modifiers that are zero are left out."""
+        shown = []
+        for name, value in self.fields.items():
+            if name.startswith(REGISTERS) and not name.endswith(("neg", "abs", "sel", "sext")):
+                text = (
+                    f"{self['literal']:#x}" if value == LITERAL and "literal" in self.fields else register_name(value)
+                )
+                shown.append(f"{name}={text}")
+            elif value and name != "literal":
+                shown.append(f"{name}={value}")
+        return f"{self.name.lower()} {', '.join(shown)}"
 
 
-def _is_register(field: str) -> bool:
-    return field.startswith(("src", "ssrc", "vsrc", "vdst", "sdst", "vaddr", "addr", "saddr", "data", "vdata", "sdata"))
+REGISTERS = (
+    "src",
+    "ssrc",
+    "vsrc",
+    "vdst",
+    "sdst",
+    "vaddr",
+    "addr",
+    "saddr",
+    "data",
+    "vdata",
+    "sdata",
+    "sbase",
+    "soffset",
+)
 
 
 def register_name(place: int) -> str:
@@ -78,33 +99,33 @@ def family(chip: str) -> str:
 
 
 @cache
-def tables(name: str) -> tuple[list[tuple[Any, list[Any]]], dict[Any, Any], dict[Any, str]]:
-    """A family's encodings, most specific first, each with its variants; operands by operation; pseudocode."""
+def tables(name: str) -> tuple[list[tuple[int, int, Any, list[Any]]], dict[Any, Any], dict[Any, str]]:
+    """A family's encodings (mask, bits, class, variants), most specific first; operands; pseudocode."""
     base = f"tinygrad.runtime.autogen.amd.{name}"
     module = importlib.import_module(f"{base}.ins")
     instruction = importlib.import_module("tinygrad.renderer.amd.dsl").Inst
     classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, instruction)]
     roots = [c for c in classes if instruction in c.__bases__]
-    encodings = [(root, [c for c in classes if c is not root and issubclass(c, root)]) for root in roots]
-    encodings.sort(key=lambda pair: -sum(_width(f) for f in _fixed(pair[0])))
+    encodings = [
+        (*_pattern(root), root, [c for c in classes if c is not root and issubclass(c, root)]) for root in roots
+    ]
+    encodings.sort(key=lambda encoding: -encoding[0].bit_count())
     operands = importlib.import_module(f"{base}.operands").OPERANDS
     return encodings, operands, importlib.import_module(f"{base}.str_pcode").PCODE
 
 
-def _fixed(encoding: Any) -> list[Any]:
-    return [f for _, f in encoding._fields if type(f).__name__ == "FixedBitField"]
-
-
-def _width(field: Any) -> int:
-    return int(field.hi - field.lo + 1)
+def _pattern(encoding: Any) -> tuple[int, int]:
+    """(mask, bits): which bits of its instructions are always the same, and what they are."""
+    fixed = [f for _, f in encoding._fields if type(f).__name__ == "FixedBitField"]
+    return sum(f.mask << f.lo for f in fixed), sum(f.default << f.lo for f in fixed)
 
 
 def decode(code: bytes, at: int, address: int, name: str) -> Instruction:
     """The instruction at an offset into `code`; address: where its first byte is when it runs."""
     encodings, operands, _ = tables(name)
     raw = int.from_bytes(code[at : at + 24], "little")
-    for root, variants in encodings:
-        if any(raw >> f.lo & f.mask != f.default for f in _fixed(root)):
+    for mask, bits, root, variants in encodings:
+        if raw & mask != bits:
             continue
         fitting = [c for c in (root, *variants) if _operation(c, raw) is not None]
         if fitting:
