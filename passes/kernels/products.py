@@ -168,10 +168,11 @@ def find_product(kernel: ir.Operation) -> Product | None:
     return Product(op, layout)
 
 
-def with_few_rows(product: Product, few: int) -> Product:
-    """The product, turned where it has at most `few` columns and more rows, or where a reduction makes its right."""
-    turn = product.columns < product.rows and product.columns <= few and not product.left.reduces()
-    return product.turned() if turn or (product.right.reduces() and not product.left.reduces()) else product
+def with_few_rows(product: Product) -> Product:
+    """The product, turned where it has fewer columns than rows, or where a reduction makes its right operand alone."""
+    if product.left.reduces():
+        return product
+    return product.turned() if product.columns < product.rows or product.right.reduces() else product
 
 
 def tensor_index(

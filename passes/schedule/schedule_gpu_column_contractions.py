@@ -48,7 +48,7 @@ class ScheduleGpuColumnContractions(Pass):
             product = find_product(kernel)
             if product is None:
                 continue
-            product = with_few_rows(product, self.rows)
+            product = with_few_rows(product)
             if product.right.reduces():
                 note_refusal(kernel, "both operands of a product are made by reductions")
             else:

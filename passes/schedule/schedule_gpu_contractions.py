@@ -53,7 +53,7 @@ class ScheduleGpuContractions(Pass):
             product = find_product(kernel)
             if product is None:
                 continue
-            product = with_few_rows(product, self.rows)
+            product = with_few_rows(product)
             if product.right.along_outer == 1 and not product.right.reduces():
                 with refusable(kernel):
                     _Schedule(kernel, product, constant_arguments(module, kernel), target, self).emit()

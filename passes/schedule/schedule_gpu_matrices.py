@@ -119,7 +119,9 @@ class _Schedule:
 
     def emit(self) -> None:
         grid = [self.row_tiles * self.product.batches, -(-self.product.columns // self.tiling.outputs)]
-        if reschedule(self.kernel, grid, [self.threads], self.target, self._body):
+        # What a thread holds of two split operands leaves no registers for a second block of the largest tile.
+        alone = self.left_parts > 1 and self.right_parts > 1 and self.tiling == TILINGS[0]
+        if reschedule(self.kernel, grid, [self.threads], self.target, self._body) and not alone:
             self.target.set_residency(self.kernel, 2)
 
     def _body(self) -> None:

@@ -30,7 +30,10 @@ from lispgpt.passes.kernels.stages import Block, Layout, Side, Stages
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
-from lispgpt.passes.targets.warpgroup_tiles import PARTS, Shape, Tiling, cost, tilings
+from lispgpt.passes.targets.warpgroup_tiles import LEAST_OUTPUTS, PARTS, Shape, Tiling, cost, tilings
+
+MOST_BLOCKS_Z = 65535
+"""Of a grid.  Source: "CUDA C++ Programming Guide", technical specifications per compute capability."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class ScheduleGpuWarpgroups(Pass):
             and product.right.dtype == "bf16"
             and product.rows >= self.least_rows
             and product.columns >= unit.columns
+            and product.batches * product.columns // LEAST_OUTPUTS < MOST_BLOCKS_Z
             and all(side.fits() for side in sides)
         )
 

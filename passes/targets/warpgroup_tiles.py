@@ -11,6 +11,9 @@ PARTS = 2
 
 MOST_STAGES, FEWEST_STAGES = 5, 3
 
+LEAST_OUTPUTS = 16
+"""Of a tile."""
+
 SHAPES = ((2, 1, 192), (1, 2, 256))
 """(row_parts, output_parts, most outputs) of tiles that two warpgroups can hold in registers beside parts of the left
 operand."""
@@ -57,7 +60,7 @@ def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
     shapes = [
         (row_parts * unit.rows, n, row_parts, output_parts)
         for row_parts, output_parts, most in (SHAPES if shape.parts == PARTS else SHARED_SHAPES)
-        for n in range(output_parts * max(step, 16 // output_parts), most + 1, output_parts * step)
+        for n in range(output_parts * max(step, LEAST_OUTPUTS // output_parts), most + 1, output_parts * step)
     ]
     steps = -(-shape.inner // unit.inner)
     splits = [n for n in (1, 2, 4, 8) if n <= target.cluster and steps % n == 0]

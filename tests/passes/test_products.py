@@ -176,7 +176,7 @@ def test_other_ops_become_contractions(name: str, target: str, tmp_path: Path) -
     )
     request = Request(path, target)
     assert ("product = {" in emit(request, "kernels", Observer())) == (name != "an outer product")
-    rng = np.random.default_rng(seeds(1)[0])
+    rng = seeded.rng()
     values = {w: random_values(rng, SHAPES[w]) for w in used}
     exact = {w: v.astype(np.float64) for w, v in values.items()}
     expected = np.einsum(subscripts, *(exact[w] for w in operands)) + (exact[start] if start else 0)
