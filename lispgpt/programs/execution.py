@@ -18,6 +18,7 @@ from lispgpt.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import execution_engine, ir, passmanager
 from lispgpt.passes.targets import Gpu, Target
+from lispgpt.programs import device_memrefs
 from lispgpt.programs.crash_site import CrashSite
 from lispgpt.programs.externals import Externals, flush_output, write_output
 from lispgpt.programs.mgpu import GpuRuntime
@@ -41,7 +42,7 @@ def run_lowered(
         for name, function in runtime.functions().items():
             externals.add(name, function)
         add_launching_code(module, runtime.code())
-    define_device_memrefs(module)
+    device_memrefs.define(module)
     program = Program(module, externals)
     program.watch(lambda file, line: reporter.give((file, line)))
     reporter.step("run")
@@ -145,28 +146,6 @@ def _object_file(engine: execution_engine.ExecutionEngine) -> bytes:
         path = Path(folder) / "program.o"
         engine.dump_to_object_file(str(path))
         return path.read_bytes()
-
-
-DEVICE_MEMREFS = ("mgpuMemGetDeviceMemRef1dFloat", "mgpuMemGetDeviceMemRef1dInt32")
-"""What programs ask for the address at which a GPU sees memory; results of five words are made by compiled code."""
-
-
-def define_device_memrefs(module: ir.Module) -> None:
-    """Give those that the module declares a body."""
-    declared = [op.operation for op in module.body.operations if _symbol(op.operation) in DEVICE_MEMREFS]
-    if not declared:
-        return
-    text = Path(__file__).with_name("device_memrefs.mlir").read_text(encoding="utf-8")
-    bodies = [text.replace("{name}", _symbol(op)) for op in declared]
-    for op in declared:
-        op.erase()
-    made = ir.Module.parse("llvm.func @gpu_address_of(!llvm.ptr) -> !llvm.ptr\n" + "\n".join(bodies))
-    for op in made.body.operations:
-        module.body.append(op.operation.clone())
-
-
-def _symbol(op: ir.Operation) -> str:
-    return ir.StringAttr(op.attributes["sym_name"]).value if "sym_name" in op.attributes else ""
 
 
 def add_launching_code(module: ir.Module, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import seeded
 from reference_gpt2 import logits
 from tensor_functions import call
@@ -66,3 +67,18 @@ def test_sequences_of_a_batch_do_not_meet() -> None:
         for sequence in range(2):
             wanted = logits(exact, 3, list(tokens[sequence]), 23)[-1]
             check_logits(out[sequence], wanted)
+
+
+@pytest.mark.parametrize(
+    ("expression", "warned"),
+    [("(+ (last x) w)", True), ("(+ (* (last x) 2.0) (* w w))", True), ("(+ (reshape (last x) [4]) w)", False),
+     ("(+ w v)", False), ("(+ x (last x))", False), ("(* (reshape (last x) [4 1]) v)", False), ("(+ one w)", False)],
+)  # fmt: skip
+def test_a_row_that_is_repeated_by_chance_is_a_warning(expression: str, warned: bool) -> None:
+    text = f"""(require nn) (weights (t [8 4]) (w [4 4]) (v [4]) (one [1 4]))
+      (entry f [tokens positions] (let [x (rows t tokens)] {expression}))"""
+    with new_context():
+        source, wanted = Source("t.lisp", text), Wanted([(1, 1)])
+        made = evaluate(source, overrides={}, checkpoint_config={}, wanted=wanted, root=Path("/none"))
+        assert len(made.warnings) == warned
+        assert all("repeats the one row of tensor<1x4xf32>" in warning.message for warning in made.warnings)

@@ -34,6 +34,7 @@ REGISTERED = """(compilation (target TARGET
   (pass gpu-to-llvm {:use-bare-pointers-for-kernels true :use-bare-pointers-for-host true})
   (pass reconcile-unrealized-casts)))
 (extern-fn mgpuMemGetDeviceMemRef1dFloat (-> [memref<?xf32>] [memref<?xf32>]))
+(extern-fn mgpuMemGetDeviceMemRef2dInt32 (-> [memref<?x?xi32>] [memref<?x?xi32>]))
 (extern-fn mgpuMemGetDeviceMemRef1dInt32 (-> [memref<?xi32>] [memref<?xi32>]))
 (defn main [] -> f32
   (def whole (memref.alloc {:result memref<32xf32>}))
@@ -42,9 +43,12 @@ REGISTERED = """(compilation (target TARGET
   (def there (memref.cast {:result memref<32xf32>}
     (mgpuMemGetDeviceMemRef1dFloat (memref.cast {:result memref<?xf32>} whole))))
   (def them (mgpuMemGetDeviceMemRef1dInt32 (memref.cast {:result memref<?xi32>} counts)))
-  (memref.store (: 7 i32) counts 3)
+  (def square (memref.alloc {:result memref<2x3xi32>}))
+  (memref.store (: 7 i32) square 1 2)
+  (def same (mgpuMemGetDeviceMemRef2dInt32 (memref.cast {:result memref<?x?xi32>} square)))
+  (memref.store (: 5 i32) counts 3)
   (def c1 (: 1 index))
-  (def more (arith.sitofp {:result f32} (memref.load them 3)))
+  (def more (arith.sitofp {:result f32} (arith.maxsi (memref.load them 3) (memref.load same 1 2))))
   (gpu.launch c1 c1 c1 (: 32 index) c1 c1
     (region
       (block [(: bx index) (: by index) (: bz index) (: t index) (: ty index) (: tz index)
@@ -91,7 +95,8 @@ def test_printf_of_so_many(tmp_path: Path, count: int) -> None:
 
 def test_an_llvm_function_has_a_type_with_an_arrow(tmp_path: Path) -> None:
     program = """(llvm.func {:sym_name "abs" :function_type (-> [i32] [i32]) :linkage 10})
-      (llvm.func {:sym_name "printf" :function_type (-> [!llvm.ptr ...] [i32])})
+      (llvm.func {:sym_name "printf" :function_type (-> [!llvm.ptr] [i32]) :vararg_ true})
+      (llvm.func {:sym_name "snprintf" :function_type (-> [!llvm.ptr i64 !llvm.ptr ...] [i32])})
       (llvm.func {:sym_name "nothing" :function_type (-> [] [])} (region (block [] (llvm.return))))
       (defn main [] -> i32 (nothing) (print "%d\\n" (: 4 i32)) (abs (: -5 i32)))"""
     assert output(tmp_path, program) == "4\n5\n"

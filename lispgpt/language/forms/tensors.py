@@ -11,6 +11,7 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import LoopIndex, describe, not_whole
+from lispgpt.language.forms import stretching
 from lispgpt.language.forms.shapes import as_index, extract, is_tensor, reshape, tensor_of, tensor_type
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
 
@@ -128,7 +129,9 @@ def elementwise(
 ) -> ir.Value:
     """A function of scalars on tensors, broadcast against each other from the last dimension on; scalars are the same
     everywhere."""
-    shape = _broadcast(evaluator, [v for v in values if is_tensor(v)], form)
+    tensors = [value for value in values if is_tensor(value)]
+    shape = _broadcast(evaluator, tensors, form)
+    stretching.check(evaluator, tensors, form)
     values = tuple(_without_ones(evaluator, v, shape, form) if is_tensor(v) else v for v in values)
 
     def compute(made: Comprehension) -> Any:

@@ -11,6 +11,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Record, State, Variable, Weight, describe
 from lispgpt.language.forms import shapes
 from lispgpt.language.forms.launches import Launches
+from lispgpt.language.forms.stretching import Inputs
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.table import BATCH, POSITIONS, Building, Entry, Input, Model
 from lispgpt.language.reader.forms import Form
@@ -59,6 +60,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     launches.in_entry = True
     for variable, argument in zip(held.values(), block.arguments, strict=True):
         variable.value, variable.updated = argument, False
+    evaluator.states.of(Inputs).start([v.value for v in held.values() if not isinstance(v, Weight)])
     for given in entry.inputs:
         variable = held[f"input:{given.name.name}"]
         scope.define(given.name, variable)
@@ -72,6 +74,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
             evaluator.builder.emit("func.return", [*results.values(), *kept.values()], [], {}, entry.form)
     finally:
         model.building, launches.in_entry = None, False
+        evaluator.states.of(Inputs).start([])
         for variable in held.values():
             variable.value = None
     kind = ir.FunctionType.get(types, [value.type for value in (*results.values(), *kept.values())])

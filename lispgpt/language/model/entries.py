@@ -9,7 +9,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import MISSING, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import describe, items_of
+from lispgpt.language.core.values import Builtin, Special, describe, items_of
 from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.declarations import dtype_of, is_free
@@ -39,7 +39,7 @@ def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     shapes = None if options is None else _shapes(evaluator, options, dimensions, name, environment)
     entry = Entry(name.name, taken, dimensions, shapes, body, environment.capture(), form)
     model.entries[name.name] = entry
-    if environment.lookup(name) is MISSING:
+    if isinstance(environment.lookup(name), (Special, Builtin)) or environment.lookup(name) is MISSING:
         environment.define(name, entry)
     return None
 

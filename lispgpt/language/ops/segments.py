@@ -61,14 +61,18 @@ def _complete_call(evaluator: Evaluator, attrs: dict[str, ir.Attribute]) -> None
 
 
 def _foreign_type(evaluator: Evaluator, attrs: dict[str, ir.Attribute], form: Form) -> None:
-    """An llvm.func's type written as `(-> [T …] [R])` is LLVM's type of that shape; external where nothing is said."""
-    kind = attrs.get("function_type")
+    """An llvm.func's type written as `(-> [T …] [R])` is LLVM's type of that shape; external where nothing is said.
+
+    Lispier's `:vararg_ true` makes it variadic.
+    """
+    kind, said = attrs.get("function_type"), attrs.pop("vararg_", None)
+    variadic = isinstance(said, ir.BoolAttr) and said.value
     attrs.setdefault("linkage", ir.Attribute.parse("#llvm.linkage<external>"))
     if isinstance(kind, ir.TypeAttr) and isinstance(kind.value, ir.FunctionType):
         inputs, results = list(kind.value.inputs), list(kind.value.results)
         if len(results) > 1:
             evaluator.site.fail(f"an `llvm.func` has at most one result, and this one {len(results)}", form)
-        attrs["function_type"] = ir.TypeAttr.get(signatures.foreign_type(evaluator, inputs, results, False, form))
+        attrs["function_type"] = ir.TypeAttr.get(signatures.foreign_type(evaluator, inputs, results, variadic, form))
 
 
 def _type_value(evaluator: Evaluator, attrs: dict[str, ir.Attribute], form: Form) -> None:
