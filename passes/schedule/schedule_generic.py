@@ -12,7 +12,8 @@ are few is divided among the lanes of a subgroup.  A part of a state that is rep
 
 Requires: kernels without a `grid` have a body on tensors in which nothing costly is read at many places, as
 divide-kernels leaves them.
-Ensures: kernels that can be computed so have only scalar ops, `grid`, `block` and `schedule`; others say why they are `refused`.
+Ensures: kernels that can be computed so have only scalar ops, `grid`, `block` and `schedule`; others say why they are
+`refused`.
 """
 
 from __future__ import annotations
