@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -50,6 +50,18 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
 def dim_positions(map_: ir.AffineMap) -> list[Any]:
     """For each result of a map, the number of the loop it is; None where it is no plain loop."""
     return [e.position if isinstance(e, ir.AffineDimExpr) else None for e in map_.results]
+
+
+def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
+    """For each dimension of a slice, whether its rank-reduced shape keeps it (matched from the right)."""
+    kept = [False] * len(sizes)
+    position = len(sizes) - 1
+    for extent in reversed(shape):
+        while sizes[position] != extent:
+            position -= 1
+        kept[position] = True
+        position -= 1
+    return kept
 
 
 def loop_extents(op: ir.Operation) -> dict[int, int]:

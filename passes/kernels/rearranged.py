@@ -8,10 +8,10 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import element_type, integers, operations, shape_of
+from lispgpt.ir.structure import element_type, integers, kept_dimensions, operations, shape_of
 from lispgpt.passes.kernels.elementwise import Body, Values
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.views import DYNAMIC, kept_dimensions, slice_numbers
+from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers
 
 
 def rearranged(reader: Values, op: ir.Operation, index: Sequence[Index]) -> ir.Value:

@@ -8,7 +8,7 @@ from typing import Protocol
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import integers, shape_of
+from lispgpt.ir.structure import integers, kept_dimensions, shape_of
 from lispgpt.passes.kernels.refusal import Refused
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
@@ -70,18 +70,6 @@ def slice_numbers(op: ir.Operation) -> tuple[list[int], list[int], list[int]]:
     if DYNAMIC in (*sizes, *strides):
         raise Refused(f"{op.name} has sizes or strides that are not known while compiling")
     return offsets, sizes, strides
-
-
-def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
-    """For each dimension of a slice, whether its rank-reduced shape keeps it (matched from the right)."""
-    kept = [False] * len(sizes)
-    position = len(sizes) - 1
-    for extent in reversed(shape):
-        while sizes[position] != extent:
-            position -= 1
-        kept[position] = True
-        position -= 1
-    return kept
 
 
 def is_in_step(op: ir.Operation, width: int, aligned: bool) -> bool:

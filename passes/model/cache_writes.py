@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import VIEWS, defining_op, integers, operations, shape_of
-from lispgpt.passes.kernels.views import kept_dimensions
+from lispgpt.ir.structure import VIEWS, defining_op, integers, kept_dimensions, operations, shape_of
 from lispgpt.passes.model.placements import is_placement, is_same_slice
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lispgpt.passes.kernels.views import kept_dimensions
+from lispgpt.ir.structure import kept_dimensions
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=6))
