@@ -11,7 +11,7 @@ import click
 
 from lispgpt.child import Reporter, ask_in_child, compile_in_child
 from lispgpt.runtime.devices import best_target, device_kinds, device_module, installed_chip
-from lispgpt.runtime.devices.gpu import MOST_POSITIONS as GPU_POSITIONS
+from lispgpt.runtime.devices.gpu import GPU_POSITIONS
 
 PATH = click.Path(path_type=Path)
 

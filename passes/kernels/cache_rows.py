@@ -15,7 +15,7 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write
 from lispgpt.passes.model.kernel_work import divide_work
-from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets import Gpu, Target
 
 
 def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> Attention:
@@ -40,18 +40,13 @@ def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> At
 
 
 def schedule_writes(kernel: ir.Operation, target: Gpu) -> bool:
-    """Schedule the loops of a kernel that are cache writes; False, and nothing done, where they write something else
-    than an argument."""
-    writes = [CacheWrite(op) for op in operations(kernel.regions[0].blocks[0]) if is_cache_write(op)]
-    buffers = [_buffer(write.loop) for write in writes]
-    stored = [(tensor, buffer) for tensor, buffer in outputs_of(kernel) if defining_op(tensor).name == "scf.for"]
-    known = [buffer for buffer in buffers if buffer is not None]
-    if not writes or len(known) < len(buffers) or any(buffer not in known for _, buffer in stored):
-        return False
-    if len({write.rows for write in writes}) > 1:
+    """Schedule the loops of a kernel that are cache writes, a block of threads for each row; False, and nothing done,
+    where they write something else than arguments."""
+    writes = _placed_writes(kernel)
+    if not writes:
         return False
     kinds: dict[tuple[tuple[int, ...], int], list[tuple[CacheWrite, ir.Value]]] = {}
-    for write, buffer in zip(writes, known, strict=True):
+    for write, buffer in writes:
         kinds.setdefault((write.shape, _width(write, target)), []).append((write, buffer))
     vectors = max(prod(shape) // width for shape, width in kinds)
     threads = min(target.max_threads, -(-vectors // target.subgroup) * target.subgroup)
@@ -64,8 +59,44 @@ def schedule_writes(kernel: ir.Operation, target: Gpu) -> bool:
             for number in range(-(-prod(shape) // width // threads)):
                 _write(same, reader, b.add(b.thread_id(), number * threads), width)
 
-    reschedule(kernel, [writes[0].rows], [threads], target, emit)
-    return True
+    return reschedule(kernel, [writes[0][0].rows], [threads], target, emit)
+
+
+def schedule_writes_by_one(kernel: ir.Operation, target: Target) -> bool:
+    """The same where a block is one thread."""
+    writes = _placed_writes(kernel)
+    if not writes:
+        return False
+
+    def emit() -> None:
+        reader = Reader(target)
+        for write, buffer in writes:
+            width, shape = _width(write, target), write.shape
+
+            def store(vector: ir.Value, write: CacheWrite = write, buffer: ir.Value = buffer) -> list[ir.Value]:
+                with reader.scope():
+                    index = coordinates(vector, write.shape)
+                    value = read_row(write, reader, b.block_id(), index, _width(write, target))
+                    place = place_of_row(write, reader, b.block_id(), index)
+                    b.store(value, buffer, place, aligned=False)
+                return []
+
+            b.loop(0, prod(shape), width, [], store)
+
+    return reschedule(kernel, [writes[0][0].rows], [1], target, emit)
+
+
+def _placed_writes(kernel: ir.Operation) -> list[tuple[CacheWrite, ir.Value]]:
+    """A kernel's cache writes and the arguments that they go to; none where any goes elsewhere, or has other rows."""
+    writes = [CacheWrite(op) for op in operations(kernel.regions[0].blocks[0]) if is_cache_write(op)]
+    buffers = [_buffer(write.loop) for write in writes]
+    known = [buffer for buffer in buffers if buffer is not None]
+    stored = [buffer for tensor, buffer in outputs_of(kernel) if defining_op(tensor).name == "scf.for"]
+    if len(known) < len(writes) or any(buffer not in known for buffer in stored):
+        return []
+    if len({write.rows for write in writes}) > 1 or any(not write.shape for write in writes):
+        return []
+    return list(zip(writes, known, strict=True))
 
 
 def _buffer(op: ir.Operation) -> ir.Value | None:
@@ -76,7 +107,7 @@ def _buffer(op: ir.Operation) -> ir.Value | None:
     return start.operands[0] if start is not None and start.name == "bufferization.to_tensor" else None
 
 
-def _width(write: CacheWrite, target: Gpu) -> int:
+def _width(write: CacheWrite, target: Target) -> int:
     """Numbers that a thread writes at once: neighbours in the cache as they are in the row."""
     return b.largest_width(write.shape[-1], 4, target.vector_bytes) if write.kept()[-1] else 1
 

@@ -233,7 +233,7 @@ def _build_kernel(
         [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), t) for t in tied]
     )
     extents = shape_of(outputs[-1] if group.kind != "attention" else group.ops[-1].results[0])
-    stem = "_".join([group.kind, "x".join(map(str, extents))]) if extents else group.kind
+    stem = "_".join([group.kind.replace("-", "_"), *(["x".join(map(str, extents))] if extents else [])])
     return kernels.add(region_owner, stem), arguments
 
 

@@ -9,9 +9,10 @@ Before (inside a kernel = "attention"):            After:
                                                      }  vector.store %o
 
 Requires: what outline-kernels and destination-passing ensure.
-Ensures: the kernel's `grid` holds one block for each sequence and key-value head, which writes its keys and values to
+Ensures: an attention's `grid` holds one block for each sequence and key-value head, which writes its keys and values to
 the cache where they are the rows' own; else several, for some rows each.  What a block keeps on its stack does not
-depend on how many positions there are, and it reads none that no row of it sees where the mask bounds them.
+depend on how many positions there are, and it reads none that no row of it sees where the mask bounds them.  Kernels of
+kind "cache-write" have a block for each row.
 
 The running maximum is that of "Online normalizer calculation for softmax", Milakov and Gimelshein 2018.
 """
@@ -37,6 +38,7 @@ from lispgpt.passes.kernels.attention import (
     read_row,
     result_buffer,
 )
+from lispgpt.passes.kernels.cache_rows import schedule_writes_by_one
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
@@ -64,6 +66,9 @@ class ScheduleAttention(Pass):
             attention = attention_of(kernel)
             if attention is not None and "grid" not in kernel.attributes:
                 _Schedule(self, kernel, attention, target).emit()
+        for kernel in kernel_functions(module, "cache-write"):
+            if "grid" not in kernel.attributes:
+                schedule_writes_by_one(kernel, target)
 
 
 class _Schedule:

@@ -8,13 +8,12 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, MOST_POSITIONS, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GPU_POSITIONS, GpuDevice
 from lispgpt.runtime.plan import Entry
 from lispgpt.runtime.steps import Launch
 
-__all__ = ["MOST_POSITIONS", "RANK", "installed_target", "missing", "open_device"]
-
 RANK = 1
+MOST_POSITIONS = GPU_POSITIONS
 LOG_BYTES = 8192
 STATIC_SHARED_BYTES = 48 * 1024
 API = Api(

@@ -22,7 +22,7 @@ from lispgpt.runtime.steps import Launch
 SLOT_BYTES = 4096
 FAILED_BEFORE = "a kernel launched before it may have failed"
 DOES_IT_FIT = "does the GPU allow this many threads and this much shared memory?"
-MOST_POSITIONS = 8192
+GPU_POSITIONS = 8192
 
 
 class GpuDevice:

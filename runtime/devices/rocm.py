@@ -7,12 +7,11 @@ from typing import Any
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, MOST_POSITIONS, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GPU_POSITIONS, GpuDevice
 from lispgpt.runtime.steps import Launch
 
-__all__ = ["MOST_POSITIONS", "RANK", "installed_target", "missing", "open_device"]
-
 RANK = 2
+MOST_POSITIONS = GPU_POSITIONS
 API = Api(
     vendor="AMD",
     module="hip.hip",

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import seeded
-from emulated_cuda.machine import Memory, launch
-from emulated_cuda.ptx import parse
+from emulated_cuda.entries import run
 from emulated_cuda.registers import bf16
 
 from lispgpt.driver import Observer, Request, compile_request
@@ -64,12 +63,13 @@ def test_attention_is_exact_to_16_bits(case: Case, tmp_path: Path) -> None:
     cache[0, :, :, :50] = random.standard_normal((2, case.groups, 50, case.depth), np.float32)
     positions = np.arange(50, 50 + ROWS, dtype=np.int32)
     stored = as_stored(cache, case.cache)
-    found, memory = run(compiled(case, tmp_path), {"q": q, "k": k, "v": v, "kv": stored, "positions": positions})
+    artifact = compiled(case, tmp_path)
+    entry = next(e for e in artifact.plan.entries if e.sizes["positions"] == ROWS)
+    found = run(artifact, entry, {"q": q, "k": k, "v": v, "kv": stored, "positions": positions})
     after = as_float(stored).copy()
     after[0, :, :, positions] = as_float(as_stored(np.stack([k, v]), case.cache)).transpose(1, 0, 2, 3)
     expected = attention(q, after[0, 0], after[0, 1], positions, 70 if case.near else CONTEXT)
     assert np.linalg.norm(found.reshape(expected.shape) - expected) <= 3e-5 * np.linalg.norm(expected)
-    assert memory.broken() == 0
 
 
 @pytest.mark.parametrize(
@@ -104,26 +104,6 @@ def compiled(case: Case, folder: Path) -> Artifact:
     )
     artifact, _ = compile_request(Request(program, f"cuda:{case.chip}", pipeline=pipeline), Observer())
     return artifact
-
-
-def run(artifact: Artifact, values: dict[str, np.ndarray], rows: int = ROWS) -> tuple[np.ndarray, Memory]:
-    """The result of the entry for that many rows; what is not among the values starts as NaN."""
-    entry = next(e for e in artifact.plan.entries if e.sizes["positions"] == rows)
-    used = {a.buffer for step in entry.launches for a in step.arguments}
-    buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
-    arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]
-    for array, buffer in zip(arrays, buffers, strict=True):
-        given = values.get(buffer.name.rpartition("/")[2])
-        if given is not None:
-            array[: given.nbytes] = given.reshape(-1).view(np.uint8)
-    memory = Memory(arrays)
-    addresses = {buffer.name: address for buffer, address in zip(buffers, memory.addresses, strict=True)}
-    text = artifact.code.decode()
-    for step in entry.launches:
-        arguments = [addresses[a.buffer] + a.offset for a in step.arguments]
-        launch(parse(text, step.kernel), memory, arguments, step.grid, step.shared_bytes)
-    number = next(i for i, buffer in enumerate(buffers) if buffer.name == next(iter(entry.results.values())))
-    return memory.read(number, np.empty(buffers[number].shape, np.float32)), memory
 
 
 def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, positions: np.ndarray, near: int) -> np.ndarray:
