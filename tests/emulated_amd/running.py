@@ -11,6 +11,7 @@ from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
 from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.steps import Launch
 
 GIVEN = ("weight", "input", "state")
 CHIPS = ("gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
@@ -38,10 +39,13 @@ class Emulation:
     def run(self, entry: Entry) -> np.ndarray:
         """Run an entry's launches; its first result as float32."""
         for launch in entry.launches:
-            addresses = [self.buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
-            arguments = np.array(addresses, np.uint64).tobytes()
-            self.machine.launch(launch.kernel, launch.grid, launch.block, arguments, launch.shared_bytes)
+            self.launch(launch)
         return self.buffers[next(iter(entry.results.values()))].view(np.float32)
+
+    def launch(self, launch: Launch) -> None:
+        addresses = [self.buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
+        arguments = np.array(addresses, np.uint64).tobytes()
+        self.machine.launch(launch.kernel, launch.grid, launch.block, arguments, launch.shared_bytes)
 
 
 def run_entries(artifact: Artifact, names: list[str], values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

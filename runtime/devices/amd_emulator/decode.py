@@ -78,33 +78,33 @@ def family(chip: str) -> str:
 
 
 @cache
-def tables(name: str) -> tuple[list[tuple[Any, list[Any]]], dict[Any, Any], dict[Any, str]]:
-    """A family's encodings, most specific first, each with its variants; operands by operation; pseudocode."""
+def tables(name: str) -> tuple[list[tuple[int, int, Any, list[Any]]], dict[Any, Any], dict[Any, str]]:
+    """A family's encodings (mask, bits, class, variants), most specific first; operands; pseudocode."""
     base = f"tinygrad.runtime.autogen.amd.{name}"
     module = importlib.import_module(f"{base}.ins")
     instruction = importlib.import_module("tinygrad.renderer.amd.dsl").Inst
     classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, instruction)]
     roots = [c for c in classes if instruction in c.__bases__]
-    encodings = [(root, [c for c in classes if c is not root and issubclass(c, root)]) for root in roots]
-    encodings.sort(key=lambda pair: -sum(_width(f) for f in _fixed(pair[0])))
+    encodings = [
+        (*_pattern(root), root, [c for c in classes if c is not root and issubclass(c, root)]) for root in roots
+    ]
+    encodings.sort(key=lambda encoding: -encoding[0].bit_count())
     operands = importlib.import_module(f"{base}.operands").OPERANDS
     return encodings, operands, importlib.import_module(f"{base}.str_pcode").PCODE
 
 
-def _fixed(encoding: Any) -> list[Any]:
-    return [f for _, f in encoding._fields if type(f).__name__ == "FixedBitField"]
-
-
-def _width(field: Any) -> int:
-    return int(field.hi - field.lo + 1)
+def _pattern(encoding: Any) -> tuple[int, int]:
+    """(mask, bits): which bits of its instructions are always the same, and what they are."""
+    fixed = [f for _, f in encoding._fields if type(f).__name__ == "FixedBitField"]
+    return sum(f.mask << f.lo for f in fixed), sum(f.default << f.lo for f in fixed)
 
 
 def decode(code: bytes, at: int, address: int, name: str) -> Instruction:
     """The instruction at an offset into `code`; address: where its first byte is when it runs."""
     encodings, operands, _ = tables(name)
     raw = int.from_bytes(code[at : at + 24], "little")
-    for root, variants in encodings:
-        if any(raw >> f.lo & f.mask != f.default for f in _fixed(root)):
+    for mask, bits, root, variants in encodings:
+        if raw & mask != bits:
             continue
         fitting = [c for c in (root, *variants) if _operation(c, raw) is not None]
         if fitting:

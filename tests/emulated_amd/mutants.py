@@ -1,0 +1,97 @@
+"""Kernels of compiled artifacts with one mistake each: a barrier or a wait less, a store elsewhere, a wrong lane."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elftools.elf.elffile import ELFFile
+
+from lispgpt.runtime.artifact import Artifact
+from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.devices.amd_emulator.decode import Instruction
+
+NOP = 0xBF800000
+OWN_QUAD, OWN_SWIZZLE, HALF_A_WAVE_BYTES = 0b11_10_01_00, 0x001F, 128
+"""Patterns by which each lane reads itself: DPP16's within four lanes, ds_swizzle_b32's, and how much further
+ds_bpermute_b32 reads in order to come back from the other half of a wave."""
+PERMLANE16_BIT = 1
+"""In which v_permlane16_b32's and v_permlanex16_b32's operation codes differ: the own row of 16 lanes or the other."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place that a mistake can be made at: its address in the code object.  words: what stands there instead."""
+
+    kernel: str
+    address: int
+    instruction: Instruction
+    words: tuple[int, ...]
+
+
+def dropped_barrier(i: Instruction) -> tuple[int, ...] | None:
+    return (NOP,) if i.name in ("S_BARRIER", "S_BARRIER_WAIT") else None
+
+
+def missing_wait(i: Instruction) -> tuple[int, ...] | None:
+    names = ("S_WAITCNT", "S_WAIT_LOADCNT", "S_WAIT_DSCNT", "S_WAIT_KMCNT")
+    return (NOP,) if i.name in names else None
+
+
+def moved_store(i: Instruction) -> tuple[int, ...] | None:
+    """A store to global memory one element of 4 bytes further."""
+    if not i.name.startswith("GLOBAL_STORE"):
+        return None
+    words = list(i.words)
+    word, low, bits = (2, 8, 24) if "ioffset" in i.fields else (0, 0, 13)
+    mask = (1 << bits) - 1
+    words[word] = words[word] & ~(mask << low) | ((words[word] >> low & mask) + 4 & mask) << low
+    return tuple(words)
+
+
+def wrong_lane(i: Instruction) -> tuple[int, ...] | None:
+    """A shuffle in which a lane reads itself rather than another; a sum over lanes then has terms twice."""
+    words = list(i.words)
+    if i.format.endswith("DPP16"):
+        words[-1] = words[-1] & ~(0x1FF << 8) | OWN_QUAD << 8
+    elif i.name == "V_PERMLANEX16_B32":
+        words[0] ^= PERMLANE16_BIT << 16
+    elif i.name == "DS_SWIZZLE_B32":
+        words[0] = words[0] & ~0xFFFF | OWN_SWIZZLE
+    elif i.name == "DS_BPERMUTE_B32":
+        words[0] ^= HALF_A_WAVE_BYTES
+    elif i.name.startswith("V_PERMLANE") and i.name.endswith("_SWAP_B32"):
+        words = [NOP]
+    else:
+        return None
+    return tuple(words)
+
+
+MISTAKES: dict[str, Callable[[Instruction], tuple[int, ...] | None]] = {
+    "dropped barrier": dropped_barrier, "missing wait": missing_wait, "store one further": moved_store,
+    "wrong lane": wrong_lane,
+}  # fmt: skip
+
+
+def sites(artifact: Artifact, kernel: str, mistake: str) -> list[Site]:
+    """Every place in a kernel where the mistake can be made."""
+    code = CodeObject(artifact.code, artifact.target.partition(":")[2])
+    start, size = code.size_of(kernel)
+    found, at = [], start
+    while at < start + size:
+        instruction = code.instruction(at)
+        words = MISTAKES[mistake](instruction)
+        if words is not None:
+            found.append(Site(kernel, at - code.base, instruction, words))
+        at += instruction.size
+    return found
+
+
+def mutated(artifact: Artifact, site: Site) -> bytes:
+    """The artifact's machine code with the mistake in it."""
+    text = ELFFile(io.BytesIO(artifact.code)).get_section_by_name(".text")
+    at = site.address - text["sh_addr"] + text["sh_offset"]
+    replaced = b"".join(word.to_bytes(4, "little") for word in site.words)
+    assert artifact.code[at : at + 4] == site.instruction.words[0].to_bytes(4, "little")
+    return artifact.code[:at] + replaced + artifact.code[at + len(replaced) :]
