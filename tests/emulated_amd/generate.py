@@ -1,4 +1,4 @@
-"""Generate with artifacts on emulated AMD GPUs, through the real hip-python: generate.py JOBS.json
+"""Generate with artifacts on emulated AMD GPUs, through the device's own calls of HIP: generate.py JOBS.json
 
 JOBS.json is a list of objects: chip, artifact, checkpoint, prompt (token ids), count, sampling (make_sampler's options,
 or null for greedy decoding).  Prints a list of objects: device, tokens, the last step's logits, whether the
@@ -13,12 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lispgpt.runtime.devices.rocm import HipDevice
-
 from lispgpt.errors import UserError
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.artifact import load_artifact
 from lispgpt.runtime.devices.amd_emulator.stand_in import StandIn
+from lispgpt.runtime.devices.rocm import HipDevice
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session

@@ -51,6 +51,8 @@ class Hazards:
         for registers, what in ((step.reads, "read"), (step.writes, "overwritten")):
             for register in self.watched.intersection(registers):
                 self._check_loads(register, what)
+        for register in self.watched.intersection(step.loaded):  # loads of one kind come back in order
+            self._check_loads(register, "loaded again", but=step.kind)
         masks = step.writes.difference(step.results)
         if masks or not step.results:
             for register in self.watched.intersection(step.reads):
@@ -97,10 +99,10 @@ class Hazards:
             if not any(register in loads for loads in self.under_way.values()):
                 self.watched.discard(register)
 
-    def _check_loads(self, register: int, what: str) -> None:
+    def _check_loads(self, register: int, what: str, but: str = "") -> None:
         at = self.waves.at
         for kind, loads in self.under_way.items():
-            if register not in loads:
+            if register not in loads or kind == but:
                 continue
             counter = self.counter_of[kind]
             done = self.in_order_from if kind == "scalar" else self.done[counter]

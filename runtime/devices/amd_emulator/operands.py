@@ -20,9 +20,9 @@ u32, u64 = np.uint32, np.uint64
 class Step:
     """What an instruction does.
 
-    reads, writes: its registers, for the checks of `hazards`; loaded: those that a load sets when it is done.
-    every_lane: whether it writes lanes that are off, too.  results: the registers that hold its result's words, if it
-    computes; feeds: for each of two words, what it is computed from.
+    reads, writes: its registers, for the checks of `hazards`.  loaded: those that a load sets when it is done, of a
+    kind of memory: load, shared or scalar.  every_lane: whether it writes lanes that are off, too.  results: the
+    registers that hold its result's words, if it computes; feeds: for each of two words, what it is computed from.
     """
 
     instruction: Instruction
@@ -30,6 +30,7 @@ class Step:
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
     loaded: tuple[int, ...] = ()
+    kind: str = ""
     every_lane: bool = False
     results: list[int] = field(default_factory=list)
     feeds: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
@@ -57,8 +58,8 @@ class Step:
         if count == 1:
             self.feeds[0].update(self.reads)
 
-    def loading(self, place: int, count: int) -> None:
-        self.loaded = tuple(range(place, place + count))
+    def loading(self, kind: str, place: int, count: int) -> None:
+        self.kind, self.loaded = kind, tuple(range(place, place + count))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""A stand-in for libamdhip64, so that the AMD device loads code objects and launches kernels on the emulator.
+"""A stand-in for libamdhip64, so that the device for AMD GPUs loads code objects and launches kernels on the emulator.
 
 The library is a few lines of C that hand every call on to Python.  It carries the real one's SONAME: once this process
-has loaded it, the loader gives it to whoever asks for `libamdhip64.so`, and no environment variable is needed.
+has loaded it, the loader finds it as `libamdhip64.so`, and no environment variable is needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
-from lispgpt.runtime.devices.rocm import CHIP_OFFSET
 
 SUCCESS, INVALID_VALUE, NOT_FOUND, LAUNCH_FAILURE = 0, 1, 500, 719
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
@@ -38,14 +37,20 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipModuleGetFunction": (POINTER, POINTER, ctypes.c_char_p), "hipModuleUnload": (POINTER,),
     "hipModuleLaunchKernel": LAUNCH, "hipEventCreate": (POINTER,), "hipEventDestroy": (POINTER,),
     "hipEventRecord": (POINTER, POINTER), "hipEventSynchronize": (POINTER,),
-    "hipEventElapsedTime": (POINTER, POINTER, POINTER),
+    "hipEventElapsedTime": (POINTER, POINTER, POINTER), "hipStreamWaitEvent": (POINTER, POINTER, UINT),
+    "hipHostRegister": (POINTER, SIZE, UINT), "hipHostUnregister": (POINTER,),
+    "hipMemsetD16Async": (POINTER, ctypes.c_ushort, SIZE, POINTER),
+    "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER), "hipGetErrorName": (INT,),
 }  # fmt: skip
 HEAD = "typedef long (*call)(long, long, long, long, long, long, long, long, long, long, long);\n"
 FORWARD = (
     "long {name}(long a, long b, long c, long d, long e, long f, long g, long h, long i, long j, long k)"
     " {{ return emulated_calls[{number}](a, b, c, d, e, f, g, h, i, j, k); }}\n"
 )
-ELF_HEADER_BYTES = 64
+ELF_HEADER_BYTES, CHIP_OFFSET = 64, 1160
+"""Of an ELF file; where hipDeviceProp_tR0600 has gcnArchName."""
+ERROR_NAMES = {SUCCESS: b"hipSuccess", INVALID_VALUE: b"hipErrorInvalidValue", NOT_FOUND: b"hipErrorNotFound",
+               LAUNCH_FAILURE: b"hipErrorLaunchFailure"}  # fmt: skip
 LOADED: list[ctypes.CDLL] = []
 """This process's library, once it is loaded; it serves the `StandIn` made last."""
 ARGUMENTS_ARE, SIZE_IS = 1, 2  # what precedes the two pointers of a launch's `extra`
@@ -86,7 +91,6 @@ class StandIn:
         table = (POINTER * len(SIGNATURES)).in_dll(LOADED[0], "emulated_calls")
         for number, callback in enumerate(self.callbacks):
             table[number] = ctypes.cast(callback, POINTER).value
-        self.chip_offset = CHIP_OFFSET
 
     def _call(self, name: str) -> Callable[..., int]:
         function = getattr(self, name.removeprefix("hip"))
@@ -128,7 +132,7 @@ class StandIn:
         return LAUNCH_FAILURE if self.fault else SUCCESS
 
     def GetDevicePropertiesR0600(self, properties: int, device: int) -> int:
-        for offset, text in ((0, b"Emulated GPU\0"), (self.chip_offset, self.chip.encode() + b"\0")):
+        for offset, text in ((0, b"Emulated GPU\0"), (CHIP_OFFSET, self.chip.encode() + b"\0")):
             ctypes.memmove(properties + offset, text, len(text))
         return INVALID_VALUE if device else SUCCESS
 
@@ -157,6 +161,25 @@ class StandIn:
 
     def MemsetAsync(self, to: int, value: int, size: int, stream: int) -> int:
         return self._do(lambda: ctypes.memset(to, value, size) and SUCCESS)
+
+    def MemsetD16Async(self, to: int, value: int, count: int, stream: int) -> int:
+        return self._fill(to, np.uint16(value), count)
+
+    def MemsetD32Async(self, to: int, value: int, count: int, stream: int) -> int:
+        return self._fill(to, np.uint32(value), count)
+
+    def _fill(self, to: int, value: np.generic, count: int) -> int:
+        data = np.full(count, value).tobytes()
+        return self._do(lambda: ctypes.memmove(to, data, len(data)) and SUCCESS)
+
+    def HostRegister(self, pointer: int, size: int, flags: int) -> None:
+        """Every page is pinned here."""
+
+    def HostUnregister(self, pointer: int) -> None:
+        """Every page is pinned here."""
+
+    def GetErrorName(self, status: int) -> int:
+        return ctypes.cast(ctypes.c_char_p(ERROR_NAMES.get(status, b"hipErrorUnknown")), POINTER).value or 0
 
     def StreamCreate(self, stream: int) -> None:
         self._new(stream, "stream")
@@ -233,6 +256,9 @@ class StandIn:
 
     def EventRecord(self, event: int, stream: int) -> None:
         """Whatever was given to a stream before is done."""
+
+    def StreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+        """Whatever an event marks is done."""
 
     def EventSynchronize(self, event: int) -> int:
         return LAUNCH_FAILURE if self.fault else SUCCESS

@@ -123,7 +123,7 @@ def vector_memory(step: Step, family: str, machine: Any) -> None:
     where = scratch_offset(step, family) if private else address_of(step, family)
     place = result_place(step) if shape.load else data_place(step)
     if shape.load:
-        step.loading(place, shape.registers)
+        step.loading("load", place, shape.registers)
     else:
         step.reading(place, shape.registers)
     flat = name.startswith("FLAT")
@@ -162,7 +162,7 @@ def scalar_memory(step: Step, family: str, machine: Any) -> None:
     base = source(step, i["sbase"], 64)
     uses = i["soffset_en"] if family == "cdna" else i["soffset"] < 124
     more = source(step, i["soffset"], 32) if uses else None
-    step.loading(i["sdata"], shape.registers)
+    step.loading("scalar", i["sdata"], shape.registers)
 
     def run(waves: Waves) -> None:
         machine.hazards.issue("scalar", step.loaded)
@@ -179,12 +179,12 @@ def shared_memory(step: Step, family: str, machine: Any) -> None:
     """Set the run function of an instruction on shared memory."""
     i, name = step.instruction, step.instruction.name
     if name == "DS_SWIZZLE_B32":
-        step.loading(i["vdst"], 1)
+        step.loading("shared", i["vdst"], 1)
         across.swizzle(step, machine.lanes)
         _counted(step, machine)
         return
     if name in ("DS_BPERMUTE_B32", "DS_PERMUTE_B32"):
-        step.loading(i["vdst"], 1)
+        step.loading("shared", i["vdst"], 1)
         across.permute(step, machine.lanes, name == "DS_BPERMUTE_B32", family)
         _counted(step, machine)
         return
@@ -201,7 +201,7 @@ def shared_memory(step: Step, family: str, machine: Any) -> None:
     extra = 256 if i.get("acc") else 0
     if shape.load:
         places = [i["vdst"] + extra + n * shape.registers for n in range(len(offsets))]
-        step.loading(places[0], shape.registers * len(offsets))
+        step.loading("shared", places[0], shape.registers * len(offsets))
     else:
         places = [i[n] + extra for n in ("data0", "data1")][: len(offsets)]
         for place in places:
@@ -250,7 +250,7 @@ def atomic(step: Step, family: str, machine: Any) -> None:
     gets = {part: source(step, places[part], 8 * given[part]) for part in places if part in done.inputs}
     memory_result = [part for part, _ in done.outputs].index("MEM")
     if returns:
-        step.loading(result_place(step), size // 4)
+        step.loading("shared" if on_shared else "load", result_place(step), size // 4)
     kind, offset = "shared" if on_shared else "load" if returns else "store", i.get("offset0") | i.get("offset1") << 8
 
     def run(waves: Waves) -> None:
