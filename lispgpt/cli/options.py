@@ -28,7 +28,7 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.IntRange(1),
             help=f"Positions to make code and memory for (default: the checkpoint's; on GPUs at most {GPU_POSITIONS}).",
         ),
-        click.option("--target", default="cpu", show_default=True, help="cpu, rocm:gfx1151, cuda:sm_90, auto, …"),
+        click.option("--target", default="cpu", show_default=True, help="cpu, rocm:gfx1151, emulated:gfx1151, …"),
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
             "--batch", default=1, show_default=True, type=click.IntRange(1), help="Sequences decoded together."
@@ -62,7 +62,10 @@ def contained(command: Callable[..., None]) -> Callable[..., int]:
 
 
 def resolve_target(target: str) -> str:
-    """The target's name, with the best device present for "auto"."""
+    """The name of a target to compile for: of "auto" the best device present, of an emulated chip the chip."""
+    kind, _, chip = target.partition(":")
+    if kind == "emulated":
+        return f"rocm:{chip}"
     return ask_in_child(best_target) if target == "auto" else target
 
 

@@ -13,13 +13,13 @@ import click
 
 from lispgpt.cache import Cache, cache_key
 from lispgpt.child import Reporter, compile_in_child
-from lispgpt.cli.options import PATH, compile_options, config_settings, resolve_installed
+from lispgpt.cli.options import PATH, compile_options, config_settings, resolve_installed, resolve_target
 from lispgpt.errors import UserError
 from lispgpt.host import cpu_signature
 from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.artifact import Artifact, load_artifact
 from lispgpt.runtime.checkpoints import Checkpoint
-from lispgpt.runtime.devices import open_device
+from lispgpt.runtime.devices import Device, open_device
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session
@@ -48,6 +48,7 @@ from lispgpt.runtime.tokenizers import StreamDecoder, Tokenizer
     help="Print each kernel's time in a decode step, and its floor, to standard error.",
 )
 @click.option("--check", is_flag=True, help="Check that every kernel reads and writes what it says (on a CPU, slow).")
+@click.option("--trace", default="", metavar="KERNEL", help="Print a kernel's instructions (on an emulated GPU).")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 def run(ctx: click.Context, program: Path, **options: Any) -> int:
@@ -81,7 +82,7 @@ class _Run:
         sampler, settings = self._sampler(artifact)
         tokenizer = self._tokenizer()
         prompt = self._prompt(tokenizer)
-        device = open_device(artifact.target, self.options["threads"], self.options["check"])
+        device = self._device(artifact)
         with Session(artifact, device, checkpoint) as session:
             click.echo(f"running on {device.name}", err=True)
             generator = Generator(session, artifact.generate["entry"], sampler)
@@ -108,6 +109,13 @@ class _Run:
                 )
             )
         return 0
+
+    def _device(self, artifact: Artifact) -> Device:
+        """The device for an artifact's target, or the emulated one that is asked for."""
+        target = self.options["target"] if self.options["target"].startswith("emulated:") else artifact.target
+        if target != artifact.target and resolve_target(target) != artifact.target:
+            raise UserError(f"{self.program} was compiled for {artifact.target}, which is not what {target} runs")
+        return open_device(target, self.options["threads"], self.options["check"], self.options["trace"])
 
     def _artifact(self, checkpoint: Checkpoint | None) -> Artifact | int:
         """The artifact to run, from the file itself, the cache or the compiler; an exit code if it was a program."""

@@ -15,18 +15,27 @@ from lispgpt.runtime.devices.base import Device
 __all__ = ["Device", "best_target", "device_kinds", "device_module", "installed_chip", "open_device"]
 
 
-def open_device(target: str, threads: int | None = None, checked: bool = False) -> Device:
+def open_device(target: str, threads: int | None = None, checked: bool = False, trace: str = "") -> Device:
     """The device that runs an artifact's target; UserError says in one line what is missing.
 
-    checked: hold every launch to what its arguments say, which CPUs alone can (see `checked`).
+    checked: hold every launch to what its arguments say, which CPUs alone can (see `checked`).  trace: a kernel whose
+    instructions are printed to standard error, which emulated GPUs alone can (see `emulated`).
     """
-    kind = target.partition(":")[0]
+    kind, _, chip = target.partition(":")
     if checked:
         from lispgpt.runtime.devices.checked import CheckedCpuDevice
 
         if kind != "cpu":
             raise UserError(f"launches are checked on a CPU only, and this is for {target}")
         return CheckedCpuDevice(threads)
+    if kind == "emulated":
+        from lispgpt.runtime.devices.emulated import EmulatedDevice
+
+        return EmulatedDevice(chip, trace)
+    if trace:
+        raise UserError(
+            f"kernels are traced on emulated GPUs only (--target emulated:gfx1151), and this is for {target}"
+        )
     device: Device = device_module(kind).open_device(threads)
     return device
 

@@ -1,4 +1,4 @@
-"""A tiny GPT-2 on emulated AMD GPUs: HIP's calls, our code objects, the CPU's tokens."""
+"""A tiny GPT-2 on emulated AMD GPUs: hip-python, our code objects, the CPU's tokens."""
 
 from __future__ import annotations
 

@@ -48,13 +48,34 @@ class Instruction:
         return self.operands[field][1] if field in self.operands else default
 
     def text(self) -> str:
-        """The operation and its fields, as a trace prints them."""
-        shown = ", ".join(f"{k}={register_name(v) if _is_register(k) else v}" for k, v in self.fields.items())
-        return f"{self.name.lower()} {shown}"
+        """The operation and its fields, as a trace prints them; modifiers that are zero are left out."""
+        shown = []
+        for name, value in self.fields.items():
+            if name.startswith(REGISTERS) and not name.endswith(("neg", "abs", "sel", "sext")):
+                text = (
+                    f"{self['literal']:#x}" if value == LITERAL and "literal" in self.fields else register_name(value)
+                )
+                shown.append(f"{name}={text}")
+            elif value and name != "literal":
+                shown.append(f"{name}={value}")
+        return f"{self.name.lower()} {', '.join(shown)}"
 
 
-def _is_register(field: str) -> bool:
-    return field.startswith(("src", "ssrc", "vsrc", "vdst", "sdst", "vaddr", "addr", "saddr", "data", "vdata", "sdata"))
+REGISTERS = (
+    "src",
+    "ssrc",
+    "vsrc",
+    "vdst",
+    "sdst",
+    "vaddr",
+    "addr",
+    "saddr",
+    "data",
+    "vdata",
+    "sdata",
+    "sbase",
+    "soffset",
+)
 
 
 def register_name(place: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -18,9 +18,9 @@ from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject, Descrip
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.hazards import Hazards
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
-from lispgpt.runtime.devices.amd_emulator.operands import Step
 from lispgpt.runtime.devices.amd_emulator.program import Block, Program
 from lispgpt.runtime.devices.amd_emulator.shared_memory import SharedMemory
+from lispgpt.runtime.devices.amd_emulator.trace import Tracer
 from lispgpt.runtime.devices.amd_emulator.waves import EXEC, FIRST_ACCUMULATOR, FIRST_VECTOR, Waves, constant
 
 MOST_WAVES, TURN, PATIENCE = 2048, 64, 1_000_000
@@ -30,21 +30,20 @@ RUNNING, WAITING, ENDED = 0, 1, 2
 PROPERTIES = ((0, 4), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (6, 1))
 """Bits of a descriptor's properties, and how many scalar registers each sets: private segment, dispatch packet, queue,
 arguments, dispatch number, scratch, private bytes."""
-Trace = Callable[[Step, Waves], None]
 
 
 class Machine:
     """Runs kernels of one code object on one memory.
 
-    executed: instructions by name, one for each wave.  trace: called after each instruction of kernels named in it.
+    tracer: notes the first launch of its kernel.  patience: blocks before a launch counts as one that does not end.
+    most_waves: that run side by side.
     """
 
     def __init__(self, code: CodeObject, memory: Memory) -> None:
         self.code, self.memory = code, memory
         memory.add(code.image, "the code object", constant=True)
         self.programs: dict[str, Program] = {}
-        self.executed: Counter[str] = Counter()
-        self.trace: Trace | None = None
+        self.tracer: Tracer | None = None
         self.patience, self.most_waves = PATIENCE, MOST_WAVES
         self.lanes = 32
 
@@ -76,6 +75,8 @@ class Machine:
         finally:
             for address in added:
                 self.memory.remove(address)
+        if self.tracer is not None:
+            self.tracer.launched(kernel)
 
     def _run(
         self, kernel: str, program: Program, facts: Descriptor, groups: list[tuple[int, int, int]],
@@ -119,6 +120,7 @@ class Machine:
         block.executed += waves.count
         self.go(block.after)
         final = len(block.steps) - 1 if block.last else -1
+        tracer = self.tracer if self.tracer is not None and self.tracer.wants(kernel) else None
         for number, step in enumerate(block.steps):
             run = step.run if number != final or block.last is None else block.last
             try:
@@ -130,8 +132,8 @@ class Machine:
             except (KernelFault, NotModelled) as error:
                 offset = step.instruction.address - self.code.size_of(kernel)[0]
                 raise type(error)(f"{kernel}+{offset:#x}: {step.instruction.text()}: {error}") from error
-            if self.trace is not None:
-                self.trace(step, waves)
+            if tracer is not None:
+                tracer(step, waves, self.code.size_of(kernel)[0])
 
     def counts(self) -> Counter[str]:
         """How often each instruction ran so far, once for each wave."""

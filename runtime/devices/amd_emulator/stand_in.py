@@ -1,7 +1,7 @@
 """A stand-in for libamdhip64, so that the device for AMD GPUs loads code objects and launches kernels on the emulator.
 
 The library is a few lines of C that hand every call on to Python.  It carries the real one's SONAME: once this process
-has loaded it, the loader finds it as `libamdhip64.so`, and no environment variable is needed.
+has loaded it, hip-python's own search for `libamdhip64.so` finds it, and no environment variable is needed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import numpy as np
 
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
+from lispgpt.runtime.devices.amd_emulator.decode import family
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
+from lispgpt.runtime.devices.amd_emulator.trace import Tracer
 
 SUCCESS, INVALID_VALUE, NOT_FOUND, LAUNCH_FAILURE = 0, 1, 500, 719
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
@@ -40,7 +42,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipEventElapsedTime": (POINTER, POINTER, POINTER), "hipStreamWaitEvent": (POINTER, POINTER, UINT),
     "hipHostRegister": (POINTER, SIZE, UINT), "hipHostUnregister": (POINTER,),
     "hipMemsetD16Async": (POINTER, ctypes.c_ushort, SIZE, POINTER),
-    "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER), "hipGetErrorName": (INT,),
+    "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER),
 }  # fmt: skip
 HEAD = "typedef long (*call)(long, long, long, long, long, long, long, long, long, long, long);\n"
 FORWARD = (
@@ -49,8 +51,6 @@ FORWARD = (
 )
 ELF_HEADER_BYTES, CHIP_OFFSET = 64, 1160
 """Of an ELF file; where hipDeviceProp_tR0600 has gcnArchName."""
-ERROR_NAMES = {SUCCESS: b"hipSuccess", INVALID_VALUE: b"hipErrorInvalidValue", NOT_FOUND: b"hipErrorNotFound",
-               LAUNCH_FAILURE: b"hipErrorLaunchFailure"}  # fmt: skip
 LOADED: list[ctypes.CDLL] = []
 """This process's library, once it is loaded; it serves the `StandIn` made last."""
 ARGUMENTS_ARE, SIZE_IS = 1, 2  # what precedes the two pointers of a launch's `extra`
@@ -73,11 +73,12 @@ class StandIn:
     """One emulated GPU behind HIP's calls.
 
     folder: where the library is compiled into, once.  fault: what the first failed launch did wrong.  machines: of the
-    modules loaded so far.  prepare: called with each machine that a module's loading makes.
+    modules loaded so far.  tracer: notes what kernels do.
     """
 
-    def __init__(self, chip: str, folder: Path, prepare: Callable[[Machine], None] = lambda machine: None) -> None:
-        self.chip, self.prepare = chip, prepare
+    def __init__(self, chip: str, folder: Path, tracer: Tracer | None = None) -> None:
+        family(chip)
+        self.chip, self.tracer = chip, tracer
         self.memory = Memory()
         self.machines: list[Machine] = []
         self.fault: Exception | None = None
@@ -178,9 +179,6 @@ class StandIn:
     def HostUnregister(self, pointer: int) -> None:
         """Every page is pinned here."""
 
-    def GetErrorName(self, status: int) -> int:
-        return ctypes.cast(ctypes.c_char_p(ERROR_NAMES.get(status, b"hipErrorUnknown")), POINTER).value or 0
-
     def StreamCreate(self, stream: int) -> None:
         self._new(stream, "stream")
 
@@ -214,7 +212,7 @@ class StandIn:
 
     def ModuleLoadData(self, module: int, image: int) -> None:
         machine = Machine(CodeObject(ctypes.string_at(image, _elf_bytes(image)), self.chip), self.memory)
-        self.prepare(machine)
+        machine.tracer = self.tracer
         self.machines.append(machine)
         self._new(module, machine)
 

@@ -1,0 +1,68 @@
+"""AMD GPUs on the CPU, instruction by instruction: target emulated:gfx1151 runs what rocm:gfx1151 compiles.
+
+For looking at kernels and finding their mistakes (see `amd_emulator`), through the same calls of HIP as a real GPU.  It
+needs the packages of the extra `emulated`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
+from lispgpt.runtime.devices.amd_emulator.stand_in import StandIn
+from lispgpt.runtime.devices.amd_emulator.trace import Tracer
+from lispgpt.runtime.devices.driver import Driver
+from lispgpt.runtime.devices.rocm import API, HipDevice
+
+PACKAGES = {"elftools": "pyelftools", "tinygrad": "tinygrad", "ziglang": "ziglang"}
+
+
+def missing() -> str | None:
+    """Why nothing can be emulated here and what would help, in one line; None if it can."""
+    absent = [package for module, package in PACKAGES.items() if find_spec(module) is None]
+    return f"emulation needs {' and '.join(absent)}: pip install 'lispgpt[emulated]'" if absent else None
+
+
+def to_standard_error(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+class EmulatedDevice(HipDevice):
+    """A chip by LLVM's name.  trace: the kernel whose first launch is written, line by line; "" for none."""
+
+    def __init__(self, chip: str, trace: str = "", write: Callable[[str], None] = to_standard_error) -> None:
+        problem = missing()
+        if problem is not None:
+            raise UserError(problem)
+        self._tracer = Tracer(trace, write) if trace else None
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                self._stand_in = StandIn(chip, Path(folder), self._tracer)
+            except NotModelled as error:
+                raise UserError(f"--target emulated:{chip}: {error}") from error
+        super().__init__(driver=_Explaining(self._stand_in))
+
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
+        if self._tracer is not None and self._tracer.kernel not in kernels:
+            raise UserError(
+                f"there is no kernel {self._tracer.kernel} to trace; there are {', '.join(sorted(kernels))}"
+            )
+        super().load(code, kernels)
+
+
+class _Explaining(Driver):
+    """Says of a failed launch what its kernel did wrong."""
+
+    def __init__(self, stand_in: StandIn) -> None:
+        super().__init__(API)
+        self._stand_in = stand_in
+
+    def error(self, status: Any) -> str:
+        fault = self._stand_in.fault
+        return super().error(status) + (f", {fault}" if fault is not None else "")

@@ -1,0 +1,49 @@
+"""`lispgpt run --target emulated:…`: the CPU's tokens, a kernel's trace, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_amd.test_generation import PROGRAM, VOCAB, make_checkpoint
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lispgpt", "run", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    seed = int(np.random.default_rng().integers(1 << 30))
+    return make_checkpoint(tmp_path_factory.mktemp("tiny") / "tiny.bin", seed, layers=1, heads=2, context=32)
+
+
+def test_an_emulated_chip_gives_the_cpus_tokens_and_a_trace(checkpoint: Path) -> None:
+    prompt = [int(t) for t in np.random.default_rng().integers(0, VOCAB, 3)]
+    common = [str(PROGRAM), "--checkpoint", str(checkpoint), "--prompt-tokens", ",".join(map(str, prompt))]
+    common += ["--max-new-tokens", "2", "--greedy", "--format", "json"]
+    cpu, traced = run(*common), run(*common, "--target", "emulated:gfx1201", "--trace", "rows_1x64")
+    assert (cpu.returncode, traced.returncode) == (0, 0), traced.stderr[-2000:]
+    found = json.loads(traced.stdout)
+    assert found["tokens"] == json.loads(cpu.stdout)["tokens"], prompt
+    assert found["device"] == "Emulated GPU (gfx1201)"
+    lines = [line for line in traced.stderr.splitlines() if line.startswith("+0x")]
+    assert "s_load_b" in lines[0] and "s_endpgm" in lines[-1]
+    assert any("global_store_b" in line and "v0=" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "emulated:gfx1151", "--trace", "no_such"], "there is no kernel no_such to trace; there are"),
+        (["--trace", "rows_1x64"], "kernels are traced on emulated GPUs only"),
+    ],
+)
+def test_what_cannot_be_is_said(arguments: list[str], message: str, checkpoint: Path) -> None:
+    ran = run(str(PROGRAM), "--checkpoint", str(checkpoint), "--prompt-tokens", "1", *arguments)
+    assert ran.returncode == 1 and message in ran.stderr, ran.stderr
