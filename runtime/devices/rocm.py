@@ -99,8 +99,8 @@ def _text(raw: Any) -> str:
 class HipDevice(GpuDevice):
     """One AMD GPU."""
 
-    def __init__(self, index: int = 0) -> None:
-        driver = Driver(API)
+    def __init__(self, index: int = 0, driver: Driver | None = None) -> None:
+        driver = driver or Driver(API)
         count = _count(driver, "is the amdgpu driver loaded, and may this user open /dev/kfd?")
         if index >= count:
             raise UserError(f"there is no AMD GPU number {index}: the driver finds {count}")
