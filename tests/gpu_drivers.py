@@ -32,7 +32,7 @@ PARAMETERS = {
 
 FAILS = 999
 REFUSED_WHILE_CAPTURING = ("MemFree", "ModuleUnload", "StreamSynchronize", "StreamBeginCapture")
-REFUSED = 900
+REFUSED, NOT_FOUND = 900, 500
 
 
 class StandIn:
@@ -51,6 +51,7 @@ class StandIn:
         self.alive: Counter[str] = Counter()
         self.handles = 4096
         self.functions: dict[int, str] = {}
+        self.texts: dict[int, bytes] = {}
         self.failing: str | None = None
         self.slow, self.capturing = False, False
         self.under_way: list[tuple[int | None, Callable[[], object]]] = []
@@ -93,9 +94,16 @@ class StandIn:
             return FAILS
         if self.capturing and name in REFUSED_WHILE_CAPTURING:
             return REFUSED
+        if name == "ModuleGetFunction" and self.lacks(given.module, given.name):
+            return NOT_FOUND
         for place, result in zip(places, self.results(name, given), strict=True):
             place.value = result
         return 0
+
+    def lacks(self, module: int, kernel: bytes) -> bool:
+        """Whether a module's code says which kernels it has, and not this one."""
+        text = self.texts.get(module, b"")
+        return b".entry" in text and b".entry " + kernel not in text
 
     def read_launch(self, given: SimpleNamespace) -> None:
         """Read what a launch points at, which need not outlive the call."""
@@ -155,6 +163,8 @@ class StandIn:
         handle = self.make(name)
         if name == "ModuleGetFunction":
             self.functions[handle] = given.name.decode()
+        if name.startswith("ModuleLoadData"):
+            self.texts[handle] = ctypes.string_at(given.code)
         return (handle,)
 
     def do(self, work: Callable[[], object], event: int | None = None) -> None:

@@ -32,7 +32,8 @@ ARROWS = {
     "programs": BASE | {"ir", "passes", "child", "pipeline_file", "language", "runtime"},
     "runtime": BASE,
     "pipeline_file": BASE | {"language", "passes"},
-    "driver": BASE | {"ir", "language", "passes", "programs", "pipeline_file", "runtime"},
+    "kernel_code": BASE | {"child", "ir", "passes"},
+    "driver": BASE | {"kernel_code", "ir", "language", "passes", "programs", "pipeline_file", "runtime"},
     "cache": BASE | {"runtime"},
     "child": BASE,
 }

@@ -6,7 +6,11 @@ Calls, numbers and structures are those of NVIDIA's `cuda.h`, version 12 and lat
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 from lispgpt.errors import UserError
@@ -148,12 +152,12 @@ def _count(driver: Driver, hint: str) -> int:
     return int(driver("DeviceGetCount")[0])
 
 
-def _enter(driver: Driver, index: int) -> int:
-    """The GPU of that number, whose context becomes this thread's."""
+def _enter(driver: Driver, index: int) -> tuple[int, int]:
+    """(the GPU of that number, its context), which becomes this thread's."""
     (device,) = driver("DeviceGet", index)
     (context,) = driver("DevicePrimaryCtxRetain", device, hint="another process may hold the GPU")
     driver("CtxSetCurrent", context)
-    return int(device)
+    return int(device), int(context)
 
 
 def _capability(driver: Driver, device: int) -> tuple[int, int]:
@@ -170,7 +174,7 @@ class CudaDevice(GpuDevice):
         count = _count(driver, "is the NVIDIA driver running (nvidia-smi)?")
         if index >= count:
             raise UserError(f"there is no NVIDIA GPU number {index}: the driver finds {count}")
-        device = _enter(driver, index)
+        device, self._context = _enter(driver, index)
         (stream,) = driver("StreamCreate")
         super().__init__(driver, stream)
         self._owned.insert(0, ("DevicePrimaryCtxRelease", device))
@@ -181,8 +185,21 @@ class CudaDevice(GpuDevice):
         self.chip = f"sm_{major}{minor}"
         self.name = f"{product.value.decode().strip()} ({self.chip})"
 
+    def _load_modules(self, code: bytes) -> list[int]:
+        """code: PTX modules one after another, which the driver compiles at once, or a cubin for this very GPU."""
+        starts = [found.start() for found in re.finditer(rb"^\.version\b", code, re.MULTILINE)]
+        if len(starts) < 2:
+            return [self._load_module(code)]
+        pieces = [code[a:b] for a, b in pairwise([*starts, len(code)])]
+
+        def load(piece: bytes) -> int:
+            self._driver("CtxSetCurrent", self._context)
+            return self._load_module(piece)
+
+        with ThreadPoolExecutor(min(len(pieces), len(os.sched_getaffinity(0)))) as pool:
+            return list(pool.map(load, pieces))
+
     def _load_module(self, code: bytes) -> int:
-        """code: PTX text, or a cubin for the GPU's own architecture."""
         data, log = ctypes.create_string_buffer(code), ctypes.create_string_buffer(LOG_BYTES)
         options = (ctypes.c_int * 2)(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BYTES)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), LOG_BYTES)

@@ -120,13 +120,13 @@ class HipDevice(GpuDevice):
         (stream,) = driver("StreamCreate")
         super().__init__(driver, stream)
 
-    def _load_module(self, code: bytes) -> int:
+    def _load_modules(self, code: bytes) -> list[int]:
         """code: an hsaco for this GPU's chip."""
         hint = f"the GPU is a {self.chip}: was the artifact compiled for another chip?"
         data = ctypes.create_string_buffer(code, len(code))
         about = f"{len(code):,} bytes of kernels"
         (module,) = self._driver("ModuleLoadData", ctypes.addressof(data), about=about, hint=hint)
-        return int(module)
+        return [int(module)]
 
     def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
         values = (ctypes.c_uint64 * len(addresses))(*addresses)
