@@ -178,9 +178,10 @@ class Generator:
         for size in chunk_sizes(len(tokens), self.chunks, self.repeatable):
             real = min(size, len(tokens) - start)
             # A chunk that is not full repeats its first token at that token's position, which changes nothing.
-            ids = [tokens[start]] * (size - real) + list(tokens[start : start + real])
-            places = [self.position] * (size - real) + list(range(self.position, self.position + real))
-            results = self.session.run(self._entries[size].name, [ids], [places])
+            ids, places = np.full((2, 1, size), [[[tokens[start]]], [[self.position]]], np.int32)
+            ids[0, size - real :] = tokens[start : start + real]
+            places[0, size - real :] = range(self.position, self.position + real)
+            results = self.session.run(self._entries[size].name, ids, places)
             start += real
             self.position += real
         if self.sampler is None and "next" in results:
