@@ -158,6 +158,9 @@ def store(value: ir.Value, memref: ir.Value, index: Sequence[Index], aligned: bo
     width = width_of(value)
     if width == 1:
         create_op("memref.store", operands)
+    elif element_of(value.type) == ir.IntegerType.get_signless(1):  # a vector of them would be stored bit by bit
+        for i in range(width):
+            store(lane_of(value, i), memref, [*index[:-1], add(index[-1], i)])
     else:
         create_op("vector.store", operands, attributes=_alignment(memref, width, aligned))
 
@@ -222,6 +225,16 @@ def horizontal(name: str, value: ir.Value) -> ir.Value:
     while len(parts) > 1:
         parts = [binary(name, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
     return parts[0]
+
+
+def reduce_vector(kind: str, vector: ir.Value) -> ir.Value:
+    """A vector's elements combined in any order; kind as in vector.reduction ("add", "maximumf", …)."""
+    if not isinstance(vector.type, ir.VectorType):
+        return vector
+    attributes = {"kind": ir.Attribute.parse(f"#vector.kind<{kind}>")}
+    if kind in ("add", "mul") and isinstance(element_of(vector.type), ir.FloatType):
+        attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc>")
+    return emit("vector.reduction", [vector], [element_of(vector.type)], **attributes)
 
 
 def shuffle_xor(value: ir.Value, distance: int, subgroup: int) -> ir.Value:

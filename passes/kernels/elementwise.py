@@ -130,7 +130,7 @@ class Body:
         return self._plain(op, operands, type_)
 
     def _plain(self, op: ir.Operation, operands: list[ir.Value], type_: ir.Type) -> ir.Value:
-        if op.name in b.INTRINSIC_BINARIES:
+        if op.name in b.INTRINSIC_BINARIES and self.reader.target.intrinsics:
             return b.binary(op.name, *operands)
         if op.name.startswith("math."):
             return expand(op.name, operands, self.reader.target, type_)

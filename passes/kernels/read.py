@@ -29,7 +29,7 @@ from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.rearranged import branch, iterated, rearranged
 from lispgpt.passes.kernels.reductions import reduced
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
+from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Alone, Row, Team
 from lispgpt.passes.kernels.views import VIEWS, is_in_step, mapped, through_slice
 from lispgpt.passes.model.combiners import combiner_of, neutral, starts_neutral
 from lispgpt.passes.targets import Target
@@ -38,7 +38,7 @@ from lispgpt.passes.targets import Target
 class Reader:
     """Reads the tensors of one kernel.  team: the threads that compute its row reductions together."""
 
-    def __init__(self, target: Target, team: Team | None = None) -> None:
+    def __init__(self, target: Target, team: Team | Alone | None = None) -> None:
         self.target = target
         self.team = team
         self.bound: dict[ir.Value, Callable[[Sequence[Index], int], ir.Value]] = {}
@@ -111,7 +111,7 @@ class Reader:
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
         collapsed = op.name == "tensor.collapse_shape" and shape_of(op.operands[0])[-1] % width
-        if collapsed or (op.name == "tensor.extract_slice" and not is_in_step(op, width)):
+        if collapsed or (op.name == "tensor.extract_slice" and not is_in_step(op, width, self.target.aligned_rows)):
             return b.vector_of([self.read(tensor, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
         if op.name in VIEWS:
             return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
@@ -180,13 +180,18 @@ class Reader:
         (dimension,) = integers(op.attributes["dimensions"])
         extent = shape_of(source)[dimension]
         from_nothing = starts_neutral(op)
-        start = self.read(op.operands[1], index)
+        start = b.unshortened(self.read(op.operands[1], index))
         idle = start if from_nothing else b.constant(neutral(combiner, start.type), start.type)
         if dimension == len(shape_of(source)) - 1 and self.team is not None:
             total = self._over_row(source, index, combiner, idle)
         else:
-            total = self._alone(extent, combiner, idle, lambda i: self.read(source, insert(index, dimension, i)))
-        return total if from_nothing else b.binary(combiner, total, start)
+
+            def at(i: Index) -> ir.Value:
+                return b.unshortened(self.read(source, insert(index, dimension, i)))
+
+            total = self._alone(extent, combiner, idle, at)
+        total = total if from_nothing else b.binary(combiner, total, start)
+        return b.shortened(total, element_type(op.results[0]))
 
     def _alone(self, extent: int, combiner: str, start: ir.Value, read: Callable[[Index], ir.Value]) -> ir.Value:
         """Combine read(i) over 0 ≤ i < extent, by one thread."""
@@ -203,22 +208,17 @@ class Reader:
         return b.loop(0, extent, 1, [start], step)[0]
 
     def _over_row(
-        self, source: ir.Value, row: list[Index], combiner: str, neutral: ir.Value, then: Callable | None = None
+        self, source: ir.Value, row: list[Index], combiner: str, start: ir.Value, then: Callable | None = None
     ) -> ir.Value:
         if self.team is None:
             raise Refused("a row reduction stands where no threads share a row")
-        extent = shape_of(source)[-1]
-        width = b.largest_width(extent, 4, self.target.vector_bytes)
 
-        def at(start: Index) -> ir.Value:
-            value = self.read(source, [*row, start], width)
+        def at(first: Index, width: int) -> ir.Value:
+            value = b.unshortened(self.read(source, [*row, first], width))
             return then(value) if then else value
 
-        if self.team.chunk_count(extent, width) <= UNROLLED_CHUNKS:
-            return self.team.reduce_row(combiner, neutral, extent, width, at)
-        self.prepare(source, row)
-        with self.scope():
-            return self.team.reduce_row(combiner, neutral, extent, width, at)
+        extent = shape_of(source)[-1]
+        return self.team.over_row(self, combiner, start, extent, Row(at, lambda: self.prepare(source, row)))
 
     def prepare(self, tensor: ir.Value, row: Sequence[Index]) -> None:
         """Compute ahead of a loop over a row what depends on the row alone, such as its mean."""
@@ -257,7 +257,7 @@ class Reader:
         wide = element_type(source) if element_type(source) == ir.F64Type.get() else b.f32()
         lowest, zero = b.constant(float("-inf"), wide), b.constant(0.0, wide)
         if self.team is not None and dimension == len(row):
-            top = self._over_row(source, row, "arith.maxnumf", lowest)
+            top = self._over_row(source, row, self.target.maximum, lowest)
             total = self._over_row(source, row, "arith.addf", zero, self._shifted_exp(top))
         else:
             extent = shape_of(source)[dimension]
@@ -265,7 +265,7 @@ class Reader:
             def at(i: Index) -> ir.Value:
                 return b.unshortened(self.read(source, insert(row, dimension, i)))
 
-            top = self._alone(extent, "arith.maxnumf", lowest, at)
+            top = self._alone(extent, self.target.maximum, lowest, at)
             total = self._alone(extent, "arith.addf", zero, lambda i: self._shifted_exp(top)(at(i)))
         value = b.vector_of([top, b.binary("arith.divf", b.constant(1.0, wide), total)])
         self._scopes[-1][key] = value

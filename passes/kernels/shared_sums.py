@@ -25,7 +25,7 @@ from lispgpt.passes.kernels.reductions import Loops, loops_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import SHUFFLED, subgroup_reduce
 from lispgpt.passes.kernels.views import mapped
-from lispgpt.passes.model.combiners import KNOWN, neutral
+from lispgpt.passes.model.combiners import COMBINERS, neutral
 
 
 @dataclass(frozen=True)
@@ -101,4 +101,4 @@ def _combiner(op: ir.Operation) -> str | None:
         return None
     type_ = element_type(op.results[0])
     summed = "f32" if b.is_short(type_) else str(type_)
-    return last.name if last.name in KNOWN and summed in SHUFFLED else None
+    return last.name if last.name in COMBINERS and summed in SHUFFLED else None

@@ -1,18 +1,65 @@
-"""Threads that share a row: how they divide its elements and how they reduce over it."""
+"""Who reduces over a row: threads that divide its elements, or one call of a CPU's kernel in vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.model.combiners import COMBINERS, neutral
+from lispgpt.passes.targets import Target
 
 UNROLLED_CHUNKS = 8
 SHUFFLED = ("f32", "i32")
 """Types whose values lanes can exchange on every GPU."""
+
+
+class Rows(Protocol):
+    """A Reader: the target, and scopes for loops' bodies."""
+
+    target: Target
+
+    def scope(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row.  read: (first element, width) to that many elements.  prepare: computes what all elements have in
+    common, ahead of a loop over them."""
+
+    read: Callable[..., ir.Value]
+    prepare: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One call of a CPU's kernel, which has its rows to itself: whole vectors, and single elements at their ends."""
+
+    def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
+        """Combine a row's elements, starting with `start`, which changes nothing."""
+        row.prepare()
+        total: ir.Value | None = None
+        for first, last, width in vector_ranges(extent, rows.target.vector_bytes // 4):
+
+            def step(i: ir.Value, so_far: ir.Value, width: int = width) -> list[ir.Value]:
+                with rows.scope():
+                    return [b.emit(combiner, [so_far, row.read(i, width)], [so_far.type])]
+
+            idle = b.constant(neutral(combiner, start.type), b.with_width(start.type, width))
+            part = b.reduce_vector(COMBINERS[combiner], b.loop(first, last, width, [idle], step)[0])
+            total = part if total is None else b.emit(combiner, [total, part], [part.type])
+        return start if total is None else total
+
+
+def vector_ranges(extent: int, width: int) -> list[tuple[int, int, int]]:
+    """(start, stop, width) of the loops that cover a row: whole vectors, then single elements."""
+    whole = extent // width * width
+    return [r for r in ((0, whole, width), (whole, extent, 1)) if r[0] < r[1]]
 
 
 @dataclass(frozen=True)
@@ -52,6 +99,15 @@ class Team:
             return Chunk(start, None)
         live = b.less(start, extent)
         return Chunk(b.select(live, b.as_value(start), b.as_value(0)), live)
+
+    def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
+        """Combine a row's elements, starting with `start`, which changes nothing; every thread gets the result."""
+        width = b.largest_width(extent, 4, rows.target.vector_bytes)
+        if self.chunk_count(extent, width) <= UNROLLED_CHUNKS:
+            return self.reduce_row(combiner, start, extent, width, partial(row.read, width=width))
+        row.prepare()
+        with rows.scope():
+            return self.reduce_row(combiner, start, extent, width, partial(row.read, width=width))
 
     def reduce_row(
         self, combiner: str, neutral: ir.Value, extent: int, width: int, read: Callable[[Index], ir.Value]

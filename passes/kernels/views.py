@@ -72,13 +72,15 @@ def slice_numbers(op: ir.Operation) -> tuple[list[int], list[int], list[int]]:
     return offsets, sizes, strides
 
 
-def is_in_step(op: ir.Operation, width: int) -> bool:
-    """Whether every `width` neighbours in a slice's rows are aligned neighbours in the source's."""
+def is_in_step(op: ir.Operation, width: int, aligned: bool) -> bool:
+    """Whether every `width` neighbours in a slice's rows are neighbours in the source's, and aligned ones."""
     if width == 1:
         return True
     offsets, sizes, strides = slice_numbers(op)
     steps = (offsets[-1], shape_of(op.operands[0])[-1])
     kept = kept_dimensions(sizes, shape_of(op.results[0]))[-1]
+    if not aligned:
+        return kept and strides[-1] == 1
     return kept and strides[-1] == 1 and offsets[-1] != DYNAMIC and all(step % width == 0 for step in steps)
 
 

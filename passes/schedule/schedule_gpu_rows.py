@@ -89,7 +89,7 @@ def _longest_row(kernel: ir.Operation) -> int:
 def _write(reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index], target: Gpu) -> None:
     """Store one result's row; a result without a row dimension is one value that the first thread stores."""
     team = reader.team
-    assert team is not None
+    assert isinstance(team, Team)
     shape = shape_of(tensor)
     if len(shape) == len(row):
         value = reader.read(tensor, row)
@@ -116,7 +116,7 @@ def _store_chunk(
     reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index], number: b.Index, width: int
 ) -> None:
     team = reader.team
-    assert team is not None
+    assert isinstance(team, Team)
     chunk = team.chunk(number, shape_of(tensor)[-1], width)
     where = [*row, chunk.start]
     value = reader.read(tensor, where, width)

@@ -12,32 +12,23 @@ in lanes of the target's vectors, and a remainder of single lanes.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from math import prod
+from typing import ClassVar
 
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import element_type, kernel_functions, operations, shape_of
+from lispgpt.ir.structure import defining_op, kernel_functions, operations, shape_of
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.emit import Emitter, Index
-from lispgpt.passes.kernels.kernel import refusable
-from lispgpt.passes.kernels.kernel_body import KernelBody
-from lispgpt.passes.model.kernel_groups import row_shape
-from lispgpt.passes.states import PLACED, State
+from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.team import Alone, vector_ranges
+from lispgpt.passes.model.kernel_groups import root_kind, row_shape
+from lispgpt.passes.targets import Target
 
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
-
-COMBINERS = {
-    "arith.addf": ("add", 0.0),
-    "arith.mulf": ("mul", 1.0),
-    "arith.maximumf": ("maximumf", -math.inf),
-    "arith.minimumf": ("minimumf", math.inf),
-    "arith.addi": ("add", 0),
-    "arith.maxsi": ("maxsi", -(2**31)),
-    "arith.minsi": ("minsi", 2**31 - 1),
-}
+COMPUTED = ("linalg.generic", "linalg.reduce", "linalg.softmax")
 
 
 @dataclass(frozen=True)
@@ -45,144 +36,68 @@ class ScheduleRows(Pass):
     """rows_per_block: rows that one block computes, one after another."""
 
     name: ClassVar[str] = "schedule-rows"
-    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     rows_per_block: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
-        lanes = target.vector_bytes // 4
         for kernel in kernel_functions(module, "rows"):
-            if "grid" in kernel.attributes or not all(map(_supported, operations(kernel.regions[0].blocks[0]))):
-                continue
-            with refusable(kernel):
-                _schedule(kernel, lanes, self.rows_per_block)
+            ops = [op for op in operations(kernel.regions[0].blocks[0]) if op.name in COMPUTED]
+            if "grid" not in kernel.attributes and ops and all(root_kind(op) == "rows" for op in ops):
+                _Schedule(kernel, ops, target, self.rows_per_block).run()
 
 
-def combiner(op: ir.Operation) -> str | None:
-    """The one op that a linalg.reduce combines with, where this pass knows it."""
-    inner = operations(op.regions[0].blocks[0])
-    known = (
-        len(inner) == 2
-        and inner[0].name in COMBINERS
-        and set(inner[0].operands) == set(op.regions[0].blocks[0].arguments)
-    )
-    return inner[0].name if known else None
+class _Schedule:
+    """One kernel, whose ops are all over the same rows."""
+
+    def __init__(self, kernel: ir.Operation, ops: list[ir.Operation], target: Target, rows_per_block: int) -> None:
+        self.kernel, self.ops, self.target = kernel, ops, target
+        self.each, self.lanes = rows_per_block, target.vector_bytes // 4
+        self.extents = row_shape(ops[0])
+        self.outputs = outputs_of(kernel)
+
+    def run(self) -> None:
+        rows = prod(self.extents)
+        reschedule(self.kernel, [-(-rows // self.each)], [1], self.target, partial(self._block, rows))
+
+    def _block(self, rows: int) -> None:
+        first = b.mul(b.block_id(), self.each)
+        last = b.add(first, self.each)
+        last = last if rows % self.each == 0 else b.at_most(last, rows)
+
+        def body(row: ir.Value) -> list[ir.Value]:
+            self._row(coordinates(row, self.extents))
+            return []
+
+        b.loop(first, last, 1, [], body)
+
+    def _row(self, row: list[Index]) -> None:
+        """Every op of the kernel at one row: reductions into scalars, results into their buffers."""
+        reader = Reader(self.target, Alone())
+        for op in self.ops:
+            result = op.results[0]
+            if op.name == "linalg.reduce":
+                reader.bind(result, partial(_everywhere, reader.read(result, row)))
+            elif op.name == "linalg.softmax":
+                reader.prepare(result, row)
+            for tensor, buffer in self.outputs:
+                if defining_op(tensor) == op:
+                    self._store(reader, tensor, buffer, row)
+
+    def _store(self, reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[Index]) -> None:
+        """Write one row of a result; later reads of it load what was written."""
+        if len(shape_of(tensor)) == len(row):
+            b.store(reader.read(tensor, row), buffer, row)
+            return
+        for first, last, width in vector_ranges(shape_of(tensor)[-1], self.lanes):
+
+            def body(i: ir.Value, width: int = width) -> list[ir.Value]:
+                with reader.scope():
+                    where = [*row, i]
+                    b.store(reader.read(tensor, where, width), buffer, where, aligned=False)
+                return []
+
+            b.loop(first, last, width, [], body)
+        reader.bind(tensor, partial(b.load, buffer, aligned=False))
 
 
-def _supported(op: ir.Operation) -> bool:
-    if op.name == "linalg.softmax":
-        return bool(ir.IntegerAttr(op.attributes["dimension"]).value == len(shape_of(op.operands[0])) - 1)
-    if op.name != "linalg.reduce":
-        return True
-    dims = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
-    return len(op.results) == 1 and dims == [len(shape_of(op.operands[0])) - 1] and combiner(op) is not None
-
-
-def _schedule(kernel: ir.Operation, lanes: int, rows_per_block: int) -> None:
-    emitter = Emitter(kernel)
-    body = KernelBody(kernel, emitter)
-    ops = body.compute_ops()
-    extents = row_shape(ops[0])
-    rows = math.prod(extents)
-    terminator = body.ops[-1]
-    with ir.InsertionPoint(terminator), kernel.location:
-        first = emitter.mul(emitter.block_id("x"), rows_per_block)
-        last = emitter.add(first, rows_per_block)
-        last = last if rows % rows_per_block == 0 else emitter.min(last, rows)
-        with emitter.loop(first, last) as loop, body.scope():
-            emit_row(body, ops, emitter.delinearize(loop.index, extents), lanes)
-    body.finish([-(-rows // rows_per_block), 1, 1])
-
-
-def emit_row(body: KernelBody, ops: list[ir.Operation], row: list[Index], lanes: int) -> None:
-    """Compute every op of a rows kernel at one row: reductions into scalars, outputs into their buffers."""
-    for op in ops:
-        result = op.results[0]
-        if op.name == "linalg.reduce":
-            value = reduce_row(body, op.operands[0], row, combiner(op) or "", lanes, body.read(op.operands[1], row))
-            body.readings[result] = _uniform(body, value)
-        elif op.name == "linalg.softmax":
-            body.readings[result] = _softmax_row(body, op, row, lanes)
-        destination = body.destinations.get(result)
-        if destination is not None:
-            _store_row(body, result, destination, row, lanes)
-
-
-def _uniform(body: KernelBody, value: ir.Value) -> Callable[[list[Index], int], ir.Value]:
-    return lambda indices, lanes: body.emitter.broadcast(value, lanes)
-
-
-def reduce_row(
-    body: KernelBody, tensor: ir.Value, row: list[Index], kind: str, lanes: int, start: ir.Value | None
-) -> ir.Value:
-    """Combine a tensor's last dimension at one row, starting from `start`."""
-    return reduce_lanes(
-        body,
-        shape_of(tensor)[-1],
-        kind,
-        element_type(tensor),
-        lanes,
-        start,
-        lambda i, n: body.read(tensor, [*row, i], n),
-    )
-
-
-def reduce_lanes(
-    body: KernelBody,
-    extent: int,
-    kind: str,
-    element: ir.Type,
-    lanes: int,
-    start: ir.Value | None,
-    read: Callable[[Index, int], ir.Value],
-) -> ir.Value:
-    """Combine read(i, lanes) over 0 ≤ i < extent with an op of COMBINERS."""
-    emitter = body.emitter
-    name, identity = COMBINERS[kind]
-    total = start
-    for first, last, width in lane_ranges(extent, lanes):
-        type_ = emitter.lanes_type(element, width)
-        with emitter.loop(first, last, width, [emitter.constant(identity, type_)]) as loop, body.scope():
-            loop.yielded = [emitter.op(kind, [loop.carried[0], read(loop.index, width)], [type_])]
-        part = emitter.reduce_lanes(name, loop.results[0])
-        total = part if total is None else emitter.op(kind, [total, part], [element])
-    return total
-
-
-def lane_ranges(extent: int, lanes: int) -> list[tuple[int, int, int]]:
-    """(start, stop, lanes) of the loops that cover an extent: whole vectors, then single lanes."""
-    whole = extent // lanes * lanes
-    return [r for r in ((0, whole, lanes), (whole, extent, 1)) if r[0] < r[1]]
-
-
-def _softmax_row(
-    body: KernelBody, op: ir.Operation, row: list[Index], lanes: int
-) -> Callable[[list[Index], int], ir.Value]:
-    """Leave exp(x - max) / sum to be computed where it is read; the two reductions run here."""
-    emitter, source = body.emitter, op.operands[0]
-    peak = reduce_row(body, source, row, "arith.maximumf", lanes, None)
-
-    def exponential(indices: list[Index], width: int) -> ir.Value:
-        x = body.read(source, indices, width)
-        shifted = emitter.op("arith.subf", [x, emitter.broadcast(peak, width)], [x.type])
-        return emitter.op("math.exp", [shifted], [x.type])
-
-    extent, element = shape_of(source)[-1], element_type(source)
-    total = reduce_lanes(body, extent, "arith.addf", element, lanes, None, lambda i, n: exponential([*row, i], n))
-
-    def reading(indices: list[Index], width: int) -> ir.Value:
-        value = exponential(indices, width)
-        return emitter.op("arith.divf", [value, emitter.broadcast(total, width)], [value.type])
-
-    return reading
-
-
-def _store_row(body: KernelBody, tensor: ir.Value, destination: ir.Value, row: list[Index], lanes: int) -> None:
-    """Write one row of a result; later reads of it load what was written."""
-    emitter = body.emitter
-    if len(shape_of(tensor)) == len(row):
-        emitter.store(body.read(tensor, row), destination, row)
-        return
-    for first, last, width in lane_ranges(shape_of(tensor)[-1], lanes):
-        with emitter.loop(first, last, width) as loop, body.scope():
-            emitter.store(body.read(tensor, [*row, loop.index], width), destination, [*row, loop.index])
-    body.buffers[tensor] = destination
+def _everywhere(value: ir.Value, index: list[Index], width: int) -> ir.Value:
+    return b.splat(value, width)

@@ -40,6 +40,9 @@ class Target:
     aligned_rows: ClassVar[bool] = False
     """Whether every buffer starts where the widest load may, so that rows which such loads divide are aligned."""
 
+    maximum: ClassVar[str] = "arith.maximumf"
+    """The op that is one instruction, where no element is NaN."""
+
     chip: str
     vector_bytes: int = 16
     intrinsics: dict[str, str] = field(default_factory=dict)
@@ -107,6 +110,7 @@ class Gpu(Target):
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
     runs_ahead: ClassVar[bool] = True
     aligned_rows: ClassVar[bool] = True
+    maximum: ClassVar[str] = "arith.maxnumf"
 
     subgroup: int = 32
     shared_bytes: int = 48 * 1024
