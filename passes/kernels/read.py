@@ -13,6 +13,7 @@ from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
+from lispgpt.ir.combiners import combiner_of, neutral, starts_neutral
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     defining_op,
@@ -31,7 +32,6 @@ from lispgpt.passes.kernels.reductions import reduced
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Alone, Row, Team
 from lispgpt.passes.kernels.views import VIEWS, is_in_step, mapped, through_slice
-from lispgpt.passes.model.combiners import combiner_of, neutral, starts_neutral
 from lispgpt.passes.targets import Target
 
 

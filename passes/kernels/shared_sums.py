@@ -7,6 +7,7 @@ from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
+from lispgpt.ir.combiners import COMBINERS, neutral
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     captured_values,
@@ -25,7 +26,6 @@ from lispgpt.passes.kernels.reductions import Loops, loops_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import SHUFFLED, subgroup_reduce
 from lispgpt.passes.kernels.views import mapped
-from lispgpt.passes.model.combiners import COMBINERS, neutral
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
+from lispgpt.ir.combiners import COMBINERS, neutral
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.model.combiners import COMBINERS, neutral
 from lispgpt.passes.targets import Target
 
 UNROLLED_CHUNKS = 8

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lispgpt.errors import InternalError
+from lispgpt.ir.combiners import combiner_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     VIEWS,
@@ -25,7 +26,6 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.model.attention import record_attention
 from lispgpt.passes.model.cache_writes import is_cache_write, is_written_in_place
-from lispgpt.passes.model.combiners import combiner_of
 from lispgpt.passes.model.find_attention import find_attentions, is_product
 from lispgpt.passes.model.placements import is_placement
 
