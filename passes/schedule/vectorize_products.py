@@ -17,10 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.emit import Emitter, Index
+from lispgpt.passes.kernels.kernel import coordinates
 
 if TYPE_CHECKING:
     from lispgpt.passes.targets import Target
@@ -89,8 +91,8 @@ def _walk(root: ir.Operation, wanted: Callable[[ir.Operation], bool]) -> list[ir
 def _recognise(op: ir.Operation) -> Product | None:
     if len(op.operands) != 3 or len(op.results) or not _multiplies_and_adds(op):
         return None
-    a, b, out = op.operands
-    if not all(isinstance(v.type, ir.MemRefType) for v in (a, b, out)):
+    left, right, out = op.operands
+    if not all(isinstance(v.type, ir.MemRefType) for v in (left, right, out)):
         return None
     maps = [dim_positions(m) for m in indexing_maps(op)]
     kinds = ["reduction" in str(t) for t in op.attributes["iterator_types"]]
@@ -98,15 +100,15 @@ def _recognise(op: ir.Operation) -> Product | None:
         return None
     summed, column = kinds.index(True), maps[2][-1] or 0
     if column not in maps[1]:
-        a, b, maps = b, a, [maps[1], maps[0], maps[2]]
+        left, right, maps = right, left, [maps[1], maps[0], maps[2]]
     if column in maps[0] or column not in maps[1] or summed not in maps[0] or summed not in maps[1]:
         return None
     others = [d for d in range(len(kinds)) if d not in (summed, column)]
     only_rows = [d for d in others if d in maps[0] and d not in maps[1]]
     if len(only_rows) > 1 or any(d not in maps[2] for d in others):
         return None
-    extents = _extents(maps, (a, b, out), len(kinds))
-    return _with_layout((a, b, out), maps, extents, others, only_rows[0] if only_rows else None, column, summed)
+    extents = _extents(maps, (left, right, out), len(kinds))
+    return _with_layout((left, right, out), maps, extents, others, only_rows[0] if only_rows else None, column, summed)
 
 
 def _with_layout(
@@ -208,51 +210,41 @@ class _Builder:
             attributes |= {"parallel": ir.UnitAttr.get(), "no_inline": ir.UnitAttr.get()}
         function = create_op("func.func", attributes=attributes, regions=1)
         entry = ir.Block.create_at_start(function.regions[0], types)
-        self.emit = Emitter(function)
         start, stop, self.a, self.b, self.out = entry.arguments
         self.element = self.out.type.element_type
         with ir.InsertionPoint(entry):
-            with self.emit.loop(start, stop) as item:
-                self._item(item.index)
+            _loop(start, stop, 1, self._item)
             create_op("func.return")
 
-    def _item(self, item: ir.Value) -> None:
+    def _item(self, item: Index) -> None:
         """All rows of one block of columns of one member of the batch."""
-        product, emit = self.product, self.emit
-        extents = [*(product.extents[d] for d in product.batch), self.blocks]
-        *batch, block = emit.delinearize(item, extents)
+        product = self.product
+        *batch, block = coordinates(item, [*(product.extents[d] for d in product.batch), self.blocks])
         self.at = dict(zip(product.batch, batch, strict=True))
         width, columns = product.column_block, product.extents[product.column]
-        first = emit.mul(block, width)
+        first = b.mul(block, width)
         whole = columns // width
         if whole == self.blocks:
             self._all_rows(first, width)
-            return
-        if whole == 0:
+        elif whole == 0:
             self._columns_one_by_one(0, columns)
-            return
-        fits = emit.op(
-            "arith.cmpi",
-            [block, whole],
-            [ir.IntegerType.get_signless(1)],
-            predicate=ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 6),
-        )
-        branch = create_op("scf.if", [fits], regions=2)
-        for region, build in zip(
-            branch.regions,
-            (lambda: self._all_rows(first, width), lambda: self._columns_one_by_one(whole * width, columns)),
-            strict=True,
-        ):
-            with ir.InsertionPoint(region.blocks.append()):
-                build()
-                create_op("scf.yield")
+        else:
+
+            def full() -> list[ir.Value]:
+                self._all_rows(first, width)
+                return []
+
+            def rest() -> list[ir.Value]:
+                self._columns_one_by_one(whole * width, columns)
+                return []
+
+            b.choose(b.less(block, whole), [], full, rest)
 
     def _columns_one_by_one(self, start: int, stop: int) -> None:
-        with self.emit.loop(start, stop) as column:
-            self._all_rows(column.index, 1)
+        _loop(start, stop, 1, lambda column: self._all_rows(column, 1))
 
     def _all_rows(self, first: Index, width: int) -> None:
-        product, emit = self.product, self.emit
+        product = self.product
         tile = self._tile_along_columns if product.along_columns else self._tile_along_sum
         if product.rows is None:
             tile(None, 1, first, width)
@@ -260,14 +252,12 @@ class _Builder:
         at_once = ROWS if product.along_columns else DOT_ROWS
         rows: Index = product.extents[product.rows]
         if rows < 0:
-            position = product.maps[2].index(product.rows)
-            rows = emit.op("memref.dim", [self.out, position], [emit.index_type])
-        whole = emit.mul(emit.div(rows, at_once), at_once)
-        with emit.loop(0, whole, at_once) as row:
-            tile(row.index, at_once, first, width)
+            position = b.as_value(product.maps[2].index(product.rows))
+            rows = b.emit("memref.dim", [self.out, position], [ir.IndexType.get()])
+        whole = b.mul(b.div(rows, at_once), at_once)
+        _loop(0, whole, at_once, lambda row: tile(row, at_once, first, width))
         if whole != rows:
-            with emit.loop(whole, rows) as row:
-                tile(row.index, 1, first, width)
+            _loop(whole, rows, 1, lambda row: tile(row, 1, first, width))
 
     def _indices(self, operand: int, **at: Index) -> list[Index]:
         product = self.product
@@ -277,56 +267,63 @@ class _Builder:
                 place[dim] = at.get(key, 0)
         return [place[d] for d in product.maps[operand]]
 
-    def _wide(self, value: ir.Value, lanes: int) -> ir.Value:
-        type_ = self.emit.lanes_type(self.element, lanes)
-        return value if value.type == type_ else self.emit.op("arith.extf", [value], [type_])
-
-    def _multiply_add(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
-        name = "vector.fma" if isinstance(total.type, ir.VectorType) else "math.fma"
-        return self.emit.op(name, [a, b, total], [total.type])
+    def _load(self, memory: ir.Value, place: list[Index], width: int) -> ir.Value:
+        """In the output's type."""
+        value, type_ = b.load(memory, place, width, aligned=False), b.with_width(self.element, width)
+        return value if value.type == type_ else b.emit("arith.extf", [value], [type_])
 
     def _tile_along_columns(self, first_row: Index, count: int, first: Index, width: int) -> None:
-        emit = self.emit
-        places = [self._indices(2, m=self._row(first_row, i), n=first) for i in range(count)]
-        totals = [emit.load(self.out, place, width) for place in places]
-        with emit.loop(0, self.product.extents[self.product.summed], carried=totals) as k:
-            b = self._wide(emit.load(self.b, self._indices(1, n=first, k=k.index), width), width)
-            k.yielded = []
-            for i, total in enumerate(k.carried):
-                a = emit.load(self.a, self._indices(0, m=self._row(first_row, i), k=k.index), 1)
-                k.yielded.append(self._multiply_add(emit.broadcast(self._wide(a, 1), width), b, total))
-        for place, total in zip(places, k.results, strict=True):
-            emit.store(total, self.out, place)
+        rows = [self._row(first_row, i) for i in range(count)]
+        places = [self._indices(2, m=row, n=first) for row in rows]
+
+        def step(k: Index, *totals: ir.Value) -> list[ir.Value]:
+            column = self._load(self.b, self._indices(1, n=first, k=k), width)
+            found = [b.splat(self._load(self.a, self._indices(0, m=row, k=k), 1), width) for row in rows]
+            return [b.fma(x, column, total) for x, total in zip(found, totals, strict=True)]
+
+        starts = [self._load(self.out, place, width) for place in places]
+        sums = b.loop(0, self.product.extents[self.product.summed], 1, starts, step)
+        for place, total in zip(places, sums, strict=True):
+            b.store(total, self.out, place, aligned=False)
 
     def _row(self, first: Index, offset: int) -> Index:
-        return 0 if first is None else self.emit.add(first, offset)
+        return 0 if first is None else b.add(first, offset)
 
     def _tile_along_sum(self, first_row: Index, count: int, first: Index, width: int) -> None:
-        emit, extent = self.emit, self.product.extents[self.product.summed]
+        extent = self.product.extents[self.product.summed]
         rows = [self._row(first_row, i) for i in range(count)]
-        columns = [emit.add(first, j) for j in range(width)]
+        columns = [b.add(first, j) for j in range(width)]
         whole = extent - extent % DOT_LANES
-        zero = emit.constant(0.0, emit.lanes_type(self.element, DOT_LANES))
+        zero = b.constant(0.0, b.with_width(self.element, DOT_LANES))
         totals = self._sum_products(rows, columns, 0, whole, DOT_LANES, [zero] * (count * width))
         places = [self._indices(2, m=m, n=n) for m in rows for n in columns]
-        sums = [emit.load(self.out, place, 1) for place in places]
         add = ir.Attribute.parse("#vector.kind<add>")
         sums = [
-            emit.op("vector.reduction", [total, start], [self.element], kind=add)
-            for total, start in zip(totals, sums, strict=True)
+            b.emit("vector.reduction", [total, self._load(self.out, place, 1)], [self.element], kind=add)
+            for total, place in zip(totals, places, strict=True)
         ]
         if whole != extent:
             sums = self._sum_products(rows, columns, whole, extent, 1, sums)
         for place, total in zip(places, sums, strict=True):
-            emit.store(total, self.out, place)
+            b.store(total, self.out, place)
 
     def _sum_products(
         self, rows: list[Index], columns: list[Index], start: int, stop: int, lanes: int, totals: list[ir.Value]
     ) -> list[ir.Value]:
-        emit = self.emit
-        with emit.loop(start, stop, lanes, carried=totals) as k:
-            a = [self._wide(emit.load(self.a, self._indices(0, m=m, k=k.index), lanes), lanes) for m in rows]
-            b = [self._wide(emit.load(self.b, self._indices(1, n=n, k=k.index), lanes), lanes) for n in columns]
-            pairs = [(x, y) for x in a for y in b]
-            k.yielded = [self._multiply_add(x, y, t) for (x, y), t in zip(pairs, k.carried, strict=True)]
-        return k.results
+        def step(k: Index, *so_far: ir.Value) -> list[ir.Value]:
+            left = [self._load(self.a, self._indices(0, m=m, k=k), lanes) for m in rows]
+            right = [self._load(self.b, self._indices(1, n=n, k=k), lanes) for n in columns]
+            pairs = [(x, y) for x in left for y in right]
+            return [b.fma(x, y, total) for (x, y), total in zip(pairs, so_far, strict=True)]
+
+        return b.loop(start, stop, lanes, totals, step)
+
+
+def _loop(start: Index, stop: Index, step: int, body: Callable[[Index], None]) -> None:
+    """A loop that carries nothing."""
+
+    def inside(i: ir.Value) -> list[ir.Value]:
+        body(i)
+        return []
+
+    b.loop(start, stop, step, [], inside)
