@@ -53,13 +53,23 @@ def elementwise(reader: Values, op: ir.Operation, index: list[Index], width: int
 
 
 class Body:
-    """The body of a linalg op at loop indices `index`, and at the width - 1 points after it along the last loop.
+    """The body of a linalg op at loop indices `index`, and at the width - 1 points after it along loop `along`.
 
+    along: the last loop, where it is not given.
     wide: arithmetic on 16-bit floats stays f32, as what a sum is carried in; else each result is rounded to its type.
     """
 
-    def __init__(self, reader: Values, op: ir.Operation, index: list[Index], width: int, wide: bool = False) -> None:
+    def __init__(
+        self,
+        reader: Values,
+        op: ir.Operation,
+        index: list[Index],
+        width: int,
+        wide: bool = False,
+        along: int | None = None,
+    ) -> None:
         self.reader, self.op, self.index, self.width, self.wide = reader, op, index, width, wide
+        self.along = len(index) - 1 if along is None else along
         self.values: dict[ir.Value, Any] = {}
 
     def results(self, given: dict[ir.Value, ir.Value]) -> list[ir.Value]:
@@ -70,7 +80,7 @@ class Body:
         maps = indexing_maps(self.op) if "indexing_maps" in self.op.attributes else []
         for argument, operand, map_ in zip(block.arguments, self.op.operands, maps, strict=False):
             if argument in used and argument not in given:
-                self.values[argument] = _operand(self.reader, operand, map_, self.index, self.width)
+                self.values[argument] = self._operand(operand, map_)
         *ops, terminator = operations(block)
         for nested in ops:
             if nested.name == "arith.select" and nested.operands[0] in self.reader.assumed:
@@ -79,6 +89,20 @@ class Body:
                 self.evaluate(nested)
         yielded = [self._materialized(self._value(v)) for v in terminator.operands]
         return [b.splat(v, self.width) for v in yielded]
+
+    def _operand(self, operand: ir.Value, map_: ir.AffineMap) -> ir.Value:
+        """The elements that an operand has at the body's points: one where they are all the same."""
+        reader, index, width = self.reader, self.index, self.width
+        if not isinstance(operand.type, ir.RankedTensorType):
+            return reader.scalar(operand)
+        positions = dim_positions(map_)
+        where = mapped(map_, index)
+        if width == 1 or (None not in positions and self.along not in positions):
+            return reader.read(operand, where)
+        if positions and positions[-1] == self.along and positions.count(self.along) == 1 and not _computed(map_):
+            return reader.read(operand, where, width)
+        points = [[*index[: self.along], b.add(index[self.along], i), *index[self.along + 1 :]] for i in range(width)]
+        return b.vector_of([reader.read(operand, mapped(map_, point)) for point in points])
 
     def _value(self, value: ir.Value) -> Any:
         return self.values[value] if value in self.values else self.reader.scalar(value)
@@ -101,7 +125,7 @@ class Body:
             return self.reader.scalar(op.results[0])
         if op.name == "linalg.index":
             dim = ir.IntegerAttr(op.attributes["dim"]).value
-            neighbours = dim == len(self.index) - 1 and self.width > 1
+            neighbours = dim == self.along and self.width > 1
             return Iota(self.index[dim]) if neighbours else b.as_value(self.index[dim])
         if op.name == "tensor.extract":
             where = [self.values[o] if o in self.values else self.reader.index_of(o) for o in op.operands[1:]]
@@ -174,20 +198,6 @@ class Body:
         steps = ir.DenseElementsAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), i) for i in range(self.width)], type_)
         offsets = create_op("arith.constant", [], [type_], {"value": steps}).results[0]
         return b.binary("arith.addi", b.splat(b.as_value(value.base), self.width), offsets)
-
-
-def _operand(reader: Values, operand: ir.Value, map_: ir.AffineMap, index: list[Index], width: int) -> ir.Value:
-    if not isinstance(operand.type, ir.RankedTensorType):
-        return reader.scalar(operand)
-    positions = dim_positions(map_)
-    inner = len(index) - 1
-    where = mapped(map_, index)
-    if width == 1 or (None not in positions and inner not in positions):
-        return reader.read(operand, where)
-    if positions and positions[-1] == inner and positions.count(inner) == 1 and not _computed(map_):
-        return reader.read(operand, where, width)
-    places = [mapped(map_, [*index[:-1], b.add(index[-1], i)]) for i in range(width)]
-    return b.vector_of([reader.read(operand, place) for place in places])
 
 
 def _computed(map_: ir.AffineMap) -> bool:

@@ -28,7 +28,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.kernels.elementwise import Body, attributes_of, elementwise
 from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.rearranged import branch, iterated, rearranged
-from lispgpt.passes.kernels.reductions import reduced
+from lispgpt.passes.kernels.reductions import reduced, vector_loop
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Alone, Row, Team
 from lispgpt.passes.kernels.views import VIEWS, is_in_step, mapped, through_slice
@@ -57,9 +57,12 @@ class Reader:
         yield
         self.assumed = before
 
-    def scope(self) -> _Scope:
+    @contextmanager
+    def scope(self) -> Iterator[None]:
         """Within it, values that were read may be used only inside (a loop's or a condition's body)."""
-        return _Scope(self._scopes)
+        self._scopes.append({})
+        yield
+        self._scopes.pop()
 
     def read(self, tensor: ir.Value, index: Sequence[Index], width: int = 1) -> ir.Value:
         """Elements tensor[index], …, tensor[index + (0, …, width - 1)] in the tensor's own element type."""
@@ -123,6 +126,10 @@ class Reader:
             return self._softmax(op, index, width)
         if width == 1:
             return self._element(tensor, op, index)
+        number = list(op.results).index(tensor)
+        along = vector_loop(op, number) if op.name == "linalg.generic" else None
+        if along is not None:
+            return reduced(self, op, number, index, width, along)[number]
         return b.vector_of([self._element(tensor, op, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
 
     def _element(self, tensor: ir.Value, op: ir.Operation, index: list[Index]) -> ir.Value:
@@ -283,17 +290,6 @@ def insert(index: Sequence[Index], dimension: int, value: Index) -> list[Index]:
 def softmax_dimension(op: ir.Operation) -> int:
     """The dimension that a linalg.softmax normalises."""
     return ir.IntegerAttr(op.attributes["dimension"]).value
-
-
-class _Scope:
-    def __init__(self, scopes: list[dict[Any, ir.Value]]) -> None:
-        self.scopes = scopes
-
-    def __enter__(self) -> None:
-        self.scopes.append({})
-
-    def __exit__(self, *exception: object) -> None:
-        self.scopes.pop()
 
 
 def outputs_of(kernel: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import dim_positions, element_type, indexing_maps, loop_extents
+from lispgpt.ir.structure import dim_positions, element_type, indexing_maps, loop_extents, nested_operations
 from lispgpt.passes.kernels.elementwise import Body, Values
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import mapped
@@ -39,8 +39,29 @@ def loops_of(op: ir.Operation) -> Loops:
     )
 
 
-def reduced(reader: Values, op: ir.Operation, number: int, index: Sequence[Index]) -> list[ir.Value]:
-    """The elements of all results of a linalg.generic at the loops where result `number` has its element `index`."""
+def vector_loop(op: ir.Operation, result: int) -> int | None:
+    """The loop along which a linalg.generic's result has its neighbours, where a vector of them can be computed from
+    vectors and numbers: the op's operands are read along it in their rows, or not at all."""
+    maps = indexing_maps(op)
+    positions = dim_positions(maps[len(maps) - len(op.results) + result])
+    if not positions or positions[-1] is None or any(len(nested.regions) for nested in nested_operations(op)):
+        return None
+    along = positions[-1]
+    for map_ in maps:
+        dims = dim_positions(map_)
+        if None in dims or dims.count(along) > 1 or (along in dims and dims[-1] != along):
+            return None
+    last = [dim_positions(m)[-1:] for m in maps[len(maps) - len(op.results) :]]
+    return along if all(dims == [along] for dims in last) else None
+
+
+def reduced(
+    reader: Values, op: ir.Operation, number: int, index: Sequence[Index], width: int = 1, along: int | None = None
+) -> list[ir.Value]:
+    """The elements of all results of a linalg.generic at the loops where result `number` has its element `index`.
+
+    width, along: that many neighbours, along what vector_loop says.
+    """
     loops = loops_of(op)
     maps = indexing_maps(op)[len(op.operands) - len(op.results) :]
     at: list[Index] = [0] * len(loops.extents)
@@ -50,17 +71,17 @@ def reduced(reader: Values, op: ir.Operation, number: int, index: Sequence[Index
     outputs = list(op.operands)[len(op.operands) - len(op.results) :]
     arguments = list(op.regions[0].blocks[0].arguments)[-len(outputs) :]
     if not loops.summed:
-        return Body(reader, op, at, 1).results({})
+        return Body(reader, op, at, width, along=along).results({})
     used = [len(list(a.uses)) > 0 for a in arguments]
     starts = [
-        reader.read(o, mapped(m, at)) if use else b.constant(0, element_type(o))
+        reader.read(o, mapped(m, at), width) if use else b.constant(0, b.with_width(element_type(o), width))
         for o, m, use in zip(outputs, maps, used, strict=True)
     ]
     wide = [b.unshortened(s) for s in starts]
 
     def point(where: list[Index], carried: Sequence[ir.Value]) -> list[ir.Value]:
         given = dict(zip(arguments, carried, strict=True))
-        values = Body(reader, op, where, 1, wide=True).results(given)
+        values = Body(reader, op, where, width, True, along).results(given)
         return [b.unshortened(v) for v in values]
 
     totals = nest(reader, loops, at, list(loops.summed), wide, point)

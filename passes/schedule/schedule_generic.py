@@ -30,9 +30,12 @@ from lispgpt.ir.structure import kernel_functions, nested_operations, operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, refusable, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.reductions import vector_loop
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
 from lispgpt.passes.kernels.updates import update_of
+from lispgpt.passes.model.kernel_groups import is_inline
+from lispgpt.passes.schedule.kernel_parts import ENDS
 from lispgpt.passes.targets import Gpu, Target
 
 SEGMENTS = "operandSegmentSizes"
@@ -106,9 +109,18 @@ class _Schedule:
             grid = max(1, -(-self.elements // per_block))
             reschedule(self.kernel, [grid], [threads], target, partial(self._by_threads, target, per_block))
         else:
-            each = max(1, self.options.points // self._points_each())
+            width = self._width()
+            each = max(1, self.options.points // (width * self._points_each())) * width
             grid = max(1, -(-self.elements // each))
-            reschedule(self.kernel, [grid], [1], target, partial(self._by_calls, each))
+            reschedule(self.kernel, [grid], [1], target, partial(self._by_calls, each, width))
+
+    def _width(self) -> int:
+        """Neighbours that a CPU computes at once: a vector, where every op of the kernel has vectors of them."""
+        ops = [op for op in operations(self.kernel.regions[0].blocks[0]) if not is_inline(op) and op.name not in ENDS]
+        plain = all(op.name == "linalg.generic" and vector_loop(op, 0) is not None for op in ops)
+        if self.update or len(self.outputs) > 1 or not plain or not self.shape:
+            return 1
+        return b.largest_width(self.shape[-1], 4, self.target.vector_bytes)
 
     def _points_each(self) -> int:
         """Points of loops behind one element, about."""
@@ -131,19 +143,19 @@ class _Schedule:
         else:
             element()
 
-    def _by_calls(self, each: int) -> None:
+    def _by_calls(self, each: int, width: int) -> None:
         start = b.mul(b.block_id(), each)
         end = b.add(start, each)
         if self.elements % each:
             end = b.at_most(end, self.elements)
 
         def body(linear: ir.Value) -> list[ir.Value]:
-            self._element(linear, 0)
+            self._element(linear, 0, width)
             return []
 
-        b.loop(start, end, 1, [], body)
+        b.loop(start, end, width, [], body)
 
-    def _element(self, linear: Index, lane: Index) -> None:
+    def _element(self, linear: Index, lane: Index, width: int = 1) -> None:
         reader = Reader(self.target)
         index = coordinates(linear, self.shape)
         if self.update:
@@ -154,7 +166,7 @@ class _Schedule:
             reader.bind(self.sum.tensor, lambda where, width: total)
         for tensor, buffer in self.outputs:
             if shape_of(tensor) == self.shape:
-                self._store(reader.read(tensor, index), buffer, index, lane)
+                self._store(reader.read(tensor, index, width), buffer, index, lane)
             else:
                 self._smaller(reader, tensor, buffer, linear)
 
@@ -162,7 +174,7 @@ class _Schedule:
         if self.sum:
             b.if_then(b.equal(lane, 0), lambda: b.store(value, buffer, index))
         else:
-            b.store(value, buffer, index)
+            b.store(value, buffer, index, aligned=False)
 
     @staticmethod
     def _smaller(reader: Reader, tensor: ir.Value, buffer: ir.Value, linear: Index) -> None:
