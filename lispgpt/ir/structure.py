@@ -52,18 +52,6 @@ def dim_positions(map_: ir.AffineMap) -> list[Any]:
     return [e.position if isinstance(e, ir.AffineDimExpr) else None for e in map_.results]
 
 
-def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
-    """For each dimension of a slice, whether its rank-reduced shape keeps it (matched from the right)."""
-    kept = [False] * len(sizes)
-    position = len(sizes) - 1
-    for extent in reversed(shape):
-        while sizes[position] != extent:
-            position -= 1
-        kept[position] = True
-        position -= 1
-    return kept
-
-
 def loop_extents(op: ir.Operation) -> dict[int, int]:
     """The extents of a linalg op's loops by their numbers."""
     if "indexing_maps" not in op.attributes:
