@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lispgpt.child import Reporter, compile_in_child
-from lispgpt.runtime.devices import device_module
+from lispgpt.runtime.devices import most_positions
 from lispgpt.runtime.devices.gpu import GPU_POSITIONS
 
 PATH = click.Path(path_type=Path)
@@ -79,7 +79,7 @@ def config_settings(
     values = parse_settings(settings)
     if context is not None:
         return values | {"context": context}
-    most = device_module(target.partition(":")[0]).MOST_POSITIONS
+    most = most_positions(target)
     allowed = header.get("context", 0)
     if "context" in values or most is None or allowed <= most:
         return values

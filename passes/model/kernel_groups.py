@@ -24,7 +24,7 @@ from lispgpt.ir.structure import (
     is_elementwise,
     shape_of,
 )
-from lispgpt.passes.model.attention import record_attention
+from lispgpt.passes.model.attention import Attention, record_attention
 from lispgpt.passes.model.cache_writes import is_cache_write, is_written_in_place
 from lispgpt.passes.model.find_attention import find_attentions, is_product
 from lispgpt.passes.model.placements import is_placement
@@ -58,7 +58,8 @@ class KernelGroup:
 
 def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
     """Assign every compute op to a group; groups come back in an order in which they can run."""
-    attention = _attention_members(ops)
+    found = find_attentions(ops)
+    attention = _members(found)
     groups: list[KernelGroup] = []
     owner: dict[ir.Operation, KernelGroup] = {}
     by_softmax: dict[int, KernelGroup] = {}
@@ -81,13 +82,14 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
         group.ops.append(op)
         owner[op] = group
         _add_needs(group, sources, groups)
-    return _in_order(_absorb_operands(_merge_rows(groups, owner), owner))
+    looked_at = {op for one in found for side in (one.keys, one.values) for op in _producers_of(side.tensor, owner)}
+    return _in_order(_absorb_operands(_merge_rows(groups, owner), owner, looked_at))
 
 
-def _attention_members(ops: list[ir.Operation]) -> dict[ir.Operation, int]:
+def _members(found: list[Attention]) -> dict[ir.Operation, int]:
     """The number of each op's attention, whose parts are marked."""
     members: dict[ir.Operation, int] = {}
-    for number, attention in enumerate(find_attentions(ops)):
+    for number, attention in enumerate(found):
         record_attention(attention)
         members |= dict.fromkeys(attention.members(), number)
     return members
@@ -207,13 +209,15 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
     return kept
 
 
-def _absorb_operands(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
-    """Move elementwise ops that one attention alone reads (rotary positions of queries and keys) into it."""
+def _absorb_operands(groups: list[KernelGroup], owner: dict, looked_at: set[ir.Operation]) -> list[KernelGroup]:
+    """Move elementwise ops that one attention alone reads (rotary positions of queries, and of keys that it writes)
+    into it.  looked_at: what each row reads of all positions, and would compute anew."""
     kept = []
     for group in groups:
         readers = {owner.get(user) for op in group.ops for r in op.results for user in _users(r, op)} - {group}
         reader = next(iter(readers)) if len(readers) == 1 else None
-        if reader is None or reader.kind != "attention" or not all(is_elementwise(op) for op in group.ops):
+        inside = all(is_elementwise(op) and op not in looked_at for op in group.ops)
+        if reader is None or reader.kind != "attention" or not inside:
             kept.append(group)
             continue
         reader.ops[:0] = group.ops

@@ -12,7 +12,7 @@ from typing import Any
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.base import Device
 
-__all__ = ["Device", "best_target", "device_kinds", "device_module", "installed_chip", "open_device"]
+__all__ = ["Device", "best_target", "device_kinds", "device_module", "installed_chip", "most_positions", "open_device"]
 
 
 def open_device(target: str, threads: int | None = None, checked: bool = False, trace: str = "") -> Device:
@@ -53,6 +53,13 @@ def device_module(kind: str) -> Any:
     if kind not in device_kinds():
         raise UserError(f"no device runs target {kind!r}")
     return importlib.import_module(f"{__name__}.{kind}")
+
+
+def most_positions(target: str) -> int | None:
+    """Of a context that no one asked for, on a device that takes memory for all of it at once; None for others."""
+    kind = target.partition(":")[0]
+    most: int | None = device_module(kind).MOST_POSITIONS if kind in device_kinds() else None
+    return most
 
 
 def installed_chip(kind: str) -> str:
