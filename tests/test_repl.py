@@ -103,3 +103,11 @@ def test_entries() -> None:
 )
 def test_inputs_end_where_their_brackets_close(text: str, complete: bool) -> None:
     assert is_complete(text) is complete
+
+
+def test_a_warning_is_shown_once() -> None:
+    told = answers("""(require-dialect llvm)
+        (defn f [] -> i64 (print "a" (: 1 i64)) 3)
+        (+ 1 1)""")
+    assert told[0] == "input 2:1:27: warning: the format asks for 0 arguments and gets 1; the last are not printed"
+    assert told[-1] == "2" and "\n".join(told).count("warning") == 1

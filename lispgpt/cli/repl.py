@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
+from lispgpt.cli.shown import show_value
 from lispgpt.errors import InternalError, UserError
 from lispgpt.ir.mlir import create_op, ir, new_context
-from lispgpt.language.core.values import Builtin, Closure, Function, Macro, OpResults, Special, describe
+from lispgpt.language.core.values import describe
 from lispgpt.language.forms import functions
 from lispgpt.language.forms.compilation import Compilations
 from lispgpt.language.forms.modules import Files
@@ -23,16 +24,9 @@ from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.program import begin
 from lispgpt.language.reader.forms import (
     Form,
-    Keyword,
     List,
-    Literal,
-    Map,
-    Sequence,
     Symbol,
-    Value,
-    Vector,
     head_name,
-    show,
 )
 from lispgpt.language.reader.reader import read
 from lispgpt.programs import launch
@@ -104,6 +98,9 @@ class Session:
                     self.module.body.append(replaced)
                 raise
         self.last = value
+        for warning in self.evaluator.site.warnings:
+            self.write(warning.render("warning"))
+        self.evaluator.site.warnings.clear()
         shown = show_value(value)
         if shown:
             self.write(shown)
@@ -212,47 +209,6 @@ def _wrap_in_main(module: ir.Module, last: Any) -> None:
     with ir.InsertionPoint(block):
         create_op("func.return", returned)
     main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([], [v.type for v in returned]))
-
-
-def show_value(value: Any) -> str:
-    """A value as a reader could write it, or the op that makes it; nothing for nil."""
-    match value:
-        case None | OpResults() if not value:
-            return ""
-        case ir.Value():
-            return str(value.owner) if not isinstance(value.owner, ir.Block) else str(value)
-        case OpResults():
-            return str(value[0].owner)
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f'"{value}"'
-        case tuple():
-            return f"[{' '.join(show_value(item) or 'nil' for item in value)}]"
-        case Form():
-            return spelled(value)
-        case Closure() | Macro() | Builtin() | Special() | Function():
-            return f"; {describe(value)}"
-        case int() | float() | ir.Type() | ir.Attribute():
-            return str(value)
-        case _:
-            return f"; {describe(value)}"
-
-
-def spelled(form: Form) -> str:
-    """A form as text: what a macro built has none of its own."""
-    if isinstance(form, Sequence):
-        brackets = {List: "()", Vector: "[]", Map: "{}"}[type(form)]
-        return f"{brackets[0]}{' '.join(map(spelled, form.items))}{brackets[1]}"
-    match form:
-        case Symbol():
-            return form.name
-        case Keyword():
-            return f":{form.name}"
-        case Literal() | Value():
-            return show_value(form.value) or "nil"
-        case _:
-            return show(form)
 
 
 def inputs(prompt: bool) -> Iterator[str]:

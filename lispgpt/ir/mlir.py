@@ -6,6 +6,7 @@ load only one of them, because their shared libraries define the same symbols.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -48,7 +49,19 @@ for _dialect in [
     if importlib.util.find_spec(_module) is None:
         sys.modules.setdefault(_module, None)  # type: ignore[arg-type]
 
-__all__ = ["DISTRIBUTION", "create_op", "execution_engine", "ir", "new_context", "passmanager", "rewrite"]
+LLVMFunctionType: Any = importlib.import_module(f"{ir.__package__}._mlir_libs._mlirDialectsLLVM").FunctionType
+"""`!llvm.func<…>`, which the bindings keep apart from the builtin types."""
+
+__all__ = [
+    "DISTRIBUTION",
+    "LLVMFunctionType",
+    "create_op",
+    "execution_engine",
+    "ir",
+    "new_context",
+    "passmanager",
+    "rewrite",
+]
 
 
 def new_context() -> ir.Context:

@@ -34,28 +34,33 @@ def _reason(loop: ir.Operation) -> str:
     if any(len(each.results) for each in loops):
         return "it sums or folds its iterations into a value, which blocks and threads do not do by themselves"
     for each in loops:
-        for position, bound in enumerate(_upper_bounds(each)):
-            op = defining_op(bound)
+        for number, operand in enumerate(list(each.operands)[: 3 * _rank(each)]):
+            what = f"the {_PARTS[number // _rank(each)]} of its dimension {number % _rank(each) + 1}"
+            op = defining_op(operand)
             if op is not None and op.name == "affine.min":
-                return _uneven(loop, position)
-            if op is None or op.name != "arith.constant":
-                return f"the end of its dimension {position + 1} is not known while compiling"
+                return _uneven(loop, number % _rank(each))
+            if op is None or _number(operand) is None:
+                return f"{what} is not known while compiling"
+            if op.name != "arith.constant" and op.block != loop.block:
+                return f"{what} is computed in it; (pass canonicalize) before makes it a constant"
     return f"{TO_GPU} does not take it"
+
+
+_PARTS = ("start", "end", "step")
+
+
+def _rank(loop: ir.Operation) -> int:
+    return len(loop.operands) // 3
 
 
 def _uneven(loop: ir.Operation, position: int) -> str:
     """A tiled loop whose last tile would be smaller."""
-    rank = len(loop.operands) // 3
+    rank = _rank(loop)
     sizes = [_number(loop.operands[group * rank + position]) for group in range(3)]
     if None in sizes:
         return f"its tiles do not divide its dimension {position + 1}"
     start, end, tile = (size or 0 for size in sizes)
     return f"its tiles of {tile} do not divide the {end - start} iterations of its dimension {position + 1}"
-
-
-def _upper_bounds(loop: ir.Operation) -> list[ir.Value]:
-    rank = len(loop.operands) // 3
-    return list(loop.operands)[rank : 2 * rank]
 
 
 def _number(value: ir.Value) -> int | None:

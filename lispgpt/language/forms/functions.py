@@ -32,6 +32,8 @@ def _function_type(evaluator: Evaluator, form: List, environment: Environment) -
     returned = _types(evaluator, results.items, environment)
     if not variadic:
         return ir.FunctionType.get(arguments, returned)
+    if len(returned) > 1:
+        evaluator.site.fail("a variadic function has at most one result", results)
     return foreign_type(evaluator, arguments, returned, True, form)
 
 

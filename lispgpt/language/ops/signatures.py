@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import LLVMFunctionType, ir
 from lispgpt.language.core import attributes
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import describe
@@ -43,7 +43,7 @@ def promoted(evaluator: Evaluator, value: Any, form: Form) -> ir.Value:
 def foreign_type(
     evaluator: Evaluator, inputs: list[ir.Type], results: list[ir.Type], variadic: bool, form: Form
 ) -> ir.Type:
-    """LLVM's type of a function; no result is void."""
+    """LLVM's type of a function; no result is void.  An error for types that LLVM does not have."""
     result = ", ".join(map(str, results)) or "void"
     listed = ", ".join([*map(str, inputs), *["..."] * variadic])
     return attributes.parse_type(evaluator.builder, f"!llvm.func<{result} ({listed})>", form)
@@ -53,25 +53,6 @@ def parts_of(kind: ir.Type) -> tuple[list[ir.Type], list[ir.Type], bool]:
     """The argument types, the result types, and whether more arguments may follow, of a function's type."""
     if isinstance(kind, ir.FunctionType):
         return list(kind.inputs), list(kind.results), False
-    text = str(kind).removeprefix("!llvm.func<").removesuffix(">")
-    result, _, listed = text.partition(" (")
-    names = [n.strip() for n in _split(listed.removesuffix(")"))]
-    variadic = bool(names) and names[-1] == "..."
-    types = [_llvm_type(n) for n in names if n and n != "..."]
-    return types, [] if result == "void" else [_llvm_type(result)], variadic
-
-
-def _split(text: str) -> list[str]:
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "<([") - (character in ">)]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
-
-
-def _llvm_type(text: str) -> ir.Type:
-    keywords = ("ptr", "struct", "array", "void", "func")
-    return ir.Type.parse(f"!llvm.{text}" if text.split("<")[0].strip() in keywords else text)
+    foreign = LLVMFunctionType(kind)
+    results = [] if str(foreign.return_type) == "!llvm.void" else [foreign.return_type]
+    return list(foreign.inputs), results, foreign.is_var_arg
