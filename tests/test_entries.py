@@ -291,6 +291,26 @@ def test_an_entry_may_mind_padding_itself(length: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
 
 
+@pytest.mark.parametrize("order", ["layers 2 heads", "layers batch 2 heads", "layers 2 batch heads"])
+def test_a_cache_may_have_its_batch_in_several_places(order: str, tmp_path: Path) -> None:
+    example = (Path(__file__).resolve().parent.parent / "examples" / "gpt2.lisp").read_text()
+    assert "[layers batch 2 heads" in example
+    text = example.replace("[layers batch 2 heads", f"[{order}") + "(generate logits)"
+    sizes = {"layers": 2, "heads": 2, "width": 8, "vocab": 13, "padded-vocab": 16, "context": 40, "weight-type": "f32"}
+    found = []
+    for program in (text, example + "(generate logits)"):
+        artifact = made(program, tmp_path, overrides=sizes, batch=3)
+        weights = Weights({n: np.random.default_rng(3).normal(0, 0.4, f["shape"]) for n, f in artifact.weights.items()})
+        with opened(artifact, weights) as session:
+            tokens = list(Generator(session, "logits").generate([1, 2, 3, 4, 5, 6, 7], 6))
+            for position in range(3):
+                rows = [[1 + position], [4], [7 - position]]
+                batched = session.run("decode-greedy", rows, [[position]] * 3)["logits"]
+            found.append((tokens, batched))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-5)
+
+
 PRELUDE = "(require nn) (weights (w [4 3]))\n"
 MISTAKES = {
     "no sizes": ("(entry e [(x [batch 3])] (linear x w))", {}, r"2:1: .*for which batch to compile e: give \{:shapes"),
