@@ -391,15 +391,15 @@ def test_typed_entries_compile_for_gpus(target: str, tmp_path: Path) -> None:
     assert found["after"].shape == (3, 5) and found["steps"].shape == (1,)
 
 
-def test_what_decodes_is_two_entries_like_any_other() -> None:
+def test_what_generates_is_entries_like_any_other() -> None:
     example = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
     sizes = {"layers": 1, "heads": 2, "width": 8, "vocab": 13, "padded-vocab": 16, "context": 20}
     artifact = compile_request(Request(example, "cuda:sm_90", overrides=sizes, batch=3), Observer())[0]
     found = {(e.name, tuple(e.sizes.values())): e for e in artifact.plan.entries}
-    assert {("decode-greedy", (3, 1)), ("decode-drawn", (1, 1)), ("logits", (1, 16))} <= set(found)
+    assert {("decode-greedy", (3, 1)), ("decode-drawn", (1, 1)), ("prefill", (1, 16))} <= set(found)
     for (name, _), entry in found.items():
-        assert [entry.leaves(i) for i in list(entry.inputs)[:2]] == [name != "logits"] * 2
-        assert list(entry.results) == (["logits"] if name == "logits" else ["logits", "next"])
+        assert [entry.leaves(i) for i in list(entry.inputs)[:2]] == [name != "prefill"] * 2
+        assert list(entry.results) == ["logits", "next"]
     drawn = found["decode-drawn", (1, 1)]
     assert list(drawn.inputs) == ["tokens", "positions", "sampling"] and not drawn.leaves("sampling")
 
@@ -408,6 +408,6 @@ def test_the_cpu_example_still_compiles_for_the_shapes_of_its_target() -> None:
     example = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
     artifact = compile_model(example, layers=1, heads=2, width=8, vocab=13, padded_vocab=16, context=20)
     assert [e.label for e in artifact.plan.entries] == [
-        "logits (batch 1, positions 16)",
+        "prefill (batch 1, positions 16)",
         "decode-greedy (batch 1, positions 1)",
     ]
