@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from test_cli import Call, assert_one_error, call, made
 
 import lispgpt
@@ -42,7 +43,7 @@ def counter(tmp_path: Path) -> tuple[Path, Path]:
 def test_entries_are_compiled_for_what_they_are_run_on_and_share_states_and_weights(
     counter: tuple[Path, Path],
 ) -> None:
-    rng, w = np.random.default_rng(), np.arange(12.0).reshape(4, 3)
+    rng, w = seeded.rng(), np.arange(12.0).reshape(4, 3)
     total = np.zeros(3)
     with lispgpt.load(*counter, check=True) as model:
         for call_number, rows in enumerate([2, 5, 2, 1], 1):
@@ -107,7 +108,7 @@ def test_running_an_artifact_imports_no_compiler(made: Path, tmp_path: Path) -> 
 
 def test_the_command_runs_any_entry(call: Call, counter: tuple[Path, Path], tmp_path: Path) -> None:
     program, weights = counter
-    x = np.random.default_rng().normal(size=(2, 3)).astype(np.float32)
+    x = seeded.rng().normal(size=(2, 3)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     np.savez(tmp_path / "x.npz", x=x, other=x[:1])
     w = np.arange(12.0).reshape(4, 3)

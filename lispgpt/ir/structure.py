@@ -149,15 +149,3 @@ def integers(attribute: ir.Attribute) -> list[int]:
     if isinstance(attribute, ir.DenseI64ArrayAttr):
         return list(attribute)
     return [ir.IntegerAttr(a).value for a in attribute]
-
-
-def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
-    """For each dimension of a slice, whether its rank-reduced shape keeps it (matched from the right)."""
-    kept = [False] * len(sizes)
-    position = len(sizes) - 1
-    for extent in reversed(shape):
-        while sizes[position] != extent:
-            position -= 1
-        kept[position] = True
-        position -= 1
-    return kept

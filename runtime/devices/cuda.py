@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 from lispgpt.errors import UserError
@@ -115,12 +119,12 @@ def _count(driver: Driver, hint: str) -> int:
     return int(driver("DeviceGetCount")[0])
 
 
-def _enter(driver: Driver, index: int) -> int:
-    """The GPU of that number, whose context becomes this thread's."""
+def _enter(driver: Driver, index: int) -> tuple[int, int]:
+    """(the GPU of that number, its context), which becomes this thread's."""
     (device,) = driver("DeviceGet", index)
     (context,) = driver("DevicePrimaryCtxRetain", device, hint="another process may hold the GPU")
     driver("CtxSetCurrent", context)
-    return int(device)
+    return int(device), int(context)
 
 
 def _capability(driver: Driver, device: int) -> tuple[int, int]:
@@ -136,7 +140,7 @@ class CudaDevice(GpuDevice):
         count = _count(driver, "is the NVIDIA driver running (nvidia-smi)?")
         if index >= count:
             raise UserError(f"there is no NVIDIA GPU number {index}: the driver finds {count}")
-        device = _enter(driver, index)
+        device, self._context = _enter(driver, index)
         (stream,) = driver("StreamCreate")
         super().__init__(driver, stream)
         self._owned.insert(0, ("DevicePrimaryCtxRelease", device))
@@ -146,8 +150,22 @@ class CudaDevice(GpuDevice):
         self.chip = f"sm_{major}{minor}"
         self.name = f"{product.split(bytes(1))[0].decode().strip()} ({self.chip})"
 
+    def _load_modules(self, code: bytes) -> list[Any]:
+        """code: PTX modules one after another, which the driver compiles at once, or a cubin for this very GPU."""
+        starts = [found.start() for found in re.finditer(rb"^\.version\b", code, re.MULTILINE)]
+        if len(starts) < 2:
+            return [self._load_module(code)]
+        pieces = [code[a:b] for a, b in pairwise([*starts, len(code)])]
+
+        def load(piece: bytes) -> Any:
+            self._driver("CtxSetCurrent", self._context)
+            return self._load_module(piece)
+
+        with ThreadPoolExecutor(min(len(pieces), len(os.sched_getaffinity(0)))) as pool:
+            return list(pool.map(load, pieces))
+
     def _load_module(self, code: bytes) -> Any:
-        """code: PTX text, or a cubin for the GPU's own architecture."""
+        """code: a module's PTX text, or a cubin."""
         option = self._driver.module.CUjit_option
         log = b"\0" * LOG_BYTES  # the package lets the driver write into it
         options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]

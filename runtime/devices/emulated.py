@@ -17,7 +17,8 @@ from lispgpt.errors import UserError
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.amd_emulator.stand_in import StandIn
 from lispgpt.runtime.devices.amd_emulator.trace import Tracer
-from lispgpt.runtime.devices.rocm import HipDevice
+from lispgpt.runtime.devices.driver import Driver
+from lispgpt.runtime.devices.rocm import API, HipDevice
 
 PACKAGES = {"elftools": "pyelftools", "tinygrad": "tinygrad", "ziglang": "ziglang"}
 
@@ -45,7 +46,7 @@ class EmulatedDevice(HipDevice):
                 self._stand_in = StandIn(chip, Path(folder), self._tracer)
             except NotModelled as error:
                 raise UserError(f"--target emulated:{chip}: {error}") from error
-        super().__init__()
+        super().__init__(driver=_Explaining(self._stand_in))
 
     def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
         if self._tracer is not None and self._tracer.kernel not in kernels:
@@ -53,3 +54,15 @@ class EmulatedDevice(HipDevice):
                 f"there is no kernel {self._tracer.kernel} to trace; there are {', '.join(sorted(kernels))}"
             )
         super().load(code, kernels, suffix)
+
+
+class _Explaining(Driver):
+    """Says of a failed launch what its kernel did wrong."""
+
+    def __init__(self, stand_in: StandIn) -> None:
+        super().__init__(API)
+        self._stand_in = stand_in
+
+    def error(self, status: Any) -> str:
+        fault = self._stand_in.fault
+        return super().error(status) + (f", {fault}" if fault is not None else "")

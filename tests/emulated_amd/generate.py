@@ -1,4 +1,4 @@
-"""Generate with artifacts on emulated AMD GPUs, through the device's own calls of HIP: generate.py JOBS.json
+"""Generate with artifacts on emulated AMD GPUs, through hip-python: generate.py JOBS.json
 
 JOBS.json is a list of objects: chip, artifact, checkpoint, prompt (token ids), count, sampling (make_sampler's options,
 or null for greedy decoding).  Prints a list of objects: device, tokens, the last step's logits, whether the

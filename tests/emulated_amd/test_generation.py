@@ -1,4 +1,4 @@
-"""A tiny GPT-2 on emulated AMD GPUs: HIP's calls, our code objects, the CPU's tokens."""
+"""A tiny GPT-2 on emulated AMD GPUs: hip-python, our code objects, the CPU's tokens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def by_cpu(artifact: Path, checkpoint: Path, prompt: list[int], sampling: dict |
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A checkpoint, a prompt, and what the CPU makes of them, greedily and drawn."""
-    folder, seed = tmp_path_factory.mktemp("tiny"), seeded.fresh_seed()
+    folder, seed = tmp_path_factory.mktemp("tiny"), int(seeded.rng().integers(1 << 30))
     checkpoint = make_checkpoint(folder / "tiny.bin", seed, layers=2, heads=4, context=32)
     prompt = [int(t) for t in np.random.default_rng(seed).integers(0, VOCAB, PROMPT)]
     cpu = compiled(checkpoint, "cpu", folder)
@@ -93,7 +93,7 @@ def test_prefill_on_matrix_instructions_agrees_with_the_cpu(
     """With one core to fill, products take their largest tiles; 128 rows bring tiled attention."""
     one_core = dataclasses.replace(GPU_CHIPS["rocm"][chip], cores=1)
     monkeypatch.setitem(GPU_CHIPS["rocm"], chip, one_core)
-    seed = seeded.fresh_seed()
+    seed = int(seeded.rng().integers(1 << 30))
     checkpoint = make_checkpoint(tmp_path / "tiny.bin", seed, layers=1, heads=2, context=128)
     prompt = np.random.default_rng(seed).integers(0, VOCAB, 128).astype(np.int32)
     cpu = load_artifact(compiled(checkpoint, "cpu", tmp_path))

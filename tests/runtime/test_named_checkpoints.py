@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeded
 from safetensors.numpy import save_file
 
 import lispgpt
@@ -50,7 +51,7 @@ def expected(given: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
 def test_weights_are_bound_by_name_stacked_or_in_slices(
     prefix: str | None, dtype: type, program: Path, tmp_path: Path
 ) -> None:
-    seed = int(np.random.default_rng().integers(1 << 32))
+    seed = int(seeded.rng().integers(1 << 32))
     rng = np.random.default_rng(seed)
     given = values(rng)
     stored = {name: value.astype(np.int32 if name == "ids" else dtype) for name, value in given.items()}
@@ -66,7 +67,7 @@ def test_weights_are_bound_by_name_stacked_or_in_slices(
 
 
 def test_what_is_missing_or_ambiguous_is_said(program: Path, tmp_path: Path) -> None:
-    given = {n: v.astype(np.int32 if n == "ids" else np.float32) for n, v in values(np.random.default_rng()).items()}
+    given = {n: v.astype(np.int32 if n == "ids" else np.float32) for n, v in values(seeded.rng()).items()}
     slices = {f"layers.{layer}.w": part for layer, part in enumerate(given.pop("w"))}
     others = {name.replace("layers", "more"): part for name, part in slices.items()}
     for stored in (given, given | dict(list(slices.items())[1:]), given | slices | others):
@@ -104,7 +105,7 @@ def test_a_file_of_anything_else_is_refused(tmp_path: Path) -> None:
 
 def test_vectors_come_in_pieces_as_matrices_do(tmp_path: Path) -> None:
     for shape in ((6,), (6, 5)):
-        whole = np.random.default_rng().normal(size=(2, *shape)).astype(np.float32)
+        whole = seeded.rng().normal(size=(2, *shape)).astype(np.float32)
         pieces = tuple(part for layer in whole for part in (layer[:2], layer[2:]))
         stored = StoredTensor(TensorInfo((2, *shape), "f32", stacked=True), pieces)
         made = MappedCheckpoint("test", tmp_path, {}, (), {"w": stored})

@@ -1,7 +1,7 @@
 """A stand-in for libamdhip64, so that the device for AMD GPUs loads code objects and launches kernels on the emulator.
 
 The library is a few lines of C that hand every call on to Python.  It carries the real one's SONAME: once this process
-has loaded it, the loader finds it as `libamdhip64.so`, and no environment variable is needed.
+has loaded it, hip-python's own search for `libamdhip64.so` finds it, and no environment variable is needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipEventElapsedTime": (POINTER, POINTER, POINTER), "hipStreamWaitEvent": (POINTER, POINTER, UINT),
     "hipHostRegister": (POINTER, SIZE, UINT), "hipHostUnregister": (POINTER,),
     "hipMemsetD16Async": (POINTER, ctypes.c_ushort, SIZE, POINTER),
-    "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER), "hipGetErrorName": (INT,),
+    "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER),
 }  # fmt: skip
 HEAD = "typedef long (*call)(long, long, long, long, long, long, long, long, long, long, long);\n"
 FORWARD = (
@@ -51,8 +51,6 @@ FORWARD = (
 )
 ELF_HEADER_BYTES, CHIP_OFFSET = 64, 1160
 """Of an ELF file; where hipDeviceProp_tR0600 has gcnArchName."""
-ERROR_NAMES = {SUCCESS: b"hipSuccess", INVALID_VALUE: b"hipErrorInvalidValue", NOT_FOUND: b"hipErrorNotFound",
-               LAUNCH_FAILURE: b"hipErrorLaunchFailure"}  # fmt: skip
 LOADED: list[ctypes.CDLL] = []
 """This process's library, once it is loaded; it serves the `StandIn` made last."""
 ARGUMENTS_ARE, SIZE_IS = 1, 2  # what precedes the two pointers of a launch's `extra`
@@ -84,7 +82,7 @@ class StandIn:
         self.memory = Memory()
         self.machines: list[Machine] = []
         self.fault: Exception | None = None
-        self.objects: dict[int | str, Any] = {}
+        self.objects: dict[int, Any] = {}
         self.capturing: list[Callable[[], int]] | None = None
         if not LOADED:
             LOADED.append(ctypes.CDLL(str(build(folder))))
@@ -180,14 +178,6 @@ class StandIn:
 
     def HostUnregister(self, pointer: int) -> None:
         """Every page is pinned here."""
-
-    def GetErrorName(self, status: int) -> int:
-        """A status's name, and for a failed launch what the kernel did wrong."""
-        name = ERROR_NAMES.get(status, b"hipErrorUnknown")
-        if status == LAUNCH_FAILURE and self.fault is not None:
-            name += f": {self.fault}".encode()
-        self.objects["name"] = text = ctypes.create_string_buffer(name)
-        return ctypes.addressof(text)
 
     def StreamCreate(self, stream: int) -> None:
         self._new(stream, "stream")
