@@ -17,7 +17,7 @@
   (lnf-w [width])
   (lnf-b [width]))
 
-(state (kv [layers 2 heads context (/ width heads)] cache-type))   ; the keys and values of every position so far
+(state (kv [layers batch 2 heads context (/ width heads)] cache-type))    ; keys and values of every position so far
 
 (defn attend-block [x l]
   (let [qkv (linear (layer-norm x (ln1-w l) (ln1-b l) epsilon) (qkv-w l) (qkv-b l))]

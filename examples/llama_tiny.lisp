@@ -20,7 +20,7 @@
   (when (not tied-head)
     (head-w [vocab width] weight-type)))
 
-(state (kv [layers 2 kv-heads context head-width] f32))     ; the keys and values of every position so far
+(state (kv [layers batch 2 kv-heads context head-width] f32))    ; keys and values of every position so far
 
 (defn frequency []                              ; of a head's i-th pair, slower for long contexts where the model wants it
   (let [plain (rotary-frequency rope-theta (/ head-width 2))]

@@ -20,7 +20,7 @@
   (normf-w [width])
   (head-w [vocab width] weight-type))
 
-(state (kv [layers 2 kv-heads context head-width] f32))
+(state (kv [layers batch 2 kv-heads context head-width] f32))
 
 ; The score of what lies `distance` back falls with it, for head h by 2^(-8 (h + 1) / heads) a position.
 (defn clearer-near [score head t position]

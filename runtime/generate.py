@@ -3,13 +3,13 @@
 The compiler knows nothing of this.  A program's `generate` form (the language's library, generation.lisp) makes entries
 that are run here by their names:
 
-    the model's own, NAME     (tokens, positions: i32 [1 n]) → NAME, logits of the last position: f32 [1 columns]
-    `decode-greedy`           (tokens, positions: i32 [1 1]) → the model's own results, and `next`: i32 [1]
-    `decode-drawn`            with a third input `sampling`, i32 [1 n], as `Weighted.settings` makes it
+    `prefill`          (tokens, positions: i32 [1 n]) → logits of the last position, f32 [1 columns]; `next`, i32 [1]
+    `decode-greedy`    the same for one position
+    `decode-drawn`     with a third input `sampling`, i32 [1 n], as `Weighted.settings` makes it
 
-`next` is the most probable token or one drawn by the settings, or no token where the best logit is no number; both
-entries leave it and its position in their first two inputs, so that running them again decodes the next token without a
-word from the host.  A program without them decodes by its own entry, at one position.
+`next` is the most probable token or one drawn by the settings, or no token where the best logit is no number.  What
+decodes may leave it and its position in its first two inputs: then running it again decodes the next token without a
+word from the host.  A program without them generates by its own entry, whose first result is the logits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan import Entry
@@ -29,7 +27,7 @@ from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
-GREEDY, DRAWN = "decode-greedy", "decode-drawn"
+PREFILL, GREEDY, DRAWN = "prefill", "decode-greedy", "decode-drawn"
 WEIGHT_READ_ROWS = 16
 """Rows of work that cost about as much as reading the weights once: what makes few large chunks worth their padding."""
 
@@ -55,7 +53,8 @@ class Generator:
         self.context = int(session.config["context"])
         self.vocab = int(session.config["vocab"])
         self._greedy, self._drawn = (self._single(name) for name in (GREEDY, DRAWN))
-        self._entries = {n: entry for entry in session.entries(self.entry) if (n := self._positions(entry))}
+        prefill = session.entries(PREFILL) or session.entries(self.entry)
+        self._entries = {n: entry for entry in prefill if (n := self._positions(entry))}
         if self._greedy is not None:
             self._entries[1] = self._greedy
         self.chunks = tuple(sorted(size for size in self._entries if size <= self.context))
@@ -84,7 +83,7 @@ class Generator:
 
     def _check_results(self, entry: Entry) -> None:
         shapes = {name: self.session.shape(place) for name, place in entry.results.items()}
-        logits = shapes.get(self.entry, ())
+        logits = next(iter(shapes.values()), ())
         if len(logits) != 2 or logits[0] != 1 or logits[1] < self.vocab or shapes.get("next", (1,)) != (1,):
             found = " ".join(map(str, logits))
             raise UserError(
@@ -173,29 +172,27 @@ class Generator:
         return self._feed(self.tokens[-keep:])
 
     def _feed(self, tokens: Sequence[int]) -> int:
-        results: dict[str, np.ndarray] = {}
-        start = 0
+        start, entry = 0, self._entries[1]
         for size in chunk_sizes(len(tokens), self.chunks, self.repeatable):
             real = min(size, len(tokens) - start)
             # A chunk that is not full repeats its first token at that token's position, which changes nothing.
             ids, places = np.full((2, 1, size), [[[tokens[start]]], [[self.position]]], np.int32)
             ids[0, size - real :] = tokens[start : start + real]
             places[0, size - real :] = range(self.position, self.position + real)
-            results = self.session.run(self._entries[size].name, ids, places)
+            entry = self._entries[size]
+            self.session.start(entry, dict(zip(entry.inputs, (ids, places), strict=True)))
             start += real
             self.position += real
-        if self.sampler is None and "next" in results:
-            return self._checked(int(results["next"][0]))
-        return self._sample(results[self.entry][0, : self.vocab])
+        if self.sampler is None and "next" in entry.results:
+            return self._checked(int(self.session.result(entry, "next")[0]))
+        logits = self.session.result(entry, next(iter(entry.results)))
+        return (self.sampler or Greedy())(logits[0, : self.vocab])
 
     def _checked(self, token: int) -> int:
         """A token that the entry chose; UserError where it found no logit to choose by."""
         if not 0 <= token < self.vocab:
             raise damaged_logits("no finite number")
         return token
-
-    def _sample(self, logits: np.ndarray) -> int:
-        return (self.sampler or Greedy())(logits)
 
 
 @functools.cache

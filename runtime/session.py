@@ -123,9 +123,17 @@ class Session:
         entry, arrays = self._variant(name, values, named)
         self._put(entry, arrays)
         self.device.launch(self._prepared(entry))
-        return {
-            result: readable(self.read(place), self._declared[place].dtype) for result, place in entry.results.items()
-        }
+        return {result: self.result(entry, result) for result in entry.results}
+
+    def start(self, entry: Entry, named: Mapping[str, Any]) -> None:
+        """Give an entry its inputs and run it; this may return before it is done."""
+        self.put(entry, named)
+        self.device.launch(self._prepared(entry))
+
+    def result(self, entry: Entry, name: str) -> np.ndarray:
+        """A result of an entry's last run, as float32 or int32."""
+        place = entry.results[name]
+        return readable(self.read(place), self._declared[place].dtype)
 
     def repeat(self, entry: Entry, result: str, count: int, ahead: int = READS_AHEAD) -> Iterator[np.ndarray]:
         """Run an entry `count` times on what its inputs hold, which it may leave for itself; a result of each run.

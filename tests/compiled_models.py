@@ -13,7 +13,7 @@ from lispgpt.driver import Observer, Request, compile_request
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints.base import TensorInfo
 from lispgpt.runtime.devices.cpu import CpuDevice
-from lispgpt.runtime.generate import GREEDY
+from lispgpt.runtime.generate import GREEDY, PREFILL
 from lispgpt.runtime.session import Session
 
 
@@ -87,12 +87,13 @@ def step(session: Session, tokens: Any, positions: Any, entry: str = "logits") -
 
 
 def run_rows(session: Session, tokens: Any, positions: Any, entry: str = "logits") -> dict[str, np.ndarray]:
-    """Run an entry on [batch, positions] tokens; single steps of a program that generates are `decode-greedy`."""
-    decodes = (np.shape(tokens)[0], 1) == np.shape(tokens) and session.entries(GREEDY)
-    return session.run(GREEDY if decodes and entry == "logits" else entry, tokens, positions)
+    """Run an entry on [batch, positions] tokens; of a program that generates, that made of it for so many positions."""
+    if entry == "logits" and session.entries(GREEDY):
+        entry = GREEDY if np.shape(tokens)[1] == 1 else PREFILL
+    return session.run(entry, tokens, positions)
 
 
 def shapes_of(session: Session, entry: str = "logits") -> list[tuple[int, int]]:
     """The (batch, positions) that an entry, or the decoding made from it, was compiled for."""
-    entries = [*session.entries(entry), *session.entries(GREEDY)]
+    entries = [made for name in (entry, PREFILL, GREEDY) for made in session.entries(name)]
     return sorted({(e.sizes["batch"], e.sizes["positions"]) for e in entries})

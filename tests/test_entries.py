@@ -292,6 +292,26 @@ def test_an_entry_may_mind_padding_itself(length: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
 
 
+@pytest.mark.parametrize("order", ["layers 2 heads", "layers batch 2 heads", "layers 2 batch heads"])
+def test_a_cache_may_have_its_batch_in_several_places(order: str, tmp_path: Path) -> None:
+    example = (Path(__file__).resolve().parent.parent / "examples" / "gpt2.lisp").read_text()
+    assert "[layers batch 2 heads" in example
+    text = example.replace("[layers batch 2 heads", f"[{order}") + "(generate logits)"
+    sizes = {"layers": 2, "heads": 2, "width": 8, "vocab": 13, "padded-vocab": 16, "context": 40, "weight-type": "f32"}
+    found = []
+    for program in (text, example + "(generate logits)"):
+        artifact = made(program, tmp_path, overrides=sizes, batch=3)
+        weights = Weights({n: np.random.default_rng(3).normal(0, 0.4, f["shape"]) for n, f in artifact.weights.items()})
+        with opened(artifact, weights) as session:
+            tokens = list(Generator(session, "logits").generate([1, 2, 3, 4, 5, 6, 7], 6))
+            for position in range(3):
+                rows = [[1 + position], [4], [7 - position]]
+                batched = session.run("decode-greedy", rows, [[position]] * 3)["logits"]
+            found.append((tokens, batched))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-5)
+
+
 PRELUDE = "(require nn) (weights (w [4 3]))\n"
 MISTAKES = {
     "no sizes": ("(entry e [(x [batch 3])] (linear x w))", {}, r"2:1: .*for which batch to compile e: give \{:shapes"),
@@ -372,15 +392,15 @@ def test_typed_entries_compile_for_gpus(target: str, tmp_path: Path) -> None:
     assert found["after"].shape == (3, 5) and found["steps"].shape == (1,)
 
 
-def test_what_decodes_is_two_entries_like_any_other() -> None:
+def test_what_generates_is_entries_like_any_other() -> None:
     example = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
     sizes = {"layers": 1, "heads": 2, "width": 8, "vocab": 13, "padded-vocab": 16, "context": 20}
     artifact = compile_request(Request(example, "cuda:sm_90", overrides=sizes, batch=3), Observer())[0]
     found = {(e.name, tuple(e.sizes.values())): e for e in artifact.plan.entries}
-    assert {("decode-greedy", (3, 1)), ("decode-drawn", (1, 1)), ("logits", (1, 16))} <= set(found)
+    assert {("decode-greedy", (3, 1)), ("decode-drawn", (1, 1)), ("prefill", (1, 16))} <= set(found)
     for (name, _), entry in found.items():
-        assert [entry.leaves(i) for i in list(entry.inputs)[:2]] == [name != "logits"] * 2
-        assert list(entry.results) == (["logits"] if name == "logits" else ["logits", "next"])
+        assert [entry.leaves(i) for i in list(entry.inputs)[:2]] == [name != "prefill"] * 2
+        assert list(entry.results) == ["logits", "next"]
     drawn = found["decode-drawn", (1, 1)]
     assert list(drawn.inputs) == ["tokens", "positions", "sampling"] and not drawn.leaves("sampling")
 
@@ -389,6 +409,6 @@ def test_the_cpu_example_still_compiles_for_the_shapes_of_its_target() -> None:
     example = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
     artifact = compile_model(example, layers=1, heads=2, width=8, vocab=13, padded_vocab=16, context=20)
     assert [e.label for e in artifact.plan.entries] == [
-        "logits (batch 1, positions 16)",
+        "prefill (batch 1, positions 16)",
         "decode-greedy (batch 1, positions 1)",
     ]

@@ -97,7 +97,7 @@ def test_alibi_by_chunks_and_steps(target: str, examples: Path) -> None:
     with opened(artifact, weights) as session:
         positions = np.arange(22, dtype=np.int32)
         for start, end in [(0, 16), *((i, i + 1) for i in range(16, 22))]:
-            entry = "decode-greedy" if end - start == 1 else "logits"
+            entry = "decode-greedy" if end - start == 1 else "prefill"
             poison(session)
             found = session.run(entry, tokens=tokens[None, start:end], positions=positions[None, start:end])
             close(found["logits"][0], wanted[end - 1])
@@ -113,7 +113,7 @@ def test_recurrence_remembers_alike_by_chunks_and_steps(chunks: list[int], targe
         end = 0
         for size in chunks:
             end += size
-            entry = "decode-greedy" if size == 1 else "logits"
+            entry = "decode-greedy" if size == 1 else "prefill"
             places = np.arange(end - size, end, dtype=np.int32)
             poison(session)
             found = session.run(entry, tokens=tokens[None, end - size : end], positions=places[None])

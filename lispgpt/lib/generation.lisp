@@ -1,7 +1,8 @@
-; Entries that decode token by token, made of an entry of tokens and positions that gives logits.  `(generate logits)` is
-; `(decoding logits)`, and has the runtime run what it makes (runtime/generate.py says how).
+; Entries that generate, made of an entry of tokens and positions that gives logits.  `(generate logits)` is `(decoding
+; logits)`, and has the runtime run what it makes (runtime/generate.py says how).
 ;
-;   decode-greedy [tokens positions]             the model's logits, and `next`: the most probable tokens
+;   prefill       [tokens positions]             the model's logits, and `next`: the most probable tokens
+;   decode-greedy [tokens positions]             the same for one position
 ;   decode-drawn  [tokens positions sampling]    the same with tokens drawn at random (see sampling.lisp)
 ;
 ; Where steps can follow each other without the host, a step leaves its tokens and the positions after its own in its
@@ -30,6 +31,11 @@
         (memref.store (select known token (: 0 i32)) tokens i)
         (memref.store (+ (memref.load positions i) (: 1 i32)) positions i)))))
 
+; logits, and the tokens that a function of them and the size of the vocabulary chooses
+(defn chosen [model tokens positions choose]
+  (let [logits (first (results (model tokens positions)))]
+    {:logits logits :next (choose logits (vocabulary logits))}))
+
 ; What a step leaves in its inputs.
 (defn advanced [next tokens positions]
   (let [lanes (capability subgroup-size)
@@ -37,16 +43,18 @@
     (launch advance [(blocks-of lanes sequences)] [lanes] next (in-place tokens) (in-place positions) sequences)))
 
 (defmacro step-of [model tokens positions choose]
-  `(let [logits (first (results (~model ~tokens ~positions)))
-         next (~choose logits (vocabulary logits))]
+  `(let [found (chosen ~model ~tokens ~positions ~choose)]
      (when ahead
-       (let [[following places] (advanced next ~tokens ~positions)]
+       (let [[following places] (advanced (nth (results found) 1) ~tokens ~positions)]
          (update! ~tokens following)
          (update! ~positions places)))
-     {:logits logits :next next}))
+     found))
 
 (defn decoding [model]
-  (restrict-shapes model (fn [batch positions] (> positions 1)))
+  (restrict-shapes model (fn [batch positions] false))
+  (entry prefill [tokens positions]
+    (chosen model tokens positions best-token))
+  (restrict-shapes prefill (fn [batch positions] (> positions 1)))
   (entry decode-greedy [tokens positions] {:shapes [{positions 1}]}
     (step-of model tokens positions best-token))
   (when ahead

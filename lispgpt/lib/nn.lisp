@@ -100,9 +100,13 @@
 
 ; ---- attention over a cache of keys and values: "Attention Is All You Need", Vaswani et al. 2017
 
-; cache [batch 2 heads context size], new [rows heads size] -> the cache with row n at its position in its sequence,
-; as keys (which = 0) or values (which = 1)
-(defn write-rows [cache which new]
+; [sequence which …] as a cache has them whose batch is its first dimension, or its second behind keys and values
+(defn in-cache [batch-first sequence which others]
+  (concat (if batch-first [sequence which] [which sequence]) others))
+
+; cache [batch 2 heads context size], or [2 batch heads context size]; new [rows heads size] -> the cache with row n at
+; its position in its sequence, as keys (which = 0) or values (which = 1)
+(defn write-rows [cache batch-first which new]
   (let [[n heads size] (shape new)
         new (cast new (dtype cache))
         positions (row-positions)
@@ -113,19 +117,21 @@
           (scf.yield
             (insert (slice new [row 0 0] [nil heads size])
                     written
-                    [(arith.divui row each) which 0 (cast (at positions row) index) 0]
+                    (in-cache batch-first (arith.divui row each) which [0 (cast (at positions row) index) 0])
                     [nil nil heads nil size])))))))
 
-; q [rows heads size], k and v [rows groups size], cache (kv l) of [batch 2 groups context size] -> [rows heads*size];
+; q [rows heads size], k and v [rows groups size], cache (kv l) as above -> [rows heads*size];
 ; heads / groups query heads share a key and value head.  Each sees the positions up to its own; (weigh score head t
 ; position), where one is given, makes something else of a score, such as -inf for what is too far
 (defn attend [q k v cache & weigh]
   (let [[n heads size] (shape q)
         groups (dim k 1)
         [b s] [(batch) (/ n (batch))]
-        kv (write-state-at-positions cache (write-rows (write-rows (read-state cache) 0 k) 1 v))
+        first-batch (= (batch-place cache) 0)
+        kv (write-state-at-positions
+             cache (write-rows (write-rows (read-state cache) first-batch 0 k) first-batch 1 v))
         context (dim kv 3)
-        part (fn [i] (slice kv [0 i 0 0 0] [b nil groups context size]))
+        part (fn [i] (slice kv (in-cache first-batch 0 i [0 0 0]) (in-cache first-batch b nil [groups context size])))
         positions (reshape (row-positions) [b s])
         scale (/ 1.0 (sqrt size))
         weigh (if (= (count weigh) 0) (fn [score head t position] score) (first weigh))

@@ -106,7 +106,7 @@ def test_prefill_on_matrix_instructions_agrees_with_the_cpu(
     emulation = Emulation(
         artifact, {**weights, "kv": kv, "tokens": prompt, "positions": np.arange(128, dtype=np.int32)}
     )
-    logits = emulation.run(emulation.entry("logits", 128)).reshape(expected.shape)
+    logits = emulation.run(emulation.entry("prefill", 128)).reshape(expected.shape)
     matrix = sum(n for name, n in emulation.machine.counts().items() if name.startswith(("V_WMMA", "V_MFMA")))
     assert matrix > 0
     found = emulation.buffers["kv"].view(cache.dtype).reshape(cache.shape)

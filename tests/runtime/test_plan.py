@@ -148,7 +148,7 @@ SEEDED = {
 @pytest.mark.parametrize("name", SEEDED)
 def test_a_debug_run_finds_launches_that_do_something_else(name: str, artifact: Artifact) -> None:
     (access, fields), words = SEEDED[name]
-    made = next(e for e in artifact.plan.entries if e.name == "logits")
+    made = next(e for e in artifact.plan.entries if e.name == "prefill")
     places = [
         (number, i)
         for number, step in enumerate(made.steps)
@@ -159,12 +159,12 @@ def test_a_debug_run_finds_launches_that_do_something_else(name: str, artifact: 
     number, i = places[rng.integers(len(places))]
     if "longer" in fields:
         fields = {"nbytes": made.steps[number].arguments[i].nbytes + 16}
-    wrong = changed(artifact, "logits", number, i, **fields)
+    wrong = changed(artifact, "prefill", number, i, **fields)
     device = CheckedCpuDevice(1)
     device.careful = False  # the flow of such a plan is wrong too
     with pytest.raises(UserError, match=words) as caught:
         generate(wrong, device)
-    assert f"step {number} of entry logits" in caught.value.message
+    assert f"step {number} of entry prefill" in caught.value.message
 
 
 def test_the_null_device_refuses_a_plan_whose_values_share_memory(artifact: Artifact) -> None:

@@ -161,6 +161,20 @@ def _batch(evaluator: Evaluator, form: Form) -> Any:
     return now.sizes[BATCH]
 
 
+@builtin("batch-place", 1, 1)
+def _batch_place(evaluator: Evaluator, form: Form, reference: Any) -> Any:
+    """`(batch-place (kv l))`: which of the dimensions of a state, or a part of one, counts sequences."""
+    state, index = (reference.state, reference.index) if isinstance(reference, StateReference) else (reference, ())
+    if not isinstance(state, State):
+        evaluator.site.fail(f"`batch-place` wants a state or a part of one, and this is {describe(reference)}", form)
+    dimensions = list(evaluator.states.of(Model).dimensions(state))
+    if BATCH not in dimensions:
+        evaluator.site.fail(f"the state {state.name} has no dimension named batch", form)
+    fixed = [place for place, size in enumerate(dimensions) if isinstance(size, int)][: len(index)]
+    place = dimensions.index(BATCH)
+    return place - sum(other < place for other in fixed)
+
+
 def called_size(evaluator: Evaluator, size: int, arguments: list[Any], form: Form) -> int:
     """`(batch)` where an entry's own dimension of that name hides the function: the same number."""
     now, head = evaluator.states.of(Model).building, form.items[0] if isinstance(form, List) and form.items else None
