@@ -1,5 +1,5 @@
-"""What all tests share: the `--slow` and `--seed` flags, random numbers that a failure tells how to repeat, and the
-example programs' folder."""
+"""What all tests share: the `--slow`, `--seed` and `--update-golden` flags, random numbers that a failure tells how to
+repeat, and the example programs' folder."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds each")
+    parser.addoption("--update-golden", action="store_true", help="write what passes make to their golden files")
     parser.addoption("--seed", type=int, help="the run's random numbers, as a failing test prints it")
 
 
@@ -66,3 +67,9 @@ def examples() -> Path:
 def fresh_seed() -> int:
     """A seed of this test's own, for what takes one."""
     return seeded.fresh_seed()
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be written rather than compared with."""
+    return bool(request.config.getoption("--update-golden"))

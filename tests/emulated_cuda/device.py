@@ -20,7 +20,6 @@ class EmulatedCuda(HostMemory):
 
     def __init__(self) -> None:
         self.name = "emulated CUDA"
-        self._text = ""
         self._kernels: dict[str, Kernel] = {}
 
     def alloc(self, nbytes: int) -> np.ndarray:
@@ -29,8 +28,9 @@ class EmulatedCuda(HostMemory):
     def adopt(self, array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]]) -> None:
-        self._text = code.decode()
+    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
+        text = code.decode()
+        self._kernels |= {name + suffix: parse(text, name) for name in kernels}
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> tuple[Entry, Mapping[str, np.ndarray]]:
         return entry, buffers
@@ -42,17 +42,12 @@ class EmulatedCuda(HostMemory):
         addresses = dict(zip(used, memory.addresses, strict=True))
         for step in entry.launches:
             arguments = [addresses[a.buffer] + a.offset for a in step.arguments]
-            launch(self._kernel(step.kernel), memory, arguments, step.grid, step.shared_bytes)
+            launch(self._kernels[step.kernel], memory, arguments, step.grid, step.shared_bytes)
             assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"
         for number, name in enumerate(used):
             found = memory.read(number, buffers[name])
             if not np.array_equal(found, buffers[name]):
                 buffers[name][:] = found
-
-    def _kernel(self, name: str) -> Kernel:
-        if name not in self._kernels:
-            self._kernels[name] = parse(self._text, name)
-        return self._kernels[name]
 
     def launch_reading(self, executable: Any, buffer: np.ndarray, array: np.ndarray) -> Callable[[], np.ndarray]:
         self.launch(executable)

@@ -36,7 +36,10 @@ class Operations(ABC):
     def execute(self, name: str, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         kind = suffixes[-1] if suffixes else ""
         handler = getattr(self, f"op_{name}", None)
-        if handler is not None:
+        if kind == "bf16" and (name in BINARY or name in UNARY):
+            values = [self.value(o, kind) for o in operands[1:]]
+            self.write(operands[0], bf16((BINARY | UNARY)[name](*values)), lanes)
+        elif handler is not None:
             handler(suffixes, operands, lanes)
         elif name in BINARY:
             a, b = (self.value(o, kind) for o in operands[1:])
@@ -85,6 +88,10 @@ class Operations(ABC):
     def op_rem(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, b = (self.value(o, suffixes[-1]) for o in operands[1:])
         self.write(operands[0], np.fmod(a, np.where(b == 0, b.dtype.type(1), b)), lanes)
+
+    def op_copysign(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        sign, size = (self.value(o, suffixes[-1]) for o in operands[1:])
+        self.write(operands[0], np.copysign(size, sign), lanes)
 
     def op_not(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         value = self.value(operands[1], suffixes[-1])

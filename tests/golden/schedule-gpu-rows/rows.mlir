@@ -1,0 +1,76 @@
+// pass: schedule-gpu-rows
+// target: rocm:gfx1151
+// show: summary
+module {
+  func.func private @rows_2x8(%arg0: memref<2x8xf32>, %arg1: memref<2x8xf32>) attributes {access = ["read", "write"], kernel = "rows", tied = [-1], work = {bytes = 128 : i64, context = 0 : i64, operations = 96 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}} {
+    %to_tensor_0 = bufferization.to_tensor %arg0 restrict : memref<2x8xf32> to tensor<2x8xf32>
+    %empty_0 = tensor.empty() : tensor<2x8xf32>
+    %constant_0 = arith.constant 1.000000e+00 : f32
+    %generic_0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%to_tensor_0 : tensor<2x8xf32>) outs(%empty_0 : tensor<2x8xf32>) {
+    ^bb0(%in: f32, %out: f32):
+      %addf_0 = arith.addf %in, %constant_0 : f32
+      linalg.yield %addf_0 : f32
+    } -> tensor<2x8xf32>
+    %softmax_0 = linalg.softmax dimension(1) ins(%generic_0 : tensor<2x8xf32>) outs(%empty_0 : tensor<2x8xf32>) -> tensor<2x8xf32>
+    bufferization.materialize_in_destination %softmax_0 in restrict writable %arg1 : (tensor<2x8xf32>, memref<2x8xf32>) -> ()
+    return
+  }
+  func.func @y(%arg0: memref<64xi8>, %arg1: memref<64xi8>) attributes {arguments = ["input:x", "result:y"], entry = "y", extents = array<i64>, inputs = {x = array<i64: 2, 8>}, repeatable, results = ["result:y"], sizes = [], types = [tensor<2x8xf32>, tensor<2x8xf32>]} {
+    %constant_0 = arith.constant 0 : index
+    %view_0 = memref.view %arg0[%constant_0][] : memref<64xi8> to memref<2x8xf32>
+    %constant_1 = arith.constant 0 : index
+    %view_1 = memref.view %arg1[%constant_1][] : memref<64xi8> to memref<2x8xf32>
+    call @rows_2x8(%view_0, %view_1) : (memref<2x8xf32>, memref<2x8xf32>) -> ()
+    return
+  }
+}
+// ----- becomes
+func.func "rows_2x8"
+  access = ["read", "write"]
+  block = [32, 1, 1]
+  function_type = (memref<2x8xf32>, memref<2x8xf32>) -> ()
+  grid = [2, 1, 1]
+  kernel = "rows"
+  shared_bytes = 0 : i64
+  sym_visibility = "private"
+  tied = [-1]
+  work = {bytes = 128 : i64, context = 0 : i64, operations = 96 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
+  8 arith.addf
+  1 arith.addf vector<4xf32>
+  1 arith.cmpi
+  27 arith.constant
+  2 arith.constant vector<4xf32>
+  1 arith.divf
+  3 arith.mulf vector<4xf32>
+  1 arith.muli
+  1 arith.select
+  2 arith.select vector<4xf32>
+  2 arith.subf vector<4xf32>
+  1 func.return
+  1 gpu.block_id
+  10 gpu.shuffle
+  1 gpu.thread_id
+  16 llvm.call_intrinsic
+  1 scf.if
+  1 scf.yield
+  6 vector.broadcast vector<4xf32>
+  2 vector.extract vector<2xf32>
+  16 vector.extract vector<4xf32>
+  1 vector.from_elements vector<2xf32>
+  2 vector.from_elements vector<4xf32>
+  1 vector.load vector<4xf32>
+  1 vector.store vector<4xf32>
+func.func "y"
+  arguments = ["input:x", "result:y"]
+  entry = "y"
+  extents = array<i64>
+  function_type = (memref<64xi8>, memref<64xi8>) -> ()
+  inputs = {x = array<i64: 2, 8>}
+  repeatable = unit
+  results = ["result:y"]
+  sizes = []
+  types = [tensor<2x8xf32>, tensor<2x8xf32>]
+  2 arith.constant
+  1 func.call
+  1 func.return
+  2 memref.view
