@@ -12,7 +12,7 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
@@ -89,29 +89,56 @@ def run_in_child(work: Callable[[Reporter], int]) -> Outcome:
 
     A UserError that work raises is raised here; any other exception is an InternalError with the child's traceback.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read_end)
-        _be_the_child(work, write_end)
-    os.close(write_end)
-    step, failure, value = "start", None, None
-    with os.fdopen(read_end, "rb") as stream:
-        for kind, content in _messages(stream):
-            if kind == "step":
-                step = content
-            elif kind == "value":
-                value = content
-            else:
-                failure = (kind, content)
-    status = _wait(child)
-    if failure is not None:
-        raise _error_of(*failure)
-    if os.WIFSIGNALED(status):
-        return Outcome(0, os.WTERMSIG(status), step, value)
-    return Outcome(os.WEXITSTATUS(status), 0, step, value)
+    return _Child(work).outcome()
+
+
+def in_children(works: Sequence[Callable[[Reporter], int]]) -> list[Outcome]:
+    """Call each work in a child of its own, all at once; the first failure is raised, once all have ended."""
+    children = [_Child(work) for work in works]
+    ended: list[Outcome | Exception] = []
+    for child in children:
+        try:
+            outcome = child.outcome()
+            ended.append(_compiled(outcome))
+        except Exception as error:
+            ended.append(error)
+    for each in ended:
+        if isinstance(each, Exception):
+            raise each
+    return [each for each in ended if isinstance(each, Outcome)]
+
+
+class _Child:
+    """A child at work."""
+
+    def __init__(self, work: Callable[[Reporter], int]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        read_end, write_end = os.pipe()
+        self._process = os.fork()
+        if self._process == 0:
+            os.close(read_end)
+            _be_the_child(work, write_end)
+        os.close(write_end)
+        self._read_end = read_end
+
+    def outcome(self) -> Outcome:
+        """Hear what it says until it ends."""
+        step, failure, value = "start", None, None
+        with os.fdopen(self._read_end, "rb") as stream:
+            for kind, content in _messages(stream):
+                if kind == "step":
+                    step = content
+                elif kind == "value":
+                    value = content
+                else:
+                    failure = (kind, content)
+        status = _wait(self._process)
+        if failure is not None:
+            raise _error_of(*failure)
+        if os.WIFSIGNALED(status):
+            return Outcome(0, os.WTERMSIG(status), step, value)
+        return Outcome(os.WEXITSTATUS(status), 0, step, value)
 
 
 def _error_of(kind: str, content: Any) -> Exception:
@@ -179,7 +206,11 @@ def ask_in_child(question: Callable[[], Any]) -> Any:
 
 def compile_in_child(work: Callable[[Reporter], int]) -> Outcome:
     """run_in_child for the compiler itself: InternalError where MLIR or LLVM ends the process."""
-    outcome = run_in_child(work)
+    return _compiled(run_in_child(work))
+
+
+def _compiled(outcome: Outcome) -> Outcome:
+    """The outcome of compiling, where no signal ended it."""
     if outcome.signal_number == signal.SIGINT:
         raise KeyboardInterrupt
     outside = ended_from_outside(outcome.signal_number) if outcome.signal_number else None

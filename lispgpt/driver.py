@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lispgpt.errors import UserError
 from lispgpt.ir.mlir import ir, new_context
+from lispgpt.kernel_code import make_code, split_at_plan
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
 from lispgpt.language.reader.reader import read
@@ -99,10 +100,12 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     pipeline = load_pipeline(request, target)
     pipeline.check()
     runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show)
+    watched = observer.dump_dir is not None or bool(observer.print_after)
+    first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if watched else split_at_plan(pipeline)
     with ir.Location.unknown():
-        runner.run(program.module, pipeline)
+        runner.run(program.module, first)
         plan = read_plan(program.module)
-        code = target.serialize(program.module)
+        code = make_code(program.module, rest, target)
     parsed = Plan.from_json(plan)
     launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.steps}
     kernels = {

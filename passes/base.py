@@ -29,6 +29,9 @@ class Pass:
     starts_from: ClassVar[tuple[State, ...]] = ()
     """What has to hold of a module before the pass can run; the runner tells users who order passes otherwise."""
 
+    parts_kernels: ClassVar[bool] = False
+    """Whether kernels have nothing to do with each other after it, so that processes can share them."""
+
     def run(self, module: ir.Module, target: Any) -> None:
         raise NotImplementedError
 

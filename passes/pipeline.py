@@ -74,6 +74,10 @@ class Pipeline:
             raise UserError(f"pipeline {self.name} has no stage {stage!r} (its stages: {', '.join(names)})")
         return Pipeline(self.name, self.stages[: names.index(stage) + 1])
 
+    def before(self, count: int) -> Pipeline:
+        """The first `count` passes, as one stage."""
+        return Pipeline(self.name, (Stage("first", self.calls[:count]),))
+
     def after(self, count: int) -> Pipeline:
         """What is left after the first `count` passes, as one stage."""
         return Pipeline(self.name, (Stage("rest", self.calls[count:]),))
@@ -115,7 +119,6 @@ class Runner:
                 try:
                     _run(_resolve(call), module, self.target)
                     diagnostics.check()
-                    _verify(module)
                 except Exception as error:  # whatever it is, the user gets the IR and the command that repeats it
                     raise self._failure(module, number, call, error, diagnostics) from error
             self.ran.append(call.name)
@@ -161,6 +164,8 @@ def _run(pass_: Any, module: ir.Module, target: Target) -> None:
         if missing is not None:
             raise UserError(f"it cannot run here: {missing}")
     pass_.run(module, target)
+    if not isinstance(pass_, _MlirPass):  # MLIR has verified what its own leave
+        _verify(module)
 
 
 def _verify(module: ir.Module) -> None:

@@ -45,7 +45,7 @@ class Status(int):
     name = "ERROR_OF_ITS_KIND"
 
 
-FAILS, REFUSED = Status(999), Status(900)
+FAILS, REFUSED, NOT_FOUND = Status(999), Status(900), Status(500)
 
 
 class Members:
@@ -71,6 +71,7 @@ class StandIn:
         self.alive: Counter[str] = Counter()
         self.handles = 4096
         self.functions: dict[int, str] = {}
+        self.texts: dict[int, bytes] = {}
         self.failing: str | None = None
         self.slow, self.capturing = False, False
         self.under_way: list[tuple[int | None, Callable[[], object]]] = []
@@ -114,7 +115,14 @@ class StandIn:
             return FAILS, *[None] * (name not in WITHOUT_RESULTS)
         if self.capturing and name in REFUSED_WHILE_CAPTURING:
             return (REFUSED,)
+        if name == "ModuleGetFunction" and self.lacks(given.module, given.name):
+            return NOT_FOUND, None
         return (Status(0), *self.results(name, given))
+
+    def lacks(self, module: int, kernel: bytes) -> bool:
+        """Whether a module's code says which kernels it has, and not this one."""
+        text = self.texts.get(module, b"")
+        return b".entry" in text and b".entry " + kernel not in text
 
     def read_launch(self, given: SimpleNamespace) -> None:
         """What a launch is made of, told alike for both vendors."""
@@ -170,6 +178,8 @@ class StandIn:
         handle = self.make(name)
         if name == "ModuleGetFunction":
             self.functions[handle] = given.name.decode()
+        if name.startswith("ModuleLoadData"):
+            self.texts[handle] = given.code.rstrip(b"\0")
         return (handle,)
 
     def do(self, work: Callable[[], object], event: int | None = None) -> None:

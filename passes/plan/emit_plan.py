@@ -42,6 +42,7 @@ MATRIX_INSTRUCTIONS = ("mma", "mfma")
 @dataclass(frozen=True)
 class EmitPlan(Pass):
     name: ClassVar[str] = "emit-plan"
+    parts_kernels: ClassVar[bool] = True
     starts_from: ClassVar[tuple[State, ...]] = (IN_ARENA,)
 
     def run(self, module: ir.Module, target: object) -> None:

@@ -7,6 +7,7 @@ by chips' names), DEFAULT_CHIP and, for a GPU, a subclass of `Gpu`; what runs it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -37,6 +38,9 @@ class Target:
     runs_ahead: ClassVar[bool] = False
     """Whether decode steps follow each other on the device, so that tokens have to be drawn there too."""
 
+    joins_code: ClassVar[bool] = False
+    """Whether code of some kernels and code of others can be joined to code of all of them."""
+
     aligned_rows: ClassVar[bool] = False
     """Whether every buffer starts where the widest load may, so that rows which such loads divide are aligned."""
 
@@ -56,6 +60,10 @@ class Target:
 
     def serialize(self, module: ir.Module) -> bytes:
         """Machine code of a module that has been through the target's pipeline."""
+        raise NotImplementedError
+
+    def join_code(self, pieces: Sequence[bytes]) -> bytes:
+        """One file's contents of what `serialize` gave for kernels apart, where the target joins code."""
         raise NotImplementedError
 
     def assembly(self, module: ir.Module) -> str:
@@ -109,6 +117,9 @@ class Gpu(Target):
 
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
     runs_ahead: ClassVar[bool] = True
+    joins_code: ClassVar[bool] = False
+    """Whether code of some kernels and code of others can be joined to code of all of them."""
+
     aligned_rows: ClassVar[bool] = True
     maximum: ClassVar[str] = "arith.maxnumf"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ class Cuda(Gpu):
     code_name: ClassVar[str] = "kernels.ptx"
     object_suffix: ClassVar[str] = ".ptx"
     object_is_text: ClassVar[bool] = True
+    joins_code: ClassVar[bool] = True
     attach_pass: ClassVar[str] = "nvvm-attach-target"
     convert_pass: ClassVar[str] = "convert-gpu-to-nvvm"
     own_options: ClassVar[frozenset[str]] = frozenset(
@@ -88,6 +90,10 @@ class Cuda(Gpu):
     def serialize(self, module: ir.Module) -> bytes:
         """PTX text."""
         return serialized_objects(module, "isa")
+
+    def join_code(self, pieces: Sequence[bytes]) -> bytes:
+        """PTX modules one after another, each from its `.version` on: the driver is given them one by one."""
+        return b"".join(pieces)
 
     def assembly(self, module: ir.Module) -> str:
         return self.serialize(module).decode()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from lispgpt.errors import UserError
@@ -115,12 +117,12 @@ def _count(driver: Driver, hint: str) -> int:
     return int(driver("DeviceGetCount")[0])
 
 
-def _enter(driver: Driver, index: int) -> int:
+def _enter(driver: Driver, index: int) -> Any:
     """The GPU of that number, whose context becomes this thread's."""
     (device,) = driver("DeviceGet", index)
     (context,) = driver("DevicePrimaryCtxRetain", device, hint="another process may hold the GPU")
     driver("CtxSetCurrent", context)
-    return int(device)
+    return device
 
 
 def _capability(driver: Driver, device: int) -> tuple[int, int]:
@@ -146,8 +148,13 @@ class CudaDevice(GpuDevice):
         self.chip = f"sm_{major}{minor}"
         self.name = f"{product.split(bytes(1))[0].decode().strip()} ({self.chip})"
 
+    def _load_modules(self, code: bytes) -> list[Any]:
+        """code: PTX modules one after another, or a cubin for this very GPU."""
+        starts = [found.start() for found in re.finditer(rb"^\.version\b", code, re.MULTILINE)]
+        pieces = [code] if len(starts) < 2 else [code[a:b] for a, b in pairwise([*starts, len(code)])]
+        return [self._load_module(piece) for piece in pieces]
+
     def _load_module(self, code: bytes) -> Any:
-        """code: PTX text, or a cubin for the GPU's own architecture."""
         option = self._driver.module.CUjit_option
         log = b"\0" * LOG_BYTES  # the package lets the driver write into it
         options = [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES]

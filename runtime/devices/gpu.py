@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -41,8 +41,8 @@ class GpuDevice:
         self._reads = 0
         self._functions: dict[str, Any] = {}
 
-    def _load_module(self, code: bytes) -> Any:
-        """The driver's module of an artifact's machine code."""
+    def _load_modules(self, code: bytes) -> list[Any]:
+        """The driver's modules of an artifact's machine code."""
         raise NotImplementedError
 
     def _configure(self, kernel: str, facts: Mapping[str, Any]) -> None:
@@ -85,13 +85,20 @@ class GpuDevice:
         return address
 
     def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
-        module = self._load_module(code)
-        self._owned.append(("ModuleUnload", module))
+        modules = self._load_modules(code)
+        self._owned += [("ModuleUnload", module) for module in modules]
         for name, facts in kernels.items():
-            about, hint = f"kernel {name}", "the artifact is damaged"
-            found = self._driver("ModuleGetFunction", module, name.encode(), about=about, hint=hint)
-            (self._functions[name + suffix],) = found
+            self._functions[name + suffix] = self._find(name, modules)
             self._configure(name + suffix, facts)
+
+    def _find(self, kernel: str, modules: Sequence[Any]) -> Any:
+        """The function of a kernel, which one of the modules has."""
+        for module in modules[:-1]:
+            status, found = self._driver.status("ModuleGetFunction", module, kernel.encode())
+            if not status:
+                return found[0]
+        about, hint = f"kernel {kernel}", "the artifact is damaged"
+        return self._driver("ModuleGetFunction", modules[-1], kernel.encode(), about=about, hint=hint)[0]
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
         about = f"entry {entry.name}"

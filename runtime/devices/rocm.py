@@ -110,12 +110,12 @@ class HipDevice(GpuDevice):
         (stream,) = driver("StreamCreate")
         super().__init__(driver, stream)
 
-    def _load_module(self, code: bytes) -> Any:
+    def _load_modules(self, code: bytes) -> list[Any]:
         """code: an hsaco for this GPU's chip."""
         hint = f"the GPU is a {self.chip}: was the artifact compiled for another chip?"
         about = f"{len(code):,} bytes of kernels"
         (module,) = self._driver("ModuleLoadData", code, about=about, hint=hint)
-        return module
+        return [module]
 
     def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
         arguments = tuple(map(ctypes.c_void_p, addresses))

@@ -294,3 +294,20 @@ def test_a_fork_of_a_process_that_has_used_a_driver_does_not_use_it(driver: Stan
         return "refused"
 
     assert ask_in_child(again) == "refused"
+
+
+def test_code_in_pieces_is_compiled_piece_by_piece_and_searched(driver: StandIn) -> None:
+    if not driver.by_cuda:
+        pytest.skip("AMD's code is one piece")
+    device = opened(driver)
+    pieces = [b".version 8.0\n.entry first\n", b".version 8.0\n.entry second\n", b".version 8.0\n.entry no\n"]
+    device.load(b"// from LLVM\n" + b"".join(pieces), FACTS)
+    assert sorted(driver.texts.values()) == sorted(pieces)
+    device.prepare(entry(), {"a": 0, "b": 0})
+    made = {driver.functions[given.function]: given.function for given in driver.made(driver.launching)}
+    by_name = {given.name: driver.texts[given.module] for given in driver.made("ModuleGetFunction")}
+    assert set(made) == {"first", "second"} and b"second" in by_name[b"second"]
+    with pytest.raises(UserError, match=r"kernel third.*damaged"):
+        device.load(b"".join(pieces), {"third": {}})
+    device.close()
+    assert driver.alive["ModuleLoadDataEx"] == len(driver.made("ModuleUnload")) == 6

@@ -1,0 +1,72 @@
+"""From kernels whose plan is written down to machine code; where a target's code can be joined, by several processes.
+
+Processes because MLIR's bindings hold Python's lock, and because half of the passes are Python.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from lispgpt.child import Reporter, in_children
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import kernel_functions, nested_operations
+from lispgpt.passes.base import find_pass
+from lispgpt.passes.pipeline import Pipeline, Runner
+from lispgpt.passes.targets import Target
+
+MOST_PROCESSES = 16
+SMALLEST_SHARE = 400
+"""Ops that are worth a process."""
+
+
+def split_at_plan(pipeline: Pipeline) -> tuple[Pipeline, Pipeline]:
+    """The passes up to the one after which kernels have nothing to do with each other, and the rest."""
+    calls = pipeline.calls
+    ends = [i + 1 for i, call in enumerate(calls) if (cls := find_pass(call.name)) is not None and cls.parts_kernels]
+    return pipeline.before(ends[-1] if ends else len(calls)), pipeline.after(ends[-1] if ends else len(calls))
+
+
+def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int | None = None) -> bytes:
+    """Run the rest of a pipeline and make machine code.  processes: at most; None for as many as there are cores."""
+    cores = len(os.sched_getaffinity(0)) if processes is None else processes
+    shares = kernel_shares(module, min(cores, MOST_PROCESSES)) if target.joins_code else []
+    if len(shares) < 2:
+        return _lowered(module, rest, target)
+
+    def lower(share: frozenset[str]) -> bytes:
+        for kernel in kernel_functions(module):
+            if ir.StringAttr(kernel.attributes["sym_name"]).value not in share:
+                kernel.erase()
+        return _lowered(module, rest, target)
+
+    def work_of(share: frozenset[str]) -> Callable[[Reporter], int]:
+        def work(reporter: Reporter) -> int:
+            reporter.give(lower(share))
+            return 0
+
+        return work
+
+    return target.join_code([outcome.value for outcome in in_children([work_of(share) for share in shares])])
+
+
+def _lowered(module: ir.Module, rest: Pipeline, target: Target) -> bytes:
+    with module.context, ir.Location.unknown():
+        Runner(target).run(module, rest)
+        return target.serialize(module)
+
+
+def kernel_shares(module: ir.Module, most: int) -> Sequence[frozenset[str]]:
+    """The kernels' names in at most that many shares of about the same number of ops, the largest kernels first."""
+    sizes = {
+        ir.StringAttr(kernel.attributes["sym_name"]).value: sum(1 for _ in nested_operations(kernel))
+        for kernel in kernel_functions(module)
+    }
+    count = max(1, min(most, sum(sizes.values()) // SMALLEST_SHARE, len(sizes)))
+    loads = [0] * count
+    shares: list[set[str]] = [set() for _ in range(count)]
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        least = loads.index(min(loads))
+        loads[least] += sizes[name]
+        shares[least].add(name)
+    return [frozenset(share) for share in shares]
