@@ -55,7 +55,7 @@ def test_processes_make_the_code_that_one_makes(tmp_path: Path, monkeypatch: pyt
             codes.append(make_code(*planned(tmp_path), processes=processes))
     alone, joined = map(bodies, codes)
     assert codes[0].count(b".version") == 1 < codes[1].count(b".version") <= 3
-    assert alone == joined and len(alone) >= 3
+    assert alone == joined and len(alone) >= 2
 
 
 def test_every_kernel_is_in_one_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
