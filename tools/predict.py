@@ -8,8 +8,8 @@ its busiest core's vector instructions, and its slowest wave's waits for memory,
 
 Assumptions: memory reaches REACHED of the datasheet's bandwidth, and nothing is left in a cache from the launch before;
 a core of RDNA starts two vector instructions of 32 lanes a cycle and one of CDNA one of 64, at the clock that the
-datasheet's vector rate stands for; workgroups are spread evenly over the cores; LATENCY and GAP are guesses, measured on
-no such chip.  `lispgpt run … --profile` on one is how to check it, kernel by kernel.
+datasheet's vector rate stands for; workgroups are spread evenly over the cores; LATENCY and GAP are guesses, measured
+on no such chip.  `lispgpt run … --profile` on one is how to check it, kernel by kernel.
 """
 
 from __future__ import annotations

@@ -74,9 +74,8 @@ class Model:
         return int(self.emulation.buffers[entry.results["next"]].view(np.int32)[0])
 
 
-@pytest.mark.parametrize(
-    "chip", [chip if chip == "gfx1151" else pytest.param(chip, marks=pytest.mark.slow) for chip in CHIPS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", CHIPS)
 def test_decoding_and_short_prompts(chip: str) -> None:
     model = Model(chip, int(np.random.default_rng().integers(1 << 30)))
     model.run("logits", 0, 16)
