@@ -3,8 +3,9 @@
 Before:  gpu.func … { %y = math.sqrt %x : f32 }
 After:   gpu.func … { %y = llvm.call_intrinsic "llvm.sqrt.f32"(%x) }
 
-Requires: what expand-math leaves, on f32 or f64 scalars and vectors of them, and counts of integers' bits.  Other ops
-and types are left alone.
+Requires: what expand-math leaves, on f32 or f64 scalars and vectors of them, and counts of integers' bits.  A
+function of another type than expand-math's is a user's error: no chip has it.  arith.remf is exact where the quotient
+is below 2^24.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from lispgpt.errors import UserError
+from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import operations
 from lispgpt.passes.base import Pass
+from lispgpt.passes.lower.arithmetic import Arithmetic
+from lispgpt.passes.lower.expand_math import EXPANSIONS
+from lispgpt.passes.lower.powers import remainder
 
 EXACT = {
     "math.fma": "fma",
@@ -39,22 +45,36 @@ class MathIntrinsics(Pass):
     name: ClassVar[str] = "math-intrinsics"
 
     def run(self, module: ir.Module, target: object) -> None:
-        found: list[ir.Operation] = []
-
-        def look(op: Any) -> Any:
-            if op.operation.name in (*EXACT, *OF_BITS):
-                found.append(op.operation)
-            return ir.WalkResult.ADVANCE
-
-        for op in operations(module.body):
-            if op.name == "gpu.module":
-                op.walk(look)
-        for op in found:
+        for op in _kernels_ops(module, ("arith.remf",)):
+            with op.location, ir.InsertionPoint(op):
+                value = remainder(Arithmetic(op.results[0].type, False), *op.operands)
+            op.results[0].replace_all_uses_with(value)
+            op.erase()
+        for op in _kernels_ops(module, (*EXACT, *OF_BITS)):
             with op.location, ir.InsertionPoint(op):
                 value = _exact(op) or _of_bits(op)
             if value is not None:
                 op.results[0].replace_all_uses_with(value)
                 op.erase()
+        for op in _kernels_ops(module, tuple(EXPANSIONS)):
+            type_ = op.operands[0].type
+            kind = type_.element_type if isinstance(type_, ir.VectorType) else type_
+            raise UserError(f"GPUs have no {op.name} of {kind}: cast to f32", users_span(op.location))
+
+
+def _kernels_ops(module: ir.Module, names: Sequence[str]) -> list[ir.Operation]:
+    """The ops of these names in GPU kernels."""
+    found: list[ir.Operation] = []
+
+    def look(op: Any) -> Any:
+        if op.operation.name in names:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    for op in operations(module.body):
+        if op.name == "gpu.module":
+            op.walk(look)
+    return found
 
 
 def _exact(op: ir.Operation) -> ir.Value | None:

@@ -1,4 +1,4 @@
-"""Powers and roots: x^y by F64, integers' powers by squaring, cube roots by Halley's steps."""
+"""Powers, roots and remainders: x^y by F64, integers' powers by squaring, cube roots by Halley's steps."""
 
 from __future__ import annotations
 
@@ -104,3 +104,14 @@ def cbrt(a: Arithmetic, x: ir.Value) -> ir.Value:
     y = a.select(tiny, a("arith.mulf", y, 2.0**-8), y)
     ends = a("arith.ori", a.compare("eq", magnitude, 0.0), a.compare("ueq", magnitude, math.inf))
     return a.signed_as(a.select(ends, magnitude, y), x)
+
+
+def remainder(a: Arithmetic, x: ir.Value, y: ir.Value) -> ir.Value:
+    """x - y · trunc(x / y), with x's sign; exact where the quotient is a whole number of a float's digits."""
+    size, step = a.magnitude(x), a.magnitude(y)
+    count = a("math.trunc", a("arith.divf", size, step))
+    rest = a("math.fma", a("arith.negf", count), step, size)
+    rest = a.select(a.compare("lt", rest, 0.0), a("arith.addf", rest, step), rest)
+    rest = a.select(a.compare("ge", rest, step), a("arith.subf", rest, step), rest)
+    endless = a("arith.andi", a.compare("eq", step, math.inf), a.compare("lt", size, math.inf))
+    return a.signed_as(a.select(endless, size, rest), x)

@@ -116,6 +116,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[np.ndarray, Arrays, np.ndarray], np.nda
         " (contract [n k] q [n m] x [m k]))",
         lambda x, w, t: softmax(softmax(x @ x.T), 0) @ x,
     ),
+    "remainders": ("(elementwise (fn [v] (arith.remf v (: 0.3 f32))) x)", lambda x, w, t: np.fmod(x, np.float32(0.3))),
     "functions without an instruction": (FUNCTIONS, lambda x, w, t: functions(x)),
 }
 NOT_EMULATED = ("functions without an instruction",)
