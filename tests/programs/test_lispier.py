@@ -80,6 +80,15 @@ def test_surplus_arguments_of_print_are_a_warning(tmp_path: Path) -> None:
     assert missing.returncode == 1 and "error: the format asks for 2 arguments and gets 1" in missing.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "arguments", "printed"),
+    [("* 100%%", "", "* 100%"), ("%*d|%-6.2f|%%", "(: 4 i32) (: 7 i32) (: 1.5 f64)", "   7|1.50  |%"),
+     ("%lld %zu %c", "(: 1 i64) (: 2 i64) (: 65 i32)", "1 2 A"), ("%5.*f", "(: 1 i32) (: 2.25 f64)", "  2.2")],
+)  # fmt: skip
+def test_formats(tmp_path: Path, text: str, arguments: str, printed: str) -> None:
+    assert output(tmp_path, f'(defn main [] -> i64 (println "{text}" {arguments}) 0)') == f"{printed}\n0\n"
+
+
 def test_println_takes_a_list(tmp_path: Path) -> None:
     assert output(tmp_path, '(defn main [] -> i64 (println ["x %d %d" (: 1 i32) (: 2 i32)]) 0)') == "x 1 2\n0\n"
 

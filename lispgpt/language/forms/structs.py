@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,9 +133,13 @@ def _print_format(evaluator: Evaluator, form: Form, name: str, end: str, text: A
     return None
 
 
+_CONVERSION = re.compile(r"%([-+ #0']*(?:\*|\d*)(?:\.(?:\*|\d*))?)(?:hh|h|ll|l|j|z|t|L)?([a-zA-Z%])")
+"""What printf takes an argument for, and one more for each `*`; `%%` takes none."""
+
+
 def _check_format(evaluator: Evaluator, text: str, given: int, form: Form) -> None:
-    bare = text.replace("%%", "")
-    wanted = bare.count("%") + bare.count("*")
+    conversions = [found for found in _CONVERSION.finditer(text) if found[2] != "%"]
+    wanted = sum(1 + found[1].count("*") for found in conversions)
     message = f"the format asks for {wanted} argument{'s' * (wanted != 1)} and gets {given}"
     if wanted > given:
         evaluator.site.fail(message, form)
