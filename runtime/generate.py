@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lispgpt.errors import UserError
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan import Entry
