@@ -6,6 +6,7 @@ message when it starts each step and one when it fails.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import pickle
@@ -19,6 +20,9 @@ from typing import Any, BinaryIO, NoReturn
 from lispgpt.bugs import summary
 from lispgpt.errors import InternalError, UserError
 from lispgpt.machine import complaint, ended_from_outside
+
+PR_SET_PDEATHSIG = 1
+"""Linux's number of it, in prctl.h."""
 
 CRASHES = {
     signal.SIGSEGV: "it read or wrote memory that is not its own, or its stack ran out",
@@ -115,8 +119,10 @@ class _Child:
         sys.stdout.flush()
         sys.stderr.flush()
         read_end, write_end = os.pipe()
+        parent = os.getpid()
         self._process = os.fork()
         if self._process == 0:
+            _die_with(parent)
             os.close(read_end)
             _be_the_child(work, write_end)
         os.close(write_end)
@@ -153,6 +159,13 @@ def _error_of(kind: str, content: Any) -> Exception:
 def _report(error: BaseException) -> str:
     own = getattr(error, "report", "")
     return own or "".join(traceback.format_exception(error))
+
+
+def _die_with(parent: int) -> None:
+    """Have the system end this process when its parent is ended, in whichever way, and with it its own children."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it was ended before it could be asked for
+        os._exit(1)
 
 
 def _be_the_child(work: Callable[[Reporter], int], write_end: int) -> None:
@@ -202,6 +215,20 @@ def ask_in_child(question: Callable[[], Any]) -> Any:
     if outcome.signal_number:
         raise UserError(f"the GPU's driver ended the process that asked for the GPU ({outcome.reason})")
     return outcome.value
+
+
+def generate_in_child(work: Callable[[Reporter], int]) -> int:
+    """run_in_child for a model's machine code: a UserError where a signal ends it."""
+    outcome = run_in_child(work)
+    number = outcome.signal_number
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    if number:
+        outside = ended_from_outside(number)
+        hint = ": was the checkpoint or the artifact changed or cut short meanwhile?" if number == signal.SIGBUS else ""
+        what = f"{signal.Signals(number).name}: {outside}" if outside else f"{outcome.reason}{hint}"
+        raise UserError(f"running the model was ended by {what}")
+    return outcome.code
 
 
 def compile_in_child(work: Callable[[Reporter], int]) -> Outcome:

@@ -100,8 +100,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     pipeline = load_pipeline(request, target)
     pipeline.check()
     runner = Runner(target, observer.dump_dir, observer.print_after, show=observer.show)
-    watched = observer.dump_dir is not None or bool(observer.print_after)
-    first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if watched else split_at_plan(pipeline)
+    first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if runner.watched else split_at_plan(pipeline)
     with ir.Location.unknown():
         runner.run(program.module, first)
         plan = read_plan(program.module)

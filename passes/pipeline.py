@@ -105,7 +105,11 @@ class Runner:
     ran: list[str] = field(default_factory=list)
 
     def run(self, module: ir.Module, pipeline: Pipeline) -> None:
-        """Run every pass, verifying after each; UserError for diagnostics about the program."""
+        """Run every pass; UserError for diagnostics about the program.
+
+        MLIR verifies what its passes leave.  What ours leave is verified before the next of MLIR's and at the end, and
+        where somebody watches after each: verifying takes longer than most passes.
+        """
         names = dict.fromkeys(call.name for call in pipeline.calls)
         for name in self.print_after:
             if name != "all" and name not in names:
@@ -113,12 +117,19 @@ class Runner:
         if self.dump_dir is not None:
             _make_folder(self.dump_dir)
             self._dump(module, 0, "input")
-        for number, call in enumerate(pipeline.calls, start=1):
+        calls = list(pipeline.calls)
+        unverified: list[str] = []
+        for number, call in enumerate(calls, start=1):
             self.before(call)
             with Diagnostics(module.context) as diagnostics:
                 try:
-                    _run(_resolve(call), module, self.target)
+                    pass_ = _resolve(call)
+                    _run(pass_, module, self.target)
                     diagnostics.check()
+                    unverified = [] if isinstance(pass_, _MlirPass) else [*unverified, call.name]
+                    if unverified and (self.watched or number == len(calls) or find_pass(calls[number].name) is None):
+                        _verify(module, unverified)
+                        unverified = []
                 except Exception as error:  # whatever it is, the user gets the IR and the command that repeats it
                     raise self._failure(module, number, call, error, diagnostics) from error
             self.ran.append(call.name)
@@ -126,6 +137,11 @@ class Runner:
                 self._dump(module, number, call.name)
             if "all" in self.print_after or call.name in self.print_after:
                 self.show(f"// IR after {call}\n{module}")
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody looks at the IR between passes."""
+        return self.dump_dir is not None or bool(self.print_after)
 
     def _dump(self, module: ir.Module, number: int, name: str) -> None:
         assert self.dump_dir is not None
@@ -164,16 +180,15 @@ def _run(pass_: Any, module: ir.Module, target: Target) -> None:
         if missing is not None:
             raise UserError(f"it cannot run here: {missing}")
     pass_.run(module, target)
-    if not isinstance(pass_, _MlirPass):  # MLIR has verified what its own leave
-        _verify(module)
 
 
-def _verify(module: ir.Module) -> None:
-    """InternalError with the verifier's words where a pass has left something that MLIR does not take."""
+def _verify(module: ir.Module, passes: Sequence[str]) -> None:
+    """InternalError with the verifier's words where passes have left something that MLIR does not take."""
     try:
         module.operation.verify()
     except ir.MLIRError as error:
-        raise InternalError(f"it left IR that does not verify: {mlir_message(error)}") from error
+        earlier = f" ({', '.join(passes[:-1])} ran before it; --dump-dir says which it was)" if passes[1:] else ""
+        raise InternalError(f"it left IR that does not verify{earlier}: {mlir_message(error)}") from error
 
 
 def _of_mlirs_passes(error: ir.MLIRError, diagnostics: Diagnostics) -> bool:

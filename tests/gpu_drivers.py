@@ -179,7 +179,7 @@ class StandIn:
         if name == "ModuleGetFunction":
             self.functions[handle] = given.name.decode()
         if name.startswith("ModuleLoadData"):
-            self.texts[handle] = ctypes.string_at(given.code)
+            self.texts[handle] = given.code.rstrip(b"\0")
         return (handle,)
 
     def do(self, work: Callable[[], object], event: int | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lispgpt.child import Reporter, compile_in_child
+from lispgpt.child import Reporter, compile_in_child, generate_in_child
 from lispgpt.runtime.devices import most_positions
 from lispgpt.runtime.devices.gpu import GPU_POSITIONS
 
@@ -36,7 +36,11 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
-            "--batch", default=1, show_default=True, type=click.IntRange(1), help="Sequences decoded together."
+            "--batch",
+            default=1,
+            show_default=True,
+            type=click.IntRange(1),
+            help="Sequences: run prints so many; entries take them at once.",
         ),
         click.option(
             "--shape", "shapes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of an entry's free dimensions."
@@ -65,6 +69,23 @@ def contained(command: Callable[..., None]) -> Callable[..., int]:
             return 0
 
         return compile_in_child(work).code
+
+    return in_child
+
+
+def guarded(command: Callable[..., int]) -> Callable[..., int]:
+    """Run a command's function in a child process: machine code that ends it leaves a process to say so."""
+
+    @functools.wraps(command)
+    def in_child(*given: Any, **options: Any) -> int:
+        def work(_: Reporter) -> int:
+            try:
+                return command(*given, **options)
+            except click.ClickException as error:
+                error.show()
+                return 2
+
+        return generate_in_child(work)
 
     return in_child
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import select
+import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import click
 from lispgpt.api import Model, is_artifact, matching_artifact, running_target
 from lispgpt.cache import Cache
 from lispgpt.cli.arrays import read_inputs, write_results
-from lispgpt.cli.options import PATH, compile_options, config_settings, parse_shapes
+from lispgpt.cli.options import PATH, compile_options, config_settings, guarded, parse_shapes
 from lispgpt.compiled import run_or_compile
 from lispgpt.errors import UserError
 from lispgpt.request import Observer, Request
@@ -29,7 +32,7 @@ from lispgpt.runtime.generate import Generator
 @click.argument("arguments", nargs=-1)
 @compile_options
 @click.option("--tokenizer", "tokenizer_path", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
-@click.option("--prompt", help="Text to continue.")
+@click.option("--prompt", "prompts", multiple=True, help="Text to continue; - reads standard input.  Repeatable.")
 @click.option("--prompt-tokens", metavar="1,2,3", help="Token ids to continue.")
 @click.option("--max-new-tokens", type=click.IntRange(0), help="How many tokens to generate at most.")
 @click.option("--greedy", is_flag=True, help="Always take the most probable token.")
@@ -52,6 +55,7 @@ from lispgpt.runtime.generate import Generator
 @click.option("--trace", default="", metavar="KERNEL", help="Print a kernel's instructions (on an emulated GPU).")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
+@guarded
 def run(ctx: click.Context, program: Path, **options: Any) -> int:
     """Run PROGRAM: a model (.lisp or .lgpt) generates text or runs an entry; a program with a `main` gets ARGUMENTS."""
     started = time.time()
@@ -104,12 +108,16 @@ def _source(program: Path, checkpoint: Checkpoint | None, options: Mapping[str, 
 def _generate(model: Model, options: Mapping[str, Any], times: dict[str, float]) -> None:
     """Print text as it comes, and what was asked for of how it went."""
     sampler, settings = _sampler(model, options)
-    prompt = model.prompt(_prompt(options))
+    texts = _texts(options)
+    prompts = [model.prompt(prompt) for prompt in _prompts(options, texts)]
     device = model.session.device
     click.echo(f"running on {device.name}", err=True)
-    generator = model.generator(sampler)
     loaded = time.time()
-    report = _print_text(model, generator, prompt, options)
+    reports = []
+    for number, prompt in enumerate(prompts):
+        generator, text = model.generator(sampler), texts[number % len(texts)] if texts else ""
+        reports.append({"prompt_tokens": prompt, **_print_text(model, generator, prompt, text, options)})
+    report = reports[0]
     if options["profile"]:
         _profile(generator)
     timing = {
@@ -120,9 +128,10 @@ def _generate(model: Model, options: Mapping[str, Any], times: dict[str, float])
         "first_token_s": report["first"] - times["process"],
     }
     if options["stats"]:
-        _print_stats(model.artifact, timing, len(prompt), settings)
+        _print_stats(model.artifact, timing, len(prompts[0]), settings)
     if options["format_"] == "json":
-        result = {"prompt_tokens": prompt, "tokens": report["tokens"], "text": report["text"]}
+        sequences = [{key: each[key] for key in ("prompt_tokens", "tokens", "text")} for each in reports]
+        result: dict[str, Any] = sequences[0] if len(sequences) == 1 else {"sequences": sequences}
         result |= {"target": model.artifact.target.partition(":")[0], "device": device.name, "timing": timing}
         click.echo(json.dumps(result))
 
@@ -143,24 +152,55 @@ def _sampler(model: Model, options: Mapping[str, Any]) -> tuple[Any, str]:
     return sampler, ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
 
 
-def _prompt(options: Mapping[str, Any]) -> str | list[int]:
-    text, tokens = options["prompt"], options["prompt_tokens"]
-    if text is not None and tokens is not None:
+def _prompts(options: Mapping[str, Any], texts: Sequence[str]) -> Sequence[str | list[int]]:
+    """What to continue, as many as --batch says: each --prompt, or one that is continued so often."""
+    tokens, batch = options["prompt_tokens"], options["batch"]
+    if texts and tokens is not None:
         raise click.UsageError("give --prompt or --prompt-tokens, not both")
-    if tokens is None:
-        return text or ""
-    try:
-        return [int(t) for t in tokens.split(",") if t.strip()]
-    except ValueError:
-        raise click.UsageError(f"--prompt-tokens wants numbers such as 1,2,3, not {tokens!r}") from None
+    if len(texts) > 1 and batch not in (1, len(texts)):
+        raise click.UsageError(f"--batch {batch} wants one --prompt or {batch} of them, not {len(texts)}")
+    if tokens is not None:
+        try:
+            return [[int(t) for t in tokens.split(",") if t.strip()]] * batch
+        except ValueError:
+            raise click.UsageError(f"--prompt-tokens wants numbers such as 1,2,3, not {tokens!r}") from None
+    return list(texts or [""]) * (batch if len(texts) < 2 else 1)
 
 
-def _print_text(model: Model, generator: Generator, prompt: list[int], options: Mapping[str, Any]) -> dict[str, Any]:
+def _texts(options: Mapping[str, Any]) -> list[str]:
+    """The prompts that are text, from the command line or from standard input; none where there are tokens instead."""
+    texts = list(options["prompts"])
+    if "-" in texts and len(texts) > 1:
+        raise click.UsageError("standard input (--prompt -) is one prompt, and cannot stand beside others")
+    if texts == ["-"] or (not texts and options["prompt_tokens"] is None):
+        read = _standard_input(wait=bool(texts))
+        return [read] if read else []
+    return texts
+
+
+def _standard_input(wait: bool) -> str:
+    """What is piped or redirected into the command, without the line's end; "" for nothing.
+
+    wait: until it ends, however long that takes; otherwise a pipe in which nothing is yet is left alone, and that said.
+    """
+    if not wait:
+        kind = os.fstat(0).st_mode
+        if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)):
+            return ""
+        if not select.select([0], [], [], 0.1)[0]:
+            click.echo("nothing is in the pipe that is standard input, so it is not read; --prompt - waits", err=True)
+            return ""
+    return sys.stdin.read().removesuffix("\n")
+
+
+def _print_text(
+    model: Model, generator: Generator, prompt: list[int], start: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Print text as it comes; tokens, text, the time of the first token and the pace of the rest."""
     shown = options["format_"] == "text"
     times: list[float] = []
-    if shown and options["prompt"]:
-        _show(options["prompt"])
+    if shown and start:
+        _show(start)
     text = model.text(generator, prompt, options["max_new_tokens"])
     for piece in text:
         if len(times) < len(text.tokens):

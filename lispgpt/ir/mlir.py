@@ -12,14 +12,25 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+FLYDSL = "flydsl"
+
+
+def _open_without_its_own_file(package: str) -> None:
+    """Let a package's parts be imported without its own file, which imports what they do not need."""
+    spec = importlib.util.find_spec(package) if package not in sys.modules else None
+    if spec is not None:
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+
+
 if importlib.util.find_spec("mlir") is not None and importlib.util.find_spec("mlir.ir") is not None:
     from mlir import execution_engine, ir, passmanager, rewrite  # type: ignore
 
     DISTRIBUTION = "mlir"
 else:
+    _open_without_its_own_file(FLYDSL)  # which imports PyTorch where there is one: seconds
     from flydsl._mlir import execution_engine, ir, passmanager, rewrite  # type: ignore
 
-    DISTRIBUTION = "flydsl"
+    DISTRIBUTION = FLYDSL
 
 # The bindings look for a Python module of an op's dialect each time they hand out an op, on disk where it is missing.
 # A None in sys.modules makes that look-up fail at once.

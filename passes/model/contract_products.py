@@ -6,8 +6,9 @@ Before:                                            After:
                                                      %y = linalg.generic ins(%start, %s) { arith.addf }
 
 Takes linalg.matmul, batch_matmul, matvec, vecmat, dot and their kin, and linalg.generic, whose body multiplies two
-operands (widened or not) and adds.  An index that is summed and stands in one operand alone is summed there first, by
-linalg.reduce.  Integers, and products that sum over nothing, stay what they are.
+operands (widened or not) and adds.  An operand that is a transposed or widened tensor becomes that tensor, but in
+attention, which is recognised with them.  An index that is summed and stands in one operand alone is summed there
+first, by linalg.reduce.  Integers, and products that sum over nothing, stay what they are.
 
 Requires: entries on tensors.  Ensures: what it takes is a linalg.contract that `product_layout` can describe.
 """
@@ -20,8 +21,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lispgpt.ir.mlir import create_op, ir, passmanager
-from lispgpt.ir.structure import defining_op, dim_positions, entry_functions, indexing_maps, operations, shape_of
+from lispgpt.ir.structure import (
+    defining_op,
+    dim_positions,
+    element_type,
+    entry_functions,
+    indexing_maps,
+    integers,
+    is_elementwise,
+    operations,
+    shape_of,
+)
 from lispgpt.passes.base import Pass
+from lispgpt.passes.model.find_attention import find_attentions
 
 FLOATS = ("f32", "bf16", "f16")
 
@@ -32,12 +44,13 @@ class ContractProducts(Pass):
 
     def run(self, module: ir.Module, target: object) -> None:
         for entry in entry_functions(module):
-            for op in operations(entry.regions[0].blocks[0]):
-                if _multiplies_and_adds(op) and not (op.name == "linalg.contract" and starts_at_zero(op)):
-                    loops = _loops(op)
-                    if loops is not None:
-                        with ir.InsertionPoint(op), op.location:
-                            _replace(op, loops)
+            ops = operations(entry.regions[0].blocks[0])
+            kept = {op for attention in find_attentions(ops) for op in (attention.scores, attention.weighted)}
+            for op in ops:
+                loops = _loops(op) if op not in kept and _multiplies_and_adds(op) else None
+                if loops is not None:
+                    with ir.InsertionPoint(op), op.location:
+                        _replace(op, loops)
 
 
 def starts_at_zero(op: ir.Operation) -> bool:
@@ -105,6 +118,10 @@ def _maps(op: ir.Operation) -> list[ir.AffineMap]:
 
 def _replace(op: ir.Operation, loops: list[list[int]]) -> None:
     operands = list(op.operands)
+    for side in (0, 1):
+        operands[side], loops[side] = _unturned(operands[side], loops[side])
+    if op.name == "linalg.contract" and starts_at_zero(op) and operands == list(op.operands):
+        return
     for side, other in ((0, 1), (1, 0)):
         for dimension in reversed(range(len(loops[side]))):
             if loops[side][dimension] not in {*loops[other], *loops[2]}:
@@ -116,6 +133,33 @@ def _replace(op: ir.Operation, loops: list[list[int]]) -> None:
         result = _added(operands[2], result, op.results[0].type)
     op.results[0].replace_all_uses_with(result)
     op.erase()
+
+
+def _unturned(tensor: ir.Value, loops: list[int]) -> tuple[ir.Value, list[int]]:
+    """What a tensor is only another order or a wider type of, and the loops of its dimensions."""
+    op = defining_op(tensor)
+    while op is not None:
+        order = _order(op)
+        if order is None:
+            break
+        loops, tensor = [loops[d] for d in order], op.operands[0]
+        op = defining_op(tensor)
+    return tensor, loops
+
+
+def _order(op: ir.Operation) -> list[int] | None:
+    """For each dimension of an op's operand which one of its result it is; None for ops that do more than that."""
+    if op.name == "linalg.transpose":
+        permutation = integers(op.attributes["permutation"])
+        return [permutation.index(d) for d in range(len(permutation))]
+    if not is_elementwise(op) or len(op.operands) != 2 or str(element_type(op.operands[0])) not in FLOATS:
+        return None
+    *ops, last = operations(op.regions[0].blocks[0])
+    widens = len(ops) == 1 and ops[0].name == "arith.extf" and last.operands[0] == ops[0].results[0]
+    taken = ops[0].operands[0] if widens else last.operands[0]
+    order = dim_positions(indexing_maps(op)[0])
+    plain = taken == op.regions[0].blocks[0].arguments[0] and (widens or not ops)
+    return order if plain and None not in order and sorted(order) == list(range(len(shape_of(op.results[0])))) else None
 
 
 def contraction(left: ir.Value, right: ir.Value, loops: Sequence[Sequence[int]]) -> ir.Value:

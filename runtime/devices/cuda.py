@@ -119,12 +119,12 @@ def _count(driver: Driver, hint: str) -> int:
     return int(driver("DeviceGetCount")[0])
 
 
-def _enter(driver: Driver, index: int) -> tuple[int, int]:
+def _enter(driver: Driver, index: int) -> tuple[Any, Any]:
     """(the GPU of that number, its context), which becomes this thread's."""
     (device,) = driver("DeviceGet", index)
     (context,) = driver("DevicePrimaryCtxRetain", device, hint="another process may hold the GPU")
     driver("CtxSetCurrent", context)
-    return int(device), int(context)
+    return device, context
 
 
 def _capability(driver: Driver, device: int) -> tuple[int, int]:

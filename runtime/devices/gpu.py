@@ -94,12 +94,11 @@ class GpuDevice:
     def _find(self, kernel: str, modules: Sequence[Any]) -> Any:
         """The function of a kernel, which one of the modules has."""
         for module in modules[:-1]:
-            status, results = self._driver.status("ModuleGetFunction", module, kernel.encode())
+            status, found = self._driver.status("ModuleGetFunction", module, kernel.encode())
             if not status:
-                return results[0]
+                return found[0]
         about, hint = f"kernel {kernel}", "the artifact is damaged"
-        (function,) = self._driver("ModuleGetFunction", modules[-1], kernel.encode(), about=about, hint=hint)
-        return function
+        return self._driver("ModuleGetFunction", modules[-1], kernel.encode(), about=about, hint=hint)[0]
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
         about = f"entry {entry.name}"

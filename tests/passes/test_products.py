@@ -154,9 +154,16 @@ NAMED = {
     "a vector by a matrix": ("(linalg.vecmat {:result (type t)} v b t)", "k,km->m", ("v", "b"), "t"),
     "an index summed in one operand alone": ("(contract [n m] d [j n k] b [k m])", "jnk,km->nm", ("d", "b"), ""),
     "two of them": ("(contract [m] d [j n k] b [k m])", "jnk,km->m", ("d", "b"), ""),
+    "transposed and widened operands": (
+        "(contract [n m] (tensor [k 20 n 9] (at g n k)) [k n] (cast (tensor [m 17 k 20] (at b k m)) f32) [m k])",
+        "nk,km->nm",
+        ("g", "b"),
+        "",
+    ),
     "an outer product": ("(contract [n m] u [n] t [m])", "n,m->nm", ("u", "t"), ""),
     "a product that adds in bf16": ("(linalg.matmul {:result (type h)} g b h)", "nk,km->nm", ("g", "b"), "h"),
 }
+SUMMED_FIRST = {"an index summed in one operand alone": 1, "two of them": 2}
 SHAPES = {
     "a": "[9 20]", "b": "[20 17]", "c": "[9 17]", "d": "[3 9 20]", "e": "[3 20 17]", "f": "[3 9 17]",
     "g": "[9 20] bf16", "h": "[9 17] bf16", "t": "[17]", "u": "[9]", "v": "[20]",
@@ -175,7 +182,9 @@ def test_other_ops_become_contractions(name: str, target: str, tmp_path: Path) -
         f"(weights {weights})(entry out [tokens positions] (* (cast {form} f32) 1.0))"
     )
     request = Request(path, target)
-    assert ("product = {" in emit(request, "kernels", Observer())) == (name != "an outer product")
+    kernels = emit(request, "kernels", Observer())
+    assert ("product = {" in kernels) == (name != "an outer product")
+    assert kernels.count("kernel = ") == 1 + SUMMED_FIRST.get(name, 0)
     rng = seeded.rng()
     values = {w: random_values(rng, SHAPES[w]) for w in used}
     exact = {w: v.astype(np.float64) for w, v in values.items()}

@@ -48,7 +48,6 @@ MISORDERED = {
     ("input", "cse,plan-arena{alignment=64}"): ["plan-arena", "tensors", "@logits_", "run destination-passing"],
     ("input", "destination-passing"): ["run outline-kernels before it"],
     ("input", "emit-plan"): ["run plan-arena before it"],
-    ("input", "schedule-rows"): ["run destination-passing before it"],
     ("outline-kernels", "schedule-contractions"): ["run destination-passing before it"],
     ("outline-kernels", "number-blocks"): ["run emit-plan before it"],
     ("destination-passing", "outline-kernels"): ["in memory already"],

@@ -13,6 +13,7 @@ from lispgpt.runtime.devices.amd_emulator import lanes as across
 from lispgpt.runtime.devices.amd_emulator.decode import Instruction, plain_name, tables
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.amd_emulator.operands import (
+    WHOLE,
     Modifiers,
     Source,
     Step,
@@ -20,8 +21,10 @@ from lispgpt.runtime.devices.amd_emulator.operands import (
     floating,
     halves,
     packed,
+    part_of_register,
     source,
     store,
+    store_part,
 )
 from lispgpt.runtime.devices.amd_emulator.translate import Operation, translate
 from lispgpt.runtime.devices.amd_emulator.waves import EXEC, FIRST_VECTOR, SCC, VCC, Waves
@@ -116,8 +119,8 @@ def vector(step: Step, family: str, lanes: int) -> None:
     widths = _widths(instruction)
     logic = name.startswith("V_BITOP3")
     done = operation(family, instruction.op, name, lanes, tuple(sorted(widths.items())), table if logic else 0)
-    if "SDWA" in instruction.format or (instruction.get("omod") and not logic):
-        raise NotModelled(f"{name} with an output modifier or a part of a register")
+    if instruction.get("omod") and not logic:
+        raise NotModelled(f"{name} with an output modifier")
     gets = [_vector_input(step, part, family, widths, done, logic) for part in done.inputs]
     written: Callable[[Waves], np.ndarray | None] = _every_active
     if "dpp" in instruction.fields or "lane_sel_0" in instruction.fields:
@@ -167,8 +170,10 @@ def _vector_input(step: Step, part: str, family: str, widths: dict[str, int], do
     short = {"S0": "src0", "S1": "src1"}.get(part, "")
     negate = bool(instruction.get("neg") >> index & 1 or instruction.get(f"{short}_neg"))
     absolute = bool(instruction.get("abs") >> index & 1 or instruction.get(f"{short}_abs"))
-    name = name if name in instruction.operands else name.removeprefix("v")
-    return source(step, place, bits, floating(instruction, name), Modifiers(negate, absolute, high))
+    kind = floating(instruction, name if name in instruction.operands else name.removeprefix("v"))
+    if f"{short}_sel" in instruction.fields:
+        return part_of_register(step, place, short, bits, Modifiers(negate, absolute))
+    return source(step, place, bits, kind, Modifiers(negate, absolute, high))
 
 
 def _vector_output(step: Step, part: str, bits: int, family: str, kind: str) -> Callable[..., None]:
@@ -187,6 +192,8 @@ def _vector_output(step: Step, part: str, bits: int, family: str, kind: str) -> 
     high = high or bool(wide and bits == 16 and instruction.get("opsel") & 8)
     if part != "D0" or place < FIRST_VECTOR:
         raise NotModelled(f"{instruction.name} sets {part}")
+    if instruction.get("dst_sel", WHOLE) != WHOLE:
+        return store_part(step, place)
     put = store(step, place, bits, high, keep=family != "cdna")
     encode = _clamped if instruction.get("clmp") else register_bits
     return lambda waves, value, lanes: put(waves, encode(value, kind), lanes)
@@ -194,7 +201,9 @@ def _vector_output(step: Step, part: str, bits: int, family: str, kind: str) -> 
 
 def _mask_place(instruction: Instruction) -> int:
     """Where a comparison's result goes."""
-    return instruction["vdst"] if instruction.format.startswith("VOP3") else instruction.get("sdst", VCC)
+    if instruction.format.startswith("VOP3"):
+        return instruction["vdst"]
+    return instruction.get("sdst", VCC) if instruction.get("sd", 1) else VCC
 
 
 def _every_active(waves: Waves) -> None:

@@ -41,6 +41,7 @@ class Hazards:
         self.last_scalar = np.zeros(n, np.int64)
         self.last_shared_store = np.zeros(n, np.int64)
         self.watched = set(self.unset)
+        self.trips = np.zeros(n, np.int64)  # waits for global memory that were not over at once
 
     def check(self, step: Step, active: np.ndarray) -> None:
         """Check an instruction that the active lanes are about to execute, and note what it sets.
@@ -140,6 +141,8 @@ class Hazards:
         """Let at most `left` operations of a counter be under way."""
         at, scalars = self.waves.at, self.counter_of["scalar"] == counter
         issued = self.issued[counter][at]
+        if counter == self.counter_of["load"]:
+            self.trips[at] += issued - left > self.done[counter][at]
         if left == 0:
             self.done[counter][at] = issued
             if scalars:

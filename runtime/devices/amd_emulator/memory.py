@@ -9,6 +9,9 @@ import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
 
+LINE_BYTES = 128
+"""Of a cache line."""
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -29,12 +32,15 @@ class Buffer:
 
 
 class Memory:
-    """Buffers by address.  traffic: bytes that kernels read and wrote so far."""
+    """Buffers by address.
+
+    touched: while it is a dict, the lines of LINE_BYTES that kernels read or wrote in each buffer [line], by address.
+    """
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.buffers: dict[int, Buffer] = {}
-        self.traffic = {"read": 0, "written": 0}
+        self.touched: dict[int, np.ndarray] | None = None
 
     def add(self, data: np.ndarray, what: str, constant: bool = False) -> int:
         """Make an array of bytes readable at its own address, which it keeps alive; the address."""
@@ -89,21 +95,31 @@ class Memory:
             return what
         return f"{what}: {address + size - before.end} bytes past the end of {before.what} of {before.data.size} bytes"
 
+    def _touch(self, buffer: Buffer, offsets: np.ndarray, size: int) -> None:
+        if self.touched is not None:
+            lines = self.touched.setdefault(buffer.address, np.zeros(buffer.data.size // LINE_BYTES + 1, bool))
+            lines[offsets // LINE_BYTES] = True
+            lines[(offsets + size - 1) // LINE_BYTES] = True
+
+    def touched_bytes(self) -> int:
+        """Bytes of the lines that were touched."""
+        return LINE_BYTES * sum(int(lines.sum()) for lines in (self.touched or {}).values())
+
     def gather(self, addresses: np.ndarray, size: int) -> list[np.ndarray]:
         """`size` bytes from each address: 32-bit words, or for 1 and 2 bytes one number below 2⁸ or 2¹⁶."""
-        self.traffic["read"] += addresses.size * size
         found = [np.empty(addresses.size, np.uint32) for _ in range(max(1, size // 4))]
         for buffer, at in self._parts(addresses, size, writing=False):
             offsets = (addresses[at] - np.uint64(buffer.address)).astype(np.int64)
+            self._touch(buffer, offsets, size)
             for word, values in zip(found, _read(buffer, offsets, size), strict=True):
                 word[at] = values
         return found
 
     def scatter(self, addresses: np.ndarray, words: list[np.ndarray], size: int) -> None:
         """The inverse; where two lanes name one address, the later one's value stays."""
-        self.traffic["written"] += addresses.size * size
         for buffer, at in self._parts(addresses, size, writing=True):
             offsets = (addresses[at] - np.uint64(buffer.address)).astype(np.int64)
+            self._touch(buffer, offsets, size)
             _write(buffer, offsets, [word[at] for word in words], size)
 
 

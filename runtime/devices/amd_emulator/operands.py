@@ -72,6 +72,9 @@ class Modifiers:
 
 
 PLAIN = Modifiers()
+WHOLE = 6
+PARTS_OF_REGISTERS = {0: (0, 8), 1: (8, 8), 2: (16, 8), 3: (24, 8), 4: (0, 16), 5: (16, 16), WHOLE: (0, 32)}
+"""(lowest bit, bits) by the numbers that the SDWA encoding gives them."""
 
 
 def halves(family: str, place: int, bits: int, wide: bool) -> tuple[int, bool]:
@@ -163,6 +166,42 @@ def packed(step: Step, name: str, index: int, bits: int) -> Source:
         return np.asarray(low | top << kind(half))
 
     return read
+
+
+def part_of_register(step: Step, place: int, name: str, bits: int, modifiers: Modifiers) -> Source:
+    """A source of CDNA's SDWA encoding: a byte or a half of a register, with its sign or without."""
+    instruction = step.instruction
+    if instruction.get("s0" if name == "src0" else "s1"):
+        place -= FIRST_VECTOR
+    get, part = source(step, place, 32), instruction[f"{name}_sel"]
+    low, size = PARTS_OF_REGISTERS[part]
+    up = u32(32 - size)
+
+    def read(waves: Waves) -> np.ndarray:
+        value = get(waves) >> u32(low) << up
+        value = (value.view(np.int32) >> up.view(np.int32)).view(u32) if instruction[f"{name}_sext"] else value >> up
+        return _modified(value, bits, modifiers)
+
+    return read
+
+
+def store_part(step: Step, place: int) -> Callable[..., None]:
+    """A result of the SDWA encoding in a byte or a half of a register; the rest becomes zeros, signs or stays."""
+    low, size = PARTS_OF_REGISTERS[step.instruction["dst_sel"]]
+    rest, register, mask = step.instruction["dst_unused"], place - FIRST_VECTOR, u32((1 << size) - 1 << low)
+    step.computing(place, 1)
+
+    def put(waves: Waves, value: np.ndarray, lanes: np.ndarray | None = None) -> None:
+        value = value.view(u32) if value.dtype.itemsize == 4 else value.view(np.uint16).astype(u32)
+        part = value << u32(low) & mask
+        if rest == 2:
+            part = part | waves.vector(register) & ~mask
+        elif rest == 1:
+            top = u32(32 - low - size)
+            part = ((part << top).view(np.int32) >> top.view(np.int32)).view(u32)
+        waves.set_vector(register, part, lanes)
+
+    return put
 
 
 def _fixed(number: int, kind: Any) -> Source:

@@ -1,0 +1,145 @@
+"""Children end with their parent, whatever ends a child is said, and prompts come from where the user puts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.make import make
+
+PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+LISPGPT = [sys.executable, "-m", "lispgpt"]
+LOOP = """(require-dialect arith scf)
+(defn main []
+  (println "running")
+  (scf.while (region (block [] (scf.condition (: true i1)))) (region (block [] (scf.yield)))))
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("processes")
+    make(folder / "m.bin", Gpt2Shape.unpadded(vocab=300, context=20, layers=1, heads=3, width=12), "llmc", "f32", 1)
+    return folder
+
+
+def run(folder: Path, *options: object, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    words = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "m.bin", "--max-new-tokens", "3", *map(str, options)]
+    given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    environment = os.environ | {"LISPGPT_CACHE": str(folder / "cache")}
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, **given)  # type: ignore[call-overload, no-any-return]
+
+
+def alive_below(process: int) -> list[int]:
+    """The processes that descend from one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == process:
+                found += [int(entry.name), *alive_below(int(entry.name))]
+    return found
+
+
+def gone(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_a_program_ends_with_the_command_that_runs_it(ending: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "loop.lisp").write_text(LOOP)
+    command = subprocess.Popen([*LISPGPT, "run", "loop.lisp"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        deadline = time.time() + 60
+        while len(below := alive_below(command.pid)) < 3 and time.time() < deadline and command.poll() is None:
+            time.sleep(0.1)
+        assert len(below) >= 3, "command, model's process, compiler's process, program"
+        command.send_signal(ending)
+        command.wait(30)
+        while not all(map(gone, below)) and time.time() < deadline:
+            time.sleep(0.05)
+        assert all(map(gone, below))
+    finally:
+        command.kill()
+        for process in below:
+            if not gone(process):
+                os.kill(process, signal.SIGKILL)
+
+
+CRASHING = """
+import os, sys
+from lispgpt.runtime.session import Session
+from lispgpt.__main__ import main
+number = sys.argv.pop()
+Session.run = lambda *_, **__: os.kill(os.getpid(), int(number))
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGXCPU])
+def test_a_signal_while_generating_is_one_sentence(number: signal.Signals, made: Path) -> None:
+    words = ["run", str(PROGRAM), "--checkpoint", "m.bin", "--prompt-tokens", "1,2", str(int(number))]
+    done = subprocess.run([sys.executable, "-c", CRASHING, *words], cwd=made, capture_output=True, text=True)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: running the model was ended by {number.name}: ")
+    assert ("cut short" in last) == (number == signal.SIGBUS)
+    assert "Traceback" not in done.stderr and "bug" not in done.stderr
+
+
+def test_a_checkpoint_cut_short_while_it_is_read_is_one_sentence(made: Path) -> None:
+    (made / "cut.bin").write_bytes((made / "m.bin").read_bytes())
+    words = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "cut.bin", "--prompt-tokens", "1", "--tokenizer", "none"]
+    text = (
+        "import os\nfrom lispgpt.runtime.session import Session\nrun = Session.run\n"
+        "def cut(*a, **k):\n    os.truncate('cut.bin', 0)\n    return run(*a, **k)\nSession.run = cut\n"
+        "from lispgpt.__main__ import main\nmain()\n"
+    )
+    words = [sys.executable, "-c", text, *words[3:-2]]
+    done = subprocess.run(words, cwd=made, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "was ended by SIGBUS" in done.stderr and "cut short" in done.stderr
+
+
+def test_every_prompt_and_every_sequence_of_a_batch_is_continued(made: Path) -> None:
+    greedy = ["--greedy", "--format", "json"]
+    alone = [json.loads(run(made, "--prompt", text, *greedy).stdout)["tokens"] for text in ("hello", "a b")]
+    both = json.loads(run(made, "--prompt", "hello", "--prompt", "a b", *greedy).stdout)["sequences"]
+    assert [each["tokens"] for each in both] == alone
+    batch = run(made, "--prompt", "hello", "--batch", 2, "--temperature", 5, "--seed", 3, "--format", "json")
+    first, second = json.loads(batch.stdout)["sequences"]
+    assert first["prompt_tokens"] == second["prompt_tokens"] and first["tokens"] != second["tokens"]
+    shown = run(made, "--prompt", "hello", "--batch", 3, "--greedy").stdout
+    assert shown.count("hello") == 3 and len(shown.splitlines()) == 3
+    wrong = run(made, "--prompt", "a", "--prompt", "b", "--batch", 3)
+    assert wrong.returncode == 2 and "--batch 3 wants one --prompt or 3" in wrong.stderr
+
+
+def test_standard_input_is_a_prompt(made: Path) -> None:
+    expected = run(made, "--prompt", "hello", "--greedy").stdout
+    assert expected.startswith("hello")
+    assert run(made, "--greedy", stdin="hello\n").stdout == expected
+    assert run(made, "--prompt", "-", "--greedy", stdin="hello\n").stdout == expected
+    assert run(made, "--prompt", "-", "--prompt", "b", stdin="x").returncode == 2
+    (made / "in.txt").write_text("hello\n")
+    words = " ".join([*LISPGPT, "run", str(PROGRAM), "--checkpoint m.bin --max-new-tokens 3 --greedy"])
+    waiting = f"sleep 9 | {words} 2>&1 >/dev/null | grep standard"
+    assert (
+        subprocess.run(["bash", "-c", f"{words} < in.txt"], cwd=made, capture_output=True, text=True).stdout == expected
+    )
+    said = subprocess.run(["bash", "-c", waiting], cwd=made, capture_output=True, text=True).stdout
+    assert "nothing is in the pipe" in said
