@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import seeded
+from safetensors.numpy import save_file
 from test_cli import Call, assert_one_error, call, made
 
 import lispgpt
@@ -34,8 +35,6 @@ COUNTER = """(require nn)
 def counter(tmp_path: Path) -> tuple[Path, Path]:
     (tmp_path / "counter.lisp").write_text(COUNTER)
     weights = tmp_path / "weights.safetensors"
-    from safetensors.numpy import save_file
-
     save_file({"w": np.arange(12, dtype=np.float32).reshape(4, 3)}, weights)
     return tmp_path / "counter.lisp", weights
 
