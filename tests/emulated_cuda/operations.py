@@ -156,7 +156,7 @@ class Operations(ABC):
             high, low = (bf16(self.value(o, "f32")).astype(np.uint64) for o in operands[1:])
             self.write(operands[0], high << np.uint64(16) | low, lanes)
         elif to == "bf16":
-            self.write(operands[0], bf16(self.value(operands[1], "f32")), lanes)
+            self.write(operands[0], bf16(self.value(operands[1], source).astype(np.float32)), lanes)
         elif source == "bf16":
             bits = self.value(operands[1], "u16").astype(np.uint32) << np.uint32(16)
             self.write(operands[0], bits.view(np.float32), lanes)
