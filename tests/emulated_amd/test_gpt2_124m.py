@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import seeded
 import pytest
 import reference_gpt2
 from compiled_models import rounded_to_bf16
@@ -77,7 +78,7 @@ class Model:
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_decoding_and_short_prompts(chip: str) -> None:
-    model = Model(chip, int(np.random.default_rng().integers(1 << 30)))
+    model = Model(chip, seeded.fresh_seed())
     model.run("logits", 0, 16)
     model.run("logits", 16, 128)
     logits = model.run("decode-greedy", 144, 1)
@@ -90,4 +91,4 @@ def test_decoding_and_short_prompts(chip: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_prompt_as_long_as_the_context(chip: str) -> None:
-    Model(chip, int(np.random.default_rng().integers(1 << 30))).run("logits", 0, CONTEXT)
+    Model(chip, seeded.fresh_seed()).run("logits", 0, CONTEXT)

@@ -36,9 +36,8 @@ class Operations(ABC):
     def execute(self, name: str, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         kind = suffixes[-1] if suffixes else ""
         handler = getattr(self, f"op_{name}", None)
-        if kind == "bf16" and (name in BINARY or name in UNARY):
-            values = [self.value(o, kind) for o in operands[1:]]
-            self.write(operands[0], bf16((BINARY | UNARY)[name](*values)), lanes)
+        if kind in ("bf16", "bf16x2") and (name in BINARY or name in UNARY or name == "fma"):
+            self._of_bf16(name, kind, operands, lanes)
         elif handler is not None:
             handler(suffixes, operands, lanes)
         elif name in BINARY:
@@ -52,6 +51,16 @@ class Operations(ABC):
             self.write(operands[0], UNARY[name](value).astype(value.dtype), lanes)
         else:
             raise NotImplementedError(name + "." + ".".join(suffixes))
+
+    def _of_bf16(self, name: str, kind: str, operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """Arithmetic on a BF16, or on both of a register: rounded once."""
+        compute = (BINARY | UNARY | {"fma": lambda a, b, c: (a.astype(np.float64) * b + c).astype(np.float32)})[name]
+        words = [self.value(o, "u32") for o in operands[1:]]
+        found = np.zeros(self.count, np.uint64)
+        for place in range(2 if kind == "bf16x2" else 1):
+            values = [(w >> np.uint32(16 * place) << np.uint32(16)).view(np.float32) for w in words]
+            found |= bf16(compute(*values)).astype(np.uint64) << np.uint64(16 * place)
+        self.write(operands[0], found, lanes)
 
     def op_mul(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         kind = suffixes[-1]
@@ -147,7 +156,7 @@ class Operations(ABC):
             high, low = (bf16(self.value(o, "f32")).astype(np.uint64) for o in operands[1:])
             self.write(operands[0], high << np.uint64(16) | low, lanes)
         elif to == "bf16":
-            self.write(operands[0], bf16(self.value(operands[1], "f32")), lanes)
+            self.write(operands[0], bf16(self.value(operands[1], source).astype(np.float32)), lanes)
         elif source == "bf16":
             bits = self.value(operands[1], "u16").astype(np.uint32) << np.uint32(16)
             self.write(operands[0], bits.view(np.float32), lanes)

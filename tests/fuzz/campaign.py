@@ -15,6 +15,7 @@ from lispgpt.child import Reporter, run_in_child
 from lispgpt.errors import InternalError, UserError
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.devices.emulated import EmulatedDevice
 
 _NAMES = r"kernel \w+|function \w+|/\S+|`\(.*?`|[\w-]*\d[\w.]*|[%'\"`]+"
 """What differs between messages of one cause: names, paths, forms, numbers."""
@@ -48,15 +49,17 @@ def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: st
 def compile_and_run(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
     """On this machine's CPU, or on an emulated GPU."""
     artifact = compile_programs(programs, "cpu" if target == "checked" else target)
-    return run(artifact, DEVICES[target.partition(":")[0]](), programs, seeds)
+    return run(artifact, device_for(target), programs, seeds)
 
 
-DEVICES: dict[str, Callable[[], Any]] = {
-    "cpu": lambda: CpuDevice(2),
-    "checked": lambda: CheckedCpuDevice(2),
-    "cuda": EmulatedCuda,
-}
-"""What runs programs: `checked` is the CPU whose launches are held to what they say of their arguments."""
+def device_for(target: str) -> Any:
+    """What runs programs for a target; `checked` is the CPU whose launches are held to what they say of arguments."""
+    kind, _, chip = target.partition(":")
+    if kind == "cuda":
+        return EmulatedCuda()
+    if kind == "rocm":
+        return EmulatedDevice(chip)
+    return CheckedCpuDevice(2) if kind == "checked" else CpuDevice(2)
 
 
 def work_for(target: str, emulate: bool = False) -> Work:

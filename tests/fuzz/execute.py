@@ -87,7 +87,7 @@ def run(artifact: Artifact, device: Any, programs: dict[str, Program], seeds: di
     with Session(artifact, device, Data(weights, dtypes)) as session:  # type: ignore[arg-type]
         for buffer in artifact.plan.buffers:
             if buffer.kind in ("arena", "result"):
-                session._buffers[buffer.name][:] = 0xFF
+                session.device.copy_in(session._buffers[buffer.name], np.full(buffer.nbytes, 0xFF, np.uint8))
             elif buffer.kind == "state" and buffer.name in states:
                 session.device.copy_in(session._buffers[buffer.name], states[buffer.name])
         for name, program in programs.items():
