@@ -164,7 +164,8 @@ def _prompts(options: Mapping[str, Any], texts: Sequence[str]) -> Sequence[str |
             return [[int(t) for t in tokens.split(",") if t.strip()]] * batch
         except ValueError:
             raise click.UsageError(f"--prompt-tokens wants numbers such as 1,2,3, not {tokens!r}") from None
-    return list(texts or [""]) * (batch if len(texts) < 2 else 1)
+    prompts: list[str | list[int]] = [*texts] or [""]
+    return prompts * (batch if len(texts) < 2 else 1)
 
 
 def _texts(options: Mapping[str, Any]) -> list[str]:
