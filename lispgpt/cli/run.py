@@ -26,6 +26,8 @@ from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.generate import Generator
 
+MOST_THREADS = 4096
+
 
 @click.command("run", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True})
 @click.argument("program", type=PATH)
@@ -40,7 +42,7 @@ from lispgpt.runtime.generate import Generator
 @click.option("--top-k", type=int, help="Sample among the k most probable tokens (0: all).")
 @click.option("--top-p", type=float, help="Sample among the most probable tokens that sum to this probability.")
 @click.option("--seed", type=int, help="Make sampling repeatable.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads (default: all).")
+@click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--stats", is_flag=True, help="Print times and memory bandwidth to standard error.")
 @click.option(
