@@ -115,6 +115,13 @@ def load_artifact(path: Path) -> Artifact:
     )
 
 
+def contents_of(path: Path) -> tuple[bytes, bytes]:
+    """(manifest, machine code) of an artifact's file or folder, as they are stored; nothing in them is checked."""
+    read = _reader(path)
+    manifest = read("manifest.json")
+    return manifest, read(str(parse_json(path / "manifest.json", manifest).get("device_code")))
+
+
 def _misshapen(manifest: Mapping[str, Any]) -> str | None:
     """The first field whose value has another form than `Artifact.save` gives it."""
     for key in ("target", "device_code"):

@@ -39,6 +39,7 @@ ARROWS = {
     "compiled": BASE | {"cache", "child", "driver", "ir", "programs", "request", "runtime"},
     "api": BASE | {"cache", "child", "compiled", "request", "runtime"},
     "cache": BASE | {"runtime"},
+    "trust": BASE | {"runtime"},
     "child": BASE,
 }
 
