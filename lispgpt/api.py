@@ -25,7 +25,7 @@ from lispgpt.cache import Cache
 from lispgpt.child import ask_in_child
 from lispgpt.compiled import artifact_of
 from lispgpt.errors import UserError
-from lispgpt.host import cpu_signature
+from lispgpt.host import cpu_signature, missing_features
 from lispgpt.request import Observer, Request
 from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.artifact import Artifact, load_artifact
@@ -262,6 +262,9 @@ def matching_artifact(path: Path, checkpoint: Checkpoint | None) -> Artifact:
             f"{path} was compiled for another CPU than this one: compile it here, or for a level that both have "
             "(--target cpu:x86-64-v3)"
         )
+    lacking = missing_features(artifact.target)
+    if lacking:
+        raise UserError(f"{path} was compiled for {artifact.target}, and this CPU has no {', '.join(lacking)}")
     given = {} if checkpoint is None else checkpoint.config
     for name, value in given.items():
         own = artifact.config.get(name, value)

@@ -18,6 +18,7 @@ from lispgpt.passes.plan.emit_plan import read_plan
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
+from lispgpt.reading import read_text
 from lispgpt.request import Observer, Request
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.plan import Plan
@@ -41,12 +42,7 @@ __all__ = [
 
 def read_source(path: Path) -> Source:
     """A program's text; UserError where it cannot be read or is not UTF-8."""
-    try:
-        return Source(str(path), path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    return Source(str(path), read_text(path))
 
 
 def evaluate_request(request: Request) -> Program:

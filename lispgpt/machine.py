@@ -21,7 +21,7 @@ LIMITS = {
     errno.EIO: "the device reports an error",
 }
 ENDED_FROM_OUTSIDE = {
-    signal.SIGKILL: "the system ended it, most likely for want of memory",
+    signal.SIGKILL: "the system ended it, most likely for want of memory or of time (ulimit -t)",
     signal.SIGTERM: "it was asked to end",
     signal.SIGINT: "it was interrupted",
     signal.SIGHUP: "its terminal is gone",

@@ -9,6 +9,7 @@ from lispgpt.errors import UserError
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, head_name, show
 from lispgpt.language.reader.reader import read
 from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
+from lispgpt.reading import read_text
 from lispgpt.source import Source
 
 PIPELINES = Path(__file__).resolve().parent / "passes" / "pipelines"
@@ -21,10 +22,7 @@ def pipeline_path(name: str) -> Path:
 
 def read_pipeline(path: Path) -> Pipeline:
     """A pipeline from a file; UserError points at what is wrong in it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read the pipeline {path}: {error}") from error
+    text = read_text(path)
     forms = read(Source(str(path), text))
     if len(forms) != 1 or head_name(forms[0]) != "pipeline":
         where = forms[0].span if forms else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,9 +19,11 @@ from typing import Any
 from lispgpt.errors import UserError
 from lispgpt.runtime.files import parse_json, replacing
 from lispgpt.runtime.plan import Plan
+from lispgpt.runtime.steps import LARGEST
 from lispgpt.runtime.work import Rates, Work
 
 FORMAT, VERSION = "lispgpt-artifact", 2
+COUNTS = ("max-new-tokens", "top-k", "seed")
 REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")
 
 
@@ -112,6 +115,13 @@ def load_artifact(path: Path) -> Artifact:
     )
 
 
+def contents_of(path: Path) -> tuple[bytes, bytes]:
+    """(manifest, machine code) of an artifact's file or folder, as they are stored; nothing in them is checked."""
+    read = _reader(path)
+    manifest = read("manifest.json")
+    return manifest, read(str(parse_json(path / "manifest.json", manifest).get("device_code")))
+
+
 def _misshapen(manifest: Mapping[str, Any]) -> str | None:
     """The first field whose value has another form than `Artifact.save` gives it."""
     for key in ("target", "device_code"):
@@ -128,10 +138,22 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
         return None
     if not isinstance(generate, dict) or not isinstance(generate.get("options"), dict):
         return "generate"
+    if not all(map(_is_option, generate["options"].items())):
+        return "generate"
     sizes = [manifest["config"].get(name) for name in ("vocab", "context")]
     if not isinstance(generate.get("entry"), str):
         return "generate"
     return None if all(size is None or (type(size) is int and size > 0) for size in sizes) else "config"
+
+
+def _is_option(option: tuple[str, Any]) -> bool:
+    """Whether an option of `generate` has a value of its kind; what they mean is checked where they are used."""
+    name, value = option
+    if name in COUNTS:
+        return type(value) is int and abs(value) <= LARGEST
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int | str)
 
 
 def _reader(path: Path) -> Any:
@@ -139,17 +161,20 @@ def _reader(path: Path) -> Any:
 
     def from_folder(name: str) -> bytes:
         member = path / name
-        if not member.is_file() or path.resolve() not in member.resolve().parents:
+        if "\0" in name or not member.is_file() or path.resolve() not in member.resolve().parents:
             raise UserError(f"{path}: the artifact has no {name}")
         return member.read_bytes()
 
     def from_zip(name: str) -> bytes:
         try:
             with zipfile.ZipFile(path) as archive:
-                return archive.read(name)
+                member = archive.getinfo(name)
+                if member.compress_type != zipfile.ZIP_STORED or member.file_size > path.stat().st_size:
+                    raise UserError(f"{path} is damaged: its {name} is packed, which artifacts are not")
+                return archive.read(member)
         except KeyError:
             raise UserError(f"{path}: the artifact has no {name}") from None
-        except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
+        except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError) as error:
             raise UserError(f"{path} cannot be read as an artifact: {error}") from None
 
     return from_folder if path.is_dir() else from_zip

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lispgpt.errors import UserError
-
-_LARGEST_JSON = 1 << 28
+from lispgpt.reading import read_ordinary
 
 
 @contextmanager
@@ -49,13 +48,7 @@ def write_text(path: Path, text: str) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file's object; UserError for what is missing, damaged, or has a key twice."""
-    try:
-        if path.stat().st_size > _LARGEST_JSON:
-            raise UserError(f"{path} is larger than any sensible JSON file ({path.stat().st_size} bytes)")
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    return parse_json(path, data)
+    return parse_json(path, read_ordinary(path))
 
 
 def parse_json(path: Path, data: bytes) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from typing import Any
 
 from lispgpt.dtypes import DTYPES, find_dtype
 from lispgpt.errors import UserError
-from lispgpt.runtime.steps import ACCESSES, Argument, Launch, step_from_json, text
+from lispgpt.runtime.steps import ACCESSES, LARGEST, Argument, Launch, step_from_json, text, whole
+
+MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
+"""Of a launch: blocks along one side of its grid, threads of a block, bytes of a block's shared memory."""
 
 KINDS = ("weight", "state", "input", "result", "arena")
-LARGEST = 1 << 46
-"""Bytes of a buffer: no machine has more."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ def _name_beside(buffer: Buffer, there: Mapping[str, tuple[tuple[int, ...], str]
 
 def _entry_from_json(data: Mapping[str, Any]) -> Entry:
     inputs, results = ({text(k): text(place) for k, place in data[key].items()} for key in ("inputs", "results"))
-    sizes = {text(name): int(size) for name, size in data["sizes"].items()}
+    sizes = {text(name): whole(size) for name, size in data["sizes"].items()}
     steps = tuple(map(step_from_json, data["steps"]))
     return Entry(text(data["name"]), sizes, inputs, results, steps, repeatable=bool(data["repeatable"]))
 
@@ -168,12 +169,14 @@ def _entry_from_json(data: Mapping[str, Any]) -> Entry:
 def _launch_problem(launch: Launch, kernels: Mapping[str, Mapping[str, Any]]) -> str | None:
     if launch.kernel not in kernels:
         return "no such kernel in the machine code"
-    if min(*launch.grid, *launch.block) < 1 or launch.shared_bytes < 0:
+    if min(*launch.grid, *launch.block) < 1:
         return "empty grid or block"
-    facts = launch.facts()
-    for name, made_for in kernels[launch.kernel].items():
-        if name in facts and facts[name] != made_for:
-            return f"its {name} {facts[name]} should be {made_for}"
+    if max(launch.grid) > MOST_BLOCKS or math.prod(launch.block) > MOST_THREADS or launch.shared_bytes > MOST_SHARED:
+        return "its grid, block or shared memory is larger than any device's"
+    for name, fact in launch.facts().items():
+        made_for = kernels[launch.kernel].get(name)
+        if fact != made_for:
+            return f"its {name} {fact} should be {made_for}"
     return None
 
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+LARGEST = 1 << 46
+"""Bytes of a buffer: no machine has more."""
+
 READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH = "read", "write", "read_write", "accumulate", "scratch"
 ACCESSES = (READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH)
 """What a step does to an argument's bytes: reads what is there; writes all of them, whatever was there; changes what is
@@ -51,7 +54,7 @@ class Argument:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Argument:
-        return Argument(text(data["buffer"]), int(data["offset"]), int(data["nbytes"]), text(data["access"]))
+        return Argument(text(data["buffer"]), whole(data["offset"]), whole(data["nbytes"]), text(data["access"]))
 
 
 class Step(Protocol):
@@ -84,7 +87,7 @@ class Launch:
             text(data["kernel"]),
             _extents(data["grid"]),
             _extents(data["block"]),
-            int(data["shared_bytes"]),
+            whole(data["shared_bytes"]),
             tuple(map(Argument.from_json, data["arguments"])),
         )
 
@@ -92,6 +95,7 @@ class Launch:
         """What machine code was made for, which every launch of the kernel has to keep to."""
         return {
             "grid": list(self.grid),
+            "block": list(self.block),
             "shared_bytes": self.shared_bytes,
             "arguments": [argument.nbytes for argument in self.arguments],
             "access": [argument.access for argument in self.arguments],
@@ -116,6 +120,13 @@ def text(value: Any) -> str:
     return value
 
 
+def whole(value: Any) -> int:
+    """A number from JSON that is whole, not negative and no more than memory has bytes; TypeError for anything else."""
+    if type(value) is not int or not 0 <= value <= LARGEST:
+        raise TypeError(f"{value!r} should be a number from 0 to {LARGEST}")
+    return value
+
+
 def _extents(values: Any) -> tuple[int, int, int]:
-    x, y, z = (int(v) for v in values)
+    x, y, z = map(whole, values)
     return x, y, z

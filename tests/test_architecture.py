@@ -18,13 +18,14 @@ LONGEST = 360
 """Lines of a source file: about 300, and what the last edit may add before someone splits it."""
 
 # What a part may import of this package; a part is a folder, or a module right under `lispgpt`.
-BASE = {"bugs", "dtypes", "errors", "host", "machine", "source"}
+BASE = {"bugs", "dtypes", "errors", "host", "machine", "reading", "source"}
 ARROWS = {
     "bugs": {"errors", "source"},
     "dtypes": {"errors"},
     "errors": {"source"},
     "host": set(),
     "machine": set(),
+    "reading": {"errors"},
     "source": set(),
     "ir": BASE,
     "language": BASE | {"ir"},
@@ -38,6 +39,7 @@ ARROWS = {
     "compiled": BASE | {"cache", "child", "driver", "ir", "programs", "request", "runtime"},
     "api": BASE | {"cache", "child", "compiled", "request", "runtime"},
     "cache": BASE | {"runtime"},
+    "trust": BASE | {"runtime"},
     "child": BASE,
 }
 

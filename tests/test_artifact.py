@@ -7,12 +7,15 @@ import math
 import random
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from compiled_models import compile_model, random_weights
 
+from lispgpt import host
+from lispgpt.api import matching_artifact
 from lispgpt.errors import UserError
 from lispgpt.runtime.artifact import Artifact, load_artifact
 from lispgpt.runtime.devices.cpu import CpuDevice
@@ -82,13 +85,20 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "no plan": (lambda m: m.pop("plan"), "plan"),
     "a plan that is a list": (set_to("plan", value=[]), "damaged"),
     "an offset past the end": (set_to(*LAUNCH, "arguments", 0, "offset", value=1 << 40), "step 0"),
-    "a negative offset": (set_to(*LAUNCH, "arguments", 0, "offset", value=-256), "step 0"),
+    "a negative offset": (set_to(*LAUNCH, "arguments", 0, "offset", value=-256), "should be a number from 0"),
     "an uneven offset": (set_to(*LAUNCH, "arguments", 0, "offset", value=1), "step 0"),
     "more bytes than there are": (set_to(*LAUNCH, "arguments", 0, "nbytes", value=1 << 40), "step 0"),
     "an unknown buffer": (set_to(*LAUNCH, "arguments", 0, "buffer", value="none"), "none"),
     "an unknown kernel": (set_to(*LAUNCH, "kernel", value="system"), "system"),
     "no blocks": (set_to(*LAUNCH, "grid", value=[0, 1, 1]), "empty grid"),
     "a huge grid": (set_to(*LAUNCH, "grid", value=[1 << 31, 1 << 31, 4]), "grid"),
+    "half a block": (set_to(*LAUNCH, "grid", value=[1.5, 1, 1]), "damaged"),
+    "other threads": (set_to(*LAUNCH, "block", value=[2, 1, 1]), "its block"),
+    "a kernel of which nothing is known": (lambda m: m["kernels"].update({k: {} for k in m["kernels"]}), "its grid"),
+    "a temperature of nothing": (set_to("generate", "options", value={"temperature": None}), "generate"),
+    "a count of words": (set_to("generate", "options", value={"max-new-tokens": "many"}), "generate"),
+    "a count of lists": (set_to("generate", "options", value={"top-k": [1]}), "generate"),
+    "a huge count": (set_to("generate", "options", value={"seed": 1 << 70}), "generate"),
     "a grid of two": (set_to(*LAUNCH, "grid", value=[1, 1]), "damaged"),
     "a grid of words": (set_to(*LAUNCH, "grid", value=["a", 1, 1]), "damaged"),
     "too few arguments": (set_to(*LAUNCH, "arguments", value=[]), "step 0"),
@@ -191,3 +201,28 @@ def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield from _places(inner, (*place, key))
+
+
+def test_a_packed_member_is_refused_before_it_is_unpacked(saved: Path, tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.lgpt"
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in old.namelist():
+            archive.writestr(name, old.read(name))
+    with pytest.raises(UserError, match="is packed, which artifacts are not"):
+        load_artifact(bomb)
+
+
+def test_a_kernel_that_another_library_has_is_none(saved: Path) -> None:
+    artifact = load_artifact(saved)
+    for name in ("system", "exit"):
+        with closing(CpuDevice(1)) as device, pytest.raises(UserError, match=f"has no kernel '{name}'"):
+            device.load(artifact.code, {name: {}})
+
+
+def test_code_for_a_level_wants_a_cpu_of_that_level(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "cpu_features", lambda: frozenset((*host.V3, "avx512f")))
+    assert host.missing_features("cpu:x86-64-v3") == [] == host.missing_features("cuda:sm_90")
+    lacking = ["avx512bw", "avx512cd", "avx512dq", "avx512vl"]
+    assert host.missing_features("cpu:x86-64-v4") == lacking
+    with pytest.raises(UserError, match="this CPU has no avx512bw"):
+        matching_artifact(tampered(saved, lambda m: m.update(target="cpu:x86-64-v4", host="")), None)

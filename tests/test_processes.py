@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,28 @@ def test_standard_input_is_a_prompt(made: Path) -> None:
     )
     said = subprocess.run(["bash", "-c", waiting], cwd=made, capture_output=True, text=True).stdout
     assert "nothing is in the pipe" in said
+
+
+def test_an_artifact_from_elsewhere_wants_trust(made: Path) -> None:
+    environment = os.environ | {"LISPGPT_CACHE": str(made / "mine")}
+
+    def lispgpt(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [*LISPGPT, *words]
+        return subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, check=False)
+
+    assert lispgpt("compile", str(PROGRAM), "--checkpoint", "m.bin", "-o", "own.lgpt").returncode == 0
+    generate = ["--checkpoint", "m.bin", "--prompt-tokens", "1,2", "--max-new-tokens", "2", "--greedy"]
+    own = lispgpt("run", "own.lgpt", *generate)
+    assert own.returncode == 0, own.stderr
+    (made / "moved.lgpt").write_bytes((made / "own.lgpt").read_bytes())
+    assert lispgpt("run", "moved.lgpt", *generate).stdout == own.stdout
+    with zipfile.ZipFile(made / "own.lgpt") as old, zipfile.ZipFile(made / "changed.lgpt", "w") as changed:
+        for member in old.namelist():
+            changed.writestr(member, old.read(member).replace(b'"temperature": 0.8', b'"temperature": 0.9'))
+    for name, folder in (("changed.lgpt", "mine"), ("own.lgpt", "another user's")):
+        environment["LISPGPT_CACHE"] = str(made / folder)
+        refused = lispgpt("run", name, *generate)
+        assert refused.returncode == 1 and "would run with your rights" in refused.stderr
+    assert lispgpt("run", "own.lgpt", *generate, "--trust").stdout == own.stdout
+    help_ = " ".join(lispgpt("run", "--help").stdout.split())
+    assert "--trust" in help_ and "they run with your rights" in help_

@@ -17,6 +17,7 @@ from lispgpt.ir.mlir import new_context
 from lispgpt.programs import launch
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.files import write_text
+from lispgpt.trust import remember
 
 
 @click.command("compile")
@@ -63,8 +64,11 @@ def compile_(
             _write_objects(launch.build(job_of(evaluated, request, observer)), request, output)
             return
         artifact = compile_program(evaluated, request, observer)
+    from lispgpt.cli.main import cache_folder
+
     path = output or Path(program.stem + ".lgpt")
     artifact.save(path)
+    remember(cache_folder(click.get_current_context().obj["environment"]), path)
     launches = max((len(e.steps) for e in artifact.plan.entries), default=0)
     click.echo(
         f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "

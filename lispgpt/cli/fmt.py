@@ -14,9 +14,9 @@ from pathlib import Path
 
 import click
 
-from lispgpt.errors import UserError
 from lispgpt.language.reader.forms import Form, List, Sequence, Symbol, Vector
 from lispgpt.language.reader.reader import read
+from lispgpt.reading import read_text
 from lispgpt.runtime.files import replacing
 from lispgpt.source import Source
 
@@ -173,10 +173,7 @@ def fmt(files: tuple[Path, ...], check: bool) -> None:
     """Indent programs the one way."""
     changed = False
     for path in files:
-        try:
-            before = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+        before = read_text(path)
         after = format_source(Source(str(path), before))
         if after == before:
             continue

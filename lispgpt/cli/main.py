@@ -10,6 +10,7 @@ STARTED = time.time()
 import os  # noqa: E402
 import traceback  # noqa: E402
 from importlib import import_module  # noqa: E402
+from io import TextIOWrapper  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import click  # noqa: E402
@@ -100,6 +101,9 @@ def _reopen_closed_streams() -> None:
     os.close(number)
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal of few letters gets the rest by their numbers
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _name_a_home() -> None:

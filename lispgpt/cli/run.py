@@ -25,6 +25,9 @@ from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.generate import Generator
+from lispgpt.trust import check_made_here
+
+MOST_THREADS = 4096
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True})
@@ -40,7 +43,7 @@ from lispgpt.runtime.generate import Generator
 @click.option("--top-k", type=int, help="Sample among the k most probable tokens (0: all).")
 @click.option("--top-p", type=float, help="Sample among the most probable tokens that sum to this probability.")
 @click.option("--seed", type=int, help="Make sampling repeatable.")
-@click.option("--threads", type=click.IntRange(1), help="CPU threads (default: all).")
+@click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--stats", is_flag=True, help="Print times and memory bandwidth to standard error.")
 @click.option(
@@ -53,15 +56,21 @@ from lispgpt.runtime.generate import Generator
 @click.option("--output", type=PATH, help="Where its results go: FILE.npz, or FILE.npy for one (default: printed).")
 @click.option("--check", is_flag=True, help="Check that every kernel reads and writes what it says (on a CPU, slow).")
 @click.option("--trace", default="", metavar="KERNEL", help="Print a kernel's instructions (on an emulated GPU).")
+@click.option("--trust", is_flag=True, help="Run an artifact that was not made here: it is code, with your rights.")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 @guarded
 def run(ctx: click.Context, program: Path, **options: Any) -> int:
-    """Run PROGRAM: a model (.lisp or .lgpt) generates text or runs an entry; a program with a `main` gets ARGUMENTS."""
+    """Run PROGRAM: a model (.lisp or .lgpt) generates text or runs an entry; a program with a `main` gets ARGUMENTS.
+
+    Programs and artifacts are code: they run with your rights.
+    """
     started = time.time()
     checkpoint = checkpoints.open(options["checkpoint"]) if options["checkpoint"] else None
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
-    cache = None if options["no_cache"] else _cache(ctx)
+    cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
+    if is_artifact(program) and program.exists() and not options["trust"]:
+        check_made_here(_cache_folder(ctx), program)
     source = _source(program, checkpoint, options)
     if isinstance(source, Request) and options["entry"] is None:
         found = run_or_compile(source, observer, cache, options["arguments"])
@@ -84,10 +93,10 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     return 0
 
 
-def _cache(ctx: click.Context) -> Cache:
+def _cache_folder(ctx: click.Context) -> Path:
     from lispgpt.cli.main import cache_folder
 
-    return Cache(cache_folder(ctx.obj["environment"]))
+    return cache_folder(ctx.obj["environment"])
 
 
 def _source(program: Path, checkpoint: Checkpoint | None, options: Mapping[str, Any]) -> Request | Artifact:
@@ -164,7 +173,8 @@ def _prompts(options: Mapping[str, Any], texts: Sequence[str]) -> Sequence[str |
             return [[int(t) for t in tokens.split(",") if t.strip()]] * batch
         except ValueError:
             raise click.UsageError(f"--prompt-tokens wants numbers such as 1,2,3, not {tokens!r}") from None
-    return list(texts or [""]) * (batch if len(texts) < 2 else 1)
+    prompts: list[str | list[int]] = [*texts] or [""]
+    return prompts * (batch if len(texts) < 2 else 1)
 
 
 def _texts(options: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +24,7 @@ from lispgpt.programs.sharing import Sharing
 
 C_INTERFACE = "_mlir_ciface_"
 
-_libc = ctypes.CDLL(None)
+_libc = ctypes.CDLL(None, use_errno=True)
 _libm = ctypes.CDLL(ctypes.util.find_library("m") or None, mode=ctypes.RTLD_GLOBAL)
 
 ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
@@ -33,8 +34,12 @@ ELEMENT_TYPES: dict[str, np.dtype[Any]] = {
 
 
 def flush_output() -> None:
-    """Write out what C's stdio still holds."""
-    _libc.fflush(None)
+    """Write out what C's stdio still holds; OSError where some of the output could not be written, now or before."""
+    ctypes.set_errno(0)
+    stream = ctypes.c_void_p.in_dll(_libc, "stdout")
+    if _libc.fflush(None) or _libc.ferror(stream):
+        number = ctypes.get_errno() or errno.EIO
+        raise OSError(number, os.strerror(number), "standard output")
 
 
 def write_output(text: str) -> None:
@@ -136,7 +141,11 @@ def _process() -> dict[str, Any]:
     """Clocks, and an exit that leaves this process without the interpreter's own farewells."""
 
     def leave(code: int) -> None:
-        flush_output()
+        try:
+            flush_output()
+        except OSError as error:
+            os.write(2, f"error: standard output: {error.strerror}\n".encode())
+            code = code or 1
         os._exit(code & 0xFF)
 
     return {

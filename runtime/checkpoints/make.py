@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from lispgpt.errors import UserError
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import format_named, open
 from lispgpt.runtime.checkpoints.architecture import Shape
+from lispgpt.runtime.checkpoints.base import Checkpoint
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.checkpoints.seeded import RandomCheckpoint
 from lispgpt.runtime.files import replacing
@@ -29,6 +32,7 @@ def make(path: str | Path, shape: Shape, format: str = "llmc", dtype: str = "bf1
     path = Path(path)
     writer = format_named(format)
     source = RandomCheckpoint(shape, seed)
+    _check_room(path, source, _checked(dtype))
     writer.write(path, source, _checked(dtype))
     vocab = source.config["vocab"]
     pieces = synthetic_pieces(vocab)
@@ -87,8 +91,9 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
     checkpoint = open(source)
     if "wte" not in checkpoint.names():
         raise UserError(f"{source} is not a GPT-2 or a Llama ({checkpoint.format}), and only those can be converted")
-    path = Path(path)
-    format_named(format).write(path, checkpoint, _checked(dtype or checkpoint.config["weight-type"]))
+    path, dtype = Path(path), _checked(dtype or checkpoint.config["weight-type"])
+    _check_room(path, checkpoint, dtype)
+    format_named(format).write(path, checkpoint, dtype)
     whole = Path(source) / "tokenizer.json"
     if format == "huggingface" and whole.is_file():
         with replacing(path / whole.name) as file:
@@ -99,6 +104,17 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
         return None
     pieces = [tokenizer.decode_bytes(token) for token in range(tokenizer.size)]
     return tokenizers.write_beside(path, format, pieces, tokenizer.end_of_text)
+
+
+def _check_room(path: Path, source: Checkpoint, dtype: str) -> None:
+    """UserError where the disk has no room for a checkpoint's weights."""
+    elements = sum(math.prod(source.info(name).shape) for name in source.names())
+    nbytes, folder = find_dtype(dtype).nbytes(elements), path.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if nbytes > free:
+        raise UserError(f"cannot write {path}: its weights take {nbytes:,} bytes, and the disk has {free:,} left")
 
 
 def _checked(dtype: str) -> str:

@@ -51,7 +51,7 @@ def device_kinds() -> list[str]:
 def device_module(kind: str) -> Any:
     """The module of a kind of devices; UserError where there is none."""
     if kind not in device_kinds():
-        raise UserError(f"no device runs target {kind!r}")
+        raise UserError(f"no target {kind!r} (there are {', '.join(device_kinds())})")
     return importlib.import_module(f"{__name__}.{kind}")
 
 

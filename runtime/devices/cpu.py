@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,15 +88,15 @@ class CpuDevice(HostMemory):
         return array.reshape(-1).view(np.uint8)
 
     def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
-        with tempfile.NamedTemporaryFile(suffix=".so", delete=False) as file:
+        with tempfile.NamedTemporaryFile(suffix=".so") as file:
             file.write(code)
-        try:
-            library = ctypes.CDLL(file.name)
-        except OSError as error:
-            raise UserError(f"the artifact's machine code does not load on this machine: {error}") from None
-        finally:
-            Path(file.name).unlink()
-        missing = [k for k in (*kernels, "lispgpt_run", "lispgpt_worker") if not hasattr(library, k)]
+            file.flush()
+            try:
+                library = ctypes.CDLL(file.name)
+            except OSError as error:
+                raise UserError(f"the artifact's machine code does not load on this machine: {error}") from None
+            names = (*kernels, "lispgpt_run", "lispgpt_worker")
+            missing = [name for name in names if not _defines(library, file.name, name)]
         if missing:
             raise UserError(f"the artifact's machine code has no kernel {missing[0]!r}")
         self._kernels |= {k + suffix: ctypes.cast(getattr(library, k), ctypes.c_void_p).value or 0 for k in kernels}
@@ -151,6 +150,20 @@ class CpuDevice(HostMemory):
 
     def close(self) -> None:
         self._stop()
+
+
+class _Place(ctypes.Structure):
+    """Dl_info of dlfcn.h: where an address lies."""
+
+    _fields_ = [(name, ctypes.c_char_p) for name in ("file", "base", "symbol", "address")]
+
+
+def _defines(library: ctypes.CDLL, path: str, name: str) -> bool:
+    """Whether a library has a function itself: the loader also gives what libraries that it needs have."""
+    if not hasattr(library, name):
+        return False
+    place, address = _Place(), ctypes.cast(getattr(library, name), ctypes.c_void_p)
+    return bool(ctypes.CDLL(None).dladdr(address, ctypes.byref(place))) and place.file == os.fsencode(path)
 
 
 def _stop_workers(pool: np.ndarray, workers: list[threading.Thread]) -> None:

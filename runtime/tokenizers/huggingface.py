@@ -89,7 +89,13 @@ class HuggingFaceTokenizer(Tokenizer):
         self.start = tuple(library.encode("", add_special_tokens=True).ids)
 
     def encode_valid(self, text: str) -> list[int]:
-        tokens: list[int] = self._library.encode(text, add_special_tokens=False).ids
+        try:
+            tokens: list[int] = self._library.encode(text, add_special_tokens=False).ids
+        except BaseException as error:  # the library's panics are no Exception
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise UserError(f"the tokenizer cannot encode this text: {reason}") from error
         return tokens
 
     def decode_bytes(self, token: int) -> bytes:

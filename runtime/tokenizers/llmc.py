@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lispgpt.errors import UserError
+from lispgpt.reading import read_ordinary
 from lispgpt.runtime.files import replacing
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
 from lispgpt.runtime.tokenizers.merging import merge, ranks_of
@@ -27,10 +28,7 @@ def recognises(path: Path, head: bytes) -> bool:
 
 def open_tokenizer(path: Path) -> Tokenizer:
     """Read a table, checking that it is whole and that nothing follows it."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+    data = read_ordinary(path)
     if len(data) < HEADER_BYTES:
         raise UserError(
             f"{path} is cut short: {len(data)} bytes, and an llm.c tokenizer's header alone has {HEADER_BYTES}"

@@ -15,6 +15,7 @@ from lispgpt.language.forms import functions
 from lispgpt.language.ops.op_names import DIALECTS
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, Vector, show
 from lispgpt.language.reader.reader import read
+from lispgpt.reading import read_text
 from lispgpt.source import Source
 
 LIBRARY = Path(__file__).resolve().parents[2] / "lib"
@@ -107,10 +108,9 @@ def load(evaluator: Evaluator, path: Path, form: Form) -> Environment:
         cycle = " → ".join([*names[files.loading.index(key) :], key.name])
         evaluator.site.fail(f"these files require each other in a circle: {cycle}", form)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        evaluator.site.fail(f"cannot read {path}: {reason}", form)
+        text = read_text(path)
+    except UserError as error:
+        evaluator.site.fail(error.message, form)
     source = Source(f"lib/{path.name}" if path.parent == LIBRARY else str(path), text)
     files.loading.append(key)
     environment = Environment(files.prelude, Dialects())

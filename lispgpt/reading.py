@@ -1,0 +1,37 @@
+"""Reading whole files that users name: ordinary ones of a sensible size, since pipes and devices may never end."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from lispgpt.errors import UserError
+
+LARGEST = 1 << 28
+"""Bytes of a program, a pipeline or a JSON file."""
+
+
+def read_ordinary(path: Path, largest: int = LARGEST) -> bytes:
+    """A file's bytes; UserError where it is a pipe or a device, too large, or cannot be read."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a pipe does not wait for its writer
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(file)
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "a pipe or a device"
+            raise UserError(f"cannot read {path}: it is {what}, and no ordinary file")
+        with os.fdopen(file, "rb") as stream:
+            if status.st_size > largest:
+                raise UserError(f"{path} is larger than any sensible file of its kind ({status.st_size:,} bytes)")
+            return stream.read(largest + 1)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_text(path: Path) -> str:
+    """An ordinary file's text; UserError where it is not UTF-8, too."""
+    try:
+        return read_ordinary(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start})") from error

@@ -1,0 +1,112 @@
+"""Full disks, pipes and devices for files, and other ends of what a machine gives: one sentence, and no bug of ours."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from lispgpt.errors import UserError
+from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.make import make
+from lispgpt.runtime.tokenizers.huggingface import open_tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+TOUR = ROOT / "examples" / "tour" / "01-constants.lisp"
+LISPGPT = f"{sys.executable} -m lispgpt"
+
+
+def shell(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    given = os.environ | {"PYTHONPATH": str(ROOT), "LISPGPT_CACHE": str(folder / "cache")} | environment
+    words = ["bash", "-c", command.replace("lispgpt", LISPGPT, 1)]
+    return subprocess.run(words, cwd=folder, env=given, capture_output=True, text=True, timeout=60, check=False)
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 1) -> None:
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr and "bug" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    assert_refused(shell(f"lispgpt run {TOUR} >/dev/full", tmp_path), "standard output: ")
+    (tmp_path / "leaves.lisp").write_text(
+        '(extern-fn exit (-> [i32] []))\n(defn main [] (println "x") (exit (: 0 i32)))'
+    )
+    assert_refused(shell("lispgpt run leaves.lisp >/dev/full", tmp_path), "standard output: ")
+
+
+@pytest.mark.parametrize("command", ["run {}", "compile {}", "fmt {}", "opt {}", "run x.lisp --pipeline {}"])
+@pytest.mark.parametrize("kind", ["fifo", "/dev/zero"])
+def test_pipes_and_devices_are_no_files(command: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "x.lisp").write_text("(entry logits [tokens positions] tokens)")
+    place = kind
+    if kind == "fifo":
+        os.mkfifo(tmp_path / "pipe.lisp")
+        place = "pipe.lisp"
+    assert_refused(shell(f"lispgpt {command.format(place)}", tmp_path), "a pipe or a device")
+
+
+def test_a_checkpoints_config_is_an_ordinary_file(tmp_path: Path) -> None:
+    make(tmp_path / "hf", Gpt2Shape.unpadded(vocab=300, context=20, layers=1, heads=3, width=12), "huggingface")
+    (tmp_path / "hf" / "config.json").unlink()
+    os.mkfifo(tmp_path / "hf" / "config.json")
+    assert_refused(shell("lispgpt checkpoint info hf", tmp_path), "config.json")
+
+
+def test_letters_that_the_terminal_lacks_are_spelled(tmp_path: Path) -> None:
+    (tmp_path / "e.lisp").write_text('(defn main [] (printlm "é"))')
+    assert_refused(shell("lispgpt run e.lisp", tmp_path, PYTHONIOENCODING="ascii"), "\\xe9")
+
+
+def test_more_than_the_machine_has_is_refused(tmp_path: Path) -> None:
+    sizes = "--layers 900 --heads 64 --width 65536 --vocab 500 --context 64"
+    assert_refused(shell(f"lispgpt checkpoint make big.bin {sizes}", tmp_path), "the disk has")
+    assert not list(tmp_path.glob("*big*"))
+    assert_refused(shell(f"lispgpt run {TOUR} --threads 1000000000", tmp_path), "--threads", code=2)
+
+
+@pytest.mark.parametrize(("limit", "words"), [("-S -t 1", "SIGXCPU: the time"), ("-f 1", "too large")])
+def test_limits_of_the_shell_are_named(limit: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "long.lisp").write_text("(defn main [] " + "".join(f"(def x{i} (+ {i} 1))" for i in range(60000)) + ")")
+    command = "checkpoint make m.bin --layers 2 --heads 2 --width 64 --vocab 500 --context 64"
+    command = "compile long.lisp" if "-t" in limit else command
+    assert_refused(shell(f"ulimit {limit}; exec lispgpt {command}", tmp_path), words)
+
+
+def test_a_tokenizers_panic_is_an_error_of_its_file(tmp_path: Path) -> None:
+    library = Tokenizer(models.BPE({"a": 0}, []))
+    library.decoder = decoders.ByteLevel()
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = open_tokenizer(tmp_path / "tokenizer.json")
+
+    class PanicException(BaseException):
+        """As the library's own, which is no Exception."""
+
+    class Panicking:
+        def encode(self, *_: object, **__: object) -> None:
+            raise PanicException("called `Result::unwrap()` on an `Err` value: RegexError")
+
+    tokenizer._library = Panicking()  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"cannot encode this text: .*RegexError"):
+        tokenizer.encode_valid("aaa")
+
+
+def test_code_that_does_not_fit_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lispgpt.runtime.devices.cpu import CpuDevice
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    device = CpuDevice(1)
+    for code in (b"no machine code", b""):
+        with pytest.raises(UserError, match="does not load"):
+            device.load(code, {})
+    device.close()
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN, "a file that grows too large is an OSError"
