@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import seeded
 import pytest
 import reference_gpt2
+import seeded
 from compiled_models import rounded_to_bf16
 from emulated_amd.running import CHIPS, Emulation
 
