@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulated_amd.device import EmulatedAmd
 from emulated_cuda.device import EmulatedCuda
 from fuzz.execute import compile_programs, run
 from fuzz.program import Program
@@ -50,7 +49,6 @@ def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: st
 def compile_and_run(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
     """On this machine's CPU, or on an emulated GPU."""
     artifact = compile_programs(programs, "cpu" if target == "checked" else target)
-<<<<<<< HEAD
     return run(artifact, device_for(target), programs, seeds)
 
 
@@ -62,18 +60,6 @@ def device_for(target: str) -> Any:
     if kind == "rocm":
         return EmulatedDevice(chip)
     return CheckedCpuDevice(2) if kind == "checked" else CpuDevice(2)
-=======
-    return run(artifact, DEVICES[target.partition(":")[0]](target), programs, seeds)
-
-
-DEVICES: dict[str, Callable[[str], Any]] = {
-    "cpu": lambda target: CpuDevice(2),
-    "checked": lambda target: CheckedCpuDevice(2),
-    "cuda": lambda target: EmulatedCuda(),
-    "rocm": lambda target: EmulatedAmd(target.partition(":")[2]),
-}
-"""What runs programs: `checked` is the CPU whose launches are held to what they say of their arguments."""
->>>>>>> emulator
 
 
 def work_for(target: str, emulate: bool = False) -> Work:
