@@ -140,7 +140,9 @@ class Product:
 
     @property
     def along_columns(self) -> int:
-        """How many neighbouring columns of the result lie side by side, from each multiple of that many on."""
+        """How many neighbouring columns lie along the result's last dimension, from each multiple of that many on."""
+        if self.layout.result and self.layout.extents[self.layout.result[-1]] == 1:
+            return 1  # side by side in memory, but what follows the product is read along the last dimension
         return self.layout.neighbours(self.layout.result, self.layout.columns)
 
     def place(self, batch: Index, row: Index, column: Index) -> list[Index]:

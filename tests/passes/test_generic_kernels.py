@@ -30,6 +30,10 @@ PROGRAMS: dict[str, tuple[str, Callable[[np.ndarray, Arrays], np.ndarray]]] = {
         "(contract [n k] x [n j] square-w [j k])",
         lambda x, w: x @ w["square-w"],
     ),
+    "a product of one column and its bias": (
+        "(linear x (slice w [0 0] [1 width]) (slice b [0] [1]))",
+        lambda x, w: x @ w["w"][:1].T + w["b"][:1],
+    ),
     "a batch of scalar products": ("(contract [n] x [n k] (* x x) [n k])", lambda x, w: (x**3).sum(1)),
     "a named product with its own start": (
         "(linalg.matmul {:result (type x)} x square-w x)",
