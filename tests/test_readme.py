@@ -66,7 +66,7 @@ def test_the_excerpts_are_in_the_dumps(place: Path) -> None:
     shown = blocks("mlir")
     assert shown
     for block in shown:
-        (dump,) = (place / "dumps").glob(f"*-{block.about}.mlir")
+        dump = min((place / "dumps").glob(f"*-{block.about}.mlir"))  # some passes run again on what others left
         text = squeezed(dump.read_text())
         for line in block.text.splitlines():
             for part in line.split("…"):
@@ -101,7 +101,7 @@ def test_the_pass_counts_from_the_file_and_by_the_names_that_are_shown(place: Pa
     assert f"lispgpt.count = {calls} : i64" in done.stdout and calls > 0
     pipeline = (ROOT / "passes" / "pipelines" / "cpu.lisp").read_text()
     (tmp_path / "mine.lisp").write_text(pipeline.replace("(pass plan-arena)", f"(pass plan-arena) {for_pipelines}"))
-    emitted = ["compile", place / "tiny.lisp", "--pipeline", "mine.lisp", "--emit", "plan"]
+    emitted = ["compile", place / "tiny.lisp", "--pipeline", "mine.lisp", "--emit", "schedule"]
     done = lispgpt(*emitted)
     assert done.returncode == 0, done.stderr
     assert f"lispgpt.count = {calls} : i64" in done.stdout
@@ -141,5 +141,5 @@ def test_what_it_names_is_there() -> None:
     for path in re.findall(r"`((?:examples|passes|runtime|lispgpt|tools)/[\w./]+)`", README):
         if path != "passes/model/count_ops.py":
             assert (ROOT / path.rstrip("/")).exists(), path
-    assert len(README.splitlines()) < 200
+    assert len(README.splitlines()) < 240
     assert all(len(line) <= 120 or line.startswith("|") for line in README.splitlines())
