@@ -36,7 +36,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.copies import elementwise_copy
 from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
-from lispgpt.passes.model.placements import is_placement, is_same_slice
+from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together
 from lispgpt.passes.states import UNPLACED, State
 
 WIDEST_VECTOR = 16
@@ -245,16 +245,12 @@ def _is_entry_view(op: ir.Operation) -> bool:
     source = defining_op(op.operands[0])
     if source is not None and not is_placement(source):
         return False
-    sizes = list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
-    if set(ir.DenseI64ArrayAttr(op.attributes["static_strides"])) - {1}:
-        return False
     whole = shape_of(op.operands[0])
-    partial = [i for i, (size, extent) in enumerate(zip(sizes, whole, strict=True)) if size != extent]
     start = 0
     for offset, extent in zip(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]), whole, strict=True):
         start = start * extent + offset
     aligned = start % math.gcd(*shape_of(op.results[0])[-1:], WIDEST_VECTOR) == 0
-    return aligned and (not partial or all(size == 1 for size in sizes[: partial[-1]]))
+    return aligned and lies_together(op, op.operands[0])
 
 
 def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:

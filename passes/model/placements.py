@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, strings
+from lispgpt.ir.structure import defining_op, shape_of, strings
 
 
 def is_placement(op: ir.Operation) -> bool:
-    """Whether the op puts a part, at a place known while compiling, into a state that the entry goes on with.
+    """Whether the op puts a part that lies together, at a place known while compiling, into a state that goes on.
 
     Such a part is written where the state is; any other tensor with a part replaced is a tensor of its own.
     """
@@ -23,7 +23,16 @@ def is_placement(op: ir.Operation) -> bool:
 
 
 def _replaces_part(op: ir.Operation) -> bool:
-    return op.name == "tensor.insert_slice" and len(op.operands) == 2
+    return op.name == "tensor.insert_slice" and len(op.operands) == 2 and lies_together(op, op.operands[1])
+
+
+def lies_together(window: ir.Operation, whole: ir.Value) -> bool:
+    """Whether the elements that a tensor.extract_slice or insert_slice names lie side by side in the whole tensor."""
+    if set(ir.DenseI64ArrayAttr(window.attributes["static_strides"])) - {1}:
+        return False
+    sizes, extents = list(ir.DenseI64ArrayAttr(window.attributes["static_sizes"])), shape_of(whole)
+    partial = [i for i, (size, extent) in enumerate(zip(sizes, extents, strict=True)) if size != extent]
+    return not partial or all(size == 1 for size in sizes[: partial[-1]])
 
 
 def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:

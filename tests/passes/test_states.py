@@ -111,3 +111,22 @@ def test_an_old_value_read_too_late_is_refused_rather_than_wrong(tmp_path: Path)
         step(session, [[3]], [[0]])
         found = step(session, [[5]], [[0]])["logits"]
     np.testing.assert_allclose(found, w["table"][[3]] @ (w["table"][[5]] @ w["w"].T @ w["w"].T).T, atol=1e-5)
+
+
+def test_columns_of_a_state_are_replaced_where_they_are(tmp_path: Path) -> None:
+    """A part whose elements lie apart in the state."""
+    text = """
+    (require nn)
+    (config context 1)
+    (weights (w [6 1 3]))
+    (state (s [6 5]))
+    (entry logits [tokens positions] (write-state s (insert w (read-state s) [0 0 2] [6 1 3])))
+    """
+    (tmp_path / "columns.lisp").write_text(text)
+    artifact = compile_model(tmp_path / "columns.lisp")
+    weights = random_weights(artifact)
+    with open_poisoned(artifact, weights) as session:
+        found = step(session, [[0]], [[0]])["logits"]
+        wanted = np.concatenate([np.zeros((6, 1, 2)), weights.exact()["w"]], 2)
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(session.read("s"), wanted)
