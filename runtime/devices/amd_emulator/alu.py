@@ -71,11 +71,11 @@ def scalar(step: Step, family: str, lanes: int) -> None:
     widths = _widths(instruction)
     done = operation(family, instruction.op, instruction.name, lanes, tuple(sorted(widths.items())), 0)
     gets = [_scalar_input(step, name, widths, done) for name in done.inputs]
-    puts = [_scalar_output(step, name, kind.bits) for name, kind in done.outputs]
+    puts = [(_scalar_output(step, name, kind.bits), kind.kind) for name, kind in done.outputs]
 
     def run(waves: Waves) -> None:
-        for put, value in zip(puts, done.function(*[get(waves) for get in gets]), strict=True):
-            put(waves, value)
+        for (put, kind), value in zip(puts, done.function(*[get(waves) for get in gets]), strict=True):
+            put(waves, register_bits(np.asarray(value), kind))
 
     step.run = run
 
@@ -190,6 +190,9 @@ def _vector_output(step: Step, part: str, bits: int, family: str, kind: str) -> 
         bits = 16
     place, high = halves(family, instruction["vdst"], bits, wide)
     high = high or bool(wide and bits == 16 and instruction.get("opsel") & 8)
+    if part == "D0" and place < FIRST_VECTOR and bits == 32:
+        step.computing(place, 1)
+        return lambda waves, value, lanes: waves.set_scalar(place, register_bits(value, kind)[:, 0])
     if part != "D0" or place < FIRST_VECTOR:
         raise NotModelled(f"{instruction.name} sets {part}")
     if instruction.get("dst_sel", WHOLE) != WHOLE:

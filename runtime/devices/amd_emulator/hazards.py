@@ -54,13 +54,14 @@ class Hazards:
                 self._check_loads(register, what)
         for register in self.watched.intersection(step.loaded):  # loads of one kind come back in order
             self._check_loads(register, "loaded again", but=step.kind)
-        masks = step.writes.difference(step.results)
-        if masks or not step.results:
+        if not step.results:
             for register in self.watched.intersection(step.reads):
                 wrong = self._missing(register, active)
                 if wrong is not None and wrong.any():
                     raise KernelFault(f"{register_name(register)} is read, but nothing has set it{self._where(wrong)}")
         spread = {result: self._from(step.feeds[word], active) for word, result in enumerate(step.results)}
+        if step.results:
+            spread |= {mask: self._from(step.reads, active) for mask in step.writes.difference(step.results)}
         written = np.ones_like(active) if step.every_lane else active
         for register in self.watched.intersection((*step.writes, *step.loaded)) | {
             r for r in spread if spread[r].any()

@@ -177,5 +177,12 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "v_maximum_f32": ("maximum({0}, {1})", "f32"), "v_minimum_f32": ("minimum({0}, {1})", "f32"),
     "v_max_f16": ("larger({0}, {1})", "f16"), "v_min_f16": ("smaller({0}, {1})", "f16"),
     "v_max_i32": ("np.maximum({0}, {1})", "i32"), "v_min_i32": ("np.minimum({0}, {1})", "i32"),
+    "v_max3_i32": ("np.maximum(np.maximum({0}, {1}), {2})", "i32"),
+    "v_min3_i32": ("np.minimum(np.minimum({0}, {1}), {2})", "i32"),
+    "v_max3_u32": ("np.maximum(np.maximum({0}, {1}), {2})", "u32"),
+    "v_min3_u32": ("np.minimum(np.minimum({0}, {1}), {2})", "u32"),
+    "v_max3_f32": ("larger(larger({0}, {1}), {2})", "f32"), "v_min3_f32": ("smaller(smaller({0}, {1}), {2})", "f32"),
+    "v_max3_num_f32": ("larger(larger({0}, {1}), {2})", "f32"),
+    "v_min3_num_f32": ("smaller(smaller({0}, {1}), {2})", "f32"),
     "v_max_u32": ("np.maximum({0}, {1})", "u32"), "v_min_u32": ("np.minimum({0}, {1})", "u32"),
 }  # fmt: skip

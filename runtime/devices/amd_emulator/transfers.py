@@ -16,8 +16,8 @@ from lispgpt.runtime.devices.amd_emulator.waves import FIRST_VECTOR, Waves
 
 u32, u64, i64 = np.uint32, np.uint64, np.int64
 NAME = re.compile(
-    r"(?:GLOBAL|FLAT|SCRATCH|BUFFER|DS|S)_(LOAD|STORE|READ|WRITE)(2ST64|2|_2ADDR_STRIDE64|_2ADDR)?_(?:LDS_)?"
-    r"(?:SHORT_)?(D16_)?(HI_)?([A-Z]+\d*)(_D16)?(_HI)?$"
+    r"(?:GLOBAL|FLAT|SCRATCH|BUFFER|DS|S)_(LOAD|STORE|READ|WRITE)(2ST64|2|_2ADDR_STRIDE64|_2ADDR)?_"
+    r"(D16_)?(HI_)?([A-Z]+\d*)(_D16)?(_HI)?$"
 )
 SIZES = {
     "U8": 1, "I8": 1, "B8": 1, "UBYTE": 1, "SBYTE": 1, "BYTE": 1, "U16": 2, "I16": 2, "B16": 2, "USHORT": 2,

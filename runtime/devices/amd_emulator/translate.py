@@ -58,7 +58,8 @@ def translate(name: str, text: str, widths: dict[str, int], constants: dict[str,
 
 
 def _whole(text: str, widths: dict[str, int]) -> Operation:
-    inputs = tuple(n for n in ("S0", "S1", "S2") if re.search(rf"\b{n}\b", text))
+    inputs = tuple(n for n in ("S0", "S1", "S2") if re.search(rf"\b{n}\b", text)) + ("D0",) * ("OLD" in text)
+    text = text.replace("OLD", "D0")
     kinds = {"D0": Type("u", widths.get("D0", 32)), "VCC": BOOL}
     outputs = tuple((n, kinds[n]) for n in ("D0", "VCC") if re.search(rf"\b{n}\b.*=", text))
     return _finish(text.split("; "), inputs, outputs)

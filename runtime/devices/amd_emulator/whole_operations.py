@@ -23,10 +23,16 @@ WHOLE_OPERATIONS = {
     "V_BITOP3_B16": "D0 = truth_table(S0, S1, S2, TABLE) & u32(0xFFFF)",
     "V_CVT_PK_BF16_F32": "D0 = bf16_bits(S0.view(f32)) | bf16_bits(S1.view(f32)) << u32(16)",
     "V_PK_MOV_B32": "D0 = (S0 & u64(0xFFFFFFFF)) | S1 << u64(32)",
+    "S_BITSET0_B32": "D0 = OLD & ~(u32(1) << (S0 & u32(31)))",
+    "S_BITSET1_B32": "D0 = OLD | u32(1) << (S0 & u32(31))",
+    "S_BITSET0_B64": "D0 = OLD & ~(u64(1) << (S0.astype(u64) & u64(63)))",
+    "S_BITSET1_B64": "D0 = OLD | u64(1) << (S0.astype(u64) & u64(63))",
     "V_FFBH_U32": "D0 = leading(S0, False).view(u32)",
 }  # fmt: skip
-for _kind in ("MAX", "MIN"):
-    _function = "larger" if _kind == "MAX" else "smaller"
-    for _name in (f"V_{_kind}_F32", f"V_{_kind}_NUM_F32", f"V_DUAL_{_kind}_F32", f"V_DUAL_{_kind}_NUM_F32"):
-        WHOLE_OPERATIONS[_name] = f"D0 = {_function}(S0.view(f32), S1.view(f32)).view(u32)"
-    WHOLE_OPERATIONS[f"V_{_kind}IMUM_F32"] = f"D0 = {_kind.lower()}imum(S0.view(f32), S1.view(f32)).view(u32)"
+for _kind, _number in (("MAX", "larger"), ("MIN", "smaller")):
+    for _name in (f"{_kind}_F32", f"{_kind}_NUM_F32"):
+        for _prefix in ("V_", "S_", "V_DUAL_"):
+            WHOLE_OPERATIONS[_prefix + _name] = f"D0 = {_number}(S0.view(f32), S1.view(f32)).view(u32)"
+    for _prefix in ("V_", "S_"):
+        _text = f"D0 = {_kind.lower()}imum(S0.view(f32), S1.view(f32)).view(u32)"
+        WHOLE_OPERATIONS[f"{_prefix}{_kind}IMUM_F32"] = _text
