@@ -115,6 +115,8 @@ class Threads(MatrixOps, Operations):
             return bits != 0
         if kind == "f32":
             return bits.astype(np.uint32).view(np.float32)
+        if kind == "bf16":
+            return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
         size = int(kind[1:])
         unsigned = bits.astype(UNSIGNED[size])
         return unsigned.view(SIGNED[size]) if kind[0] == "s" else unsigned
