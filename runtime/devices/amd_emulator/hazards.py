@@ -47,21 +47,20 @@ class Hazards:
         """Check an instruction that the active lanes are about to execute, and note what it sets.
 
         A result that is computed from what nothing has set counts as not set itself: compilers leave such values in
-        words that they do not use.  Addresses, data to be stored, conditions and masks must have been set.
+        words that they do not use.  Addresses, data to be stored and conditions of branches must have been set.
         """
         for registers, what in ((step.reads, "read"), (step.writes, "overwritten")):
             for register in self.watched.intersection(registers):
                 self._check_loads(register, what)
         for register in self.watched.intersection(step.loaded):  # loads of one kind come back in order
             self._check_loads(register, "loaded again", but=step.kind)
-        if not step.results:
+        if not step.writes:
             for register in self.watched.intersection(step.reads):
                 wrong = self._missing(register, active)
                 if wrong is not None and wrong.any():
                     raise KernelFault(f"{register_name(register)} is read, but nothing has set it{self._where(wrong)}")
         spread = {result: self._from(step.feeds[word], active) for word, result in enumerate(step.results)}
-        if step.results:
-            spread |= {mask: self._from(step.reads, active) for mask in step.writes.difference(step.results)}
+        spread |= {mask: self._from(step.reads, active) for mask in step.writes.difference(step.results)}
         written = np.ones_like(active) if step.every_lane else active
         for register in self.watched.intersection((*step.writes, *step.loaded)) | {
             r for r in spread if spread[r].any()
@@ -85,7 +84,7 @@ class Hazards:
 
     def _set(self, register: int, written: np.ndarray, missing: np.ndarray | None) -> None:
         """Note that lanes write a register, in some of them what counts as missing."""
-        on, n = _lanes_of(register, written), self.waves.n
+        on, n = (written if register >= FIRST_VECTOR else np.ones((written.shape[0], 1), bool)), self.waves.n
         known = register in self.unset
         before = self.unset[register] if known else np.zeros((n, on.shape[1]), bool)
         before = np.ones((n, on.shape[1]), bool) if before is None else before

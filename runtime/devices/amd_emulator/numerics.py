@@ -115,6 +115,14 @@ def truth_table(a: Array, b: Array, c: Array, table: int) -> Array:
     return result
 
 
+def sign_extend(x: Array, bits: Array) -> Array:
+    """The lowest bits of signed integers with their sign; none give 0."""
+    size = x.dtype.itemsize * 8
+    count = np.clip(bits.astype(i64), 0, size)
+    shift = np.minimum(size - count, size - 1).astype(x.dtype)
+    return np.where(count == 0, x.dtype.type(0), x << shift >> shift)
+
+
 def leading(x: Array, from_low: bool) -> Array:
     """Where the lowest or highest set bit is, -1 if none; from the high end the count of zeros before it."""
     wide = np.asarray(x).astype(u64)
@@ -171,7 +179,7 @@ FUNCTIONS: dict[str, tuple[str, str]] = {
     "f32_to_u32": ("to_integer({0}, 0, (1 << 32) - 1, u32)", "u32"),
     "f64_to_i32": ("to_integer({0}, -(1 << 31), (1 << 31) - 1, i32)", "i32"),
     "f64_to_u32": ("to_integer({0}, 0, (1 << 32) - 1, u32)", "u32"),
-    "signext": ("({0}).astype(i64)", "i64"),
+    "signext_from_bit": ("sign_extend({0}, {1})", "0"), "signext": ("({0}).astype(i64)", "i64"),
     "v_max_f32": ("larger({0}, {1})", "f32"), "v_min_f32": ("smaller({0}, {1})", "f32"),
     "v_max_num_f32": ("larger({0}, {1})", "f32"), "v_min_num_f32": ("smaller({0}, {1})", "f32"),
     "v_maximum_f32": ("maximum({0}, {1})", "f32"), "v_minimum_f32": ("minimum({0}, {1})", "f32"),

@@ -74,14 +74,18 @@ def _finish(lines: list[str], inputs: tuple[str, ...], outputs: tuple[tuple[str,
 
 
 class _Writer(Expressions):
-    """Writes the lines of one function.  assigned: the names that it sets; a statement's `under` is the code of the
-    condition that it runs under, None for always."""
+    """Writes the lines of one function.
+
+    assigned: the names that it sets.  complete: whether some arm of every branch around a statement runs, so that what
+    they all set needs no earlier value.  A statement's `under` is the code of its condition, None for always.
+    """
 
     def __init__(self, widths: dict[str, int], constants: dict[str, int]) -> None:
         super().__init__(widths, constants)
         self.assigned: set[str] = set()
         self.lines: list[str] = []
         self.conditions = 0
+        self.complete = False
 
     def run(self, statements: list[Any], under: str | None) -> None:
         for statement in statements:
@@ -99,6 +103,12 @@ class _Writer(Expressions):
 
     def branch(self, statement: If, under: str | None) -> None:
         before: list[str] = [under] if under else []
+        outer = self.complete
+        self.complete = (outer or not under) and statement.arms[-1][0] is None
+        self._arms(statement, before)
+        self.complete = outer
+
+    def _arms(self, statement: If, before: list[str]) -> None:
         for condition, body in statement.arms:
             if condition is None:
                 self.run(body, self.both(before))
@@ -170,7 +180,8 @@ class _Writer(Expressions):
 
     def store(self, name: str, value: Value, under: str | None) -> None:
         if under:
-            before = self.values.get(name) or (self.read(name) if name in OPERANDS else None)
+            kept = name in OPERANDS and not self.complete
+            before = self.values.get(name) or (self.read(name) if kept else None)
             old = reinterpret(before, value.type).code if before else f"{value.type.storage}(0)"
             value = Value(f"np.where({under}, {value.code}, {old})", value.type)
         self.lines.append(f"{name} = {value.code}")
