@@ -79,8 +79,8 @@ class Model:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_decoding_and_short_prompts(chip: str) -> None:
     model = Model(chip, seeded.fresh_seed())
-    model.run("logits", 0, 16)
-    model.run("logits", 16, 128)
+    model.run("prefill", 0, 16)
+    model.run("prefill", 16, 128)
     logits = model.run("decode-greedy", 144, 1)
     assert model.next_token("decode-greedy") == logits.argmax(), model.seed
     sampler = Weighted(0.9, 40, 0.95, model.seed)
@@ -91,4 +91,4 @@ def test_decoding_and_short_prompts(chip: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 def test_a_prompt_as_long_as_the_context(chip: str) -> None:
-    Model(chip, seeded.fresh_seed()).run("logits", 0, CONTEXT)
+    Model(chip, seeded.fresh_seed()).run("prefill", 0, CONTEXT)
