@@ -5,6 +5,7 @@ While the command line is imported, and while the interpreter shuts down, nothin
 
 import os
 import signal
+from importlib import import_module
 from types import FrameType
 
 INTERRUPTED = 130
@@ -15,12 +16,12 @@ def main() -> None:
     caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if caught:
         signal.signal(signal.SIGINT, _end)
-    from lispgpt.cli.main import main as run_command_line
+    command_line = import_module("lispgpt.cli.main")
 
     try:
         if caught:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        run_command_line()
+        command_line.main()
     except KeyboardInterrupt:
         _end()
     finally:

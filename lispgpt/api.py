@@ -21,18 +21,18 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.cache import Cache
-from lispgpt.child import ask_in_child
-from lispgpt.compiled import artifact_of
-from lispgpt.errors import UserError
-from lispgpt.host import cpu_signature, missing_features
-from lispgpt.request import Observer, Request
+from lispgpt.base.child import ask_in_child
+from lispgpt.base.errors import UserError
+from lispgpt.base.host import cpu_signature, missing_features
+from lispgpt.compiler.cache import Cache
+from lispgpt.compiler.compiled import artifact_of
+from lispgpt.compiler.request import Observer, Request
 from lispgpt.runtime import checkpoints, tokenizers
-from lispgpt.runtime.artifact import Artifact, load_artifact
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.devices import best_target, device_kinds, device_module, installed_chip, open_device
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 from lispgpt.runtime.samplers import Sampler, make_sampler
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lispgpt.bugs import held, quoted
+from lispgpt.base.bugs import held, quoted
 from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import nested_operations

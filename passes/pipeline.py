@@ -15,15 +15,15 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lispgpt.bugs import cause
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.bugs import cause
+from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.source import Span
 from lispgpt.ir.diagnostics import Diagnostics, mlir_message
 from lispgpt.ir.mlir import ir, passmanager
 from lispgpt.passes.base import find_pass, make_pass
 from lispgpt.passes.culprit import culprit
 from lispgpt.passes.states import State
 from lispgpt.passes.targets import Target
-from lispgpt.source import Span
 
 ANCHORS = ("", "func.func", "gpu.module", "gpu.module(gpu.func", "llvm.func")
 TARGET_CLASSES = {"Gpu": "GPUs", "Cpu": "CPUs"}

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.dtypes import find_dtype
-from lispgpt.errors import UserError
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
-from lispgpt.runtime.plan import Buffer
+from lispgpt.runtime.plan.plan import Buffer
 
 
 def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import READS_AHEAD
-from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.base import Sampler, damaged_logits
 from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.weighted import Weighted

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.steps import Launch
+from lispgpt.runtime.plan.work import Amount, Positions, Rates, Work
 from lispgpt.runtime.session import Session
-from lispgpt.runtime.steps import Launch
-from lispgpt.runtime.work import Amount, Positions, Rates, Work
 
 ROUNDS, ROUND_SECONDS, MOST_REPEATS, FEWEST_LAUNCHES = 5, 0.01, 50, 12
 COPIED_BYTES = 1 << 29

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.dtypes import find_dtype
-from lispgpt.errors import UserError
-from lispgpt.runtime import flow
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.arrays import as_stored, readable
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.devices.base import READS_AHEAD, Device
-from lispgpt.runtime.plan import Buffer, Entry, Plan, beside
+from lispgpt.runtime.plan import flow
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
 
 
 class Session:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import seeded
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.base import TensorInfo
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.generate import GREEDY, PREFILL
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
 from lispgpt.passes.targets import find_target

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.llama import LlamaShape

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.source import Source
 from lispgpt.ir.mlir import execution_engine, ir, new_context, passmanager
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
-from lispgpt.source import Source
 
 _RUNNER = Path(ir.__file__).parent / "_mlir_libs" / "libmlir_c_runner_utils.so"
 _SOFTMAX = """

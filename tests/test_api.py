@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from test_cli import Call, assert_one_error, call, made
 
 import lispgpt
-from lispgpt.runtime.artifact import load_artifact
+from lispgpt.runtime.plan.artifact import load_artifact
 
 __all__ = ["call", "made"]
 

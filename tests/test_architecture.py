@@ -18,29 +18,16 @@ LONGEST = 360
 """Lines of a source file: about 300, and what the last edit may add before someone splits it."""
 
 # What a part may import of this package; a part is a folder, or a module right under `lispgpt`.
-BASE = {"bugs", "dtypes", "errors", "host", "machine", "reading", "source"}
 ARROWS = {
-    "bugs": {"errors", "source"},
-    "dtypes": {"errors"},
-    "errors": {"source"},
-    "host": set(),
-    "machine": set(),
-    "reading": {"errors"},
-    "source": set(),
-    "ir": BASE,
-    "language": BASE | {"ir"},
-    "passes": BASE | {"ir"},
-    "programs": BASE | {"ir", "passes", "child", "pipeline_file", "language", "runtime"},
-    "runtime": BASE,
-    "pipeline_file": BASE | {"language", "passes"},
-    "kernel_code": BASE | {"child", "ir", "passes"},
-    "driver": BASE | {"kernel_code", "ir", "language", "passes", "programs", "pipeline_file", "request", "runtime"},
-    "request": set(),
-    "compiled": BASE | {"cache", "child", "driver", "ir", "programs", "request", "runtime"},
-    "api": BASE | {"cache", "child", "compiled", "request", "runtime"},
-    "cache": BASE | {"runtime"},
-    "trust": BASE | {"runtime"},
-    "child": BASE,
+    "base": set(),
+    "ir": {"base"},
+    "language": {"base", "ir"},
+    "passes": {"base", "ir"},
+    "pipelines": {"base", "language", "passes"},
+    "programs": {"base", "ir", "language", "passes", "pipelines", "runtime"},
+    "runtime": {"base"},
+    "compiler": {"base", "ir", "language", "passes", "pipelines", "programs", "runtime"},
+    "api": {"base", "compiler", "runtime"},
 }
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from compiled_models import compile_model, random_weights
 
-from lispgpt import host
 from lispgpt.api import matching_artifact
-from lispgpt.errors import UserError
-from lispgpt.runtime.artifact import Artifact, load_artifact
+from lispgpt.base import host
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 from lispgpt.runtime.session import Session
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"

@@ -19,10 +19,10 @@ import seeded
 from lispgpt import api
 from lispgpt.cli.main import main
 from lispgpt.runtime import profile
-from lispgpt.runtime.artifact import load_artifact
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.devices.null import NullDevice
+from lispgpt.runtime.plan.artifact import load_artifact
 
 PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 LISPGPT = [sys.executable, "-m", "lispgpt"]

@@ -13,7 +13,7 @@ from attention_variants import Stored
 from emulated_cuda.test_attention import as_stored, attention
 from test_cli import Call, assert_one_error, call, generate, made
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.devices.cpu import CpuDevice

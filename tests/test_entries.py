@@ -11,12 +11,12 @@ import pytest
 import seeded
 from compiled_models import Weights, compile_model, random_weights
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.errors import UserError
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 CLASSIFIER = """(require nn)

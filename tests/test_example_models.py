@@ -12,9 +12,9 @@ import seeded
 from compiled_models import Weights, poison, random_weights
 from emulated_cuda.device import EmulatedCuda
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 MODELS = ("classifier", "experts", "sliding_window", "alibi", "recurrence")

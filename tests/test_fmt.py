@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source
 from lispgpt.cli.fmt import fmt, format_source
-from lispgpt.errors import UserError
 from lispgpt.language.reader.forms import Form, Sequence
 from lispgpt.language.reader.reader import read
-from lispgpt.source import Source
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = sorted([*ROOT.glob("examples/**/*.lisp"), *ROOT.glob("lispgpt/lib/*.lisp")])

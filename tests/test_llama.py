@@ -12,8 +12,8 @@ import reference_llama
 import seeded
 from reference_gpt2 import float64_weights
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert, make

@@ -11,7 +11,7 @@ import seeded
 from reference_gpt2 import float64_weights
 from reference_llama import rms_norm
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import make

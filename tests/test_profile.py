@@ -11,19 +11,19 @@ import pytest
 import seeded
 from compiled_models import compile_model, random_weights
 
+from lispgpt.base.errors import UserError
 from lispgpt.cli.kernel_report import kernel_facts, kernel_table
-from lispgpt.driver import Observer, Request, compile_request, emit
-from lispgpt.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime import profile
-from lispgpt.runtime.artifact import Artifact, load_artifact
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
-from lispgpt.runtime.plan import Entry, Plan
+from lispgpt.runtime.plan.artifact import Artifact, load_artifact
+from lispgpt.runtime.plan.plan import Entry, Plan
+from lispgpt.runtime.plan.steps import Argument, Launch
+from lispgpt.runtime.plan.work import Amount, Rates, Work
 from lispgpt.runtime.profile import KernelTime, Profile, measured_rates, profile_entry, table
 from lispgpt.runtime.session import Session
-from lispgpt.runtime.steps import Argument, Launch
-from lispgpt.runtime.work import Amount, Rates, Work
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 SIZES = {"layers": 2, "heads": 2, "width": 16, "vocab": 30, "padded-vocab": 32, "context": 24}

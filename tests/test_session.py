@@ -11,15 +11,15 @@ import pytest
 import seeded
 from compiled_models import Weights, compile_model, open_poisoned, random_weights
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.plan import Plan
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.plan import Plan
+from lispgpt.runtime.plan.steps import Argument
 from lispgpt.runtime.samplers import Sampler, make_sampler
 from lispgpt.runtime.session import Session
-from lispgpt.runtime.steps import Argument
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from lispgpt.base.errors import UserError
 from lispgpt.cli.opt import parse_module
 from lispgpt.cli.options import parse_settings
-from lispgpt.driver import Observer, Request, compile_request, emit
-from lispgpt.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
 from lispgpt.passes.targets import find_target
-from lispgpt.pipeline_file import PIPELINES, read_pipeline
+from lispgpt.pipelines.pipeline_file import PIPELINES, read_pipeline
 
 SIZES = parse_settings(("layers=2", "heads=2", "width=8", "vocab=13", "padded-vocab=16", "context=16"))
 CPU, GPU = PIPELINES / "cpu.lisp", PIPELINES / "gpu.lisp"

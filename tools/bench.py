@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.host import cpu_name
+from lispgpt.base.host import cpu_name
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime import checkpoints
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 ROOT = Path(__file__).resolve().parent.parent

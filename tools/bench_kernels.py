@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from lispgpt.runtime.artifact import Artifact, load_artifact  # noqa: E402
 from lispgpt.runtime.devices import open_device  # noqa: E402
-from lispgpt.runtime.plan import Entry  # noqa: E402
+from lispgpt.runtime.plan.artifact import Artifact, load_artifact  # noqa: E402
+from lispgpt.runtime.plan.plan import Entry  # noqa: E402
 
 ROWS, WIDTH, CHAIN = 128, 768, 8
 """Each entry runs its layer CHAIN times, so that what a launch costs by itself weighs less; the library's layers over
@@ -54,7 +54,7 @@ def program() -> str:
 
 
 def compiled(target: str) -> Artifact:
-    from lispgpt.driver import Observer, Request, compile_request
+    from lispgpt.compiler.driver import Observer, Request, compile_request
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernels.lisp"

@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from lispgpt.runtime.artifact import Artifact, load_artifact  # noqa: E402
 from lispgpt.runtime.devices import open_device  # noqa: E402
+from lispgpt.runtime.plan.artifact import Artifact, load_artifact  # noqa: E402
 
 LAYERS = {"proj": (768, 768), "qkv": (768, 2304), "fc": (768, 3072), "out": (3072, 768), "head": (768, 50304)}
 """(inputs, outputs) of GPT-2 124M's products."""
@@ -53,7 +53,7 @@ def program(rows: int, layers: list[str], dtypes: tuple[str, str]) -> str:
 
 
 def compiled(target: str, text: str) -> Artifact:
-    from lispgpt.driver import Observer, Request, compile_request
+    from lispgpt.compiler.driver import Observer, Request, compile_request
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "products.lisp"

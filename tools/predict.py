@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.passes.targets import GPU_CHIPS
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
-from lispgpt.runtime.steps import Launch
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.steps import Launch
 
 PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 SIZES = {"layers": 12, "heads": 12, "width": 768, "vocab": 50257, "padded-vocab": 50304, "context": 1024}

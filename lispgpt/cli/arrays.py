@@ -9,8 +9,8 @@ from typing import Any
 import click
 import numpy as np
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.files import replacing
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import replacing
 
 MOST_SHOWN = 64
 """Numbers of a result that are printed."""

@@ -12,11 +12,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from lispgpt.base.dtypes import WEIGHT_DTYPES, find_dtype
+from lispgpt.base.errors import UserError
 from lispgpt.cli.options import parse_settings
-from lispgpt.compiled import declared_weights
-from lispgpt.dtypes import WEIGHT_DTYPES, find_dtype
-from lispgpt.errors import UserError
-from lispgpt.request import Request
+from lispgpt.compiler.compiled import declared_weights
+from lispgpt.compiler.request import Request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.llama import LlamaShape

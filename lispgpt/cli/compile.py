@@ -9,15 +9,15 @@ from typing import Any
 import click
 
 from lispgpt.api import compiled_target
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import write_text
 from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
-from lispgpt.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
-from lispgpt.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
+from lispgpt.compiler.trust import remember
 from lispgpt.ir.mlir import new_context
 from lispgpt.programs import launch
 from lispgpt.runtime import checkpoints
-from lispgpt.runtime.files import write_text
-from lispgpt.trust import remember
 
 
 @click.command("compile")

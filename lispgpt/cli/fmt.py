@@ -14,11 +14,11 @@ from pathlib import Path
 
 import click
 
+from lispgpt.base.files import replacing
+from lispgpt.base.reading import read_text
+from lispgpt.base.source import Source
 from lispgpt.language.reader.forms import Form, List, Sequence, Symbol, Vector
 from lispgpt.language.reader.reader import read
-from lispgpt.reading import read_text
-from lispgpt.runtime.files import replacing
-from lispgpt.source import Source
 
 WITH_BODY = {
     *("let", "if", "fn", "region", "block", "module", "when", "while", "for", "loop", "entry", "kernel", "launch"),

@@ -13,10 +13,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.plan import Entry
-from lispgpt.runtime.steps import Launch
-from lispgpt.runtime.work import Amount, Rates, Work
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.steps import Launch
+from lispgpt.runtime.plan.work import Amount, Rates, Work
 
 COLUMNS = ("registers", "shared", "spills", "scratch")
 AMD_FACTS = {

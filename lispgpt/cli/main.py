@@ -16,9 +16,9 @@ from pathlib import Path  # noqa: E402
 import click  # noqa: E402
 
 from lispgpt import __version__  # noqa: E402
-from lispgpt.bugs import summary, write_report  # noqa: E402
-from lispgpt.errors import UserError  # noqa: E402
-from lispgpt.machine import complaint  # noqa: E402
+from lispgpt.base.bugs import summary, write_report  # noqa: E402
+from lispgpt.base.errors import UserError  # noqa: E402
+from lispgpt.base.machine import complaint  # noqa: E402
 
 COMMANDS = {
     "run": ("lispgpt.cli.run", "run", "Run a program or a compiled artifact."),

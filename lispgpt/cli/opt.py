@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import write_text
+from lispgpt.base.source import Span
 from lispgpt.cli.options import PATH, contained
-from lispgpt.driver import read_source
-from lispgpt.errors import UserError
+from lispgpt.compiler.driver import read_source
 from lispgpt.ir.diagnostics import Diagnostics
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.passes.pipeline import Pipeline, Runner, Stage, parse_calls
 from lispgpt.passes.targets import find_target
-from lispgpt.pipeline_file import pipeline_path, read_pipeline
-from lispgpt.runtime.files import write_text
-from lispgpt.source import Span
+from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 
 
 @click.command("opt")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lispgpt.child import Reporter, compile_in_child, generate_in_child
+from lispgpt.base.child import Reporter, compile_in_child, generate_in_child
 from lispgpt.runtime.devices import most_positions
 from lispgpt.runtime.devices.gpu import GPU_POSITIONS
 

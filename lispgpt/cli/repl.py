@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
+from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.source import Source, Span
 from lispgpt.cli.shown import show_value
-from lispgpt.errors import InternalError, UserError
 from lispgpt.ir.mlir import create_op, ir, new_context
 from lispgpt.language.core.values import describe
 from lispgpt.language.forms import functions
@@ -22,15 +23,9 @@ from lispgpt.language.model import building
 from lispgpt.language.model.table import Model
 from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.program import begin
-from lispgpt.language.reader.forms import (
-    Form,
-    List,
-    Symbol,
-    head_name,
-)
+from lispgpt.language.reader.forms import Form, List, Symbol, head_name
 from lispgpt.language.reader.reader import read
 from lispgpt.programs import launch
-from lispgpt.source import Source, Span
 
 HELP = """Type a form and see its value; a value that exists at run time only is shown as the op that makes it.
   ,ir      the module so far          ,ir NAME   one function of it

@@ -15,17 +15,17 @@ from typing import Any
 import click
 
 from lispgpt.api import Model, is_artifact, matching_artifact, running_target
-from lispgpt.cache import Cache
+from lispgpt.base.errors import UserError
 from lispgpt.cli.arrays import read_inputs, write_results
 from lispgpt.cli.options import PATH, compile_options, config_settings, guarded, parse_shapes
-from lispgpt.compiled import run_or_compile
-from lispgpt.errors import UserError
-from lispgpt.request import Observer, Request
+from lispgpt.compiler.cache import Cache
+from lispgpt.compiler.compiled import run_or_compile
+from lispgpt.compiler.request import Observer, Request
+from lispgpt.compiler.trust import check_made_here
 from lispgpt.runtime import checkpoints, tokenizers
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.generate import Generator
-from lispgpt.trust import check_made_here
+from lispgpt.runtime.plan.artifact import Artifact
 
 MOST_THREADS = 4096
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from lispgpt.errors import UserError
-from lispgpt.machine import complaint
+from lispgpt.base.errors import UserError
+from lispgpt.base.machine import complaint
 from lispgpt.runtime.devices import device_kinds, device_module
 
 

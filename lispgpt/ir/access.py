@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lispgpt.errors import InternalError
+from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import nested_operations, strings
 

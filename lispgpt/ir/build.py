@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lispgpt.dtypes import find_dtype
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.mlir import create_op, ir
 
 Index = Any

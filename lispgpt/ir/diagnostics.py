@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source, Span
 from lispgpt.ir.mlir import ir
-from lispgpt.source import Source, Span
 
 PLACE = re.compile(r'loc\((?:callsite\()?(?:"[^"]*"\()?"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')
 ANY_PLACE = re.compile(r'"(?P<file>[^"]+)":(?P<line>\d+):(?P<column>\d+)')

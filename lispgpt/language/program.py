@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source, Span
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core import registry
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
@@ -30,22 +31,12 @@ from lispgpt.language.forms import (
     structs,
     tensors,
 )
-from lispgpt.language.model import (
-    building,
-    declarations,
-    entries,
-    generation,
-    gradient_rules,
-    gradients,
-    memory,
-    sizes,
-)
+from lispgpt.language.model import building, declarations, entries, generation, gradient_rules, gradients, memory, sizes
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.model.table import Entry, Model
 from lispgpt.language.ops import op_names, ops
 from lispgpt.language.ops.function_table import Functions
 from lispgpt.language.reader.forms import List
-from lispgpt.source import Source, Span
 
 __all__ = ["Generate", "Program", "TensorDecl", "begin", "evaluate"]
 

@@ -14,7 +14,7 @@ from typing import Any
 from lispgpt.language.forms.compilation import Compilation
 from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
 from lispgpt.passes.targets import GPU_CHIPS, Gpu, Target
-from lispgpt.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 
 TO_BINARY, TO_CALLS = "gpu-module-to-binary", "gpu-to-llvm"
 VENDORS = {kind: next(iter(chips.values())) for kind, chips in GPU_CHIPS.items()}

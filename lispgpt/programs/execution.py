@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.child import Reporter
-from lispgpt.dtypes import DTYPES
-from lispgpt.errors import UserError
+from lispgpt.base.child import Reporter
+from lispgpt.base.dtypes import DTYPES
+from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import execution_engine, ir, passmanager
 from lispgpt.passes.targets import Gpu, Target

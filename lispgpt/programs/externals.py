@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.dtypes import DTYPES
-from lispgpt.errors import UserError
+from lispgpt.base.dtypes import DTYPES
+from lispgpt.base.errors import UserError
 from lispgpt.language.reader.handles import PREFIX, FormHandles
 from lispgpt.programs.sharing import Sharing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, nested_operations

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lispgpt.child import Outcome, Reporter, run_in_child
-from lispgpt.errors import UserError
+from lispgpt.base.child import Outcome, Reporter, run_in_child
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source, Span
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import ir
 from lispgpt.language.forms.compilation import Compilation
 from lispgpt.passes.pipeline import PassCall, Pipeline, Runner
 from lispgpt.passes.targets import Gpu, Target, find_target
 from lispgpt.passes.targets.binary import object_bytes
-from lispgpt.pipeline_file import read_pipeline
+from lispgpt.pipelines.pipeline_file import read_pipeline
 from lispgpt.programs import host_loops
 from lispgpt.programs.adaptation import choose_pipeline
 from lispgpt.programs.execution import describe_main, object_code, run_lowered
 from lispgpt.programs.externals import Externals
-from lispgpt.source import Source, Span
 
 
 @dataclass(frozen=True)

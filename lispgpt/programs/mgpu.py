@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.programs.externals import memref_view
 from lispgpt.programs.managed_memory import ManagedMemory
 from lispgpt.runtime.devices import device_module

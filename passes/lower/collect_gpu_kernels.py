@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.errors import InternalError
+from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import integers, kernel_functions, operations
 from lispgpt.passes.base import Pass

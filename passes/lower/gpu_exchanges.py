@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.lower.gpu_launchers import AT_BARRIER, SLOT_BYTES, Launcher

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.base import Pass

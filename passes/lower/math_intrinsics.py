@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import operations

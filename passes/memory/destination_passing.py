@@ -24,8 +24,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.dtypes import find_dtype
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.access import READ, READ_WRITE, WRITE, set_access
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, entry_functions, integers, kernel_functions, operations, strings

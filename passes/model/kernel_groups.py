@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from lispgpt.errors import InternalError
+from lispgpt.base.errors import InternalError
 from lispgpt.ir.combiners import combiner_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from lispgpt.dtypes import find_dtype
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     VIEWS,

@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     captured_values,

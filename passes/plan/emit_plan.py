@@ -6,9 +6,9 @@ Before:                                            After:
     call @contraction_1x2304(%x, %w, …)
 
 Requires: what plan-arena ensures, and schedules' `grid` (on GPUs also `block` and `shared_bytes`) on every kernel.
-Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.Plan` and, under "kernels", of what is known of
-each kernel: its `work`, where count-work has counted it, and whether it runs on matrix instructions.  Only kernels are
-left, and none writes an argument that its `access` says it only reads.
+Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.plan.Plan` and, under "kernels", of what is
+known of each kernel: its `work`, where count-work has counted it, and whether it runs on matrix instructions.  Only
+kernels are left, and none writes an argument that its `access` says it only reads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lispgpt.errors import InternalError
+from lispgpt.base.errors import InternalError
 from lispgpt.ir.access import access_of, check_access
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (

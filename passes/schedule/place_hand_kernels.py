@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lispgpt.errors import InternalError
+from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.access import SCRATCH, access_of, set_access
 from lispgpt.ir.mlir import create_op, ir, passmanager

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import lcm, prod
 from typing import ClassVar
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.passes.targets.base import Gpu, Target
 from lispgpt.passes.targets.cpu import Cpu
 

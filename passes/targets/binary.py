@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.mlir import ir, passmanager
 
 FATAL = ("no libcall available", "undefined symbol", "undefined reference")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from lispgpt import host
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base import host
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.mlir import execution_engine, ir
 from lispgpt.passes.targets.base import Target
 from lispgpt.passes.targets.binary import linker_toolkit

@@ -7,7 +7,7 @@ import pkgutil
 from pathlib import Path
 from types import ModuleType
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
 
 __all__ = ["Checkpoint", "TensorInfo", "format_named", "formats", "open"]

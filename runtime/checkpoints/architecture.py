@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 
 class Shape(Protocol):

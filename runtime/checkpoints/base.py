@@ -32,8 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.dtypes import MODEL_DTYPES, find_dtype
-from lispgpt.errors import UserError
+from lispgpt.base.dtypes import MODEL_DTYPES, find_dtype
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import copy_converted, in_parallel, is_finite
 
 

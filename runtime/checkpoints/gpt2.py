@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 VOCAB_MULTIPLE = 128
 """Vocabularies are padded to a multiple of this many rows, as llm.c does, so that kernels need no ragged last tile."""

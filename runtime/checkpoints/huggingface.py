@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.dtypes import find_dtype
-from lispgpt.errors import UserError
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import read_json, replacing
 from lispgpt.runtime.checkpoints.architecture import Part, Shape
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.numbers import CHUNK
 from lispgpt.runtime.checkpoints.safetensors_file import Stored, read_safetensors, write_safetensors
-from lispgpt.runtime.files import read_json, replacing
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 

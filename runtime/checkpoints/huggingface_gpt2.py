@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.architecture import Part, integer, number, require
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 

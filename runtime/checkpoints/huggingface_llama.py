@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.architecture import Part, integer, number, require
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 

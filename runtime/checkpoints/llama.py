@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 _SIZES = ("vocab", "context", "layers", "heads", "kv_heads", "width", "hidden", "head_width")
 

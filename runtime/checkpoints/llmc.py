@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from lispgpt.dtypes import find_dtype
-from lispgpt.errors import UserError
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import replacing
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, MappedFile, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
-from lispgpt.runtime.files import replacing
 
 MAGIC = 20240326
 HEADER_BYTES = 1024

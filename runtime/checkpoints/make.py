@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.dtypes import WEIGHT_DTYPES, find_dtype
-from lispgpt.errors import UserError
+from lispgpt.base.dtypes import WEIGHT_DTYPES, find_dtype
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import replacing
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import format_named, open
 from lispgpt.runtime.checkpoints.architecture import Shape
 from lispgpt.runtime.checkpoints.base import Checkpoint
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.checkpoints.seeded import RandomCheckpoint
-from lispgpt.runtime.files import replacing
 from lispgpt.runtime.tokenizers.synthetic import synthetic_pieces
 
 

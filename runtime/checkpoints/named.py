@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import parse_json
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.safetensors_file import Stored, read_metadata, read_safetensors
-from lispgpt.runtime.files import parse_json
 
 FORMAT = "safetensors"
 SLICE = re.compile(r"(?P<stack>.*)(?<![^.])(?P<layer>0|[1-9][0-9]*)\.(?P<name>.+)")

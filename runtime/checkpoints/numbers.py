@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.dtypes import find_dtype
+from lispgpt.base.dtypes import find_dtype
 
 CHUNK = 1 << 17
 """Elements handled at a time: 512 KiB of f32."""

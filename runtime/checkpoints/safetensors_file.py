@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from lispgpt.dtypes import DTYPES, find_dtype
-from lispgpt.errors import UserError
+from lispgpt.base.dtypes import DTYPES, find_dtype
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import parse_json, replacing
 from lispgpt.runtime.checkpoints.base import MappedFile
-from lispgpt.runtime.files import parse_json, replacing
 
 _READ = {dtype.safetensors: dtype.name for dtype in DTYPES.values() if dtype.smallest_nonfinite is not None}
 _READ |= {DTYPES["i32"].safetensors: "i32"}

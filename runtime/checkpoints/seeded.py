@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.architecture import Shape
 from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape

@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import Device
 
 __all__ = ["Device", "best_target", "device_kinds", "device_module", "installed_chip", "most_positions", "open_device"]

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.plan.plan import Entry
 
 READS_AHEAD = 16
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.errors import UserError
-from lispgpt.host import cpu_name
+from lispgpt.base.errors import UserError
+from lispgpt.base.host import cpu_name
 from lispgpt.runtime.devices.host_memory import HostMemory
-from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.plan.plan import Entry
 
 ALIGNMENT = 256
 UNRESERVED_FROM = 1 << 30

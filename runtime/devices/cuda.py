@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
 from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GPU_POSITIONS, GpuDevice
-from lispgpt.runtime.plan import Entry
-from lispgpt.runtime.steps import Launch
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.steps import Launch
 
 RANK = 1
 MOST_POSITIONS = GPU_POSITIONS

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.errors import InternalError, UserError
 
 load_library: Callable[[str], Any] = ctypes.CDLL
 _users: dict[str, int] = {}

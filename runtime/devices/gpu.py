@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.devices.driver import Driver
-from lispgpt.runtime.plan import Entry
-from lispgpt.runtime.steps import Launch
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.steps import Launch
 
 SLOT_BYTES = 4096
 FAILED_BEFORE = "a kernel launched before it may have failed"

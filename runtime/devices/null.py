@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.host_memory import HostMemory
-from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.plan.plan import Entry
 
 GUARD_BYTES, GUARD_VALUE = 4096, 0xA5
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
 from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GPU_POSITIONS, GpuDevice
-from lispgpt.runtime.steps import Launch
+from lispgpt.runtime.plan.steps import Launch
 
 RANK = 2
 MOST_POSITIONS = GPU_POSITIONS

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 
 class Sampler(Protocol):

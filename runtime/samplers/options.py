@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.samplers.base import Sampler
 from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.weighted import Weighted

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.tokenizers.base import StreamDecoder, Tokenizer
 
 __all__ = ["StreamDecoder", "Tokenizer", "find", "formats", "open", "write_beside"]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import codecs
 from abc import ABC, abstractmethod
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
 

@@ -12,8 +12,8 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 from tokenizers import models, pre_tokenizers
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.files import read_json
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import read_json
 from lispgpt.runtime.tokenizers.base import UNKNOWN, Tokenizer
 
 _SUFFIX = "</w>"

@@ -14,8 +14,8 @@ from pathlib import Path
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.files import read_json, replacing
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import read_json, replacing
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
 from lispgpt.runtime.tokenizers.merging import merges_of, ranks_of
 

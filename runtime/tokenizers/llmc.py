@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from lispgpt.errors import UserError
-from lispgpt.reading import read_ordinary
-from lispgpt.runtime.files import replacing
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import replacing
+from lispgpt.base.reading import read_ordinary
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
 from lispgpt.runtime.tokenizers.merging import merge, ranks_of
 

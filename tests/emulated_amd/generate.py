@@ -13,12 +13,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime import checkpoints
-from lispgpt.runtime.artifact import load_artifact
 from lispgpt.runtime.devices.amd_emulator.stand_in import StandIn
 from lispgpt.runtime.devices.rocm import HipDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.artifact import load_artifact
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session
 

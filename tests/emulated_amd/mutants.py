@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from elftools.elf.elffile import ELFFile
 
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.decode import Instruction
+from lispgpt.runtime.plan.artifact import Artifact
 
 NOP = 0xBF800000
 OWN_QUAD, OWN_SWIZZLE, HALF_A_WAVE_BYTES = 0b11_10_01_00, 0x001F, 128

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
-from lispgpt.runtime.plan import Entry
-from lispgpt.runtime.steps import Launch
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.steps import Launch
 
 GIVEN = ("weight", "input", "state")
 CHIPS = ("gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")

@@ -15,12 +15,12 @@ import seeded
 from click.testing import CliRunner
 from emulated_amd.running import CHIPS, Emulation
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime import checkpoints
-from lispgpt.runtime.artifact import Artifact, load_artifact
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session
 

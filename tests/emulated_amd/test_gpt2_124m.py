@@ -15,8 +15,8 @@ import seeded
 from compiled_models import rounded_to_bf16
 from emulated_amd.running import CHIPS, Emulation
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.samplers.weighted import Weighted
 
 PROGRAM = Path(__file__).resolve().parent.parent.parent / "examples" / "gpt2_generate.lisp"

@@ -11,7 +11,7 @@ from compiled_models import random_weights
 from emulated_amd.running import CHIPS, run_entries
 from kernels.test_hand_kernels import PROGRAM, VOCAB, expected
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 
 ENTRIES = ["softmax-by-hand", "norm-by-hand", "linear-by-hand", "vectors-by-hand", "chain"]
 

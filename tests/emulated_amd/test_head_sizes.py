@@ -8,7 +8,7 @@ import pytest
 from emulated_amd.running import run_entries
 from head_sizes import HeadSize, assert_near, random_inputs, write_program
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 
 FEW = [HeadSize(depth, cache) for depth in (16, 80, 128, 256) for cache in ("f32", "bf16")]
 MANY = FEW + [HeadSize(depth, cache) for depth in (96, 132, 320) for cache in ("f32", "bf16")]

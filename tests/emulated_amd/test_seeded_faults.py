@@ -10,9 +10,9 @@ import seeded
 from emulated_amd.mutants import MISTAKES, mutated, sites
 from emulated_amd.running import CHIPS, Emulation
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
+from lispgpt.runtime.plan.artifact import Artifact
 
 PROGRAM = Path(__file__).resolve().parent.parent.parent / "examples" / "gpt2_generate.lisp"
 SIZES = {"layers": 1, "heads": 2, "width": 64, "vocab": 211, "padded-vocab": 256, "context": 32, "weight-type": "bf16"}

@@ -10,7 +10,7 @@ from emulated_cuda.machine import Memory, launch
 from emulated_cuda.ptx import Kernel, parse
 
 from lispgpt.runtime.devices.host_memory import HostMemory
-from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.plan.plan import Entry
 
 
 class EmulatedCuda(HostMemory):

@@ -6,8 +6,8 @@ import numpy as np
 from emulated_cuda.machine import Memory, launch
 from emulated_cuda.ptx import parse
 
-from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.plan import Entry
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.plan import Entry
 
 
 def run(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray]) -> np.ndarray:

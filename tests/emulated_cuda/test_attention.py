@@ -11,9 +11,9 @@ import seeded
 from emulated_cuda.entries import run
 from emulated_cuda.registers import bf16
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.errors import UserError
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.plan.artifact import Artifact
 
 ROWS, CONTEXT = 128, 200
 

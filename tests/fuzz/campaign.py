@@ -11,8 +11,8 @@ from emulated_cuda.device import EmulatedCuda
 from fuzz.execute import compile_programs, run
 from fuzz.program import Program
 
-from lispgpt.child import Reporter, run_in_child
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.child import Reporter, run_in_child
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.emulated import EmulatedDevice

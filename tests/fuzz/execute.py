@@ -11,9 +11,9 @@ import numpy as np
 from fuzz.exact import Exact
 from fuzz.program import Program, Results, arrays, source
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.base import TensorInfo
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 PRECISION = {"cpu": 0.0, "rocm": 2.0**-15, "cuda": 2.0**-15}

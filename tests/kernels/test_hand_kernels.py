@@ -10,12 +10,12 @@ import recorded
 import seeded
 from compiled_models import Weights, compile_model, open_poisoned, random_weights, step
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.errors import UserError
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.artifact import Artifact
 
 VOCAB, WIDTH, OUT = 50, 37, 21
 PROGRAM = f"""

@@ -11,14 +11,14 @@ import pytest
 import seeded
 from compiled_models import Weights, compile_model, open_poisoned, random_weights, step
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.language.forms.kernels import CAPABILITIES
 from lispgpt.passes.targets import Cpu
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.checkpoints.base import TensorInfo
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lispgpt.base.source import Source
 from lispgpt.ir.mlir import new_context
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
-from lispgpt.source import Source
 
 DIALECTS = "(require-dialect arith memref scf func tensor linalg cf gpu vector llvm affine math)\n"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source
 from lispgpt.ir.mlir import new_context
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import evaluate
-from lispgpt.source import Source
 
 MISTAKES = Path(__file__).parent / "mistakes.txt"
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from language.evaluating import body, evaluated, module
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source
 from lispgpt.ir.mlir import new_context
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import evaluate
-from lispgpt.source import Source
 
 
 def test_numbers_become_constants_of_their_neighbours_type() -> None:

@@ -10,7 +10,7 @@ import pytest
 import seeded
 from tensor_functions import run
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 Arrays = dict[str, np.ndarray]
 TOLERANCE = 2e-4

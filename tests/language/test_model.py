@@ -10,10 +10,10 @@ import seeded
 from reference_gpt2 import logits
 from tensor_functions import call
 
+from lispgpt.base.source import Source
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
-from lispgpt.source import Source
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 SMALL = {"vocab": 23, "padded-vocab": 32, "context": 12, "layers": 2, "heads": 3, "width": 12, "weight-type": "f32"}

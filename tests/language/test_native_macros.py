@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from language.evaluating import evaluated, module
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 FIRST = """(extern :value-ffi)
 (extern-fn value_list_new (-> [] [!llvm.ptr]))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from language.evaluating import DIALECTS, evaluated
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.language.core import registry
 
 ATOMS = [

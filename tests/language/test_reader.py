@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source
 from lispgpt.language.reader.forms import Form, Keyword, Literal, Map, Sequence, Symbol, Value, Vector, show
 from lispgpt.language.reader.reader import read
-from lispgpt.source import Source
 
 
 def plain(form: Form) -> object:

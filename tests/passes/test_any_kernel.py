@@ -11,7 +11,7 @@ import pytest
 from compiled_models import open_poisoned, random_weights, step
 from emulated_amd.running import Emulation
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 
 Arrays = dict[str, np.ndarray]
 WIDTH, CONTEXT, VOCAB = 5, 16, 11

@@ -9,9 +9,9 @@ import pytest
 from attention_variants import Stored, Variant, exact, random_inputs, random_variant, tiled_variant, write_variants
 from emulated_cuda.entries import run
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 

@@ -10,9 +10,9 @@ import seeded
 from attention_variants import Stored
 from emulated_cuda.entries import run
 
-from lispgpt.driver import Observer, Request, compile_request
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 CONTEXT, SIZE = 24, 8

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lispgpt.driver import Observer, Request, emit
+from lispgpt.compiler.driver import Observer, Request, emit
 
 CACHED = """
 (require nn)

@@ -10,7 +10,7 @@ import pytest
 import seeded
 from compiled_models import compile_model, open_poisoned, random_weights, shapes_of, step
 
-from lispgpt.pipeline_file import pipeline_path
+from lispgpt.pipelines.pipeline_file import pipeline_path
 
 Arrays = dict[str, np.ndarray]
 

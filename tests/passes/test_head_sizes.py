@@ -8,7 +8,7 @@ import pytest
 from emulated_cuda.entries import run
 from head_sizes import HeadSize, assert_near, random_inputs, write_program
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 
 CONTEXT = 32
 QUICK = [HeadSize(80, "f32"), HeadSize(256, "f32"), HeadSize(256, "bf16")]

@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from lispgpt.driver import Observer, Request, compile_request, evaluate_request
-from lispgpt.errors import InternalError
+from lispgpt.base.errors import InternalError
+from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
+from lispgpt.compiler.kernel_code import kernel_shares, make_code, split_at_plan
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions
-from lispgpt.kernel_code import kernel_shares, make_code, split_at_plan
 from lispgpt.passes import pipeline
 from lispgpt.passes.base import Pass
 from lispgpt.passes.pipeline import Runner
 from lispgpt.passes.targets import Target, find_target
-from lispgpt.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 
 MODEL = """(require nn)
 (config vocab 48 context 8 width 32)
@@ -48,7 +48,7 @@ def bodies(code: bytes) -> dict[str, str]:
 
 
 def test_processes_make_the_code_that_one_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lispgpt.kernel_code.SMALLEST_SHARE", 20)
+    monkeypatch.setattr("lispgpt.compiler.kernel_code.SMALLEST_SHARE", 20)
     codes = []
     for processes in (1, 3):
         with new_context():
@@ -59,7 +59,7 @@ def test_processes_make_the_code_that_one_makes(tmp_path: Path, monkeypatch: pyt
 
 
 def test_every_kernel_is_in_one_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lispgpt.kernel_code.SMALLEST_SHARE", 20)
+    monkeypatch.setattr("lispgpt.compiler.kernel_code.SMALLEST_SHARE", 20)
     with new_context():
         module, _, _ = planned(tmp_path)
         names = [ir.StringAttr(k.attributes["sym_name"]).value for k in kernel_functions(module)]
@@ -77,7 +77,7 @@ class Failing(Pass):
 
 
 def test_a_failure_in_a_process_is_the_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lispgpt.kernel_code.SMALLEST_SHARE", 20)
+    monkeypatch.setattr("lispgpt.compiler.kernel_code.SMALLEST_SHARE", 20)
     find = pipeline.find_pass
     monkeypatch.setattr(pipeline, "find_pass", lambda name: Failing if name == "failing" else find(name))
     with new_context():

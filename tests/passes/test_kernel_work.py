@@ -8,12 +8,12 @@ import pytest
 import seeded
 from compiled_models import compile_model
 
-from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.model.kernel_work import kernel_work
-from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.work import Amount, Work
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.work import Amount, Work
 
 GENERATE = Path(__file__).resolve().parents[2] / "examples" / "gpt2_generate.lisp"
 WIDTH, HEADS, CONTEXT, VOCAB, PADDED = 768, 12, 1024, 50257, 50304

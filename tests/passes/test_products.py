@@ -14,9 +14,9 @@ from emulated_cuda.ptx import parse
 from random_products import RandomProduct, random_product
 
 from lispgpt.cli.kernel_report import kernel_facts
-from lispgpt.driver import Observer, Request, compile_request, emit
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
+from lispgpt.runtime.plan.artifact import Artifact
 
 MATRIX = {"gfx942": "v_mfma_f32_16x16x16", "gfx1151": "v_wmma_f32_16x16x16_bf16", "gfx1201": "v_wmma_f32_16x16x16_bf16"}
 

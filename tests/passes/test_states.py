@@ -9,7 +9,7 @@ import pytest
 import seeded
 from compiled_models import compile_model, open_poisoned, random_weights, step
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 RECURRENT = """
 (require nn)

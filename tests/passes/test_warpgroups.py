@@ -11,13 +11,13 @@ import pytest
 import seeded
 from compiled_models import Weights, rounded_to_bf16
 
-from lispgpt.driver import Observer, Request, compile_request, emit
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 from lispgpt.passes.targets import Gpu, find_target
 from lispgpt.passes.targets.warpgroup_tiles import Shape, cost, tilings
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.cuda import missing
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 PROGRAM = """

@@ -11,7 +11,7 @@ import pytest
 
 RUNNER = """
 import sys
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.programs.launch import Job, run
 with new_context():

@@ -37,7 +37,7 @@ PROGRAM = """module {
 
 RUNNER = """
 import sys
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.language.forms.compilation import Compilation, PassForm
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.programs.launch import Job, run

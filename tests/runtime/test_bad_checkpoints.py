@@ -15,7 +15,7 @@ import seeded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make

@@ -12,8 +12,8 @@ import seeded
 from click.testing import CliRunner
 from safetensors import numpy as safetensors_numpy
 
+from lispgpt.base.errors import UserError
 from lispgpt.cli.checkpoint import checkpoint as cli
-from lispgpt.errors import UserError
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import convert, make

@@ -13,14 +13,14 @@ import pytest
 import seeded
 from gpu_drivers import StandIn
 
-from lispgpt.child import ask_in_child
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.child import ask_in_child
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime.devices import cuda, rocm
 from lispgpt.runtime.devices import driver as driver_calls
 from lispgpt.runtime.devices.base import READS_AHEAD
-from lispgpt.runtime.plan import Entry
-from lispgpt.runtime.steps import Argument, Launch
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.steps import Argument, Launch
 
 
 @pytest.fixture(params=[cuda.API, rocm.API], ids=["cuda", "rocm"])

@@ -11,9 +11,9 @@ import seeded
 from safetensors.numpy import save_file
 
 import lispgpt
-from lispgpt.compiled import declared_weights
-from lispgpt.errors import UserError
-from lispgpt.request import Request
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.compiled import declared_weights
+from lispgpt.compiler.request import Request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.make import make_for

@@ -10,18 +10,17 @@ import pytest
 import seeded
 from compiled_models import compile_model, random_weights
 
-from lispgpt.errors import InternalError, UserError
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.access import check_access
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.ir.structure import operations
-from lispgpt.runtime import flow
-from lispgpt.runtime.artifact import Artifact
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.plan import Buffer, Entry, Plan
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, flow
+from lispgpt.runtime.plan.steps import Argument, Launch
 from lispgpt.runtime.session import Session
-from lispgpt.runtime.steps import Argument, Launch
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "gpt2_generate.lisp"
 BUFFERS = {b.name: b for b in (Buffer("w", "weight", (64,), "i8"), Buffer("arena", "arena", (64,), "i8"))}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import seeded
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.samplers.philox import philox4x32
 from lispgpt.runtime.samplers.weighted import Weighted

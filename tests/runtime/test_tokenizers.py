@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Library
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.tokenizers import StreamDecoder
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, byte_alphabet

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Span
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core import attributes
 from lispgpt.language.core.builder import Builder
@@ -28,7 +29,6 @@ from lispgpt.language.core.values import (
     describe,
 )
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Value, Vector
-from lispgpt.source import Span
 
 MOST_STEPS = 5_000_000
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source, Span
 from lispgpt.ir.mlir import ir
 from lispgpt.language.reader import places
 from lispgpt.language.reader.forms import Form
-from lispgpt.source import Source, Span
 
 DEEPEST_CALLS = 150
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from lispgpt.base.source import Span
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import special
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, head_name, show
-from lispgpt.source import Span
 
 SCOPES = {"passes": "any", "func-passes": "func", "gpu-passes": "gpu"}
 ANCHORS = {"func.func": "func", "gpu.module": "gpu"}

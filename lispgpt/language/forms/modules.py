@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.reading import read_text
+from lispgpt.base.source import Source
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import special
@@ -15,8 +17,6 @@ from lispgpt.language.forms import functions
 from lispgpt.language.ops.op_names import DIALECTS
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, Vector, show
 from lispgpt.language.reader.reader import read
-from lispgpt.reading import read_text
-from lispgpt.source import Source
 
 LIBRARY = Path(__file__).resolve().parents[2] / "lib"
 

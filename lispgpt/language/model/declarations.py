@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lispgpt.dtypes import MODEL_DTYPES
+from lispgpt.base.dtypes import MODEL_DTYPES
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.language.core.environment import did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.site import Site

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.op_facts import facts, infers_results
 from lispgpt.language.core.evaluator import Evaluator

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lispgpt.source import Span
+from lispgpt.base.source import Span
 
 
 @dataclass(frozen=True, eq=False)

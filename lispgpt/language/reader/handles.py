@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from lispgpt.base.source import Span
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Symbol, Vector
-from lispgpt.source import Span
 
 PREFIX = "value_"
 _POINTER, _TEXT, _SIZE, _REAL, _TRUTH = (

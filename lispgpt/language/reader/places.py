@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source, Span
 from lispgpt.language.reader.forms import Form, show
-from lispgpt.source import Source, Span
 
 LONGEST_CHAIN = 12
 _SAYS_NOTHING = re.compile("see current operation|required by region isolation")

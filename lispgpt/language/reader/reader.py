@@ -12,9 +12,9 @@ from pathlib import Path
 
 import lark
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.source import Source, Span
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector
-from lispgpt.source import Source, Span
 
 DEEPEST_NESTING = 200
 

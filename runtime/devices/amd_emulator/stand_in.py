@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.decode import family
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lispgpt.errors import UserError
-from lispgpt.reading import read_ordinary
+from lispgpt.base.errors import UserError
+from lispgpt.base.reading import read_ordinary
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lispgpt.source import Span
+    from lispgpt.base.source import Span
 
 
 class UserError(Exception):

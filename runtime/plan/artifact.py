@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.files import parse_json, replacing
-from lispgpt.runtime.plan import Plan
-from lispgpt.runtime.steps import LARGEST
-from lispgpt.runtime.work import Rates, Work
+from lispgpt.base.errors import UserError
+from lispgpt.base.files import parse_json, replacing
+from lispgpt.runtime.plan.plan import Plan
+from lispgpt.runtime.plan.steps import LARGEST
+from lispgpt.runtime.plan.work import Rates, Work
 
 FORMAT, VERSION = "lispgpt-artifact", 2
 COUNTS = ("max-new-tokens", "top-k", "seed")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from lispgpt.dtypes import DTYPES, find_dtype
-from lispgpt.errors import UserError
-from lispgpt.runtime.steps import ACCESSES, LARGEST, Argument, Launch, step_from_json, text, whole
+from lispgpt.base.dtypes import DTYPES, find_dtype
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.steps import ACCESSES, LARGEST, Argument, Launch, step_from_json, text, whole
 
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
 """Of a launch: blocks along one side of its grid, threads of a block, bytes of a block's shared memory."""

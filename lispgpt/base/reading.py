@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
 
 LARGEST = 1 << 28
 """Bytes of a program, a pipeline or a JSON file."""

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.artifact import Artifact, load_artifact
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 KEPT = 32
 """Entries; the oldest make room."""
 

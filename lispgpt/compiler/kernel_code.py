@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from lispgpt.child import Reporter, in_children
+from lispgpt.base.child import Reporter, in_children
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions, nested_operations
 from lispgpt.passes.base import find_pass

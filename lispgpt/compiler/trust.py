@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.artifact import contents_of
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.artifact import contents_of
 
 LIST = "made-here"
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.plan import Entry
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.plan import Entry
 
 _Form = TypeVar("_Form", "Work", "Rates")
 Positions = Sequence[Sequence[int]]

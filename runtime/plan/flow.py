@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lispgpt.errors import UserError
-from lispgpt.runtime.plan import Buffer, Entry
-from lispgpt.runtime.steps import READ_WRITE, SCRATCH, WRITE, Argument, Step
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.plan import Buffer, Entry
+from lispgpt.runtime.plan.steps import READ_WRITE, SCRATCH, WRITE, Argument, Step
 
 GIVEN = ("weight", "state", "input")
 """Kinds of buffers that hold something before an entry runs."""

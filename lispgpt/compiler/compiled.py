@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from lispgpt.cache import Cache, cache_key
-from lispgpt.child import Reporter, compile_in_child
-from lispgpt.errors import UserError
-from lispgpt.host import cpu_signature
-from lispgpt.request import Observer, Request
-from lispgpt.runtime.artifact import Artifact
+from lispgpt.base.child import Reporter, compile_in_child
+from lispgpt.base.errors import UserError
+from lispgpt.base.host import cpu_signature
+from lispgpt.compiler.cache import Cache, cache_key
+from lispgpt.compiler.request import Observer, Request
+from lispgpt.runtime.plan.artifact import Artifact
 
 
 def artifact_of(request: Request, observer: Observer | None = None, cache: Cache | None = None) -> Artifact:
@@ -29,7 +29,7 @@ def declared_weights(request: Request) -> tuple[dict[str, Any], list[tuple[str, 
     """A model program's config and its weights: (name, shape, dtype, whether the first dimension counts layers)."""
 
     def work(reporter: Reporter) -> int:
-        from lispgpt.driver import evaluate_request
+        from lispgpt.compiler.driver import evaluate_request
         from lispgpt.ir.mlir import new_context
 
         with new_context():
@@ -57,7 +57,7 @@ def run_or_compile(
         return found
 
     def work(reporter: Reporter) -> int:
-        from lispgpt.driver import compile_program, evaluate_request, is_program, job_of
+        from lispgpt.compiler.driver import compile_program, evaluate_request, is_program, job_of
         from lispgpt.ir.mlir import new_context
         from lispgpt.programs.launch import run
 

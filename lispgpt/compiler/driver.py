@@ -6,9 +6,12 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.reading import read_text
+from lispgpt.base.source import Source
+from lispgpt.compiler.kernel_code import make_code, split_at_plan
+from lispgpt.compiler.request import Observer, Request
 from lispgpt.ir.mlir import ir, new_context
-from lispgpt.kernel_code import make_code, split_at_plan
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.program import Program, evaluate
 from lispgpt.language.reader.reader import read
@@ -16,14 +19,11 @@ from lispgpt.language.reader.tree import tree
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.plan.emit_plan import read_plan
 from lispgpt.passes.targets import Target, find_target
-from lispgpt.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
-from lispgpt.reading import read_text
-from lispgpt.request import Observer, Request
-from lispgpt.runtime.artifact import Artifact
-from lispgpt.runtime.plan import Plan
-from lispgpt.runtime.work import Rates
-from lispgpt.source import Source
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.plan import Plan
+from lispgpt.runtime.plan.work import Rates
 
 __all__ = [
     "Observer",

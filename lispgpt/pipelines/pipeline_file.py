@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lispgpt.errors import UserError
+from lispgpt.base.errors import UserError
+from lispgpt.base.reading import read_text
+from lispgpt.base.source import Source
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, head_name, show
 from lispgpt.language.reader.reader import read
 from lispgpt.passes.pipeline import PassCall, Pipeline, Stage
-from lispgpt.reading import read_text
-from lispgpt.source import Source
 
-PIPELINES = Path(__file__).resolve().parent / "passes" / "pipelines"
+PIPELINES = Path(__file__).resolve().parents[1] / "passes" / "pipelines"
 
 
 def pipeline_path(name: str) -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lispgpt.errors import InternalError
+from lispgpt.base.errors import InternalError
 
 
 @dataclass(frozen=True)

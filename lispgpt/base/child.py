@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
-from lispgpt.bugs import summary
-from lispgpt.errors import InternalError, UserError
-from lispgpt.machine import complaint, ended_from_outside
+from lispgpt.base.bugs import summary
+from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.machine import complaint, ended_from_outside
 
 PR_SET_PDEATHSIG = 1
 """Linux's number of it, in prctl.h."""

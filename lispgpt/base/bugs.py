@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from lispgpt.errors import InternalError
-from lispgpt.source import Span
+from lispgpt.base.errors import InternalError
+from lispgpt.base.source import Span
 
 MOST_REPORTS = 100
 
