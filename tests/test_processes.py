@@ -86,7 +86,7 @@ import os, sys
 from lispgpt.runtime.session import Session
 from lispgpt.__main__ import main
 number = sys.argv.pop()
-Session.run = lambda *_, **__: os.kill(os.getpid(), int(number))
+Session.start = lambda *_, **__: os.kill(os.getpid(), int(number))
 main()
 """
 
@@ -106,8 +106,8 @@ def test_a_checkpoint_cut_short_while_it_is_read_is_one_sentence(made: Path) -> 
     (made / "cut.bin").write_bytes((made / "m.bin").read_bytes())
     words = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "cut.bin", "--prompt-tokens", "1", "--tokenizer", "none"]
     text = (
-        "import os\nfrom lispgpt.runtime.session import Session\nrun = Session.run\n"
-        "def cut(*a, **k):\n    os.truncate('cut.bin', 0)\n    return run(*a, **k)\nSession.run = cut\n"
+        "import os\nfrom lispgpt.runtime.session import Session\nstart = Session.start\n"
+        "def cut(*a, **k):\n    os.truncate('cut.bin', 0)\n    return start(*a, **k)\nSession.start = cut\n"
         "from lispgpt.__main__ import main\nmain()\n"
     )
     words = [sys.executable, "-c", text, *words[3:-2]]

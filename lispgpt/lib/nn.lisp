@@ -105,9 +105,10 @@
   (concat (if batch-first [sequence which] [which sequence]) others))
 
 ; cache [batch 2 heads context size], or [2 batch heads context size]; new [rows heads size] -> the cache with row n at
-; its position in its sequence, as keys (which = 0) or values (which = 1)
-(defn write-rows [cache batch-first which new]
-  (let [[n heads size] (shape new)
+; its position in its sequence, as keys (which = 0) or values (which = 1); batch-first is true where it is not given
+(defn write-rows [cache which new & batch-first]
+  (let [batch-first (first (concat batch-first [true]))
+        [n heads size] (shape new)
         new (cast new (dtype cache))
         positions (row-positions)
         each (: (/ n (batch)) index)]
@@ -129,7 +130,7 @@
         [b s] [(batch) (/ n (batch))]
         first-batch (= (batch-place cache) 0)
         kv (write-state-at-positions
-             cache (write-rows (write-rows (read-state cache) first-batch 0 k) first-batch 1 v))
+             cache (write-rows (write-rows (read-state cache) 0 k first-batch) 1 v first-batch))
         context (dim kv 3)
         part (fn [i] (slice kv (in-cache first-batch 0 i [0 0 0]) (in-cache first-batch b nil [groups context size])))
         positions (reshape (row-positions) [b s])
