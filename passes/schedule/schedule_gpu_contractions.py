@@ -112,11 +112,13 @@ class _Schedule:
         self.reader = Reader(self.target, self.team)
         self.pieces = [self._piece(number) for number in range(self.chunks)]
         first = b.mul(b.add(b.mul(self.block, self.groups), self.group), self.unroll)
-        weights = self._weights(first)
+        early = self.reader.depends_only_on(self.right.tensor, self.constants)
+        weights = self._weights(first) if early else []
         self.target.dependency_release()
         place = None if self.loops else self._place(first)
         self._preload(place, constant=True)
         self.target.dependency_wait()
+        weights = weights or self._weights(first)
         self._preload(place, constant=False)
         load = self._stage() if self.staged else self._load_input
         self.inputs = [[self._input(load, n, piece) for piece in self.pieces] for n in range(self.rows)]

@@ -17,8 +17,9 @@ from lispgpt.ir.structure import operations
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
-from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, flow
+from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.steps import Argument, Launch
 from lispgpt.runtime.session import Session
 
