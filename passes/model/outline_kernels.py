@@ -38,6 +38,7 @@ from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, gr
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.states import UNPLACED, State
 
+
 @dataclass(frozen=True)
 class OutlineKernels(Pass):
     """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at

@@ -43,7 +43,7 @@ def lies_together(window: ir.Operation, whole: ir.Value) -> bool:
 
 
 def starts_aligned(window: ir.Operation, whole: ir.Value) -> bool:
-    """Whether vectors that divide a window that lies together are aligned in the whole tensor as they are in the window.
+    """Whether vectors that divide a window that lies together are aligned in the whole tensor as in the window.
 
     A schedule may take several of the window's dimensions as one, so that its last extent alone limits no vector.
     """

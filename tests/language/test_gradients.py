@@ -140,6 +140,11 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
         lambda x, w: np.einsum("nkm,kon->om", x, w),
         {"x": (3, 2, 4), "w": (2, 5, 3)},
     ),
+    (
+        "(contract [o] x [n k] w [k o])",
+        lambda x, w: np.einsum("nk,ko->o", x, w),
+        {"x": (3, 4), "w": (4, 5)},
+    ),
     ("(slice x [1 2] [2 3])", lambda x: x[1:3, 2:5], {"x": (4, 6)}),
     (
         "(* (slice x [1 2] [2 3]) (slice x [2 0] [2 3]))",

@@ -96,21 +96,19 @@ class _Backward:
             rule, arguments = self.rules.calls[result]
             self._apply(rule, gradient, result, [a for a in arguments if isinstance(a, ir.Value)], op)
             return
-        if op.name == "linalg.generic":
+        if op.name == "linalg.generic" and not _is_contraction(op):
             found = elementwise_gradients.of(evaluator, op, gradient, self.active, self.form)
             if found is None:
                 raise self._no_rule(op)
             for value, part in found:
                 self.add(value, part)
             return
-        key = op.name
+        key = "linalg.contract" if op.name == "linalg.generic" else op.name
         if key == "linalg.reduce":
             key = f"{key} {_combiner(op)}"
         if key not in self.rules.of_ops:
             raise self._no_rule(op)
-        count = integers(op.attributes["operandSegmentSizes"])[0] if op.name == "linalg.fill" else len(op.operands)
-        if op.name.startswith("linalg."):
-            count = len(op.operands) - len(op.results)
+        count = len(op.operands) - (len(op.results) if op.name.startswith("linalg.") else 0)
         self._apply(self.rules.of_ops[key], gradient, result, list(op.operands)[:count], op)
 
     def _apply(
@@ -211,3 +209,11 @@ def _combiner(op: ir.Operation) -> str:
     """What a linalg.reduce combines with, where it is one op."""
     inner = operations(op.regions[0].blocks[0])
     return inner[-2].name if len(inner) in (2, 3) else "several ops"
+
+
+def _is_contraction(op: ir.Operation) -> bool:
+    """Whether a linalg.generic is a sum of products, one of whose operands alone has an index that is summed."""
+    if len(op.operands) != 3 or all("parallel" in str(kind) for kind in op.attributes["iterator_types"]):
+        return False
+    names = [inner.name for inner in operations(op.regions[0].blocks[0]) if inner.name != "arith.extf"]
+    return names == ["arith.mulf", "arith.addf", "linalg.yield"] and _is_zeros(op.operands[2])
