@@ -17,7 +17,6 @@ into each of them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,11 +35,8 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.copies import elementwise_copy
 from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
-from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together
+from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.states import UNPLACED, State
-
-WIDEST_VECTOR = 16
-"""Elements that a schedule loads at once, at most."""
 
 
 @dataclass(frozen=True)
@@ -238,19 +234,13 @@ def _build_kernel(
 
 
 def _is_entry_view(op: ir.Operation) -> bool:
-    """Whether the op is a contiguous slice of an entry's argument, so that it is only an offset, at which vectors that
-    divide its rows are aligned."""
+    """Whether the op is a slice of an entry's argument that is only an offset, at which vectors are aligned."""
     if op.name != "tensor.extract_slice" or len(op.operands) != 1:
         return False
     source = defining_op(op.operands[0])
     if source is not None and not is_placement(source):
         return False
-    whole = shape_of(op.operands[0])
-    start = 0
-    for offset, extent in zip(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]), whole, strict=True):
-        start = start * extent + offset
-    aligned = start % math.gcd(*shape_of(op.results[0])[-1:], WIDEST_VECTOR) == 0
-    return aligned and lies_together(op, op.operands[0])
+    return lies_together(op, op.operands[0]) and starts_aligned(op, op.operands[0])
 
 
 def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:

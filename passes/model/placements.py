@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, shape_of, strings
 
+WIDEST_VECTOR = 16
+"""Elements that a schedule loads or stores at once, at most."""
+
 
 def is_placement(op: ir.Operation) -> bool:
-    """Whether the op puts a part that lies together, at a place known while compiling, into a state that goes on.
+    """Whether the op puts a part that lies together into a state that goes on, where vectors are aligned.
 
     Such a part is written where the state is; any other tensor with a part replaced is a tensor of its own.
     """
@@ -23,7 +28,9 @@ def is_placement(op: ir.Operation) -> bool:
 
 
 def _replaces_part(op: ir.Operation) -> bool:
-    return op.name == "tensor.insert_slice" and len(op.operands) == 2 and lies_together(op, op.operands[1])
+    if op.name != "tensor.insert_slice" or len(op.operands) != 2:
+        return False
+    return lies_together(op, op.operands[1]) and starts_aligned(op, op.operands[1])
 
 
 def lies_together(window: ir.Operation, whole: ir.Value) -> bool:
@@ -33,6 +40,18 @@ def lies_together(window: ir.Operation, whole: ir.Value) -> bool:
     sizes, extents = list(ir.DenseI64ArrayAttr(window.attributes["static_sizes"])), shape_of(whole)
     partial = [i for i, (size, extent) in enumerate(zip(sizes, extents, strict=True)) if size != extent]
     return not partial or all(size == 1 for size in sizes[: partial[-1]])
+
+
+def starts_aligned(window: ir.Operation, whole: ir.Value) -> bool:
+    """Whether vectors that divide a window that lies together are aligned in the whole tensor as in the window.
+
+    A schedule may take several of the window's dimensions as one, so that its last extent alone limits no vector.
+    """
+    start = 0
+    for offset, extent in zip(ir.DenseI64ArrayAttr(window.attributes["static_offsets"]), shape_of(whole), strict=True):
+        start = start * extent + offset
+    sizes = ir.DenseI64ArrayAttr(window.attributes["static_sizes"])
+    return start % math.gcd(math.prod(sizes), WIDEST_VECTOR) == 0
 
 
 def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:

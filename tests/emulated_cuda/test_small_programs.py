@@ -1,0 +1,61 @@
+"""Small programs on the emulated GPU, whose memory refuses misaligned vectors, against float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled_models import random_weights
+from emulated_cuda.device import EmulatedCuda
+
+from lispgpt.driver import Observer, Request, compile_request
+from lispgpt.runtime.session import Session
+
+Arrays = dict[str, np.ndarray]
+
+
+def behind_zeros(x: np.ndarray, count: int) -> np.ndarray:
+    return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(count, 0)])
+
+
+PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
+    "a product with a slice that starts inside a vector": (
+        "(weights (w [26 1] bf16) (x [16 1 24 24]))",
+        "(contract [a b c d] (slice w [2 0] [24 1]) [k b] x [c d k a])",
+        lambda a: np.einsum("kb,cdka->abcd", a["w"][2:], a["x"]),
+    ),
+    "a sum of slices that start inside a vector": (
+        "(weights (w [51 1]))",
+        "(+ (slice w [3 0] [48 1]) (slice w [1 0] [48 1]))",
+        lambda a: a["w"][3:] + a["w"][1:49],
+    ),
+    "a part of a state that starts inside a vector": (
+        "(weights (w [1 48])) (state (s [50]))",
+        "(write-state s (insert (relu w) (read-state s) [0 2] [1 48]))",
+        lambda a: behind_zeros(np.maximum(a["w"], 0), 2),
+    ),
+    "a product as a part of a state that starts inside a vector": (
+        "(weights (w [1 40]) (v [48 40])) (state (s [51]))",
+        "(write-state s (insert (contract [a b] w [a k] v [b k]) (read-state s) [0 3] [1 48]))",
+        lambda a: behind_zeros(a["w"] @ a["v"].T, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
+    declared, result, reference = PROGRAMS[name]
+    program = tmp_path / "small.lisp"
+    program.write_text(f"(require nn)\n(config context 1)\n{declared}\n(entry out [tokens positions] {result})")
+    artifact, _ = compile_request(Request(program, "cuda:sm_90"), Observer())
+    for seed in (1, 2):
+        weights = random_weights(artifact, seed=seed)
+        wanted = reference(weights.exact())
+        with Session(artifact, EmulatedCuda(), weights) as session:  # type: ignore[arg-type]
+            for buffer in artifact.plan.buffers:
+                if buffer.kind in ("arena", "result"):
+                    session.device.copy_in(session._buffers[buffer.name], np.full(buffer.nbytes, 0xFF, np.uint8))
+            found = session.run("out", np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32))["out"]
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=f"seed {seed}")
