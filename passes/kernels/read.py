@@ -181,7 +181,7 @@ class Reader:
         return len(integers(op.attributes["dimensions"])) == 1 and combiner_of(op) is not None
 
     def _row_reduction(self, op: ir.Operation, index: list[Index]) -> ir.Value:
-        """One element of a linalg.reduce: by the team over the last dimension, by each thread over another."""
+        """One element of a linalg.reduce: by the team over a last dimension that it shares, else by each thread."""
         source = op.operands[0]
         combiner = combiner_of(op) or ""
         (dimension,) = integers(op.attributes["dimensions"])
@@ -189,7 +189,7 @@ class Reader:
         from_nothing = starts_neutral(op)
         start = b.unshortened(self.read(op.operands[1], index))
         idle = start if from_nothing else b.constant(neutral(combiner, start.type), start.type)
-        if dimension == len(shape_of(source)) - 1 and self.team is not None:
+        if dimension == len(shape_of(source)) - 1 and self.team is not None and self.team.shares(index):
             total = self._over_row(source, index, combiner, idle)
         else:
 
@@ -263,7 +263,7 @@ class Reader:
         source, dimension = op.operands[0], softmax_dimension(op)
         wide = element_type(source) if element_type(source) == ir.F64Type.get() else b.f32()
         lowest, zero = b.constant(float("-inf"), wide), b.constant(0.0, wide)
-        if self.team is not None and dimension == len(row):
+        if self.team is not None and dimension == len(row) and self.team.shares(row):
             top = self._over_row(source, row, self.target.maximum, lowest)
             total = self._over_row(source, row, "arith.addf", zero, self._shifted_exp(top))
         else:

@@ -11,6 +11,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.combiners import COMBINERS, neutral
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.targets import Target
 
@@ -39,6 +40,10 @@ class Row:
 @dataclass(frozen=True)
 class Alone:
     """One call of a CPU's kernel, which has its rows to itself: whole vectors, and single elements at their ends."""
+
+    def shares(self, row: Sequence[Index]) -> bool:
+        """Whether the rows at these indices are one row for all that reduce."""
+        return True
 
     def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
         """Combine a row's elements, starting with `start`, which changes nothing."""
@@ -78,6 +83,10 @@ class Team:
     size: int
     subgroup: int
     _chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict, compare=False, repr=False)
+
+    def shares(self, row: Sequence[Index]) -> bool:
+        """Whether the rows at these indices, of which each thread has its own, are one row for all threads."""
+        return not any(_depends_on_thread(i) for i in row if not isinstance(i, int))
 
     def chunk_count(self, extent: int, width: int) -> int:
         return -(-extent // (self.size * width))
@@ -145,6 +154,27 @@ class Team:
         b.if_then(b.equal(lane, 0), lambda: b.store(value, partial, [group]))
         b.barrier()
         return tree(combiner, [b.load(partial, [i], 1) for i in range(groups)])
+
+
+def _depends_on_thread(value: ir.Value) -> bool:
+    """Whether threads of a block may have different values; true also where that is not known."""
+    waiting, seen = [value], {value}
+    while waiting:
+        op = defining_op(waiting[0])
+        if op is None:
+            argument = ir.BlockArgument(waiting[0])
+            owner = argument.owner.owner
+            counts = owner.name == "scf.for" and argument.arg_number == 0
+            if not counts and not owner.name.endswith(".func"):
+                return True
+            operands = list(owner.operands)[:3] if counts else []
+        elif op.name == "gpu.thread_id" or len(op.regions):
+            return True
+        else:
+            operands = list(op.operands)
+        waiting = waiting[1:] + [o for o in operands if o not in seen]
+        seen.update(operands)
+    return False
 
 
 def tree(combiner: str, values: Sequence[ir.Value]) -> ir.Value:

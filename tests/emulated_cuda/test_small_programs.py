@@ -16,6 +16,10 @@ from lispgpt.runtime.session import Session
 Arrays = dict[str, np.ndarray]
 
 
+def rms_norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 0.01) * weight
+
+
 def behind_zeros(x: np.ndarray, count: int) -> np.ndarray:
     return np.pad(x, [(0, 0)] * (x.ndim - 1) + [(count, 0)])
 
@@ -40,6 +44,21 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(weights (w [1 40]) (v [48 40])) (state (s [51]))",
         "(write-state s (insert (contract [a b] w [a k] v [b k]) (read-state s) [0 3] [1 48]))",
         lambda a: behind_zeros(a["w"] @ a["v"].T, 3),
+    ),
+    "a product along the rows that a normalisation has": (
+        "(weights (scale [3]) (v [4 3]) (x [3 3]))",
+        "(contract [a b] (rms-norm x scale 1e-2) [k b] v [a k])",
+        lambda a: a["v"] @ rms_norm(a["x"], a["scale"]),
+    ),
+    "a product along the rows that a normalisation has, columns innermost": (
+        "(weights (scale [70]) (v [4 33]) (x [4 70]))",
+        "(contract [a b] (rms-norm x scale 1e-2) [k a] v [k b])",
+        lambda a: rms_norm(a["x"], a["scale"]).T @ a["v"],
+    ),
+    "a product along the rows of a softmax": (
+        "(weights (v [40 4]) (x [4 9]))",
+        "(contract [a b] (softmax x) [k b] v [a k])",
+        lambda a: a["v"] @ (np.exp(a["x"]) / np.exp(a["x"]).sum(-1, keepdims=True)),
     ),
 }
 
