@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
-from lispgpt.driver import Observer, Request, compile_request
 
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.session import Session
 
 Arrays = dict[str, np.ndarray]
