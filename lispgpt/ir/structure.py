@@ -139,6 +139,18 @@ def nested_operations(op: ir.Operation) -> Iterator[ir.Operation]:
                 yield from nested_operations(child)
 
 
+def everything_in(root: ir.Operation) -> list[ir.Operation]:
+    """The op itself and all in its regions, at any depth, inner ones first."""
+    found: list[ir.Operation] = []
+
+    def look(op: Any) -> Any:
+        found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    root.walk(look)
+    return found
+
+
 def strings(attribute: ir.Attribute) -> list[str]:
     """The values of an array of string attributes."""
     return [ir.StringAttr(a).value for a in attribute]

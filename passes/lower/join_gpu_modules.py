@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import everything_in, operations
 from lispgpt.passes.base import Pass
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class JoinGpuModules(Pass):
                 for member in operations(op.regions[0].blocks[0]):
                     modules[0].regions[0].blocks[0].append(member)
                 op.erase()
-        for op in _everything(module.operation):
+        for op in everything_in(module.operation):
             if op.name == "gpu.launch_func":
                 home, kernel = ir.SymbolRefAttr(op.attributes["kernel"]).value
                 op.attributes["kernel"] = ir.SymbolRefAttr.get(list(renamed[home, kernel]))
@@ -75,19 +75,8 @@ def _rename(gpu_module: ir.Operation, taken: set[str]) -> dict[str, str]:
             names[_name(op)] = _free(_name(op), taken)
             taken.add(names[_name(op)])
             op.attributes["sym_name"] = ir.StringAttr.get(names[_name(op)])
-    for op in _everything(gpu_module):
+    for op in everything_in(gpu_module):
         for key, reference in list(op.attributes.items()):
             if isinstance(reference, ir.FlatSymbolRefAttr) and reference.value in names:
                 op.attributes[key] = ir.FlatSymbolRefAttr.get(names[reference.value])
     return names
-
-
-def _everything(root: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def look(op: Any) -> Any:
-        found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(look)
-    return found

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import everything_in
 from lispgpt.passes.base import Pass
 
 CAST = "builtin.unrealized_conversion_cast"
@@ -33,7 +34,7 @@ class LowerTuples(Pass):
     def run(self, module: ir.Module, target: Any) -> None:
         if "tuple<" not in str(module):
             return
-        everything = _everything(module.operation)
+        everything = everything_in(module.operation)
         casts = [_Cast(op, _types(op.operands), _types(op.results)) for op in everything if op.name == CAST]
         for op in everything:
             _change_types(op)
@@ -124,14 +125,3 @@ def _lowered(kind: ir.Type, op: ir.Operation) -> ir.Type:
 def _elements(kind: ir.Type) -> list[ir.Type]:
     tuple_ = ir.TupleType(kind)
     return [tuple_.get_type(position) for position in range(tuple_.num_types)]
-
-
-def _everything(root: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def look(op: Any) -> Any:
-        found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(look)
-    return found
