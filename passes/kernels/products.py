@@ -58,15 +58,23 @@ class Operand:
 
     def read(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int = 1) -> ir.Value:
         """`width` neighbours along k, from a multiple of it on; one by one where they are none in the tensor."""
-        if _side_by_side(reader, self.along_k, self.layout.extent(self.layout.sums), width):
+        extent = self.layout.extent(self.layout.sums)
+        if self.has_vectors(reader) and _side_by_side(reader, self.along_k, extent, width):
             return reader.read(self.tensor, self.index(batch, outer, k), width)
         return b.vector_of([reader.read(self.tensor, self.index(batch, outer, b.add(k, i))) for i in range(width)])
 
     def read_across(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int) -> ir.Value:
         """The same for neighbouring rows or columns."""
-        if _side_by_side(reader, self.along_outer, self.extent, width):
+        if self.has_vectors(reader) and _side_by_side(reader, self.along_outer, self.extent, width):
             return reader.read(self.tensor, self.index(batch, outer, k), width)
         return b.vector_of([reader.read(self.tensor, self.index(batch, b.add(outer, i), k)) for i in range(width)])
+
+    def has_vectors(self, reader: Reader) -> bool:
+        """Whether a reader finds neighbours in the tensor: along its last dimension, or in memory as it is."""
+        if shape_of(self.tensor)[-1:] != (1,) or self.tensor in reader.bound:
+            return True
+        op = defining_op(self.tensor)
+        return op is not None and op.name == "bufferization.to_tensor"
 
     def bind_buffer(self, reader: Reader) -> None:
         """Let a reader take elements straight from the buffer that the tensor is a reshape of, if it is one."""

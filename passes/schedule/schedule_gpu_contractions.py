@@ -268,7 +268,8 @@ class _Schedule:
         width = b.largest_width(self.inner, 4, 16) if self.staged else self.width
         numbers = range(self.team.chunk_count(self.inner, width))
         chunks = [self._staging_chunk(i, width) for i in numbers] if self.staged else self.pieces
-        for n in range(self.rows if self.left.along_k % width == 0 else 0):
+        vectors = self.left.along_k % width == 0 and self.left.has_vectors(self.reader)
+        for n in range(self.rows if vectors else 0):
             for chunk in chunks:
                 where = self.left.index(self.batch, b.add(self.base, n), chunk.start)
                 self.reader.preload(self.left.tensor, where, width, wanted)

@@ -60,6 +60,21 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(contract [a b] (softmax x) [k b] v [a k])",
         lambda a: a["v"] @ (np.exp(a["x"]) / np.exp(a["x"]).sum(-1, keepdims=True)),
     ),
+    "rows and columns side by side in memory in front of a dimension of one element": (
+        "(weights (x [17 1 32 1]) (w [17 1 3]) (b [17 32 3]))",
+        "(linalg.batch_matmul {:result tensor<17x32x3xf32>} (reshape x [17 32 1]) w b)",
+        lambda a: a["x"][:, 0] @ a["w"] + a["b"],
+    ),
+    "a column of a matrix": (
+        "(weights (x [32 5]) (w [6 32]))",
+        "(contract [a b] (slice x [0 2] [32 1]) [k a] w [b k])",
+        lambda a: a["x"][:, 2:3].T @ a["w"].T,
+    ),
+    "a computed column": (
+        "(weights (x [32 1]) (s [1]) (w [6 32]))",
+        "(contract [a b] (+ x s) [k a] w [b k])",
+        lambda a: (a["x"] + a["s"]).T @ a["w"].T,
+    ),
 }
 
 
@@ -67,7 +82,8 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
 def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
     declared, result, reference = PROGRAMS[name]
     program = tmp_path / "small.lisp"
-    program.write_text(f"(require nn)\n(config context 1)\n{declared}\n(entry out [tokens positions] {result})")
+    header = "(require nn)\n(require-dialect linalg)\n(config context 1)"
+    program.write_text(f"{header}\n{declared}\n(entry out [tokens positions] {result})")
     artifact, _ = compile_request(Request(program, "cuda:sm_90"), Observer())
     for seed in (1, 2):
         weights = random_weights(artifact, seed=seed)
