@@ -70,6 +70,11 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(contract [a b] (slice x [0 2] [32 1]) [k a] w [b k])",
         lambda a: a["x"][:, 2:3].T @ a["w"].T,
     ),
+    "a column of a matrix, which a product of rows further apart in memory meets": (
+        "(weights (x [1 64 4 4]) (w [4 2]))",
+        "(contract [a b c d] x [a d c k] (slice w [0 0] [4 1]) [k b])",
+        lambda a: np.einsum("adck,kb->abcd", a["x"], a["w"][:, :1]),
+    ),
     "a computed column": (
         "(weights (x [32 1]) (s [1]) (w [6 32]))",
         "(contract [a b] (+ x s) [k a] w [b k])",

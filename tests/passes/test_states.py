@@ -130,3 +130,29 @@ def test_columns_of_a_state_are_replaced_where_they_are(tmp_path: Path) -> None:
         wanted = np.concatenate([np.zeros((6, 1, 2)), weights.exact()["w"]], 2)
         np.testing.assert_array_equal(found, wanted)
         np.testing.assert_array_equal(session.read("s"), wanted)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_columns_of_a_state_move_while_others_are_replaced(seed: int, tmp_path: Path) -> None:
+    """Columns move to the front, and those they come from are overwritten."""
+    text = """
+    (require nn)
+    (config context 1)
+    (weights (w [4 1 16]))
+    (state (s [4 16]))
+    (entry logits [tokens positions]
+      (write-state s (insert (slice w [0 0 3] [4 1 10])
+                             (insert (slice (read-state s) [0 0 9] [4 1 3]) (read-state s) [0 0 0] [4 1 3])
+                             [0 0 6] [4 1 10])))
+    """
+    (tmp_path / "columns.lisp").write_text(text)
+    artifact = compile_model(tmp_path / "columns.lisp")
+    weights = random_weights(artifact, seed=seed)
+    w, s = weights.exact()["w"], np.zeros((4, 1, 16))
+    with open_poisoned(artifact, weights) as session:
+        for _ in range(2):
+            wanted = np.concatenate([s[..., 9:12], s[..., 3:6], w[..., 3:13]], 2)
+            found = step(session, [[0]], [[0]])["logits"]
+            np.testing.assert_array_equal(found, wanted, err_msg=f"seed {seed}")
+            np.testing.assert_array_equal(session.read("s"), wanted, err_msg=f"seed {seed}")
+            s = wanted
