@@ -121,7 +121,11 @@ class Operations(ABC):
         a = self.value(operands[1], suffixes[-1])
         start, length = (self.value(o, "u32").astype(a.dtype) for o in operands[2:])
         one = a.dtype.type(1)
-        self.write(operands[0], (a >> start) & ((one << length) - one), lanes)
+        field = (a >> start) & ((one << length) - one)
+        if np.issubdtype(a.dtype, np.signedinteger):  # the field's first bit is its sign
+            sign = (one << length) >> one
+            field = (field ^ sign) - sign
+        self.write(operands[0], field, lanes)
 
     def op_setp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, b = (self.value(o, suffixes[-1]) for o in operands[1:3])
