@@ -19,10 +19,12 @@ from lispgpt.runtime.checkpoints.make import make
 PROGRAM = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
 LISPGPT = [sys.executable, "-m", "lispgpt"]
 LOOP = """(require-dialect arith scf)
+(extern-fn clock_ms (-> [] [i64]))
 (defn main []
   (println "running")
-  (scf.while (region (block [] (scf.condition (: true i1)))) (region (block [] (scf.yield)))))
+  (scf.while (region (block [] (clock_ms) (scf.condition (: true i1)))) (region (block [] (scf.yield)))))
 """
+"""A loop without an end; one that did nothing would be left out."""
 
 
 @pytest.fixture(scope="module")
