@@ -113,7 +113,7 @@ class Reader:
             return self._load(op.operands[0], index, width)
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
-        collapsed = op.name == "tensor.collapse_shape" and shape_of(op.operands[0])[-1] % width
+        collapsed = op.name == "tensor.collapse_shape" and self._crosses_rows(op, width)
         if collapsed or (op.name == "tensor.extract_slice" and not is_in_step(op, width, self.target.aligned_rows)):
             return b.vector_of([self.read(tensor, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
         if op.name in VIEWS:
@@ -131,6 +131,15 @@ class Reader:
         if along is not None:
             return reduced(self, op, number, index, width, along)[number]
         return b.vector_of([self._element(tensor, op, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
+
+    def _crosses_rows(self, op: ir.Operation, width: int) -> bool:
+        """Whether a vector of a collapsed tensor may go on in another row of its source, which lies apart."""
+        source = op.operands[0]
+        whole = shape_of(source)[-1:] == shape_of(op.results[0])[-1:]
+        apart = defining_op(source) is None or defining_op(source).name != "bufferization.to_tensor"
+        return bool(shape_of(source)[-1] % width) or (
+            width > 1 and not self.target.aligned_rows and apart and not whole
+        )
 
     def _element(self, tensor: ir.Value, op: ir.Operation, index: list[Index]) -> ir.Value:
         """One element of what is read one by one."""
