@@ -34,3 +34,8 @@ def test_random_programs_are_right(target: str, fresh_seed: int) -> None:
 @pytest.mark.parametrize("target", COMPILED)
 def test_random_programs_compile(target: str, fresh_seed: int) -> None:
     assert failures_of(target, fresh_seed, COMPILED[target], execute=False) == []
+
+
+@pytest.mark.parametrize("seed", [507, 7018, 20085, 510402, 1378482782])
+def test_programs_that_were_wrong_once_are_right(seed: int) -> None:
+    assert failures_of("cpu", seed, 1, execute=True) == []
