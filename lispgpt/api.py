@@ -23,10 +23,12 @@ import numpy as np
 
 from lispgpt.base.child import ask_in_child
 from lispgpt.base.errors import UserError
+from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.base.host import cpu_signature, missing_features
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
@@ -58,9 +60,11 @@ def compile(
     """
     header = {} if checkpoint is None else dict(checkpoints.open(checkpoint).config)
     given = {"sizes": [dict(shape) for shape in shapes], "entries": entries}
-    return artifact_of(
+    artifact = artifact_of(
         Request(Path(program), compiled_target(target), settings or {}, header, _path(pipeline), batch, **given)  # type: ignore[arg-type]
     )
+    remember(cache_folder({}), artifact)
+    return artifact
 
 
 def load(
@@ -76,6 +80,8 @@ def load(
     threads: int | None = None,
     cache: str | Path | None = None,
     check: bool = False,
+    trust: bool = False,
+    keys: str | Path | None = None,
 ) -> Model:
     """A model to generate with and to run entries of; use it in a `with`, which frees the device's memory.
 
@@ -83,12 +89,19 @@ def load(
     or "auto", "rocm" or "cuda" for what is installed here; an artifact has its own.  tokenizer: a file; by default the
     one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps what was compiled; None keeps nothing.
     check: hold every launch to what it says it reads and writes (on a CPU, slow).
+
+    An artifact is code that runs with the caller's rights: UserError for one that was neither compiled here nor signed
+    with a key of the caller's list, unless `trust` is true.  keys: that list, by default the user's own
+    (~/.config/lispgpt/trusted-keys).
     """
     opened = None if checkpoint is None else checkpoints.open(checkpoint)
     path = Path(program)
     source: Request | Artifact
     if is_artifact(path):
         source = matching_artifact(path, opened)
+        if not trust:
+            folders = [cache_folder({})] if cache is None else [cache_folder({}), Path(cache)]
+            check_trusted(source, path, folders, trusted_keys({}) if keys is None else Path(keys))
     else:
         header = {} if opened is None else dict(opened.config)
         sizes = [dict(shape) for shape in shapes]

@@ -11,6 +11,7 @@ import click
 from lispgpt.api import compiled_target
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import write_text
+from lispgpt.base.folders import cache_folder
 from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
@@ -64,11 +65,9 @@ def compile_(
             _write_objects(launch.build(job_of(evaluated, request, observer)), request, output)
             return
         artifact = compile_program(evaluated, request, observer)
-    from lispgpt.cli.main import cache_folder
-
     path = output or Path(program.stem + ".lgpt")
     artifact.save(path)
-    remember(cache_folder(click.get_current_context().obj["environment"]), path)
+    remember(cache_folder(click.get_current_context().obj["environment"]), artifact)
     launches = max((len(e.steps) for e in artifact.plan.entries), default=0)
     click.echo(
         f"{path}: {artifact.target}, {len(artifact.kernels)} kernels, at most {launches} launches a step, "

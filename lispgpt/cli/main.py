@@ -25,6 +25,7 @@ COMMANDS = {
     "compile": ("lispgpt.cli.compile", "compile_", "Compile a program to an artifact, or show a stage of it."),
     "opt": ("lispgpt.cli.opt", "opt", "Run passes on a file of MLIR, such as a dump."),
     "targets": ("lispgpt.cli.targets", "targets", "Say what can compile and run here, and what would help."),
+    "sign": ("lispgpt.cli.sign", "sign_", "Vouch for artifacts with a key of yours."),
     "checkpoint": ("lispgpt.cli.checkpoint", "checkpoint", "Look into checkpoints, make random ones, convert them."),
     "repl": ("lispgpt.cli.repl", "repl", "Evaluate forms one by one."),
     "fmt": ("lispgpt.cli.fmt", "fmt", "Lay out programs."),
@@ -60,14 +61,6 @@ class _Commands(click.Group):
 def main_group(ctx: click.Context) -> None:
     """Compile and run language models written in a small Lisp."""
     ctx.obj = {"started": STARTED, "environment": dict(os.environ)}
-
-
-def cache_folder(environment: dict[str, str]) -> Path:
-    """Where compiled artifacts are kept: LISPGPT_CACHE, else the user's cache folder."""
-    if environment.get("LISPGPT_CACHE"):
-        return Path(environment["LISPGPT_CACHE"])
-    base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "lispgpt"
 
 
 def main(arguments: list[str] | None = None) -> None:

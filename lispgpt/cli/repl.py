@@ -245,7 +245,7 @@ def repl(ctx: click.Context) -> None:
 
 def _keep_history(ctx: click.Context) -> None:
     """Line editing, and a history that outlives the process, where Python has readline."""
-    from lispgpt.cli.main import cache_folder
+    from lispgpt.base.folders import cache_folder
 
     with suppress(ImportError):
         import atexit

@@ -16,12 +16,13 @@ import click
 
 from lispgpt.api import Model, is_artifact, matching_artifact, running_target
 from lispgpt.base.errors import UserError
+from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.cli.arrays import read_inputs, write_results
 from lispgpt.cli.options import PATH, compile_options, config_settings, guarded, parse_shapes
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
 from lispgpt.compiler.request import Observer, Request
-from lispgpt.compiler.trust import check_made_here
+from lispgpt.compiler.trust import check_trusted
 from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.generate import Generator
@@ -56,22 +57,23 @@ MOST_THREADS = 4096
 @click.option("--output", type=PATH, help="Where its results go: FILE.npz, or FILE.npy for one (default: printed).")
 @click.option("--check", is_flag=True, help="Check that every kernel reads and writes what it says (on a CPU, slow).")
 @click.option("--trace", default="", metavar="KERNEL", help="Print a kernel's instructions (on an emulated GPU).")
-@click.option("--trust", is_flag=True, help="Run an artifact that was not made here: it is code, with your rights.")
+@click.option("--trust", is_flag=True, help="Run an artifact from elsewhere: it is code, with your rights.")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
 @guarded
 def run(ctx: click.Context, program: Path, **options: Any) -> int:
     """Run PROGRAM: a model (.lisp or .lgpt) generates text or runs an entry; a program with a `main` gets ARGUMENTS.
 
-    Programs and artifacts are code: they run with your rights.
+    Programs and artifacts are code: they run with your rights.  Artifacts run that you compiled here, and those that a
+    key you listed has signed (lispgpt sign --help).
     """
     started = time.time()
     checkpoint = checkpoints.open(options["checkpoint"]) if options["checkpoint"] else None
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
-    if is_artifact(program) and program.exists() and not options["trust"]:
-        check_made_here(_cache_folder(ctx), program)
     source = _source(program, checkpoint, options)
+    if isinstance(source, Artifact) and not options["trust"]:
+        check_trusted(source, program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
     if isinstance(source, Request) and options["entry"] is None:
         found = run_or_compile(source, observer, cache, options["arguments"])
         if isinstance(found, int):
@@ -94,8 +96,6 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
 
 
 def _cache_folder(ctx: click.Context) -> Path:
-    from lispgpt.cli.main import cache_folder
-
     return cache_folder(ctx.obj["environment"])
 
 

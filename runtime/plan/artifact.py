@@ -2,7 +2,8 @@
 
 `manifest.json` has: format, version, target, device_code (a file's name), code_hash (its SHA-256), config, weights,
 states, generate, kernels, plan, and for GPUs rates.  A version other than this code's is refused; nothing in the
-archive is executed before the plan is validated.
+archive is executed before the plan is validated.  `signature.json`, where there is one, says who vouches for the
+manifest, and with it for the code.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lispgpt.runtime.plan.work import Rates, Work
 
 FORMAT, VERSION = "lispgpt-artifact", 2
 COUNTS = ("max-new-tokens", "top-k", "seed")
+MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")
 
 
@@ -33,7 +35,8 @@ class Artifact:
 
     weights, states: name → {"shape", "dtype"}.  generate: {"entry", "options"} or None.  kernels: name → facts that
     devices and reports read.  rates: what floors are reckoned with, where the chip's are known.
-    sources: file name → text.
+    sources: file name → text.  stored, signature: the bytes of a file's manifest and of its signature, where it was
+    loaded from one that has them.
     """
 
     target: str
@@ -48,9 +51,11 @@ class Artifact:
     host: str = ""
     rates: Rates | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    stored: bytes = field(default=b"", repr=False, compare=False)
+    signature: bytes = field(default=b"", repr=False, compare=False)
 
-    def save(self, path: Path) -> None:
-        """Write a zip; an existing file is replaced only when all of it is written."""
+    def manifest(self) -> bytes:
+        """The manifest as `save` writes it."""
         manifest = {
             "format": FORMAT,
             "version": VERSION,
@@ -66,8 +71,12 @@ class Artifact:
             "plan": self.plan.to_json(),
             "rates": asdict(self.rates) if self.rates else None,
         }
+        return json.dumps(manifest).encode()
+
+    def save(self, path: Path) -> None:
+        """Write a zip; an existing file is replaced only when all of it is written."""
         with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-            archive.writestr("manifest.json", json.dumps(manifest))
+            archive.writestr(MANIFEST, self.manifest())
             archive.writestr(self.code_name, self.code)
             for name, text in self.sources.items():
                 archive.writestr(f"source/{name}", text)
@@ -76,7 +85,8 @@ class Artifact:
 def load_artifact(path: Path) -> Artifact:
     """Read and validate a zip or folder; UserError says what is wrong with it."""
     read = _reader(path)
-    manifest = parse_json(path / "manifest.json", read("manifest.json"))
+    stored = read(MANIFEST)
+    manifest = parse_json(path / MANIFEST, stored)
     if manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a lispgpt artifact")
     version = manifest.get("version")
@@ -112,14 +122,22 @@ def load_artifact(path: Path) -> Artifact:
         code_name=manifest["device_code"],
         host=manifest.get("host", ""),
         rates=rates,
+        stored=stored,
+        signature=read(SIGNATURE, b""),
     )
 
 
-def contents_of(path: Path) -> tuple[bytes, bytes]:
-    """(manifest, machine code) of an artifact's file or folder, as they are stored; nothing in them is checked."""
-    read = _reader(path)
-    manifest = read("manifest.json")
-    return manifest, read(str(parse_json(path / "manifest.json", manifest).get("device_code")))
+def attach_signature(path: Path, signature: bytes) -> None:
+    """Put a signature into an artifact's zip or folder, in place of the one that is there."""
+    if path.is_dir():
+        with replacing(path / SIGNATURE) as file:
+            file.write(signature)
+        return
+    with replacing(path) as file, zipfile.ZipFile(path) as old, zipfile.ZipFile(file, "w") as archive:
+        for name in old.namelist():
+            if name != SIGNATURE:
+                archive.writestr(name, old.read(name))
+        archive.writestr(SIGNATURE, signature)
 
 
 def _misshapen(manifest: Mapping[str, Any]) -> str | None:
@@ -157,15 +175,17 @@ def _is_option(option: tuple[str, Any]) -> bool:
 
 
 def _reader(path: Path) -> Any:
-    """A function from a member's name to its bytes."""
+    """A function from a member's name, and what stands for it where it is missing, to its bytes."""
 
-    def from_folder(name: str) -> bytes:
+    def from_folder(name: str, absent: bytes | None = None) -> bytes:
         member = path / name
+        if absent is not None and not member.exists():
+            return absent
         if "\0" in name or not member.is_file() or path.resolve() not in member.resolve().parents:
             raise UserError(f"{path}: the artifact has no {name}")
         return member.read_bytes()
 
-    def from_zip(name: str) -> bytes:
+    def from_zip(name: str, absent: bytes | None = None) -> bytes:
         try:
             with zipfile.ZipFile(path) as archive:
                 member = archive.getinfo(name)
@@ -173,6 +193,8 @@ def _reader(path: Path) -> Any:
                     raise UserError(f"{path} is damaged: its {name} is packed, which artifacts are not")
                 return archive.read(member)
         except KeyError:
+            if absent is not None:
+                return absent
             raise UserError(f"{path}: the artifact has no {name}") from None
         except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError) as error:
             raise UserError(f"{path} cannot be read as an artifact: {error}") from None
