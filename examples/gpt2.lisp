@@ -8,13 +8,15 @@
   (wte [padded-vocab width] weight-type)
   (wpe [context width] weight-type)
   (per layers
-    (ln1-w [width])                             (ln1-b [width])
+    (ln1-w [width] {:init 1})                   (ln1-b [width])
     (qkv-w [(* 3 width) width] weight-type)     (qkv-b [(* 3 width)])
-    (proj-w [width width] weight-type)          (proj-b [width])
-    (ln2-w [width])                             (ln2-b [width])
+    (proj-w [width width] weight-type {:init (normal (/ 0.02 (sqrt (* 2 layers))))})
+    (proj-b [width])
+    (ln2-w [width] {:init 1})                   (ln2-b [width])
     (fc-w [(* 4 width) width] weight-type)      (fc-b [(* 4 width)])
-    (out-w [width (* 4 width)] weight-type)     (out-b [width]))
-  (lnf-w [width])
+    (out-w [width (* 4 width)] weight-type {:init (normal (/ 0.02 (sqrt (* 2 layers))))})
+    (out-b [width]))
+  (lnf-w [width] {:init 1})
   (lnf-b [width]))
 
 (state (kv [layers batch 2 heads context (/ width heads)] cache-type))    ; keys and values of every position so far

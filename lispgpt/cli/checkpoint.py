@@ -15,7 +15,7 @@ from rich.table import Table
 from lispgpt.base.dtypes import WEIGHT_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.cli.options import parse_settings
-from lispgpt.compiler.compiled import declared_weights
+from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
@@ -86,10 +86,14 @@ def make(
     if program is not None:
         if preset is not None or any(size is not None for size in sizes.values()):
             raise click.UsageError("--for takes the program's own sizes, which --set changes")
-        declared = declared_weights(Request(program, overrides=parse_settings(settings)))
-        if not declared[1]:
+        found = declared(Request(program, overrides=parse_settings(settings)))
+        if not found.weights:
             raise UserError(f"{program} has no weights")
-        _report(out, make_for(out, *declared, seed), "the config names no vocabulary of at least 257 tokens")
+        _report(
+            out,
+            make_for(out, found.config, found.weights, seed),
+            "the config names no vocabulary of at least 257 tokens",
+        )
         return
     if settings:
         raise click.UsageError("--set belongs to --for PROGRAM")

@@ -7,7 +7,7 @@ MLIR itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lispgpt.base.child import Reporter, compile_in_child
@@ -25,8 +25,23 @@ def artifact_of(request: Request, observer: Observer | None = None, cache: Cache
     return found
 
 
-def declared_weights(request: Request) -> tuple[dict[str, Any], list[tuple[str, tuple[int, ...], str, bool]]]:
-    """A model program's config and its weights: (name, shape, dtype, whether the first dimension counts layers)."""
+@dataclass(frozen=True)
+class Declared:
+    """What a model program says of itself.
+
+    weights: (name, shape, dtype, whether the first dimension counts layers).  initial: what the weights that say it
+    begin with, as ("normal", 0.02).  entries: their names.  generates: whether it has a `generate` form.
+    """
+
+    config: dict[str, Any]
+    weights: list[tuple[str, tuple[int, ...], str, bool]]
+    initial: dict[str, tuple[str, float]]
+    entries: tuple[str, ...]
+    generates: bool
+
+
+def declared(request: Request) -> Declared:
+    """A model program evaluated without its entries; UserError for whatever is wrong with it."""
 
     def work(reporter: Reporter) -> int:
         from lispgpt.compiler.driver import evaluate_request
@@ -34,10 +49,13 @@ def declared_weights(request: Request) -> tuple[dict[str, Any], list[tuple[str, 
 
         with new_context():
             program = evaluate_request(replace(request, entries=()))
-            reporter.give((program.config, [(w.name, w.shape, w.dtype, w.stacked) for w in program.weights]))
+            weights = [(w.name, w.shape, w.dtype, w.stacked) for w in program.weights]
+            initial = {w.name: w.initial for w in program.weights if w.initial is not None}
+            generates = program.generate is not None
+            reporter.give(Declared(program.config, weights, initial, program.entries, generates))  # type: ignore[arg-type]
         return 0
 
-    found: tuple[dict[str, Any], list[tuple[str, tuple[int, ...], str, bool]]] = compile_in_child(work).value
+    found: Declared = compile_in_child(work).value
     return found
 
 

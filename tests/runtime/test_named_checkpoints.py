@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 import lispgpt
 from lispgpt.base.errors import UserError
-from lispgpt.compiler.compiled import declared_weights
+from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor, TensorInfo
@@ -116,8 +116,8 @@ def test_vectors_come_in_pieces_as_matrices_do(tmp_path: Path) -> None:
 
 def test_random_weights_are_made_for_any_program(program: Path, tmp_path: Path) -> None:
     path = tmp_path / "made.safetensors"
-    config, weights = declared_weights(Request(program, overrides={"layers": 2}))
-    assert make_for(path, config, weights, seed=7) is None
+    found = declared(Request(program, overrides={"layers": 2}))
+    assert make_for(path, found.config, found.weights, seed=7) is None
     opened = checkpoints.open(path)
     assert opened.config == {"layers": 2, "width": 4}
     assert {n: (opened.info(n).shape, opened.info(n).dtype) for n in opened.names()} == {
@@ -125,10 +125,10 @@ def test_random_weights_are_made_for_any_program(program: Path, tmp_path: Path) 
         "ids": ((5,), "i32"),
     }  # fmt: skip
     again = tmp_path / "again.safetensors"
-    make_for(again, config, weights, seed=7)
+    make_for(again, found.config, found.weights, seed=7)
     assert path.read_bytes() == again.read_bytes()
-    make_for(again, config, weights, seed=8)
+    make_for(again, found.config, found.weights, seed=8)
     assert path.read_bytes() != again.read_bytes()
     with lispgpt.load(program, path) as model:
-        found = model.run("run", x=np.ones((3, 4)))["run"]
-    assert np.isfinite(found).all() and found.any()
+        result = model.run("run", x=np.ones((3, 4)))["run"]
+    assert np.isfinite(result).all() and result.any()

@@ -91,14 +91,19 @@ class LoopIndex:
 
 @dataclass(eq=False)
 class Weight:
-    """A weight of the model.  value: what the entry that is being built has made of it so far; None outside one.
-    updated: whether that is something else than what it was."""
+    """A weight of the model.
+
+    initial: the distribution that untrained values come from, and its parameter; None where the program says none.
+    value: what the entry that is being built has made of it so far; None outside one.  updated: whether that is
+    something else than what it was.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     stacked: bool
     form: Form
+    initial: tuple[str, float] | None = None
     value: ir.Value | None = None
     updated: bool = False
 

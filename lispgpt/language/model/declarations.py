@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from lispgpt.base.dtypes import MODEL_DTYPES
@@ -9,11 +10,13 @@ from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import State, Weight
+from lispgpt.language.core.values import State, Weight, describe
 from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.table import Model
-from lispgpt.language.reader.forms import Form, List, Symbol, Vector, head_name, show
+from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, head_name, show
+
+DISTRIBUTIONS = ("normal", "uniform")
 
 
 @special("config", 0, None)
@@ -79,13 +82,35 @@ def _declare_weights(evaluator: Evaluator, item: Form, environment: Environment,
 
 
 def _weight(evaluator: Evaluator, form: Form, environment: Environment, leading: tuple[int, ...]) -> None:
-    name, sizes, dtype = _declaration(evaluator, form, environment, "(wte [vocab width] bf16)")
+    """`(w [out in] bf16 {:init (normal 0.02)})`: the options say what training from nothing begins with."""
+    options = form.items[-1] if isinstance(form, List) and isinstance(form.items[-1], Map) else None
+    plain = form if options is None else List(form.span, form.items[:-1])  # type: ignore[attr-defined]
+    name, sizes, dtype = _declaration(evaluator, plain, environment, "(wte [vocab width] bf16)")
     shape = tuple(dimension(evaluator, size, environment) for size in sizes)
     if name.name in evaluator.states.of(Model).weights:
         evaluator.site.fail(f"the weight {name.name} is declared twice", name)
-    weight = Weight(name.name, leading + shape, dtype, bool(leading), form)
+    initial = None if options is None else _initial(evaluator, options, environment)
+    weight = Weight(name.name, leading + shape, dtype, bool(leading), form, initial)
     evaluator.states.of(Model).weights[name.name] = weight
     environment.define(name, weight)
+
+
+def _initial(evaluator: Evaluator, options: Map, environment: Environment) -> tuple[str, float]:
+    """A number that all elements are, `(normal deviation)`, or `(uniform limit)` for numbers from -limit to limit."""
+    key = options.items[0] if options.items else options
+    if len(options.items) != 2 or not isinstance(key, Keyword) or key.name != "init":
+        evaluator.site.fail("a weight's one option is {:init 1}, {:init (normal 0.02)} or {:init (uniform 0.1)}", key)
+    kind, form = head_name(options.items[1]), options.items[1]
+    if kind in DISTRIBUTIONS and isinstance(form, List) and len(form.items) == 2:
+        form = form.items[1]
+    else:
+        kind = "constant"
+    value = evaluator.single(form, environment)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        evaluator.site.fail(f"`:init` is a number, (normal N) or (uniform N), and this is {describe(value)}", form)
+    if kind != "constant" and value < 0:
+        evaluator.site.fail(f"`{kind}` is about 0, as far as {show(form)}, which may not be below 0", form)
+    return kind, float(value)
 
 
 def _declaration(

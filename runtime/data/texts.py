@@ -1,0 +1,106 @@
+"""Texts to train on: files, folders of them, and JSON lines, read piece by piece.
+
+A folder gives its files named .txt, .md and .jsonl, at any depth, in the order of their names.  A file is one document;
+of JSON lines, each line is one: a string, or an object whose `text` is one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.tokenizers import Tokenizer
+
+SUFFIXES = (".txt", ".md", ".jsonl")
+PIECE_BYTES = 1 << 20
+LONGEST_LINE = 1 << 28
+"""Bytes of a document in JSON lines."""
+
+
+def text_files(paths: Sequence[Path]) -> list[Path]:
+    """The files that paths stand for; UserError where there is none."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+            if not inside:
+                raise UserError(f"{path} has no file to train on: those are named {', '.join(SUFFIXES)}")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise UserError(f"there is no file or folder {path}")
+    return found
+
+
+def pieces(files: Sequence[Path]) -> Iterator[tuple[str, bool]]:
+    """The documents' text in pieces of about a megabyte, and whether each piece begins a document.
+
+    Pieces end where a line does and no white space follows, so that byte-level tokenizers make of them what they make
+    of the whole.
+    """
+    for path in files:
+        try:
+            yield from _lines(path) if path.suffix == ".jsonl" else _whole(path)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not UTF-8 text ({error.reason})") from error
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def encoded(files: Sequence[Path], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
+    """The documents' tokens as arrays of i32; each document follows the token that ends texts, where there is one."""
+    for piece, begins in pieces(files):
+        tokens = tokenizer.encode(piece)
+        if begins and tokenizer.end_of_text is not None:
+            tokens = [tokenizer.end_of_text, *tokens]
+        yield np.array(tokens, np.int32)
+
+
+def _whole(path: Path) -> Iterator[tuple[str, bool]]:
+    decoder, held, begins = codecs.getincrementaldecoder("utf-8")(), "", True
+    with path.open("rb") as file:
+        while read := file.read(PIECE_BYTES):
+            held += decoder.decode(read)
+            cut = _end_of_lines(held)
+            if cut:
+                yield held[:cut], begins
+                held, begins = held[cut:], False
+        held += decoder.decode(b"", final=True)
+    if held:
+        yield held, begins
+
+
+def _end_of_lines(text: str) -> int:
+    """How much of a text that goes on ends with a line that no white space follows; 0 where nothing does."""
+    end = len(text)
+    while (end := text.rfind("\n", 0, end)) >= 0:
+        if not text[end + 1 : end + 2].strip():
+            continue
+        return end + 1
+    return 0
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bool]]:
+    with path.open("rb") as file:
+        for number in itertools.count(1):
+            line = file.readline(LONGEST_LINE)
+            if not line:
+                return
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line.decode("utf-8"))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}, line {number}, is no JSON: {str(error)[:100]}") from error
+            text = value.get("text") if isinstance(value, dict) else value
+            if not isinstance(text, str):
+                raise UserError(f"{path}, line {number}: neither a string nor an object whose `text` is one")
+            if text:
+                yield text, True
