@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,15 +43,20 @@ class Pass:
 
 def find_pass(name: str) -> type[Pass] | None:
     """The Python pass of that name, in this folder or one in it, or None where this package has none."""
-    file = f"{name.replace('-', '_')}.py"
-    found = sorted(FOLDER.glob(f"**/{file}")) if name.replace("-", "").isalnum() else []
-    if not found:
+    module_name = _modules().get(name.replace("-", "_"))
+    if module_name is None:
         return None
-    module_name = ".".join(("lispgpt.passes", *found[0].relative_to(FOLDER).with_suffix("").parts))
     for value in vars(importlib.import_module(module_name)).values():
         if isinstance(value, type) and issubclass(value, Pass) and getattr(value, "name", None) == name:
             return value
     return None
+
+
+@cache
+def _modules() -> dict[str, str]:
+    """The dotted name of each module in this package by its last part."""
+    paths = sorted((path.relative_to(FOLDER).with_suffix("") for path in FOLDER.rglob("*.py")), reverse=True)
+    return {path.name: ".".join(("lispgpt.passes", *path.parts)) for path in paths}
 
 
 def make_pass(cls: type[Pass], options: dict[str, Any]) -> Pass:

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 FLYDSL = "flydsl"
@@ -32,8 +33,8 @@ else:
 
     DISTRIBUTION = FLYDSL
 
-# The bindings look for a Python module of an op's dialect each time they hand out an op, on disk where it is missing.
-# A None in sys.modules makes that look-up fail at once.
+# The bindings look for a Python module of an op's dialect each time they hand out an op, until they have found one.
+# An empty module ends that.
 for _dialect in [
     "affine",
     "amdgpu",
@@ -58,7 +59,7 @@ for _dialect in [
 ]:
     _module = f"{ir.__package__}.dialects.{_dialect}"
     if importlib.util.find_spec(_module) is None:
-        sys.modules.setdefault(_module, None)  # type: ignore[arg-type]
+        sys.modules.setdefault(_module, ModuleType(_module))
 
 LLVMFunctionType: Any = importlib.import_module(f"{ir.__package__}._mlir_libs._mlirDialectsLLVM").FunctionType
 """`!llvm.func<…>`, which the bindings keep apart from the builtin types."""
