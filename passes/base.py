@@ -1,6 +1,6 @@
 """What a pass is: a frozen dataclass whose fields are its options, one per file, found by its name in whichever folder.
 
-`passes/model/outline_kernels.py` holds `class OutlineKernels(Pass)` with `name = "outline-kernels"`.  A pass gets a
+`passes/model/outline_kernels.py` holds `class OutlineKernels(Pass)`, whose name is "outline-kernels".  A pass gets a
 verified `builtin.module` and the Target, changes the module in place, and leaves it verifiable.  It may assume that a
 context and an unknown location are active, what its `starts_from` names, and a target of the class that `run` declares.
 It raises `UserError` for what the user's program cannot mean, and `InternalError` for what an earlier pass should have
@@ -10,6 +10,7 @@ ensured.  Print and parse follow MLIR: `name{field=value other=3}`.
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Pass:
-    """A pass written in Python."""
+    """A pass written in Python; a subclass with options is marked as a dataclass, too."""
 
     name: ClassVar[str]
     starts_from: ClassVar[tuple[State, ...]] = ()
@@ -32,6 +33,9 @@ class Pass:
 
     parts_kernels: ClassVar[bool] = False
     """Whether kernels have nothing to do with each other after it, so that processes can share them."""
+
+    def __init_subclass__(cls) -> None:
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
 
     def run(self, module: ir.Module, target: Any) -> None:
         raise NotImplementedError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import entry_functions, operations, strings
+from lispgpt.ir.structure import entry_functions, operations, strings, symbol_of
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class State:
         """Why a pass that wants this state cannot run on a module, and what to run first; None where it can."""
         for entry in entry_functions(module):
             if not self.holds(entry):
-                name = ir.StringAttr(entry.attributes["sym_name"]).value
+                name = symbol_of(entry)
                 advice = f": run {self.made_by} before it" if self.made_by else ""
                 return f"{self.lacking} in @{name}{advice}"
         return None

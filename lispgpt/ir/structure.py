@@ -27,6 +27,18 @@ def kernel_functions(module: ir.Module, kind: str | None = None) -> list[ir.Oper
     return [f for f in functions if kind is None or ir.StringAttr(f.attributes["kernel"]).value == kind]
 
 
+def symbol_of(op: ir.Operation) -> str:
+    """The name of a function, a module or a global."""
+    name: str = ir.StringAttr(op.attributes["sym_name"]).value
+    return name
+
+
+def callee_of(call: ir.Operation) -> str:
+    """The name of the function that a call calls."""
+    name: str = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    return name
+
+
 def defining_op(value: ir.Value) -> Any:
     """The operation that a value is a result of; None for a block's argument."""
     owner = value.owner

@@ -8,7 +8,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.access import READ, READ_WRITE, access_of, set_access
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, operations
+from lispgpt.ir.structure import defining_op, operations, symbol_of
 from lispgpt.passes.kernels.attention import place_of_row, read_row
 from lispgpt.passes.kernels.kernel import calls_of, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -21,7 +21,7 @@ from lispgpt.passes.targets import Gpu, Target
 def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> Attention:
     """Give an attention's cache writes a kernel of their own, called ahead of it with the same operands; what is left
     reads the cache."""
-    name = ir.StringAttr(kernel.attributes["sym_name"]).value + "_write"
+    name = symbol_of(kernel) + "_write"
     with ir.InsertionPoint(kernel):
         copy = kernel.clone().operation
     copy.attributes["sym_name"] = ir.StringAttr.get(name)

@@ -10,7 +10,15 @@ from lispgpt.ir import build as b
 from lispgpt.ir.access import READ, access_of
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, entry_functions, kernel_functions, operations, strings
+from lispgpt.ir.structure import (
+    callee_of,
+    defining_op,
+    entry_functions,
+    kernel_functions,
+    operations,
+    strings,
+    symbol_of,
+)
 from lispgpt.passes.kernels.refusal import Refused, note_refusal
 from lispgpt.passes.targets import Target
 
@@ -67,13 +75,13 @@ def constant_arguments(module: ir.Module, kernel: ir.Operation) -> set[ir.Value]
     """The kernel's arguments that are weights or inputs in every call, which no launch has written by then."""
     arguments = list(kernel.regions[0].blocks[0].arguments)
     constant = set(range(len(arguments)))
-    access = {ir.StringAttr(k.attributes["sym_name"]).value: access_of(k) for k in kernel_functions(module)}
-    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    access = {symbol_of(k): access_of(k) for k in kernel_functions(module)}
+    name = symbol_of(kernel)
     for entry in entry_functions(module):
         kinds = [text.split(":")[0] for text in strings(entry.attributes["arguments"])]
         written: set[int] = set()
         for call in (op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"):
-            callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            callee = callee_of(call)
             roots = [root.arg_number if (root := _root(v)) is not None else -1 for v in call.operands]
             written.update(root for root, how in zip(roots, access[callee], strict=True) if how != READ)
             if callee == name:
@@ -86,9 +94,9 @@ def constant_arguments(module: ir.Module, kernel: ir.Operation) -> set[ir.Value]
 
 def calls_of(module: ir.Module, kernel: ir.Operation) -> list[ir.Operation]:
     """Every call of a kernel in the module's entries."""
-    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    name = symbol_of(kernel)
     ops = [op for entry in entry_functions(module) for op in operations(entry.regions[0].blocks[0])]
-    return [op for op in ops if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == name]
+    return [op for op in ops if op.name == "func.call" and callee_of(op) == name]
 
 
 def coordinates(linear: Index, shape: Sequence[int]) -> list[Index]:

@@ -8,7 +8,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import element_type, integers, kept_dimensions, operations, shape_of
+from lispgpt.ir.structure import element_type, integers, kept_dimensions, operations, shape_of, symbol_of
 from lispgpt.passes.kernels.elementwise import Body, Values
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers
@@ -171,7 +171,7 @@ def _global(op: ir.Operation, dense: ir.Attribute, memref: ir.Type) -> str:
         if other.name == "memref.global":
             taken += 1
             if f"{other.attributes['initial_value']}" == text:
-                return ir.StringAttr(other.attributes["sym_name"]).value
+                return symbol_of(other)
     attributes = {
         "sym_name": ir.StringAttr.get(f"constant_{taken}"),
         "sym_visibility": ir.StringAttr.get("private"),

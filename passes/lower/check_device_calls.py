@@ -7,31 +7,23 @@ provides, may stay.  Requires: kernels lowered to LLVM.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
-
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.base import Pass
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
+from lispgpt.passes.targets import Target
 
 PROVIDED = ("vprintf", "llvm.")
 
 
-@dataclass(frozen=True)
 class CheckDeviceCalls(Pass):
-    name: ClassVar[str] = "check-device-calls"
-
     def run(self, module: ir.Module, target: Target) -> None:
         for gpu_module in operations(module.body):
             if gpu_module.name != "gpu.module":
                 continue
             for op in operations(gpu_module.regions[0].blocks[0]):
                 if op.name == "llvm.func" and not list(op.regions[0].blocks):
-                    name: str = ir.StringAttr(op.attributes["sym_name"]).value
+                    name: str = symbol_of(op)
                     if not name.startswith(PROVIDED):
                         function = name.removeprefix("__nv_").removeprefix("__ocml_").removesuffix("_f32")
                         raise UserError(

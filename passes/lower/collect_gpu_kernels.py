@@ -9,26 +9,20 @@ Ensures: no kernel is left outside the gpu.module; the module has `gpu.container
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import integers, kernel_functions, operations
+from lispgpt.ir.structure import everything_in, integers, kernel_functions, operations, symbol_of
 from lispgpt.passes.base import Pass
-from lispgpt.passes.states import PLANNED, State
-from lispgpt.passes.targets import Target
+from lispgpt.passes.states import PLANNED
 
 MODULE_NAME = "kernels"
 SHARED_ALIGNMENT = 16
 
 
-@dataclass(frozen=True)
 class CollectGpuKernels(Pass):
-    name: ClassVar[str] = "collect-gpu-kernels"
-    starts_from: ClassVar[tuple[State, ...]] = (PLANNED,)
+    starts_from = (PLANNED,)
 
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: object) -> None:
         kernels = kernel_functions(module)
         first = operations(module.body)[0]
         attributes = {"sym_name": ir.StringAttr.get(MODULE_NAME)}
@@ -36,7 +30,7 @@ class CollectGpuKernels(Pass):
         body = holder.regions[0].blocks.append()
         for kernel in kernels:
             if "grid" not in kernel.attributes:
-                name = ir.StringAttr(kernel.attributes["sym_name"]).value
+                name = symbol_of(kernel)
                 raise InternalError(f"no GPU schedule took the kernel {name}")
             _move(kernel, body)
         for op in operations(module.body):
@@ -81,12 +75,5 @@ def _move(kernel: ir.Operation, body: ir.Block) -> None:
 
 
 def _shared_allocations(kernel: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == "memref.alloca" and "workgroup" in str(op.operation.results[0].type):
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    kernel.walk(visit)
-    return found
+    ops = everything_in(kernel)
+    return [op for op in ops if op.name == "memref.alloca" and "workgroup" in str(op.results[0].type)]

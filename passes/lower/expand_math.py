@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import everything_in
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower import angles, exponentials, powers
 from lispgpt.passes.lower.arithmetic import Arithmetic
@@ -78,7 +78,6 @@ OF_INTEGERS: dict[str, Callable[..., ir.Value]] = {
 class ExpandMath(Pass):
     """hardware_exp2: keep math.exp2 as the primitive."""
 
-    name: ClassVar[str] = "expand-math"
     hardware_exp2: bool = False
 
     def run(self, module: ir.Module, target: object) -> None:
@@ -86,16 +85,9 @@ class ExpandMath(Pass):
         if self.hardware_exp2:
             expansions["math.exp"] = exponentials.exp_by_exp2
             del expansions["math.exp2"], expansions["math.rsqrt"]
-        found: list[ir.Operation] = []
-
-        def collect(op: ir.Operation) -> ir.WalkResult:
-            if op.operation.name.startswith("math."):
-                found.append(op.operation)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(collect)
-        for op in found:
-            self._expand(op, expansions)
+        for op in everything_in(module.operation):
+            if op.name.startswith("math."):
+                self._expand(op, expansions)
 
     def _expand(self, op: ir.Operation, expansions: dict[str, Callable[..., ir.Value]]) -> None:
         type_ = op.operands[0].type

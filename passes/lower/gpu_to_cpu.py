@@ -23,17 +23,14 @@ convert-scf-to-cf has to follow.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import nested_operations, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower.gpu_launchers import Launcher, launcher_text
 from lispgpt.passes.lower.gpu_threads import make_thread_function
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 PRINTF = "llvm.func @gpu_printf(!llvm.ptr, ...) -> i32"
 
@@ -44,13 +41,12 @@ HOST_OPS_WITHOUT_EFFECT = {"gpu.host_register", "gpu.host_unregister", "gpu.set_
 class GpuToCpu(Pass):
     """subgroup_size: threads that exchange values directly, 32 as on RDNA and NVIDIA chips."""
 
-    name: ClassVar[str] = "gpu-to-cpu"
     subgroup_size: int = 32
 
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: object) -> None:
         """Rewrite in place.  UserError names the first GPU op that has no meaning on a CPU."""
         strip_memory_spaces(module.operation)
-        prints = any(op.name == "gpu.printf" for op in _walk(module.operation))
+        prints = any(op.name == "gpu.printf" for op in list(nested_operations(module.operation)))
         launchers: dict[str, Launcher] = {}
         for op in [op.operation for op in module.body.operations]:
             if op.name == "gpu.module":
@@ -60,16 +56,16 @@ class GpuToCpu(Pass):
             _declare(module, "gpu_thread_free", "(!llvm.ptr) -> ()")
         if prints:
             _append(module, PRINTF)
-        for op in _walk(module.operation):
+        for op in list(nested_operations(module.operation)):
             if op.name.startswith("gpu."):
                 _convert_host_op(op, launchers)
-        for op in reversed([op for op in _walk(module.operation) if op.name == "gpu.wait"]):
+        for op in reversed([op for op in list(nested_operations(module.operation)) if op.name == "gpu.wait"]):
             op.erase()
 
 
 def strip_memory_spaces(root: ir.Operation) -> None:
     """Give every memref under root the default memory space: a CPU has one memory."""
-    for op in _walk(root):
+    for op in list(nested_operations(root)):
         for region in op.regions:
             for block in region.blocks:
                 for argument in block.arguments:
@@ -115,14 +111,14 @@ def _declare(module: ir.Module, name: str, type_: str) -> None:
 
 def _convert_gpu_module(module: ir.Module, gpu_module: ir.Operation, subgroup_size: int) -> dict[str, Launcher]:
     """Move a gpu.module's functions to the top; returns the launcher of each kernel by `module::kernel`."""
-    prefix = ir.StringAttr(gpu_module.attributes["sym_name"]).value
+    prefix = symbol_of(gpu_module)
     functions = [op.operation for op in gpu_module.regions[0].blocks[0].operations]
     launchers: dict[str, Launcher] = {}
     for op in functions:
         if op.name == "gpu.func" and "gpu.kernel" not in op.attributes and "kernel" not in op.attributes:
             raise UserError(f"gpu.func {op.attributes['sym_name']} is no kernel and was not inlined into one")
         if op.name == "gpu.func":
-            kernel = ir.StringAttr(op.attributes["sym_name"]).value
+            kernel = symbol_of(op)
             thread = make_thread_function(module, op, f"{prefix}_{kernel}", subgroup_size)
             _append(module, launcher_text(thread))
             launchers[f"{prefix}::{kernel}"] = thread
@@ -134,10 +130,10 @@ def _convert_gpu_module(module: ir.Module, gpu_module: ir.Operation, subgroup_si
 
 def _move_to_top(module: ir.Module, op: ir.Operation, prefix: str, users: list[ir.Operation]) -> None:
     """Move a helper function or global out of a gpu.module under a name that is free there."""
-    old = ir.StringAttr(op.attributes["sym_name"]).value
+    old = symbol_of(op)
     new = f"{prefix}_{old}"
     for root in users:
-        for user in _walk(root):
+        for user in list(nested_operations(root)):
             for key in ("callee", "name"):
                 reference = user.attributes.get(key)
                 if isinstance(reference, ir.FlatSymbolRefAttr) and reference.value == old:
@@ -232,15 +228,3 @@ def _convert_memset(destination: ir.Value, value: ir.Value) -> None:
             create_op("scf.yield")
 
     loop(0, [])
-
-
-def _walk(root: ir.Operation) -> list[ir.Operation]:
-    """Every operation under root, outer ones first."""
-    found: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return [op for op in found if op != root]

@@ -12,17 +12,14 @@ Ensures: a kernel's body is one call for the block whose number gpu.block_id x g
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 from lispgpt.ir.mlir import create_op, ir, passmanager
-from lispgpt.ir.structure import integers, kernel_functions, operations
+from lispgpt.ir.structure import integers, kernel_functions, operations, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower.collect_gpu_kernels import MODULE_NAME, CollectGpuKernels
 from lispgpt.passes.lower.expand_math import ExpandMath
 from lispgpt.passes.lower.gpu_to_cpu import GpuToCpu
-from lispgpt.passes.targets import Target
 
 TO_LLVM = (
     *("convert-scf-to-cf", "lower-affine", "arith-expand{include-bf16=true}", "convert-math-to-llvm"),
@@ -45,11 +42,8 @@ llvm.func internal @gpu_thread_free(%memory: !llvm.ptr) {
 """What a waiting thread keeps its state in."""
 
 
-@dataclass(frozen=True)
 class HandKernelsToCpu(Pass):
-    name: ClassVar[str] = "hand-kernels-to-cpu"
-
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: object) -> None:
         kernels = kernel_functions(module, "hand")
         if not kernels:
             return
@@ -72,10 +66,6 @@ def _run(module: ir.Module, passes: list[str]) -> None:
     passmanager.PassManager.parse(f"builtin.module({','.join(passes)})").run(module.operation)
 
 
-def _name(op: ir.Operation) -> str:
-    return ir.StringAttr(op.attributes["sym_name"]).value
-
-
 def _types(kernel: ir.Operation) -> list[ir.Type]:
     return list(ir.TypeAttr(kernel.attributes["function_type"]).value.inputs)
 
@@ -90,11 +80,11 @@ def _add_block_function(apart: ir.Module, kernel: ir.Operation) -> None:
     operands = ", ".join(
         ["%block", "%next", *(f"%s{i}" for i in range(6)), "%bytes", *(f"%m{i}" for i in range(len(types)))]
     )
-    launcher = f"{MODULE_NAME}_{_name(kernel)}"
+    launcher = f"{MODULE_NAME}_{symbol_of(kernel)}"
     signature = ", ".join([*["index"] * 8, "i32", *map(str, types)])
     text = f"""
     func.func private @{launcher}({signature})
-    func.func @{_name(kernel)}_block(%block: index{pointers}) {{
+    func.func @{symbol_of(kernel)}_block(%block: index{pointers}) {{
       %one = arith.constant 1 : index
       %bytes = arith.constant 0 : i32
       %next = arith.addi %block, %one : index
@@ -132,14 +122,14 @@ def _descriptor(number: int, kind: ir.Type) -> str:
 
 def _take_over(module: ir.Module, apart: ir.Module) -> None:
     """Move the functions into the model's module, known to nobody outside it."""
-    there = {_name(op) for op in operations(module.body) if "sym_name" in op.attributes}
+    there = {symbol_of(op) for op in operations(module.body) if "sym_name" in op.attributes}
     made = operations(apart.body)
     memory = ir.Module.parse(THREAD_MEMORY)
-    if any(_name(op) == "gpu_thread_alloc" for op in made):
+    if any(symbol_of(op) == "gpu_thread_alloc" for op in made):
         made += operations(memory.body)
-    defined = {_name(op) for op in made if op.regions[0].blocks}
+    defined = {symbol_of(op) for op in made if op.regions[0].blocks}
     for op in made:
-        name = _name(op)
+        name = symbol_of(op)
         has_body = len(list(op.regions[0].blocks)) > 0
         if name in there or (name in defined and not has_body):
             continue
@@ -166,7 +156,7 @@ def _call_block_function(kernel: ir.Operation) -> None:
             integer = create_op("arith.index_cast", [address], [i64]).results[0]
             operands.append(create_op("llvm.inttoptr", [integer], [pointer]).results[0])
         attributes = {
-            "callee": ir.FlatSymbolRefAttr.get(f"{_name(kernel)}_block"),
+            "callee": ir.FlatSymbolRefAttr.get(f"{symbol_of(kernel)}_block"),
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
             "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         }

@@ -13,32 +13,24 @@ Ensures: one module, so that a program becomes one code object.  Modules for dif
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import everything_in, operations
+from lispgpt.ir.structure import everything_in, operations, symbol_of
 from lispgpt.passes.base import Pass
 
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
-
-@dataclass(frozen=True)
 class JoinGpuModules(Pass):
-    name: ClassVar[str] = "join-gpu-modules"
-
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: object) -> None:
         modules = [op for op in operations(module.body) if op.name == "gpu.module"]
         if not modules:
             return
         joined = len(modules) > 1 and len({str(op.attributes.get("targets")) for op in modules}) == 1
-        outside = {_name(op) for op in operations(module.body) if "sym_name" in op.attributes}
+        outside = {symbol_of(op) for op in operations(module.body) if "sym_name" in op.attributes}
         renamed: dict[tuple[str, str], tuple[str, str]] = {}
         shared_home = _free("kernels", outside) if joined else ""
         taken: set[str] = set()
         for op in modules:
-            old_home, home = _name(op), shared_home or _free(_name(op), outside - {_name(op)})
+            old_home, home = symbol_of(op), shared_home or _free(symbol_of(op), outside - {symbol_of(op)})
             names = _rename(op, taken if joined else set())
             renamed |= {(old_home, old): (home, new) for old, new in names.items()}
             op.attributes["sym_name"] = ir.StringAttr.get(home)
@@ -50,11 +42,6 @@ class JoinGpuModules(Pass):
             if op.name == "gpu.launch_func":
                 home, kernel = ir.SymbolRefAttr(op.attributes["kernel"]).value
                 op.attributes["kernel"] = ir.SymbolRefAttr.get(list(renamed[home, kernel]))
-
-
-def _name(op: ir.Operation) -> str:
-    name: str = ir.StringAttr(op.attributes["sym_name"]).value
-    return name
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -72,9 +59,9 @@ def _rename(gpu_module: ir.Operation, taken: set[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for op in operations(gpu_module.regions[0].blocks[0]):
         if "sym_name" in op.attributes:
-            names[_name(op)] = _free(_name(op), taken)
-            taken.add(names[_name(op)])
-            op.attributes["sym_name"] = ir.StringAttr.get(names[_name(op)])
+            names[symbol_of(op)] = _free(symbol_of(op), taken)
+            taken.add(names[symbol_of(op)])
+            op.attributes["sym_name"] = ir.StringAttr.get(names[symbol_of(op)])
     for op in everything_in(gpu_module):
         for key, reference in list(op.attributes.items()):
             if isinstance(reference, ir.FlatSymbolRefAttr) and reference.value in names:

@@ -9,21 +9,15 @@ and `arith`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from lispgpt.ir.mlir import ir, passmanager
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.targets import Gpu
 
 DYNAMIC = "__dynamic_shmem__"
 
 
-@dataclass(frozen=True)
 class LowerGpuKernels(Pass):
-    name: ClassVar[str] = "lower-gpu-kernels"
-
     def run(self, module: ir.Module, target: Gpu) -> None:
         passmanager.PassManager.parse(target.lowering()).run(module.operation)
         _link_dynamic_memory(module)
@@ -35,5 +29,5 @@ def _link_dynamic_memory(module: ir.Module) -> None:
         if holder.name != "gpu.module":
             continue
         for op in operations(holder.regions[0].blocks[0]):
-            if op.name == "llvm.mlir.global" and ir.StringAttr(op.attributes["sym_name"]).value.startswith(DYNAMIC):
+            if op.name == "llvm.mlir.global" and symbol_of(op).startswith(DYNAMIC):
                 op.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")

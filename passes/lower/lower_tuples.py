@@ -16,7 +16,7 @@ Ensures: no value of a tuple type is left.  UserError: another element, a cast t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import span_of
@@ -27,11 +27,8 @@ from lispgpt.passes.base import Pass
 CAST = "builtin.unrealized_conversion_cast"
 
 
-@dataclass(frozen=True)
 class LowerTuples(Pass):
-    name: ClassVar[str] = "lower-tuples"
-
-    def run(self, module: ir.Module, target: Any) -> None:
+    def run(self, module: ir.Module, target: object) -> None:
         if "tuple<" not in str(module):
             return
         everything = everything_in(module.operation)

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import everything_in, operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower.arithmetic import Arithmetic
 from lispgpt.passes.lower.expand_math import EXPANSIONS
@@ -40,10 +38,7 @@ EXACT = {
 OF_BITS = {"math.ctpop": "ctpop", "math.ctlz": "ctlz", "math.cttz": "cttz"}
 
 
-@dataclass(frozen=True)
 class MathIntrinsics(Pass):
-    name: ClassVar[str] = "math-intrinsics"
-
     def run(self, module: ir.Module, target: object) -> None:
         for op in _kernels_ops(module, ("arith.remf",)):
             with op.location, ir.InsertionPoint(op):
@@ -64,17 +59,8 @@ class MathIntrinsics(Pass):
 
 def _kernels_ops(module: ir.Module, names: Sequence[str]) -> list[ir.Operation]:
     """The ops of these names in GPU kernels."""
-    found: list[ir.Operation] = []
-
-    def look(op: Any) -> Any:
-        if op.operation.name in names:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    for op in operations(module.body):
-        if op.name == "gpu.module":
-            op.walk(look)
-    return found
+    modules = [op for op in operations(module.body) if op.name == "gpu.module"]
+    return [op for gpu_module in modules for op in everything_in(gpu_module) if op.name in names]
 
 
 def _exact(op: ir.Operation) -> ir.Value | None:

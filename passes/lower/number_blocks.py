@@ -11,19 +11,15 @@ Ensures: no gpu.block_id is left; the number counts blocks row-major, x fastest.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import integers, kernel_functions
+from lispgpt.ir.structure import everything_in, integers, kernel_functions
 from lispgpt.passes.base import Pass
-from lispgpt.passes.states import PLANNED, State
+from lispgpt.passes.states import PLANNED
 
 
-@dataclass(frozen=True)
 class NumberBlocks(Pass):
-    name: ClassVar[str] = "number-blocks"
-    starts_from: ClassVar[tuple[State, ...]] = (PLANNED,)
+    starts_from = (PLANNED,)
 
     def run(self, module: ir.Module, target: object) -> None:
         for kernel in kernel_functions(module):
@@ -41,14 +37,7 @@ def _number_blocks(kernel: ir.Operation) -> None:
         before.replace_all_uses_with(after)
     for _ in old:
         block.erase_argument(0)
-    ids: list[ir.Operation] = []
-
-    def collect(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name == "gpu.block_id":
-            ids.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    kernel.walk(collect)
+    ids = [op for op in everything_in(kernel) if op.name == "gpu.block_id"]
     last = max(("xyz".index(str(op.attributes["dimension"])[-2]) for op in ids), default=0)
     for op in ids:
         axis = "xyz".index(str(op.attributes["dimension"])[-2])

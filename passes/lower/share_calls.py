@@ -12,38 +12,22 @@ runtime's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import callee_of, everything_in, operations, symbol_of
 from lispgpt.passes.base import Pass
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 SHARE_WORK = "llvm.func @share_work(!llvm.ptr, !llvm.ptr, i64, i64)"
 
 
-@dataclass(frozen=True)
 class ShareCalls(Pass):
-    name: ClassVar[str] = "share-calls"
-
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: object) -> None:
         shared = {
-            ir.StringAttr(op.attributes["sym_name"]).value: op
+            symbol_of(op): op
             for op in operations(module.body)
             if op.name == "llvm.func" and "parallel" in op.attributes
         }
-        calls: list[ir.Operation] = []
-
-        def look(op: Any) -> Any:
-            if op.operation.name == "llvm.call" and "callee" in op.operation.attributes:
-                calls.append(op.operation)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(look)
-        calls = [c for c in calls if ir.FlatSymbolRefAttr(c.attributes["callee"]).value in shared]
+        calls = [op for op in everything_in(module.operation) if op.name == "llvm.call" and "callee" in op.attributes]
+        calls = [call for call in calls if callee_of(call) in shared]
         if not calls:
             return
         _append(module, SHARE_WORK)
@@ -89,7 +73,7 @@ def _share(call: ir.Operation) -> None:
     with call.location, ir.InsertionPoint.at_block_begin(function.operation.regions[0].blocks[0]):
         one = create_op("llvm.mlir.constant", [], [i32], {"value": ir.IntegerAttr.get(i32, 1)}).results[0]
         packed = create_op("llvm.alloca", [one], [pointer], {"elem_type": ir.TypeAttr.get(struct)}).results[0]
-    part = ir.FlatSymbolRefAttr.get(ir.FlatSymbolRefAttr(call.attributes["callee"]).value + "_part")
+    part = ir.FlatSymbolRefAttr.get(callee_of(call) + "_part")
     with call.location, ir.InsertionPoint(call):
         value = create_op("llvm.mlir.poison", [], [struct]).results[0]
         for i, field in enumerate(rest):

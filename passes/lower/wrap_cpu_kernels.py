@@ -12,21 +12,16 @@ Ensures: kernels that differ only in how many rows their buffers have share a bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.base import Pass
 
 EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
 
 
-@dataclass(frozen=True)
 class WrapCpuKernels(Pass):
-    name: ClassVar[str] = "wrap-cpu-kernels"
-
     def run(self, module: ir.Module, target: object) -> None:
         bodies: dict[str, str] = {}
         for op in operations(module.body):
@@ -39,7 +34,7 @@ class WrapCpuKernels(Pass):
 
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
     """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
-    symbol = ir.StringAttr(kernel.attributes["sym_name"]).value
+    symbol = symbol_of(kernel)
     for name in ("kernel", "grid", "block", "shared_bytes", "tied", "access", "refused", "schedule"):
         if name in kernel.attributes:
             del kernel.attributes[name]

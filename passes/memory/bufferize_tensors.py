@@ -11,14 +11,9 @@ as it is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-
 from lispgpt.ir.mlir import ir, passmanager
+from lispgpt.ir.structure import everything_in
 from lispgpt.passes.base import Pass
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 TO_MEMORY = (
     "eliminate-empty-tensors,"
@@ -27,20 +22,11 @@ TO_MEMORY = (
 FREE = "drop-equivalent-buffer-results,buffer-deallocation-pipeline"
 
 
-@dataclass(frozen=True)
 class BufferizeTensors(Pass):
-    name: ClassVar[str] = "bufferize-tensors"
-
-    def run(self, module: ir.Module, target: Target) -> None:
-        facts = {"tensors": False, "frees": False}
-
-        def look(op: Any) -> Any:
-            values = [*op.operation.operands, *op.operation.results]
-            facts["tensors"] |= any(isinstance(v.type, (ir.RankedTensorType, ir.UnrankedTensorType)) for v in values)
-            facts["frees"] |= op.operation.name in ("memref.dealloc", "memref.realloc", "gpu.dealloc")
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(look)
-        if facts["tensors"]:
-            passes = TO_MEMORY if facts["frees"] else f"{TO_MEMORY},{FREE}"
+    def run(self, module: ir.Module, target: object) -> None:
+        ops = everything_in(module.operation)
+        tensors = (ir.RankedTensorType, ir.UnrankedTensorType)
+        if any(isinstance(value.type, tensors) for op in ops for value in (*op.operands, *op.results)):
+            frees = any(op.name in ("memref.dealloc", "memref.realloc", "gpu.dealloc") for op in ops)
+            passes = TO_MEMORY if frees else f"{TO_MEMORY},{FREE}"
             passmanager.PassManager.parse(f"builtin.module({passes})").run(module.operation)

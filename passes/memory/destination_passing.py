@@ -22,24 +22,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.access import READ, READ_WRITE, WRITE, set_access
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, entry_functions, integers, kernel_functions, operations, strings
+from lispgpt.ir.structure import (
+    defining_op,
+    entry_functions,
+    integers,
+    kernel_functions,
+    operations,
+    strings,
+    symbol_of,
+)
 from lispgpt.passes.base import Pass
-from lispgpt.passes.states import OUTLINED, UNPLACED, State
+from lispgpt.passes.states import OUTLINED, UNPLACED
 
 
-@dataclass(frozen=True)
 class DestinationPassing(Pass):
-    name: ClassVar[str] = "destination-passing"
-    starts_from: ClassVar[tuple[State, ...]] = (OUTLINED, UNPLACED)
+    starts_from = (OUTLINED, UNPLACED)
 
     def run(self, module: ir.Module, target: object) -> None:
-        tied = {f.attributes["sym_name"].value: integers(f.attributes["tied"]) for f in kernel_functions(module)}
+        tied = {symbol_of(f): integers(f.attributes["tied"]) for f in kernel_functions(module)}
         for kernel in kernel_functions(module):
             _rewrite_kernel(kernel)
         for entry in entry_functions(module):
@@ -231,7 +236,7 @@ class _Entry:
 def _copy_kernel(module: ir.Module, type_: ir.Type) -> str:
     """The name of the kernel that copies a tensor of that type, made where the module has none."""
     name = "_".join(["copy", str(type_.element_type), "x".join(map(str, type_.shape))])
-    if all(f.attributes["sym_name"].value != name for f in kernel_functions(module)):
+    if all(symbol_of(f) != name for f in kernel_functions(module)):
         memref = _memref(type_)
         identity = str(ir.AffineMap.get_identity(len(type_.shape)))
         iterators = ", ".join(['"parallel"'] * len(type_.shape))

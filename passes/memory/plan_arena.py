@@ -13,21 +13,19 @@ size, so that they can share one.  Offsets are multiples of `alignment` bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import entry_functions, operations, strings
 from lispgpt.passes.base import Pass
 from lispgpt.passes.memory.destination_passing import byte_size
-from lispgpt.passes.states import NO_ARENA, PLACED, State
+from lispgpt.passes.states import NO_ARENA, PLACED
 
 
 @dataclass(frozen=True)
 class PlanArena(Pass):
     """alignment: bytes."""
 
-    name: ClassVar[str] = "plan-arena"
-    starts_from: ClassVar[tuple[State, ...]] = (PLACED, NO_ARENA)
+    starts_from = (PLACED, NO_ARENA)
     alignment: int = 256
 
     def run(self, module: ir.Module, target: object) -> None:

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import (
@@ -38,10 +36,7 @@ from lispgpt.passes.model.find_attention import find_attentions
 FLOATS = ("f32", "bf16", "f16")
 
 
-@dataclass(frozen=True)
 class ContractProducts(Pass):
-    name: ClassVar[str] = "contract-products"
-
     def run(self, module: ir.Module, target: object) -> None:
         for entry in entry_functions(module):
             ops = operations(entry.regions[0].blocks[0])

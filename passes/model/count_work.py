@@ -10,19 +10,13 @@ of them (`kernel_work` says how).  Ensures: every kernel has `work`.  Bodies sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.kernel_work import kernel_work, record_work
 
 
-@dataclass(frozen=True)
 class CountWork(Pass):
-    name: ClassVar[str] = "count-work"
-
     def run(self, module: ir.Module, target: object) -> None:
         for kernel in kernel_functions(module):
             record_work(kernel, kernel_work(kernel))

@@ -18,11 +18,11 @@ into each of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
+    callee_of,
     captured_values,
     defining_op,
     entry_functions,
@@ -31,12 +31,13 @@ from lispgpt.ir.structure import (
     replace_captured,
     shape_of,
     strings,
+    symbol_of,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.copies import elementwise_copy
 from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
-from lispgpt.passes.states import UNPLACED, State
+from lispgpt.passes.states import UNPLACED
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ class OutlineKernels(Pass):
     """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at
     most this many rows (0: never)."""
 
-    name: ClassVar[str] = "outline-kernels"
-    starts_from: ClassVar[tuple[State, ...]] = (UNPLACED,)
+    starts_from = (UNPLACED,)
     prologue_rows: int = 0
 
     def run(self, module: ir.Module, target: object) -> None:
@@ -267,8 +267,8 @@ def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], 
 def _in_place_argument(value: ir.OpResult, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
     """The index of the kernel's argument that a hand-written kernel changes in place to make a result, or -1."""
     call = value.owner
-    callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-    hand = next(op for op in operations(module.body) if ir.StringAttr(op.attributes["sym_name"]).value == callee)
+    callee = callee_of(call)
+    hand = next(op for op in operations(module.body) if symbol_of(op) == callee)
     place = list(ir.DenseI64ArrayAttr(hand.attributes["in_place"]))[value.result_number]
     if place < 0:
         return -1

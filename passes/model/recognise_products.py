@@ -11,19 +11,13 @@ Ensures: `ProductLayout.of_kernel` describes every kernel of kind "contraction" 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import dim_positions, indexing_maps, kernel_functions, operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.product_layout import ATTRIBUTE, ProductLayout
 
 
-@dataclass(frozen=True)
 class RecogniseProducts(Pass):
-    name: ClassVar[str] = "recognise-products"
-
     def run(self, module: ir.Module, target: object) -> None:
         for kernel in kernel_functions(module, "contraction"):
             found = [op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract"]

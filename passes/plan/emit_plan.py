@@ -14,13 +14,13 @@ kernels are left, and none writes an argument that its `access` says it only rea
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.access import access_of, check_access
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
+    callee_of,
     defining_op,
     entry_functions,
     integers,
@@ -28,25 +28,24 @@ from lispgpt.ir.structure import (
     nested_operations,
     operations,
     strings,
+    symbol_of,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import refusals
 from lispgpt.passes.memory.destination_passing import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
-from lispgpt.passes.states import IN_ARENA, State
+from lispgpt.passes.states import IN_ARENA
 
 PLAN_SYMBOL = "plan"
 MATRIX_INSTRUCTIONS = ("mma", "mfma")
 
 
-@dataclass(frozen=True)
 class EmitPlan(Pass):
-    name: ClassVar[str] = "emit-plan"
-    parts_kernels: ClassVar[bool] = True
-    starts_from: ClassVar[tuple[State, ...]] = (IN_ARENA,)
+    parts_kernels = True
+    starts_from = (IN_ARENA,)
 
     def run(self, module: ir.Module, target: object) -> None:
-        kernels = {ir.StringAttr(k.attributes["sym_name"]).value: k for k in kernel_functions(module)}
+        kernels = {symbol_of(k): k for k in kernel_functions(module)}
         buffers: dict[str, dict[str, Any]] = {}
         entries = []
         for kernel in kernels.values():
@@ -63,7 +62,7 @@ class EmitPlan(Pass):
 def read_plan(module: ir.Module) -> dict[str, Any]:
     """The JSON value of a module's plan; InternalError where no pass has emitted one."""
     for op in operations(module.body):
-        if op.name == "llvm.mlir.global" and ir.StringAttr(op.attributes["sym_name"]).value == PLAN_SYMBOL:
+        if op.name == "llvm.mlir.global" and symbol_of(op) == PLAN_SYMBOL:
             return json.loads(ir.StringAttr(op.attributes["value"]).value)
     raise InternalError("the pipeline has no emit-plan pass")
 
@@ -87,7 +86,7 @@ def _uses_matrices(kernel: ir.Operation) -> bool:
 
 
 def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    symbol = ir.StringAttr(entry.attributes["sym_name"]).value
+    symbol = symbol_of(entry)
     names: list[str] = []
     ports: dict[str, dict[str, str]] = {"input": {}, "result": {}}
     shapes = {s.name: list(ir.DenseI64ArrayAttr(s.attr)) for s in ir.DictAttr(entry.attributes["inputs"])}
@@ -117,7 +116,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
 
 
 def _launch(call: ir.Operation, names: list[str], kernels: dict[str, ir.Operation]) -> dict[str, Any]:
-    symbol = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+    symbol = callee_of(call)
     kernel = kernels[symbol]
     attributes = kernel.attributes
     if "grid" not in attributes:

@@ -18,7 +18,6 @@ so that special schedules can look at them again, and their `work`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir.access import set_access, tensor_access
 from lispgpt.ir.mlir import create_op, ir
@@ -38,7 +37,6 @@ from lispgpt.passes.schedule.unrolled_loops import unroll_loops
 class DivideKernels(Pass):
     """rounds: of a loop that is unrolled, at most."""
 
-    name: ClassVar[str] = "divide-kernels"
     rounds: int = 64
 
     def run(self, module: ir.Module, target: object) -> None:

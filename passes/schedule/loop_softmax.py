@@ -10,35 +10,21 @@ m and s are allocated and freed around the four.  Softmax on tensors is left as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
 
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import everything_in
 from lispgpt.passes.base import Pass
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 Body = Callable[[Sequence[ir.Value]], ir.Value]
 
 
-@dataclass(frozen=True)
 class LoopSoftmax(Pass):
-    name: ClassVar[str] = "loop-softmax"
-
-    def run(self, module: ir.Module, target: Target) -> None:
-        found: list[ir.Operation] = []
-
-        def look(op: Any) -> Any:
-            if op.operation.name == "linalg.softmax" and isinstance(op.operation.operands[0].type, ir.MemRefType):
-                found.append(op.operation)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(look)
-        for op in found:
-            with ir.InsertionPoint(op), op.location:
-                _expand(op)
-            op.erase()
+    def run(self, module: ir.Module, target: object) -> None:
+        for op in everything_in(module.operation):
+            if op.name == "linalg.softmax" and isinstance(op.operands[0].type, ir.MemRefType):
+                with ir.InsertionPoint(op), op.location:
+                    _expand(op)
+                op.erase()
 
 
 def _expand(op: ir.Operation) -> None:

@@ -20,19 +20,19 @@ one ahead of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
+    callee_of,
     captured_values,
     defining_op,
     entry_functions,
+    everything_in,
     kernel_functions,
     operations,
     replace_captured,
+    symbol_of,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.expand import expand
@@ -42,28 +42,23 @@ PLACES = ("block_id", "thread_id", "grid_dim", "block_dim")
 RESHAPES = {"tensor.expand_shape": "memref.expand_shape", "tensor.collapse_shape": "memref.collapse_shape"}
 
 
-@dataclass(frozen=True)
 class PlaceHandKernels(Pass):
-    name: ClassVar[str] = "place-hand-kernels"
-
     def run(self, module: ir.Module, target: Target) -> None:
-        hands = {_name(op): op for op in operations(module.body) if op.name == "func.func" and "hand" in op.attributes}
+        hands = {
+            symbol_of(op): op for op in operations(module.body) if op.name == "func.func" and "hand" in op.attributes
+        }
         if not hands:
             return
         names: dict[str, str] = {}
         for kernel in kernel_functions(module):
             call = next((op for op in operations(kernel.regions[0].blocks[0]) if op.name == "func.call"), None)
             if call is not None:
-                hand = hands[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+                hand = hands[callee_of(call)]
                 _place(kernel, call, hand, target)
-                names[_name(kernel)] = _name(hand)
+                names[symbol_of(kernel)] = symbol_of(hand)
         for op in hands.values():
             op.erase()
         _rename(module, names)
-
-
-def _name(op: ir.Operation) -> str:
-    return ir.StringAttr(op.attributes["sym_name"]).value
 
 
 def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target: Target) -> None:
@@ -72,7 +67,7 @@ def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target:
     body = operations(hand.regions[0].blocks[0])
     launch = next((op for op in body if op.name == "gpu.launch"), None)
     if launch is None:
-        raise UserError(f"the kernel {_name(hand)} writes nothing")
+        raise UserError(f"the kernel {symbol_of(hand)} writes nothing")
     with ir.InsertionPoint(old[-1]), call.location:
         if isinstance(target, Gpu):
             target.dependency_release()
@@ -156,26 +151,21 @@ def _clone(ops: list[ir.Operation], values: dict[ir.Value, ir.Value]) -> None:
 
 def _expand_math(kernel: ir.Operation, target: Gpu) -> None:
     """Functions of f32 in terms of the chip's own instructions: it has no library to call."""
-    found: list[ir.Operation] = []
-
-    def collect(op: ir.Operation) -> ir.WalkResult:
-        if op.operation.name.startswith("math.") and b.element_of(op.operation.results[0].type) == b.f32():
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    kernel.walk(collect)
-    for op in found:
-        with ir.InsertionPoint(op), op.location:
-            op.results[0].replace_all_uses_with(expand(op.name, list(op.operands), target, op.results[0].type))
-        op.erase()
+    for op in everything_in(kernel):
+        if op.name.startswith("math.") and b.element_of(op.results[0].type) == b.f32():
+            with ir.InsertionPoint(op), op.location:
+                op.results[0].replace_all_uses_with(expand(op.name, list(op.operands), target, op.results[0].type))
+            op.erase()
 
 
 def _rename(module: ir.Module, names: dict[str, str]) -> None:
     """Give kernels the names of what was written by hand, in their calls too."""
-    taken = {_name(op) for op in operations(module.body) if "sym_name" in op.attributes and _name(op) not in names}
+    taken = {
+        symbol_of(op) for op in operations(module.body) if "sym_name" in op.attributes and symbol_of(op) not in names
+    }
     final: dict[str, str] = {}
     for kernel in kernel_functions(module):
-        old = _name(kernel)
+        old = symbol_of(kernel)
         if old in names:
             stem = names[old]
             new = next(n for n in (f"{stem}{i or ''}" for i in range(len(names) + 1)) if n not in taken)
@@ -184,6 +174,6 @@ def _rename(module: ir.Module, names: dict[str, str]) -> None:
             kernel.attributes["sym_name"] = ir.StringAttr.get(new)
     for entry in entry_functions(module):
         for op in operations(entry.regions[0].blocks[0]):
-            if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value in final:
-                callee = final[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+            if op.name == "func.call" and callee_of(op) in final:
+                callee = final[callee_of(op)]
                 op.attributes["callee"] = ir.FlatSymbolRefAttr.get(callee)

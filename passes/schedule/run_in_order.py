@@ -16,9 +16,6 @@ Ensures: every kernel has a `grid`, and no tensors are left in any.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.access import SCRATCH, access_of, set_access
@@ -36,10 +33,7 @@ TO_MEMORY = (
 TO_LOOPS = "builtin.module(func.func(convert-linalg-to-loops))"
 
 
-@dataclass(frozen=True)
 class RunInOrder(Pass):
-    name: ClassVar[str] = "run-in-order"
-
     def run(self, module: ir.Module, target: Target) -> None:
         left = [k for k in kernel_functions(module) if "grid" not in k.attributes]
         if not left:

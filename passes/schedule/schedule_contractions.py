@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -29,10 +28,8 @@ from lispgpt.passes.kernels.kernel import refusable, reschedule
 from lispgpt.passes.kernels.products import Product, find_product
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.register_tiles import Block, DotTiles, OuterTiles, TileSizes, scratch, steps, vector_ranges
-from lispgpt.passes.states import PLACED, State
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Cpu
+from lispgpt.passes.states import PLACED
+from lispgpt.passes.targets import Cpu
 
 OPERAND_REGISTERS = 8
 """Vector registers that a tile's sums leave to what is multiplied."""
@@ -44,8 +41,7 @@ class ScheduleContractions(Pass):
     outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row.  packed_rows: the
     fewest rows for which an operand's vectors are first put side by side."""
 
-    name: ClassVar[str] = "schedule-contractions"
-    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
+    starts_from = (PLACED,)
     outputs: int = 48
     rows: int = 16
     outer_rows: int = 64

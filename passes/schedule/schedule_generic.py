@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -48,7 +47,6 @@ class ScheduleGeneric(Pass):
     """threads: of a GPU's block.  points: of loops that one call of a CPU's kernel runs through, as far as there are
     so many.  long_sum: the fewest elements of a sum that a subgroup divides."""
 
-    name: ClassVar[str] = "schedule-generic"
     threads: int = 256
     points: int = 16384
     long_sum: int = 64

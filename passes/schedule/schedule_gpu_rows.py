@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
@@ -27,7 +26,6 @@ from lispgpt.passes.targets import Gpu
 class ScheduleGpuRows(Pass):
     """threads: the most threads of one block."""
 
-    name: ClassVar[str] = "schedule-gpu-rows"
     threads: int = 1024
 
     def run(self, module: ir.Module, target: Gpu) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -35,7 +34,6 @@ COMPUTED = ("linalg.generic", "linalg.reduce", "linalg.softmax")
 class ScheduleRows(Pass):
     """rows_per_block: rows that one block computes, one after another."""
 
-    name: ClassVar[str] = "schedule-rows"
     rows_per_block: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:

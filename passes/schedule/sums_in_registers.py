@@ -17,34 +17,21 @@ no other load reads the same memref.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
 
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import everything_in, operations
 from lispgpt.passes.base import Pass
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 
 @dataclass(frozen=True)
 class SumsInRegisters(Pass):
     """unroll: steps of a sum in one round of its loop."""
 
-    name: ClassVar[str] = "sums-in-registers"
     unroll: int = 8
 
-    def run(self, module: ir.Module, target: Target) -> None:
-        loops: list[ir.Operation] = []
-
-        def look(op: Any) -> Any:
-            if op.operation.name == "scf.for" and not len(op.operation.results):
-                loops.append(op.operation)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(look)
-        for loop in loops:
-            found = _sum(loop)
+    def run(self, module: ir.Module, target: object) -> None:
+        for loop in everything_in(module.operation):
+            found = _sum(loop) if loop.name == "scf.for" and not len(loop.results) else None
             if found is not None:
                 carrying = _carry(loop, *found)
                 if self.unroll > 1:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -23,9 +23,6 @@ from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 ROWS, COLUMNS = 4, 32
 """A tile where columns lie side by side: 4 x 32 sums fill eight registers of 16 lanes."""
@@ -37,11 +34,8 @@ SMALLEST, SHARED = 4096, 1 << 21
 """Multiplications below which a product stays a plain loop, and from which threads share it."""
 
 
-@dataclass(frozen=True)
 class VectorizeProducts(Pass):
-    name: ClassVar[str] = "vectorize-products"
-
-    def run(self, module: ir.Module, target: Target) -> None:
+    def run(self, module: ir.Module, target: object) -> None:
         if not _walk(module.operation, lambda op: op.name.startswith("linalg.")):
             return
         passmanager.PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(module.operation)
