@@ -11,6 +11,7 @@ import seeded
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.base import TensorInfo
+from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.generate import GREEDY, PREFILL
 from lispgpt.runtime.plan.artifact import Artifact
@@ -63,6 +64,18 @@ def compile_model(program: Path, batch: int = 1, pipeline: Path | None = None, *
     """A model program, with config values given by name (underscores for dashes), for the CPU."""
     given = {name.replace("_", "-"): value for name, value in settings.items()}
     return compile_request(Request(program, overrides=given, batch=batch, pipeline=pipeline), Observer())[0]
+
+
+def compile_text(text: str, folder: Path, **options: Any) -> Artifact:
+    """A program's text, by default for the CPU; options: a Request's."""
+    path = folder / "program.lisp"
+    path.write_text(text)
+    return compile_request(Request(path, **options), Observer())[0]
+
+
+def open_checked(artifact: Artifact, weights: Weights | None = None) -> Session:
+    """A session on the CPU that holds every launch to what it says it reads and writes."""
+    return Session(artifact, CheckedCpuDevice(2), weights or random_weights(artifact))  # type: ignore[arg-type]
 
 
 def open_poisoned(artifact: Artifact, weights: Weights, threads: int = 2) -> Session:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from lispgpt.runtime.devices import cuda
+from lispgpt.runtime.devices import cuda, rocm
 from lispgpt.runtime.devices.driver import Api
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.steps import Argument, Launch
 
 PARAMETERS = {
     "DeviceGet": "ordinal", "DevicePrimaryCtxRetain": "device", "DevicePrimaryCtxRelease": "device",
@@ -206,3 +208,21 @@ class StandIn:
 
     def order(self) -> list[str]:
         return [name for name, _ in self.calls]
+
+
+def opened(driver: StandIn, index: int = 0) -> Any:
+    """A device on a driver made here."""
+    return cuda.CudaDevice(index) if driver.by_cuda else rocm.HipDevice(index)
+
+
+FACTS = {"first": {"early_launch": True, "shared_bytes": 0}, "second": {"early_launch": True, "shared_bytes": 60000}}
+
+
+def entry() -> Entry:
+    """Three launches of two kernels over the buffers a and b."""
+    launches = (
+        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 8, 4, "read"), Argument("b", 0, 4, "write"))),
+        Launch("second", (5, 1, 1), (32, 2, 1), 60000, (Argument("b", 16, 4, "write"),)),
+        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 0, 4, "read"), Argument("b", 4, 4, "write"))),
+    )
+    return Entry("logits", {}, {}, {}, launches)

@@ -32,6 +32,12 @@ def fresh_seed() -> int:
     return int(rng().integers(1 << 31))
 
 
+def named_rng() -> tuple[np.random.Generator, str]:
+    """A generator of its own, and words that say how to repeat it."""
+    seed = fresh_seed()
+    return np.random.default_rng(seed), f"seed {seed}"
+
+
 def run_seed(given: int | None = None) -> int:
     """The run's seed, set to one where it is given."""
     if given is not None:

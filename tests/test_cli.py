@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -264,21 +261,6 @@ def test_a_program_may_give_the_seed(call: Call, made: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-@pytest.mark.skipif(os.geteuid() != 0 and not hasattr(os, "fork"), reason="needs a POSIX system")
-def test_closed_streams_full_devices_and_no_home(made: Path) -> None:
-    words = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "small.bin", "--prompt", "hello", "--max-new-tokens", "3"]
-    environment = {"LISPGPT_CACHE": str(made / "cache"), "PYTHONPATH": str(PROGRAM.parent.parent)}
-    command = " ".join(f"'{w}'" for w in words)
-
-    def shell(text: str) -> int:
-        return subprocess.run(["bash", "-c", text], cwd=made, env=environment, check=False, timeout=60).returncode
-
-    assert shell(f"{command} >&- 2>&- <&-") == 0
-    assert shell(f"{command} 2>/dev/null >/dev/full") == 1
-    assert shell(f"{command} --max-new-tokens 500 2>/dev/null | head -c 7 >/dev/null") == 0
-    assert not (made / "lispgpt-bug.txt").exists()
-
-
 def test_generation_stops_at_any_of_the_ends_in_the_config(made: Path, call: Call) -> None:
     folder = made / "folder"
     make(folder, Gpt2Shape.unpadded(vocab=300, context=20, layers=1, heads=3, width=12), "huggingface", "bf16", 1)
@@ -298,41 +280,3 @@ def test_generation_stops_at_any_of_the_ends_in_the_config(made: Path, call: Cal
     absent = next(token for token in range(300) if token not in free)
     assert generated([absent, free[last]]) == free[: last + 1]
     assert generated([free[11], free[last]]) == free[: min(last, free.index(free[11])) + 1]
-
-
-def test_an_interrupt_ends_it_with_a_word(made: Path) -> None:
-    command = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "small.bin", "--prompt-tokens", "1", "--format", "text"]
-    process = subprocess.Popen(
-        [*command, "--max-new-tokens", "100000000", "--tokenizer", "none"],
-        cwd=made,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    process.communicate(timeout=60)
-    assert process.returncode == 1
-    process = subprocess.Popen(
-        [*command, "--checkpoint", "other.bin", "--max-new-tokens", "100000000"],
-        cwd=made,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.read(20)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)  # a hundred million tokens would take days
-    assert process.returncode == 130
-    assert err.splitlines()[-1] == "interrupted"
-    assert "Traceback" not in err
-
-
-@pytest.mark.parametrize(("before", "code", "said"), [("", 130, "interrupted\n"), ("trap '' INT; ", 7, "")])
-def test_an_interrupt_while_it_starts_needs_no_traceback(before: str, code: int, said: str, tmp_path: Path) -> None:
-    """The interrupt comes as the command line is imported; where the caller ignores them, that goes on."""
-    raising = "import os, signal, sys, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.1)\nsys.exit(7)\n"
-    (tmp_path / "click.py").write_text(raising)
-    command = f"{before}exec {shlex.join([*LISPGPT, 'targets'])}"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ran = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", said)

@@ -1,9 +1,10 @@
-"""Children end with their parent, whatever ends a child is said, and prompts come from where the user puts them."""
+"""Children end with their parent, interrupts and closed streams with a word, prompts come from where the user puts them."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ LOOP = """(require-dialect arith scf)
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("processes")
     make(folder / "m.bin", Gpt2Shape.unpadded(vocab=300, context=20, layers=1, heads=3, width=12), "llmc", "f32", 1)
+    make(folder / "other.bin", Gpt2Shape.unpadded(vocab=17, context=20, layers=1, heads=1, width=8), "llmc", "bf16", 1)
     return folder
 
 
@@ -171,3 +173,56 @@ def test_an_artifact_from_elsewhere_wants_trust(made: Path) -> None:
     assert lispgpt("run", "own.lgpt", *generate, "--trust").stdout == own.stdout
     help_ = " ".join(lispgpt("run", "--help").stdout.split())
     assert "--trust" in help_ and "they run with your rights" in help_
+
+
+@pytest.mark.skipif(os.geteuid() != 0 and not hasattr(os, "fork"), reason="needs a POSIX system")
+def test_closed_streams_full_devices_and_no_home(made: Path) -> None:
+    words = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "m.bin", "--prompt", "hello", "--max-new-tokens", "3"]
+    environment = {"LISPGPT_CACHE": str(made / "cache"), "PYTHONPATH": str(PROGRAM.parent.parent)}
+    command = " ".join(f"'{w}'" for w in words)
+
+    def shell(text: str) -> int:
+        return subprocess.run(["bash", "-c", text], cwd=made, env=environment, check=False, timeout=60).returncode
+
+    assert shell(f"{command} >&- 2>&- <&-") == 0
+    assert shell(f"{command} 2>/dev/null >/dev/full") == 1
+    assert shell(f"{command} --max-new-tokens 500 2>/dev/null | head -c 7 >/dev/null") == 0
+    assert not (made / "lispgpt-bug.txt").exists()
+
+
+def test_an_interrupt_ends_it_with_a_word(made: Path) -> None:
+    command = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "m.bin", "--prompt-tokens", "1", "--format", "text"]
+    process = subprocess.Popen(
+        [*command, "--max-new-tokens", "100000000", "--tokenizer", "none"],
+        cwd=made,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.communicate(timeout=60)
+    assert process.returncode == 1
+    process = subprocess.Popen(
+        [*command, "--checkpoint", "other.bin", "--max-new-tokens", "100000000"],
+        cwd=made,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(20)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)  # a hundred million tokens would take days
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("before", "code", "said"), [("", 130, "interrupted\n"), ("trap '' INT; ", 7, "")])
+def test_an_interrupt_while_it_starts_needs_no_traceback(before: str, code: int, said: str, tmp_path: Path) -> None:
+    """The interrupt comes as the command line is imported; where the caller ignores them, that goes on."""
+    raising = "import os, signal, sys, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.1)\nsys.exit(7)\n"
+    (tmp_path / "click.py").write_text(raising)
+    command = f"{before}exec {shlex.join([*LISPGPT, 'targets'])}"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", said)

@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
-from typing import Any
 
 import numpy as np
 import pytest
 import seeded
-from gpu_drivers import StandIn
+from gpu_drivers import FACTS, StandIn, entry, opened
 
 from lispgpt.base.child import ask_in_child
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime.devices import cuda, rocm
-from lispgpt.runtime.devices import driver as driver_calls
 from lispgpt.runtime.devices.base import READS_AHEAD
-from lispgpt.runtime.plan.plan import Entry
-from lispgpt.runtime.plan.steps import Argument, Launch
-
-
-@pytest.fixture(params=[cuda.API, rocm.API], ids=["cuda", "rocm"])
-def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    made = StandIn(request.param, {"first": 2, "second": 1})
-    monkeypatch.setattr(driver_calls, "load_module", lambda _: made)
-    monkeypatch.setattr(driver_calls, "_users", {})
-    return made
-
-
-def opened(driver: StandIn, index: int = 0) -> Any:
-    return cuda.CudaDevice(index) if driver.by_cuda else rocm.HipDevice(index)
-
-
-FACTS = {"first": {"early_launch": True, "shared_bytes": 0}, "second": {"early_launch": True, "shared_bytes": 60000}}
-
-
-def entry() -> Entry:
-    launches = (
-        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 8, 4, "read"), Argument("b", 0, 4, "write"))),
-        Launch("second", (5, 1, 1), (32, 2, 1), 60000, (Argument("b", 16, 4, "write"),)),
-        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 0, 4, "read"), Argument("b", 4, 4, "write"))),
-    )
-    return Entry("logits", {}, {}, {}, launches)
 
 
 def test_names_and_targets(driver: StandIn) -> None:
@@ -200,89 +170,6 @@ def test_closing_waits_for_steps_under_way(driver: StandIn) -> None:
     device.launch_reading(device.prepare(entry(), {"a": buffer, "b": buffer}), buffer, np.empty(1, np.int32))
     device.close()
     assert driver.memory == {} and driver.under_way == []
-
-
-FAILURES = [
-    ("MemAlloc", "5 bytes", "short of memory"),
-    ("ModuleLoadData", "", "compiled for another"),
-    ("ModuleGetFunction", "kernel first", "damaged"),
-    ("LaunchKernel", "kernel first", "this many threads"),
-    ("GraphInstantiate", "entry logits", ""),
-    ("StreamSynchronize", "", "launched before it"),
-]
-
-
-@pytest.mark.parametrize(("name", "about", "hint"), FAILURES)
-def test_a_failure_names_the_call_and_what_it_was_about(name: str, about: str, hint: str, driver: StandIn) -> None:
-    device = opened(driver)
-    extended = driver.by_cuda and name in ("ModuleLoadData", "LaunchKernel")
-    driver.failing = f"{name}Ex" if extended else name
-    with pytest.raises(UserError) as caught:
-        buffer = device.adopt(np.zeros(5, np.uint8))
-        device.load(b"code", FACTS)
-        device.prepare(entry(), {"a": buffer, "b": buffer})
-    message = caught.value.message
-    assert message.startswith(f"{driver.api.symbol(driver.failing)} failed")
-    assert about in message and hint in message and "ERROR_OF_ITS_KIND" in message and "\n" not in message
-
-
-def test_a_refused_launch_is_what_is_said_and_leaves_nothing(driver: StandIn) -> None:
-    device = opened(driver)
-    device.load(b"code", FACTS)
-    buffer = device.alloc(32)
-    driver.failing = driver.launching
-    with (
-        pytest.raises(
-            UserError, match=f"{driver.api.symbol(driver.failing)} failed for kernel first .*this many threads"
-        ),
-        closing(device),
-    ):
-        device.prepare(entry(), {"a": buffer, "b": buffer})
-    assert driver.memory == {} and not driver.capturing
-    assert len(driver.made("GraphDestroy")) == driver.alive["StreamEndCapture"]
-
-
-def test_a_device_goes_on_after_a_refused_launch(driver: StandIn) -> None:
-    device = opened(driver)
-    device.load(b"code", FACTS)
-    buffers = {"a": device.alloc(32), "b": device.alloc(32)}
-    driver.failing = driver.launching
-    with pytest.raises(UserError, match="kernel first"):
-        device.prepare(entry(), buffers)
-    driver.failing = None
-    device.launch(device.prepare(entry(), buffers))
-    device.sync()
-    device.close()
-    assert driver.memory == {}
-
-
-def test_where_every_call_fails_from_then_on_the_first_failure_is_what_is_said(driver: StandIn) -> None:
-    device = opened(driver)
-    device.load(b"code", FACTS)
-    buffer = device.alloc(32)
-    device.launch_reading(device.prepare(entry(), {"a": buffer, "b": buffer}), buffer, np.empty(1, np.int32))()
-    with pytest.raises(UserError, match=r"launch failed") as caught, closing(device):
-        driver.failing = "*"
-        raise UserError("launch failed")
-    assert caught.value.__context__ is None
-
-
-@pytest.mark.parametrize("name", ["MemFree", "GraphDestroy", "StreamSynchronize"])
-def test_a_failing_close_tries_every_call_once_then_says_the_first_failure(name: str, driver: StandIn) -> None:
-    device = opened(driver)
-    device.load(b"code", FACTS)
-    buffers = {"a": device.alloc(32), "b": device.alloc(32)}
-    device.launch_reading(device.prepare(entry(), buffers), buffers["a"], np.empty(1, np.int32))()
-    driver.failing = name
-    driver.calls.clear()
-    with pytest.raises(UserError, match=f"{driver.api.symbol(name)} failed"):
-        device.close()
-    expected = {"GraphExecDestroy": 1, "GraphDestroy": 1, "EventDestroy": READS_AHEAD, "ModuleUnload": 1}
-    frees = {"MemFree": 2, "MemFreeHost": READS_AHEAD, **({"DevicePrimaryCtxRelease": 1} if driver.by_cuda else {})}
-    assert Counter(driver.order()) == {"StreamSynchronize": 1, "StreamDestroy": 1, **expected, **frees}
-    driver.calls.clear()
-    device.close()
-    assert driver.calls == []
 
 
 def test_a_fork_of_a_process_that_has_used_a_driver_does_not_use_it(driver: StandIn) -> None:

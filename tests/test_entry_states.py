@@ -1,0 +1,136 @@
+"""Entries with states: where their batch is, recurrences behind a padded prompt, and what generates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import Weights, compile_model, compile_text, open_checked, random_weights
+
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.generate import Generator
+
+
+def test_a_state_has_a_batch_where_it_says_so(tmp_path: Path) -> None:
+    artifact = compile_text(
+        """(state (sums [2 batch 3]) (calls [1] i32))
+        (entry add [(x [batch 3])] {:shapes [{batch 2} {batch 5}]}
+          (update! (sums 1) (+ (read-state (sums 1)) x))
+          (update! calls (+ (read-state calls) 1))
+          {:total (read-state (sums 1)) :calls (+ (read-state calls) 0)})""",
+        tmp_path,
+    )
+    rng, seed = seeded.named_rng()
+    totals = {2: np.zeros((2, 3)), 5: np.zeros((5, 3))}
+    with open_checked(artifact) as session:
+        for call, batch in enumerate([2, 5, 2, 5, 5], 1):
+            x = rng.normal(size=(batch, 3))
+            totals[batch] = totals[batch] + x
+            found = session.run("add", x=x)
+            np.testing.assert_allclose(found["total"], totals[batch], atol=1e-5, err_msg=seed)
+            assert found["calls"] == [call], "what has no batch is one for all"
+
+
+RECURRENT = """(require nn)
+(config vocab 11  context 40  width 6)
+(weights (table [vocab width]) (back [width width]) (out [vocab width]))
+(state (hidden [batch width]))
+(defn step [h x] (tanh (+ x (linear h back))))
+(entry logits [tokens positions]
+  (let [x (reshape (rows table tokens) [(batch) (/ (dim tokens 0) (batch)) width])
+        at-time (fn [t] (slice x [0 t 0] [(batch) nil width]))
+        h (fold (fn [h t] (step h (at-time t))) (read-state hidden) (range (dim x 1)))]
+    (update! hidden h)
+    (linear h out)))
+(generate logits)
+"""
+
+
+@pytest.mark.parametrize("length", [1, 3, 7, 16, 19, 33])
+def test_padding_leaves_a_recurrent_state_alone(length: int, tmp_path: Path) -> None:
+    artifact = compile_text(RECURRENT, tmp_path)
+    assert {entry.repeatable for entry in artifact.plan.entries} == {False}
+    rng, seed = seeded.named_rng()
+    weights = random_weights(artifact)
+    exact = weights.exact()
+    prompt = [int(t) for t in rng.integers(0, 11, length)]
+    with open_checked(artifact, weights) as session:
+        for _ in range(2):
+            found = list(Generator(session, "logits").generate(prompt, 6))
+            h, wanted = np.zeros(6), list(prompt)
+            for position in range(length + 5):
+                h = np.tanh(exact["table"][wanted[position]] + exact["back"] @ h)
+                if position >= length - 1:
+                    logits = np.sort(exact["out"] @ h)
+                    assert logits[-1] - logits[-2] > 1e-5, f"{seed}: a tie"
+                    wanted.append(int(np.argmax(exact["out"] @ h)))
+            assert found == wanted[length:], seed
+
+
+MASKED = RECURRENT.replace(
+    "(defn step [h x] (tanh (+ x (linear h back))))",
+    """(defn step [h x t]
+      (let [next (tanh (+ x (linear h back)))
+            positions (/ (dim (row-positions) 0) (batch))]
+        (tensor [b (batch) c width]
+          (select (row-real (+ (* b positions) t)) (at next b c) (at h b c)))))""",
+).replace("(step h (at-time t))", "(step h (at-time t) t)")
+
+
+@pytest.mark.parametrize("length", [3, 7, 16, 19])
+def test_an_entry_may_mind_padding_itself(length: int, tmp_path: Path) -> None:
+    masked, plain = compile_text(MASKED, tmp_path), compile_text(RECURRENT, tmp_path)
+    assert {entry.repeatable for entry in masked.plan.entries} == {True}
+    weights = random_weights(plain)
+    prompt = [int(t) for t in seeded.rng().integers(0, 11, length)]
+    found = []
+    for artifact in (masked, plain):
+        with open_checked(artifact, weights) as session:
+            generator = Generator(session, "logits")
+            generator.prefill(prompt)
+            found.append(session.read("hidden"))
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("order", ["layers 2 heads", "layers batch 2 heads", "layers 2 batch heads"])
+def test_a_cache_may_have_its_batch_in_several_places(order: str, tmp_path: Path) -> None:
+    example = (Path(__file__).resolve().parent.parent / "examples" / "gpt2.lisp").read_text()
+    assert "[layers batch 2 heads" in example
+    text = example.replace("[layers batch 2 heads", f"[{order}") + "(generate logits)"
+    sizes = {"layers": 2, "heads": 2, "width": 8, "vocab": 13, "padded-vocab": 16, "context": 40, "weight-type": "f32"}
+    found = []
+    for program in (text, example + "(generate logits)"):
+        artifact = compile_text(program, tmp_path, overrides=sizes, batch=3)
+        weights = Weights({n: np.random.default_rng(3).normal(0, 0.4, f["shape"]) for n, f in artifact.weights.items()})
+        with open_checked(artifact, weights) as session:
+            tokens = list(Generator(session, "logits").generate([1, 2, 3, 4, 5, 6, 7], 6))
+            for position in range(3):
+                rows = [[1 + position], [4], [7 - position]]
+                batched = session.run("decode-greedy", rows, [[position]] * 3)["logits"]
+            found.append((tokens, batched))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-5)
+
+
+def test_what_generates_is_entries_like_any_other() -> None:
+    example = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+    sizes = {"layers": 1, "heads": 2, "width": 8, "vocab": 13, "padded-vocab": 16, "context": 20}
+    artifact = compile_request(Request(example, "cuda:sm_90", overrides=sizes, batch=3), Observer())[0]
+    found = {(e.name, tuple(e.sizes.values())): e for e in artifact.plan.entries}
+    assert {("decode-greedy", (3, 1)), ("decode-drawn", (1, 1)), ("prefill", (1, 16))} <= set(found)
+    for (name, _), entry in found.items():
+        assert [entry.leaves(i) for i in list(entry.inputs)[:2]] == [name != "prefill"] * 2
+        assert list(entry.results) == ["logits", "next"]
+    drawn = found["decode-drawn", (1, 1)]
+    assert list(drawn.inputs) == ["tokens", "positions", "sampling"] and not drawn.leaves("sampling")
+
+
+def test_the_cpu_example_still_compiles_for_the_shapes_of_its_target() -> None:
+    example = Path(__file__).resolve().parent.parent / "examples" / "gpt2_generate.lisp"
+    artifact = compile_model(example, layers=1, heads=2, width=8, vocab=13, padded_vocab=16, context=20)
+    assert [e.label for e in artifact.plan.entries] == [
+        "prefill (batch 1, positions 16)",
+        "decode-greedy (batch 1, positions 1)",
+    ]
