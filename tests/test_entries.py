@@ -197,3 +197,23 @@ def test_typed_entries_compile_for_gpus(target: str, tmp_path: Path) -> None:
     with Session(artifact, NullDevice(), random_weights(artifact)) as session:  # type: ignore[arg-type]
         found = session.run("train", np.zeros((3, 12)), np.zeros(3, np.int32), 0.5)
     assert found["after"].shape == (3, 5) and found["steps"].shape == (1,)
+
+
+def test_mod_has_the_sign_of_its_divisor_whenever_it_is_computed(tmp_path: Path) -> None:
+    pairs = [(a, b) for a in (-7, -6, -1, 0, 1, 7) for b in (-3, 3)]
+    known = " ".join(f"(cast (mod {a} {b}) f32) (cast (mod {a}.5 {b}.0) f32)" for a, b in pairs)
+    artifact = compile_text(
+        f"""(require-dialect tensor)
+        (entry later [(a [n] i32) (b [n] i32) (x [n]) (y [n])] {{:shapes [{{n 12}}]}}
+          {{:whole (mod a b) :real (mod x y) :by-3 (tensor [i n] (mod (at a i) 3))}})
+        (entry now [(x [1])] (tensor.from_elements {{:result tensor<24xf32>}} {known}))""",
+        tmp_path,
+    )
+    a, b = np.array(pairs, np.int32).T
+    x = np.where(a < 0, a - 0.5, a + 0.5)
+    with open_checked(artifact) as session:
+        later, now = session.run("later", a=a, b=b, x=x, y=b), session.run("now", x=[0.0])["now"]
+    np.testing.assert_array_equal(later["whole"], np.mod(a, b))
+    np.testing.assert_array_equal(later["by-3"], np.mod(a, 3))
+    np.testing.assert_array_equal(later["real"], np.mod(x, b))
+    np.testing.assert_array_equal(now, np.stack([np.mod(a, b), np.mod(x, b)], -1).ravel())

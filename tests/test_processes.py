@@ -1,4 +1,4 @@
-"""Children end with their parent, interrupts and closed streams with a word, prompts come from where the user puts them."""
+"""Children end with their parent, interrupts and closed streams with a word; prompts come from where users put them."""
 
 from __future__ import annotations
 

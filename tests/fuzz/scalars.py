@@ -54,7 +54,7 @@ def _truncated_division(a: Exact, b: int) -> Exact:
 
 
 def _remainder(a: Exact, b: int) -> Exact:
-    return Exact(np.fmod(a.value, b), a.error)
+    return Exact(np.mod(a.value, b), a.error)
 
 
 def _power(x: Exact) -> Exact:

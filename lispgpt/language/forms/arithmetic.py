@@ -40,6 +40,7 @@ _OF_TWO = ("quot", "ceil-div", "mod")
 _WHOLE = {"quot": "math.trunc", "ceil-div": "math.ceil"}
 """What makes a quotient of reals whole."""
 
+# name: (on numbers, arith.cmpi's predicate, arith.cmpf's)
 _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], int, int]] = {
     "<": (operator.lt, 2, 4),
     "<=": (operator.le, 3, 5),
@@ -103,11 +104,21 @@ def binary(evaluator: Evaluator, name: str, left: Any, right: Any, form: Form) -
     if tensors.is_tensor(left) or tensors.is_tensor(right):
         return tensors.elementwise(evaluator, lambda a, b: binary(evaluator, name, a, b, form), (left, right), form)
     left, right = same_type(evaluator, left, right, form)
-    if not is_float(left.type):
-        return evaluator.builder.emit(on_integers, [left, right], [left.type], {}, form)
-    result = evaluator.builder.emit(on_floats, [left, right], [left.type], {}, form)
-    whole = _WHOLE.get(name)
-    return result if whole is None else evaluator.builder.emit(whole, [result], [left.type], {}, form)
+    real = is_float(left.type)
+    result = evaluator.builder.emit(on_floats if real else on_integers, [left, right], [left.type], {}, form)
+    if name == "mod":
+        return _with_sign_of(evaluator, result, right, form)
+    return evaluator.builder.emit(_WHOLE[name], [result], [left.type], {}, form) if real and name in _WHOLE else result
+
+
+def _with_sign_of(evaluator: Evaluator, rest: ir.Value, divisor: ir.Value, form: Form) -> ir.Value:
+    """A remainder, which has the sign of what was divided, as the one that has the sign of the divisor."""
+    emit, kind, zero = evaluator.builder.emit, rest.type, evaluator.builder.constant(_fitting(0, rest.type), rest.type, form)
+    below = [_compared(evaluator, "<", value, zero, form) for value in (rest, divisor)]
+    apart = emit("arith.xori", below, [below[0].type], {}, form)
+    apart = emit("arith.andi", [apart, _compared(evaluator, "!=", rest, zero, form)], [apart.type], {}, form)
+    moved = emit("arith.addf" if is_float(kind) else "arith.addi", [rest, divisor], [kind], {}, form)
+    return emit("arith.select", [apart, moved, rest], [kind], {}, form)
 
 
 def _compute(evaluator: Evaluator, name: str, compute: Any, left: Any, right: Any, form: Form) -> Any:
@@ -201,7 +212,7 @@ def _cast(evaluator: Evaluator, form: Form, value: Any, kind: Any) -> Any:
 
 
 def _define_comparison(name: str) -> None:
-    compute, integer, real = _COMPARISONS[name]
+    compute = _COMPARISONS[name][0]
 
     def compare(evaluator: Evaluator, left: Any, right: Any, form: Form) -> Any:
         if isinstance(left, LoopIndex) or isinstance(right, LoopIndex):
@@ -215,15 +226,20 @@ def _define_comparison(name: str) -> None:
         left, right = _operand(evaluator, left, form), _operand(evaluator, right, form)
         if tensors.is_tensor(left) or tensors.is_tensor(right):
             return tensors.elementwise(evaluator, lambda a, b: compare(evaluator, a, b, form), (left, right), form)
-        left, right = same_type(evaluator, left, right, form)
-        op, predicate = ("arith.cmpf", real) if is_float(left.type) else ("arith.cmpi", integer)
-        attribute = ir.IntegerAttr.get(evaluator.builder.i64, predicate)
-        kind = evaluator.builder.i1
-        if isinstance(left.type, ir.VectorType):
-            kind = ir.VectorType.get(left.type.shape, kind)
-        return evaluator.builder.emit(op, [left, right], [kind], {"predicate": attribute}, form)
+        return _compared(evaluator, name, *same_type(evaluator, left, right, form), form)
 
     builtin(name, 2, 2)(lambda evaluator, form, left, right: compare(evaluator, left, right, form))
+
+
+def _compared(evaluator: Evaluator, name: str, left: ir.Value, right: ir.Value, form: Form) -> ir.Value:
+    """A comparison of two scalars or vectors of one type."""
+    _, integer, real = _COMPARISONS[name]
+    op, predicate = ("arith.cmpf", real) if is_float(left.type) else ("arith.cmpi", integer)
+    kind = evaluator.builder.i1
+    if isinstance(left.type, ir.VectorType):
+        kind = ir.VectorType.get(left.type.shape, kind)
+    attributes = {"predicate": ir.IntegerAttr.get(evaluator.builder.i64, predicate)}
+    return evaluator.builder.emit(op, [left, right], [kind], attributes, form)
 
 
 def _comparable(value: Any) -> Any:
