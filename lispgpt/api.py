@@ -14,6 +14,7 @@ Whatever the user can mend is raised as `lispgpt.UserError`.  Running an artifac
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.base.host import cpu_signature, missing_features
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import artifact_of
-from lispgpt.compiler.request import Observer, Request
+from lispgpt.compiler.request import Observer, Request, with_context
 from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint
@@ -60,9 +61,9 @@ def compile(
     """
     header = {} if checkpoint is None else dict(checkpoints.open(checkpoint).config)
     given = {"sizes": [dict(shape) for shape in shapes], "entries": entries}
-    artifact = artifact_of(
-        Request(Path(program), compiled_target(target), settings or {}, header, _path(pipeline), batch, **given)  # type: ignore[arg-type]
-    )
+    target = compiled_target(target)
+    settings = with_context(settings or {}, header, target, _warn)
+    artifact = artifact_of(Request(Path(program), target, settings, header, _path(pipeline), batch, **given))  # type: ignore[arg-type]
     remember(cache_folder({}), artifact)
     return artifact
 
@@ -105,7 +106,9 @@ def load(
     else:
         header = {} if opened is None else dict(opened.config)
         sizes = [dict(shape) for shape in shapes]
-        source = Request(path, running_target(target), settings or {}, header, _path(pipeline), batch, sizes)
+        chip = running_target(target)
+        settings = with_context(settings or {}, header, chip, _warn)
+        source = Request(path, chip, settings, header, _path(pipeline), batch, sizes)
     kept = None if cache is None else Cache(Path(cache))
     found = tokenizers.find(checkpoint, tokenizer)
     return Model(source, opened, found, cache=kept, device=target, threads=threads, check=check)
@@ -299,6 +302,10 @@ def running_target(target: str) -> str:
     if target in device_kinds() and hasattr(device_module(target), "API"):
         return ask_in_child(lambda: installed_chip(target))
     return compiled_target(target)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"{text} (settings={{'context': N}} changes it)", stacklevel=4)
 
 
 def _path(path: str | Path | None) -> Path | None:

@@ -13,6 +13,7 @@ from attention_variants import Stored
 from emulated_cuda.test_attention import as_stored, attention
 from test_cli import Call, assert_one_error, call, generate, made
 
+from lispgpt import api
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import make
@@ -83,6 +84,16 @@ def test_gpus_take_memory_for_fewer_positions_and_say_so(call: Call, examples: P
     more = call(*options, "--emit", "mlir", "--context", 20_000)
     assert "1x2x1x20000x16xf32" in more.out
     assert not more.err
+
+
+def test_python_users_take_memory_for_fewer_positions_and_are_told(examples: Path, tmp_path: Path) -> None:
+    make(tmp_path / "llama", LlamaShape(60, 131_072, 1, 2, 1, 32, 16, 16), "huggingface", "bf16", 1)
+    given = {"checkpoint": tmp_path / "llama", "target": "rocm:gfx1151", "shapes": [{"batch": 1, "positions": 1}]}
+    with pytest.warns(UserWarning, match="131072 positions; this is for the first 8192 .*'context': N"):
+        artifact = api.compile(examples / "llama_tiny.lisp", **given)  # type: ignore[arg-type]
+    assert artifact.config["context"] == 8192
+    artifact = api.compile(examples / "llama_tiny.lisp", settings={"context": 9000}, **given)  # type: ignore[arg-type]
+    assert artifact.config["context"] == 9000
 
 
 def test_a_table_of_positions_is_cut_to_the_context(call: Call, tmp_path: Path) -> None:

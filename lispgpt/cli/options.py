@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from lispgpt.base.child import Reporter, compile_in_child, generate_in_child
-from lispgpt.runtime.devices import most_positions
+from lispgpt.compiler.request import with_context
 from lispgpt.runtime.devices.gpu import GPU_POSITIONS
 
 PATH = click.Path(path_type=Path)
@@ -93,21 +93,9 @@ def guarded(command: Callable[..., int]) -> Callable[..., int]:
 def config_settings(
     settings: tuple[str, ...], context: int | None, header: dict[str, Any], target: str
 ) -> dict[str, Any]:
-    """What --set and --context give, and fewer positions than a checkpoint allows where their memory is taken at once.
-
-    header: the checkpoint's config.
-    """
-    values = parse_settings(settings)
-    if context is not None:
-        return values | {"context": context}
-    most = most_positions(target)
-    allowed = header.get("context", 0)
-    if "context" in values or most is None or allowed <= most:
-        return values
-    click.echo(
-        f"the checkpoint allows {allowed} positions; this is for the first {most} (--context N changes it)", err=True
-    )
-    return values | {"context": most}
+    """What --set and --context give, and what `with_context` makes of it for a checkpoint's config and a target."""
+    values = parse_settings(settings) | ({} if context is None else {"context": context})
+    return with_context(values, header, target, lambda text: click.echo(f"{text} (--context N changes it)", err=True))
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

@@ -113,7 +113,11 @@ def binary(evaluator: Evaluator, name: str, left: Any, right: Any, form: Form) -
 
 def _with_sign_of(evaluator: Evaluator, rest: ir.Value, divisor: ir.Value, form: Form) -> ir.Value:
     """A remainder, which has the sign of what was divided, as the one that has the sign of the divisor."""
-    emit, kind, zero = evaluator.builder.emit, rest.type, evaluator.builder.constant(_fitting(0, rest.type), rest.type, form)
+    emit, kind, zero = (
+        evaluator.builder.emit,
+        rest.type,
+        evaluator.builder.constant(_fitting(0, rest.type), rest.type, form),
+    )
     below = [_compared(evaluator, "<", value, zero, form) for value in (rest, divisor)]
     apart = emit("arith.xori", below, [below[0].type], {}, form)
     apart = emit("arith.andi", [apart, _compared(evaluator, "!=", rest, zero, form)], [apart.type], {}, form)
