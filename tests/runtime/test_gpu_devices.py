@@ -311,3 +311,19 @@ def test_code_in_pieces_is_compiled_piece_by_piece_and_searched(driver: StandIn)
         device.load(b"".join(pieces), {"third": {}})
     device.close()
     assert driver.alive["ModuleLoadDataEx"] == len(driver.made("ModuleUnload")) == 6
+
+
+def test_the_chips_own_code_is_taken_where_the_driver_takes_it(driver: StandIn) -> None:
+    if not driver.by_cuda:
+        pytest.skip("AMD's code is the chip's own")
+    device = opened(driver)
+    ptx = b".version 8.0\n.entry first\n.entry second\n"
+    device.load(ptx, FACTS, objects=[b"cubin of first", b"cubin of second"])
+    assert sorted(driver.texts.values()) == [b"cubin of first", b"cubin of second"]
+    driver.texts.clear()
+    driver.failing = "ModuleLoadData"
+    device.load(ptx, FACTS, objects=[b"cubin of first", b"cubin of second"])
+    assert list(driver.texts.values()) == [ptx.rstrip(b"\0")]
+    driver.failing = None
+    device.close()
+    assert driver.alive["ModuleLoadDataEx"] + driver.alive["ModuleLoadData"] == len(driver.made("ModuleUnload")) == 3
