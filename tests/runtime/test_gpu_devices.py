@@ -16,7 +16,7 @@ from gpu_drivers import StandIn
 from lispgpt.base.child import ask_in_child
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.passes.targets import GPU_CHIPS
-from lispgpt.runtime.devices import cuda, rocm
+from lispgpt.runtime.devices import cuda, rocm, wake_driver
 from lispgpt.runtime.devices import driver as driver_calls
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan.plan import Entry
@@ -327,3 +327,13 @@ def test_the_chips_own_code_is_taken_where_the_driver_takes_it(driver: StandIn) 
     driver.failing = None
     device.close()
     assert driver.alive["ModuleLoadDataEx"] + driver.alive["ModuleLoadData"] == len(driver.made("ModuleUnload")) == 3
+
+
+def test_a_driver_is_woken_while_the_compiler_works(driver: StandIn) -> None:
+    wake_driver("cuda:sm_90" if driver.by_cuda else "rocm:gfx1151")
+    assert driver.order() == ["Init"]
+    driver.failing = "Init"
+    wake_driver("cuda:sm_90" if driver.by_cuda else "rocm:gfx1151")
+    wake_driver("cpu")
+    wake_driver("emulated:gfx1151")
+    assert driver.order() == ["Init", "Init"]
