@@ -50,7 +50,7 @@ class Session:
         return self._load(artifact, beside(artifact.plan, there, suffix := f"#{len(self._entries)}"), suffix)
 
     def _load(self, artifact: Artifact, plan: Plan, suffix: str) -> list[Entry]:
-        self.device.load(artifact.code, artifact.kernels, suffix)
+        self.device.load(artifact.code, artifact.kernels, suffix, artifact.objects)
         arguments = (a for entry in plan.entries for step in entry.steps for a in step.arguments)
         updated = {argument.buffer for argument in arguments if argument.writes}
         views = []

@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -231,9 +232,19 @@ def generate_in_child(work: Callable[[Reporter], int]) -> int:
     return outcome.code
 
 
-def compile_in_child(work: Callable[[Reporter], int]) -> Outcome:
-    """run_in_child for the compiler itself: InternalError where MLIR or LLVM ends the process."""
-    return _compiled(run_in_child(work))
+def compile_in_child(work: Callable[[Reporter], int], meanwhile: Callable[[], None] | None = None) -> Outcome:
+    """run_in_child for the compiler itself: InternalError where MLIR or LLVM ends the process.
+
+    meanwhile: what a thread of this process does until then, such as waking a device; it raises nothing.
+    """
+    child = _Child(work)
+    if meanwhile is None:
+        return _compiled(child.outcome())
+    thread = threading.Thread(target=meanwhile, daemon=True)
+    thread.start()
+    outcome = _compiled(child.outcome())
+    thread.join()
+    return outcome
 
 
 def _compiled(outcome: Outcome) -> Outcome:

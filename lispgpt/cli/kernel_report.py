@@ -7,12 +7,12 @@ is asked.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from lispgpt.passes.targets.binary import find_ptxas
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
@@ -167,7 +167,7 @@ def _widest_load(body: str) -> int:
 
 def _ask_ptxas(assembly: str) -> dict[str, tuple[int, int, int]]:
     """(registers, bytes of spills, bytes of stack) by kernel; nothing where there is no ptxas."""
-    ptxas = shutil.which("ptxas")
+    ptxas = find_ptxas()
     chip = re.search(r"^\.target (\w+)", assembly, re.MULTILINE)
     if ptxas is None or chip is None:
         return {}

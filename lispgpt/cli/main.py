@@ -67,6 +67,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The console script: run a command, and turn every error into one message and an exit code."""
     _reopen_closed_streams()
     _name_a_home()
+    _show_cuda()
     try:
         code = main_group.main(arguments, standalone_mode=False)
     except UserError as error:
@@ -105,6 +106,13 @@ def _name_a_home() -> None:
         Path.home()
     except RuntimeError:
         os.environ["HOME"] = "/nonexistent"
+
+
+def _show_cuda() -> None:
+    """Have NVIDIA's assembler found where CUDA_HOME says, though PATH does not."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home:
+        os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(home) / "bin")])
 
 
 def _complain(message: str, code: int) -> int:

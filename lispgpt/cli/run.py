@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lispgpt.compiler.request import Observer, Request
 from lispgpt.compiler.trust import check_trusted
 from lispgpt.runtime import checkpoints, tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.devices import wake_driver
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.plan.artifact import Artifact
 
@@ -75,7 +77,8 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     if isinstance(source, Artifact) and not options["trust"]:
         check_trusted(source, program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
     if isinstance(source, Request) and options["entry"] is None:
-        found = run_or_compile(source, observer, cache, options["arguments"])
+        device = options["target"] if options["target"].startswith("emulated:") else source.target
+        found = run_or_compile(source, observer, cache, options["arguments"], partial(wake_driver, device))
         if isinstance(found, int):
             return found
         source = found

@@ -6,7 +6,7 @@ MLIR itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -60,11 +60,15 @@ def declared(request: Request) -> Declared:
 
 
 def run_or_compile(
-    request: Request, observer: Observer, cache: Cache | None, arguments: Sequence[str] | None
+    request: Request,
+    observer: Observer,
+    cache: Cache | None,
+    arguments: Sequence[str] | None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Artifact | int:
     """The artifact of a model program; a program with a `main` is run with these arguments, and gives its exit code.
 
-    arguments: None refuses such programs.  cache: None compiles anew.
+    arguments: None refuses such programs.  cache: None compiles anew.  meanwhile: see `compile_in_child`.
     """
     if not request.program.exists():
         raise UserError(f"there is no file {request.program}")
@@ -93,5 +97,5 @@ def run_or_compile(
         reporter.give(artifact)
         return 0
 
-    outcome = compile_in_child(work)
+    outcome = compile_in_child(work, meanwhile)
     return outcome.code if outcome.value is None else outcome.value

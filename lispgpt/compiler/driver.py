@@ -100,7 +100,9 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     with ir.Location.unknown():
         runner.run(program.module, first)
         plan = read_plan(program.module)
-        code = make_code(program.module, rest, target)
+        made = make_code(program.module, rest, target)
+    if made.problem:
+        print(f"warning: the artifact has no code for {target} itself: {made.problem}", file=sys.stderr)
     parsed = Plan.from_json(plan)
     launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.steps}
     kernels = {
@@ -118,8 +120,9 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         generate={"entry": generate.entry, "options": generate.options} if generate else None,
         kernels=kernels,
         plan=parsed,
-        code=code,
+        code=made.code,
         code_name=target.code_name,
+        objects=made.objects,
         rates=Rates(**asdict(rates)) if rates else None,
         sources={request.program.name: request.program.read_text(encoding="utf-8")},
     )

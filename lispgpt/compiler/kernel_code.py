@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from lispgpt.base.child import Reporter, in_children
+from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions, nested_operations
 from lispgpt.passes.base import find_pass
@@ -27,14 +29,26 @@ def split_at_plan(pipeline: Pipeline) -> tuple[Pipeline, Pipeline]:
     return pipeline.before(ends[-1] if ends else len(calls)), pipeline.after(ends[-1] if ends else len(calls))
 
 
-def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int | None = None) -> bytes:
+@dataclass(frozen=True)
+class KernelCode:
+    """code: what runs on any machine with the target's driver.  objects: the same, for the chip itself; may be none.
+
+    problem: why there are none though the vendor's tool is here.
+    """
+
+    code: bytes
+    objects: tuple[bytes, ...] = ()
+    problem: str = ""
+
+
+def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int | None = None) -> KernelCode:
     """Run the rest of a pipeline and make machine code.  processes: at most; None for as many as there are cores."""
     cores = len(os.sched_getaffinity(0)) if processes is None else processes
     shares = kernel_shares(module, min(cores, MOST_PROCESSES)) if target.joins_code else []
     if len(shares) < 2:
         return _lowered(module, rest, target)
 
-    def lower(share: frozenset[str]) -> bytes:
+    def lower(share: frozenset[str]) -> KernelCode:
         for kernel in kernel_functions(module):
             if ir.StringAttr(kernel.attributes["sym_name"]).value not in share:
                 kernel.erase()
@@ -47,13 +61,22 @@ def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int 
 
         return work
 
-    return target.join_code([outcome.value for outcome in in_children([work_of(share) for share in shares])])
+    parts = [outcome.value for outcome in in_children([work_of(share) for share in shares])]
+    whole = all(part.objects for part in parts)
+    objects = tuple(each for part in parts for each in part.objects) if whole else ()
+    problem = next((part.problem for part in parts if part.problem), "")
+    return KernelCode(target.join_code([part.code for part in parts]), objects, problem)
 
 
-def _lowered(module: ir.Module, rest: Pipeline, target: Target) -> bytes:
+def _lowered(module: ir.Module, rest: Pipeline, target: Target) -> KernelCode:
     with module.context, ir.Location.unknown():
         Runner(target).run(module, rest)
-        return target.serialize(module)
+        code = target.serialize(module)
+    try:
+        made = target.assembled(code)
+    except UserError as error:
+        return KernelCode(code, problem=error.message)
+    return KernelCode(code, () if made is None else (made,))
 
 
 def kernel_shares(module: ir.Module, most: int) -> Sequence[frozenset[str]]:

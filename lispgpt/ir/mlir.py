@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -32,6 +33,11 @@ else:
     from flydsl._mlir import execution_engine, ir, passmanager, rewrite  # type: ignore
 
     DISTRIBUTION = FLYDSL
+
+# Making PTX, MLIR ends the process where these name a folder without NVIDIA's device library.  Nothing here links that.
+for _toolkit in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH"):
+    os.unsetenv(_toolkit)
+
 
 # The bindings look for a Python module of an op's dialect each time they hand out an op, until they have found one.
 # An empty module ends that.

@@ -66,6 +66,13 @@ class Target:
         """One file's contents of what `serialize` gave for kernels apart, where the target joins code."""
         raise NotImplementedError
 
+    def assembled(self, code: bytes) -> bytes | None:
+        """What `serialize` gave, compiled further for this very chip by its vendor's tool; None where that is missing.
+
+        UserError where the tool refuses it; the code runs without.
+        """
+        return None
+
     def assembly(self, module: ir.Module) -> str:
         """The text of that machine code."""
         raise NotImplementedError

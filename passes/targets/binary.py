@@ -1,4 +1,7 @@
-"""Machine code out of gpu.module ops, with no vendor's SDK: LLVM makes it, LLD links what AMD needs."""
+"""Machine code out of gpu.module ops, with no vendor's SDK: LLVM makes it, LLD links what AMD needs.
+
+NVIDIA's assembler compiles it further, where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -115,3 +119,30 @@ def _shim(script: str) -> Path:
         temporary.chmod(0o700)
         temporary.replace(linker)
     return root
+
+
+def find_ptxas() -> str | None:
+    """NVIDIA's assembler: on PATH, or of a Python package such as nvidia-cuda-nvcc; None where there is none."""
+    found = shutil.which("ptxas")
+    if found is None and (packages := importlib.util.find_spec("nvidia")) is not None:
+        folders = [Path(folder) for folder in packages.submodule_search_locations or ()]
+        installed = sorted(path for folder in folders for path in folder.glob("*/bin/ptxas"))
+        found = shutil.which(installed[-1]) if installed else None
+    return found
+
+
+def cubin(ptxas: str, ptx: bytes, chip: str) -> bytes:
+    """A chip's own machine code of a module of PTX; UserError says what the assembler has against it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "kernels.ptx", Path(folder) / "kernels.cubin"
+        source.write_bytes(ptx)
+        command = [ptxas, f"-arch={chip}", str(source), "-o", str(target)]
+        try:
+            done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+            made = target.read_bytes() if done.returncode == 0 and target.exists() else b""
+        except OSError as error:
+            raise UserError(f"{ptxas} does not run: {error.strerror or error}") from error
+    if not made:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip() or f"exit code {done.returncode}"
+        raise UserError(f"{ptxas} does not take it for {chip}: {said.splitlines()[0][:200]}")
+    return made

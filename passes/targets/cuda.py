@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: gpu → NVVM → PTX, which the driver compiles for the chip it finds."""
+"""NVIDIA GPUs: gpu → NVVM → PTX, which the driver, or ptxas where there is one, compiles for a chip."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.base import Gpu
-from lispgpt.passes.targets.binary import serialized_objects
+from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.copies import ASYNC_COPIES
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
@@ -90,6 +90,11 @@ class Cuda(Gpu):
     def serialize(self, module: ir.Module) -> bytes:
         """PTX text."""
         return serialized_objects(module, "isa")
+
+    def assembled(self, code: bytes) -> bytes | None:
+        """A cubin."""
+        ptxas = find_ptxas()
+        return None if ptxas is None else cubin(ptxas, code, self.chip)
 
     def join_code(self, pieces: Sequence[bytes]) -> bytes:
         """PTX modules one after another, each from its `.version` on: the driver is given them one by one."""

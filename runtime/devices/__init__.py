@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from contextlib import suppress
 from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import Device
+from lispgpt.runtime.devices.driver import Driver
 
-__all__ = ["Device", "best_target", "device_kinds", "device_module", "installed_chip", "most_positions", "open_device"]
+__all__ = [
+    "Device",
+    "best_target",
+    "device_kinds",
+    "device_module",
+    "installed_chip",
+    "most_positions",
+    "open_device",
+    "wake_driver",
+]
 
 
 def open_device(target: str, threads: int | None = None, checked: bool = False, trace: str = "") -> Device:
@@ -70,6 +81,14 @@ def installed_chip(kind: str) -> str:
         raise UserError(f"--target {kind}: {missing}")
     found: str = module.installed_target()
     return found
+
+
+def wake_driver(target: str) -> None:
+    """Start the driver that a target's device needs, if any, which may take a while; what fails will fail again."""
+    kind = target.partition(":")[0]
+    if kind in device_kinds() and hasattr(module := device_module(kind), "start"):
+        with suppress(UserError):
+            Driver(module.API)("Init")
 
 
 def best_target() -> str:

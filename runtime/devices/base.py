@@ -14,7 +14,7 @@ raise `UserError` with the driver call's name, the kernel where there is one, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,10 +48,17 @@ class Device(Protocol):
     def adopt(self, array: np.ndarray) -> Any:
         """A read-only buffer with the array's contents; a device that shares the host's memory does not copy."""
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
+    def load(
+        self,
+        code: bytes,
+        kernels: Mapping[str, Mapping[str, Any]],
+        suffix: str = "",
+        objects: Sequence[bytes] = (),
+    ) -> None:
         """Load an artifact's machine code; kernels: name → facts such as dynamic shared bytes.
 
         A session may load several.  suffix: what launches put behind these kernels' names to tell them from others'.
+        objects: the same code compiled for one chip, which a device may take where it fits.
         """
 
     def prepare(self, entry: Entry, buffers: Mapping[str, Any]) -> Any:

@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +87,13 @@ class CpuDevice(HostMemory):
     def adopt(self, array: np.ndarray) -> np.ndarray:
         return array.reshape(-1).view(np.uint8)
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
+    def load(
+        self,
+        code: bytes,
+        kernels: Mapping[str, Mapping[str, Any]],
+        suffix: str = "",
+        objects: Sequence[bytes] = (),
+    ) -> None:
         with tempfile.NamedTemporaryFile(suffix=".so") as file:
             file.write(code)
             file.flush()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -150,8 +150,21 @@ class CudaDevice(GpuDevice):
         self.chip = f"sm_{major}{minor}"
         self.name = f"{product.split(bytes(1))[0].decode().strip()} ({self.chip})"
 
-    def _load_modules(self, code: bytes) -> list[Any]:
-        """code: PTX modules one after another, which the driver compiles at once, or a cubin for this very GPU."""
+    def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
+        """code: PTX modules one after another, which the driver compiles at once, or a cubin for this very GPU.
+
+        objects: cubins of that PTX, which another GPU or an older driver does not take.
+        """
+        modules: list[Any] = []
+        for cubin in objects:
+            status, loaded = self._driver.status("ModuleLoadData", cubin)
+            if status:
+                break
+            modules += loaded
+        if objects and len(modules) == len(objects):
+            return modules
+        for module in modules:
+            self._driver("ModuleUnload", module)
         starts = [found.start() for found in re.finditer(rb"^\.version\b", code, re.MULTILINE)]
         if len(starts) < 2:
             return [self._load_module(code)]

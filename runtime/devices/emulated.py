@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,18 @@ class EmulatedDevice(HipDevice):
                 raise UserError(f"--target emulated:{chip}: {error}") from error
         super().__init__(driver=_Explaining(self._stand_in))
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
+    def load(
+        self,
+        code: bytes,
+        kernels: Mapping[str, Mapping[str, Any]],
+        suffix: str = "",
+        objects: Sequence[bytes] = (),
+    ) -> None:
         if self._tracer is not None and self._tracer.kernel not in kernels:
             raise UserError(
                 f"there is no kernel {self._tracer.kernel} to trace; there are {', '.join(sorted(kernels))}"
             )
-        super().load(code, kernels, suffix)
+        super().load(code, kernels, suffix, objects)
 
 
 class _Explaining(Driver):

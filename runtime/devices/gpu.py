@@ -41,8 +41,8 @@ class GpuDevice:
         self._reads = 0
         self._functions: dict[str, Any] = {}
 
-    def _load_modules(self, code: bytes) -> list[Any]:
-        """The driver's modules of an artifact's machine code."""
+    def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
+        """The driver's modules of an artifact's machine code, or of what is that code for one chip."""
         raise NotImplementedError
 
     def _configure(self, kernel: str, facts: Mapping[str, Any]) -> None:
@@ -84,8 +84,14 @@ class GpuDevice:
         self.copy_in(address, array)
         return address
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
-        modules = self._load_modules(code)
+    def load(
+        self,
+        code: bytes,
+        kernels: Mapping[str, Mapping[str, Any]],
+        suffix: str = "",
+        objects: Sequence[bytes] = (),
+    ) -> None:
+        modules = self._load_modules(code, objects)
         self._owned += [("ModuleUnload", module) for module in modules]
         for name, facts in kernels.items():
             self._functions[name + suffix] = self._find(name, modules)

@@ -7,7 +7,7 @@ Every buffer stands between two guards of 4 KiB; `check_guards` says whether any
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,13 @@ class NullDevice(HostMemory):
         self.copy_in(buffer, array)
         return buffer
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
+    def load(
+        self,
+        code: bytes,
+        kernels: Mapping[str, Mapping[str, Any]],
+        suffix: str = "",
+        objects: Sequence[bytes] = (),
+    ) -> None:
         self.kernels |= {name + suffix for name in kernels}
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> Entry:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from lispgpt.base.errors import UserError
@@ -110,7 +111,7 @@ class HipDevice(GpuDevice):
         (stream,) = driver("StreamCreate")
         super().__init__(driver, stream)
 
-    def _load_modules(self, code: bytes) -> list[Any]:
+    def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """code: an hsaco for this GPU's chip."""
         hint = f"the GPU is a {self.chip}: was the artifact compiled for another chip?"
         about = f"{len(code):,} bytes of kernels"

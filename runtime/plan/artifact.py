@@ -1,7 +1,8 @@
 """A compiled model in a file: manifest, machine code and the source that it came from, in one zip (or a folder).
 
 `manifest.json` has: format, version, target, device_code (a file's name), code_hash (its SHA-256), config, weights,
-states, generate, kernels, plan, and for GPUs rates.  A version other than this code's is refused; nothing in the
+states, generate, kernels, plan, and for GPUs rates and objects (name → SHA-256 of the files that hold the same code
+compiled for the chip itself).  A version other than this code's is refused; nothing in the
 archive is executed before the plan is validated.  `signature.json`, where there is one, says who vouches for the
 manifest, and with it for the code.
 """
@@ -12,7 +13,7 @@ import hashlib
 import json
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,8 @@ class Artifact:
 
     weights, states: name → {"shape", "dtype"}.  generate: {"entry", "options"} or None.  kernels: name → facts that
     devices and reports read.  rates: what floors are reckoned with, where the chip's are known.
-    sources: file name → text.  stored, signature: the bytes of a file's manifest and of its signature, where it was
-    loaded from one that has them.
+    objects: the code compiled for the chip itself.  sources: file name → text.
+    stored, signature: the bytes of a file's manifest and of its signature, where it was loaded from one that has them.
     """
 
     target: str
@@ -48,6 +49,7 @@ class Artifact:
     plan: Plan
     code: bytes
     code_name: str
+    objects: Sequence[bytes] = ()
     host: str = ""
     rates: Rates | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +64,7 @@ class Artifact:
             "target": self.target,
             "host": self.host,
             "device_code": self.code_name,
-            "code_hash": hashlib.sha256(self.code).hexdigest(),
+            "code_hash": _hash(self.code),
             "config": dict(self.config),
             "weights": dict(self.weights),
             "states": dict(self.states),
@@ -70,6 +72,7 @@ class Artifact:
             "kernels": dict(self.kernels),
             "plan": self.plan.to_json(),
             "rates": asdict(self.rates) if self.rates else None,
+            "objects": {name: _hash(data) for name, data in self._named_objects().items()},
         }
         return json.dumps(manifest).encode()
 
@@ -77,9 +80,13 @@ class Artifact:
         """Write a zip; an existing file is replaced only when all of it is written."""
         with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
             archive.writestr(MANIFEST, self.manifest())
-            archive.writestr(self.code_name, self.code)
+            for name, data in {self.code_name: self.code, **self._named_objects()}.items():
+                archive.writestr(name, data)
             for name, text in self.sources.items():
                 archive.writestr(f"source/{name}", text)
+
+    def _named_objects(self) -> dict[str, bytes]:
+        return {f"objects/{number}": data for number, data in enumerate(self.objects)}
 
 
 def load_artifact(path: Path) -> Artifact:
@@ -108,8 +115,11 @@ def load_artifact(path: Path) -> Artifact:
     rates = Rates.of(manifest.get("rates"))
     for facts in kernels.values():
         Work.of(facts)
-    if hashlib.sha256(code).hexdigest() != manifest["code_hash"]:
-        raise UserError(f"{path} is damaged: {manifest['device_code']} is not the code that was saved")
+    hashes = manifest.get("objects", {})
+    objects = {name: read(name) for name in hashes}
+    for name, data in {manifest["device_code"]: code, **objects}.items():
+        if _hash(data) != {**hashes, manifest["device_code"]: manifest["code_hash"]}[name]:
+            raise UserError(f"{path} is damaged: {name} is not the code that was saved")
     return Artifact(
         target=manifest["target"],
         config=manifest["config"],
@@ -120,6 +130,7 @@ def load_artifact(path: Path) -> Artifact:
         plan=plan,
         code=code,
         code_name=manifest["device_code"],
+        objects=tuple(objects.values()),
         host=manifest.get("host", ""),
         rates=rates,
         stored=stored,
@@ -145,8 +156,8 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
     for key in ("target", "device_code"):
         if not isinstance(manifest[key], str):
             return key
-    for key in ("config", "weights", "states", "kernels"):
-        if not isinstance(manifest[key], dict):
+    for key in ("config", "weights", "states", "kernels", "objects"):
+        if not isinstance(manifest.get(key, {}), dict):
             return key
     for key in ("weights", "states", "kernels"):
         if not all(isinstance(facts, dict) for facts in manifest[key].values()):
@@ -162,6 +173,10 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
     if not isinstance(generate.get("entry"), str):
         return "generate"
     return None if all(size is None or (type(size) is int and size > 0) for size in sizes) else "config"
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _is_option(option: tuple[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,13 @@ class EmulatedCuda(HostMemory):
     def adopt(self, array: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
 
-    def load(self, code: bytes, kernels: Mapping[str, Mapping[str, Any]], suffix: str = "") -> None:
+    def load(
+        self,
+        code: bytes,
+        kernels: Mapping[str, Mapping[str, Any]],
+        suffix: str = "",
+        objects: Sequence[bytes] = (),
+    ) -> None:
         text = code.decode()
         self._kernels |= {name + suffix: parse(text, name) for name in kernels}
 

@@ -1,8 +1,14 @@
-"""Machine code that several processes make is that of one, kernel by kernel; failures in any of them reach the user."""
+"""Machine code that several processes make is that of one, kernel by kernel; failures in any of them reach the user.
+
+Where ptxas is installed an artifact also has the chip's own code.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +23,9 @@ from lispgpt.passes import pipeline
 from lispgpt.passes.base import Pass
 from lispgpt.passes.pipeline import Runner
 from lispgpt.passes.targets import Target, find_target
+from lispgpt.passes.targets.binary import find_ptxas
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 
 MODEL = """(require nn)
 (config vocab 48 context 8 width 32)
@@ -52,7 +60,7 @@ def test_processes_make_the_code_that_one_makes(tmp_path: Path, monkeypatch: pyt
     codes = []
     for processes in (1, 3):
         with new_context():
-            codes.append(make_code(*planned(tmp_path), processes=processes))
+            codes.append(make_code(*planned(tmp_path), processes=processes).code)
     alone, joined = map(bodies, codes)
     assert codes[0].count(b".version") == 1 < codes[1].count(b".version") <= 3
     assert alone == joined and len(alone) >= 2
@@ -92,3 +100,79 @@ def test_what_is_watched_is_one_module(tmp_path: Path) -> None:
     artifact, _ = compile_request(Request(tmp_path / "model.lisp", "cuda:sm_90"), Observer(tmp_path / "dumps"))
     assert artifact.code.count(b".version") == 1
     assert (tmp_path / "dumps" / "00-input.mlir").is_file()
+
+
+ASSEMBLER = r"""#!/bin/sh
+set -e
+test "$1" = -arch=sm_90 -a "$3" = -o
+grep -q '^.version' "$2"
+{ echo made of; grep '\.entry' "$2"; } > "$4"
+"""
+
+
+@pytest.fixture
+def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for the assembler, alone on PATH beside the shell's tools; it writes the kernels' names."""
+    path = tmp_path / "bin" / "ptxas"
+    path.parent.mkdir()
+    path.write_text(ASSEMBLER)
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
+    monkeypatch.setattr("lispgpt.compiler.kernel_code.SMALLEST_SHARE", 20)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    return path
+
+
+def compiled(folder: Path) -> Artifact:
+    (folder / "model.lisp").write_text(MODEL)
+    return compile_request(Request(folder / "model.lisp", "cuda:sm_90"), Observer())[0]
+
+
+def test_an_artifact_has_the_chips_own_code_where_ptxas_is(tmp_path: Path, ptxas: Path) -> None:
+    assert find_ptxas() == str(ptxas)
+    artifact = compiled(tmp_path)
+    assert len(artifact.objects) == artifact.code.count(b".version") > 1
+    assert all(each.startswith(b"made of\n") for each in artifact.objects)
+    names = re.findall(r"\.entry (\w+)", b"".join(artifact.objects).decode())
+    assert sorted(names) == sorted(artifact.kernels)
+    artifact.save(tmp_path / "m.lgpt")
+    assert load_artifact(tmp_path / "m.lgpt").objects == artifact.objects
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("echo 'unknown chip' >&2; exit 3", "unknown chip"), ("exit 3", "exit code 3"), ("exit 0", "exit code 0")],
+)
+def test_an_assembler_that_fails_leaves_the_ptx(
+    script: str, words: str, tmp_path: Path, ptxas: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ptxas.write_text(f"#!/bin/sh\n{script}\n")
+    artifact = compiled(tmp_path)
+    assert artifact.objects == () and artifact.code.count(b".version") > 1
+    said = capsys.readouterr().err
+    assert said.count("warning: the artifact has no code for cuda:sm_90 itself") == 1 and words in said
+
+
+def test_without_an_assembler_there_is_no_word_of_it(
+    tmp_path: Path, ptxas: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ptxas.unlink()
+    monkeypatch.setenv("PATH", os.environ["PATH"].partition(":")[0])
+    assert find_ptxas() is None
+    assert compiled(tmp_path).objects == () and capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(find_ptxas() is None, reason="needs NVIDIA's ptxas")
+def test_nvidias_assembler_takes_the_code(tmp_path: Path) -> None:
+    artifact = compiled(tmp_path)
+    assert artifact.objects and all(each.startswith(b"\x7fELF") for each in artifact.objects)
+    assert all(name.encode() in b"".join(artifact.objects) for name in artifact.kernels)
+
+
+def test_the_command_finds_the_assembler_in_cuda_home(tmp_path: Path, ptxas: Path) -> None:
+    (tmp_path / "model.lisp").write_text(MODEL)
+    environment = {"PATH": "/usr/bin:/bin", "CUDA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "lispgpt", "compile", "model.lisp", "--target", "cuda:sm_90"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert "for the chip itself" in done.stderr
+    assert load_artifact(tmp_path / "model.lgpt").objects[0].startswith(b"made of\n")

@@ -13,7 +13,7 @@ from gpu_drivers import FACTS, StandIn, entry, opened
 from lispgpt.base.child import ask_in_child
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.passes.targets import GPU_CHIPS
-from lispgpt.runtime.devices import cuda, rocm
+from lispgpt.runtime.devices import cuda, rocm, wake_driver
 from lispgpt.runtime.devices.base import READS_AHEAD
 
 
@@ -198,3 +198,29 @@ def test_code_in_pieces_is_compiled_piece_by_piece_and_searched(driver: StandIn)
         device.load(b"".join(pieces), {"third": {}})
     device.close()
     assert driver.alive["ModuleLoadDataEx"] == len(driver.made("ModuleUnload")) == 6
+
+
+def test_the_chips_own_code_is_taken_where_the_driver_takes_it(driver: StandIn) -> None:
+    if not driver.by_cuda:
+        pytest.skip("AMD's code is the chip's own")
+    device = opened(driver)
+    ptx = b".version 8.0\n.entry first\n.entry second\n"
+    device.load(ptx, FACTS, objects=[b"cubin of first", b"cubin of second"])
+    assert sorted(driver.texts.values()) == [b"cubin of first", b"cubin of second"]
+    driver.texts.clear()
+    driver.failing = "ModuleLoadData"
+    device.load(ptx, FACTS, objects=[b"cubin of first", b"cubin of second"])
+    assert list(driver.texts.values()) == [ptx.rstrip(b"\0")]
+    driver.failing = None
+    device.close()
+    assert driver.alive["ModuleLoadDataEx"] + driver.alive["ModuleLoadData"] == len(driver.made("ModuleUnload")) == 3
+
+
+def test_a_driver_is_woken_while_the_compiler_works(driver: StandIn) -> None:
+    wake_driver("cuda:sm_90" if driver.by_cuda else "rocm:gfx1151")
+    assert driver.order() == ["Init"]
+    driver.failing = "Init"
+    wake_driver("cuda:sm_90" if driver.by_cuda else "rocm:gfx1151")
+    wake_driver("cpu")
+    wake_driver("emulated:gfx1151")
+    assert driver.order() == ["Init", "Init"]
