@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import seeded
 from compiled_models import Weights
 from safetensors.numpy import save_file
@@ -63,3 +64,77 @@ def test_a_classifier_learns_as_in_float64(tmp_path: Path) -> None:
             losses.append(found)
         assert losses[-1] < 0.2 * losses[0]
         assert (model.run("classify", x=x)["classify"] == labels).all()
+
+
+def gpt2_tiny(rng: np.random.Generator) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+    """Weights of a GPT-2 of two layers, and the config that they are for."""
+    sizes = {"layers": 2, "width": 32, "heads": 2, "vocab": 90, "padded-vocab": 96, "context": 16}
+    layers, width = 2, 32
+
+    def drawn(*shape: int) -> np.ndarray:
+        return rng.normal(0, 0.02, shape).astype(np.float32)
+
+    weights = {"wte": drawn(96, width), "wpe": drawn(16, width)}
+    for name, outputs, inputs in (("qkv", 3, 1), ("proj", 1, 1), ("fc", 4, 1), ("out", 1, 4)):
+        weights[f"{name}-w"] = drawn(layers, outputs * width, inputs * width)
+        weights[f"{name}-b"] = drawn(layers, outputs * width)
+    for name in ("ln1", "ln2"):
+        weights[f"{name}-w"] = 1 + drawn(layers, width)
+        weights[f"{name}-b"] = drawn(layers, width)
+    return {**weights, "lnf-w": 1 + drawn(width), "lnf-b": drawn(width)}, dict(sizes)
+
+
+RATES = {
+    "lr": 3e-3,
+    "warmup": 3,
+    "steps": 20,
+    "min-lr": 1e-4,
+    "clip": 1,
+    "weight-decay": 0.1,
+    "beta1": 0.9,
+    "beta2": 0.95,
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"weight-type": "f32"}, {"weight-type": "bf16", "activation-type": "bf16", "dropout-rate": 0.1}],
+    ids=["f32", "bf16"],
+)
+def test_gpt2_learns_a_text_by_heart(tmp_path: Path, settings: dict[str, object]) -> None:
+    rng = seeded.rng()
+    weights, sizes = gpt2_tiny(rng)
+    save_file(weights, tmp_path / "w.safetensors")
+    tokens = rng.integers(0, 90, (2, 16)).astype(np.int32)
+    targets = np.roll(tokens, -1, 1)
+    targets[0, :3] = -1
+    program = ROOT / "examples" / "gpt2_train.lisp"
+    with lispgpt.load(program, tmp_path / "w.safetensors", settings={**sizes, **settings}) as model:
+        given = {"tokens": tokens, "targets": targets}
+        first = model.run("evaluate", **given)
+        assert abs(first["loss"] - np.log(90)) < 0.3 and first["correct"] <= 29
+        for step in range(1, 21):
+            found = model.run("train", **given, step=step, seed=5, **RATES)
+            assert np.isfinite(found["loss"]) and found["grad-norm"] > 0
+        last = model.run("evaluate", **given)
+    assert last["loss"] < 0.75 * first["loss"] and last["correct"] > first["correct"]
+
+
+def test_micro_batches_together_are_one_batch(tmp_path: Path) -> None:
+    rng = seeded.rng()
+    weights, sizes = gpt2_tiny(rng)
+    save_file(weights, tmp_path / "w.safetensors")
+    tokens, targets = rng.integers(0, 90, (2, 4, 16)).astype(np.int32)
+    program, settings = ROOT / "examples" / "gpt2_train.lisp", {**sizes, "weight-type": "f32"}
+    with lispgpt.load(program, tmp_path / "w.safetensors", settings=settings) as model:
+        whole = [model.run("train", tokens=tokens, targets=targets, step=s, seed=0, **RATES) for s in (1, 2)]
+    with lispgpt.load(program, tmp_path / "w.safetensors", settings=settings) as model:
+        for step, wanted in enumerate(whole, 1):
+            losses = [
+                model.run("accumulate", tokens=t[None], targets=y[None], step=step, seed=0, accumulate=4)["loss"]
+                for t, y in zip(tokens, targets, strict=True)
+            ]
+            found = model.run("apply", step=step, **RATES)
+            np.testing.assert_allclose(np.mean(losses), wanted["loss"], rtol=1e-5)
+            np.testing.assert_allclose(found["grad-norm"], wanted["grad-norm"], rtol=1e-4)
+            np.testing.assert_allclose(found["lr"], wanted["lr"])

@@ -31,7 +31,17 @@ from lispgpt.language.forms import (
     structs,
     tensors,
 )
-from lispgpt.language.model import building, declarations, entries, generation, gradient_rules, gradients, memory, sizes
+from lispgpt.language.model import (
+    building,
+    declarations,
+    entries,
+    every_weight,
+    generation,
+    gradient_rules,
+    gradients,
+    memory,
+    sizes,
+)
 from lispgpt.language.model.sizes import Wanted
 from lispgpt.language.model.table import Entry, Model
 from lispgpt.language.ops import op_names, ops
@@ -46,6 +56,7 @@ _REGISTERED = (
     contractions,
     core_forms,
     declarations,
+    every_weight,
     generation,
     gradients,
     lists,

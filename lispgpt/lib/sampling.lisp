@@ -18,6 +18,7 @@
 ; probable token, and the winner among the more probable ones is the next to look at; mostly the first one is in it.
 (require-dialect arith gpu math memref scf vector)
 (require kernels)
+(require random)
 
 (def settings-words 7)
 (def each 4)                                   ; neighbours that a lane takes, which share one number of the generator
@@ -40,17 +41,6 @@
 
 (def infinite-rank 0x7f800000)
 (def lowest-rank -2139095041)                  ; of -infinity
-
-; "Parallel random numbers: as easy as 1, 2, 3", Salmon et al. 2011: Philox4x32-10
-(defn philox [counter key]
-  (first (fold philox-round [counter key] (range 10))))
-
-(defn philox-round [state number]
-  (let [[[a b c d] [k l]] state
-        [low-a high-a] (arith.mului_extended a (: 0xD2511F53 i32))
-        [low-c high-c] (arith.mului_extended c (: 0xCD9E8D57 i32))]
-    [[(arith.xori (arith.xori high-c b) k) low-c (arith.xori (arith.xori high-a d) l) low-a]
-     [(+ k (: 0x9E3779B9 i32)) (+ l (: 0xBB67AE85 i32))]]))
 
 ; -ln(1 - u) for u = (word + 1/2) / 2^32, to a few units in the last place, small ones too: 1 - u = m 2^n with m near 1,
 ; and ln m = 2 artanh((m - 1) / (m + 1))

@@ -108,6 +108,13 @@ class Weight:
     updated: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class WeightReference:
+    """A weight itself rather than its tensor, as `(all-weights)` lists it: outside an entry too."""
+
+    weight: Weight
+
+
 @dataclass(eq=False)
 class Variable:
     """An input of the entry that is being built, as a Weight is."""
@@ -127,12 +134,13 @@ class Record:
 @dataclass(eq=False)
 class State:
     """A buffer that lives across calls.  shape: its sizes, free dimensions by name; value is what the entry being built
-    has made of it so far."""
+    has made of it so far.  shared: whether it is the same for all sequences, as a weight is."""
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
     form: Form
+    shared: bool = False
     value: ir.Value | None = None
     updated: bool = False
 
@@ -219,6 +227,8 @@ def describe(value: Any) -> str:
             return f"the weight {value.name}" + (
                 ", which needs a layer: " + f"({value.name} l)" if value.stacked else ""
             )
+        case WeightReference():
+            return f"the weight {value.weight.name}, whose tensor `whole` gives"
         case State() | StateReference():
             name = value.name if isinstance(value, State) else value.state.name
             return f"the state {name}, which `read-state` reads"

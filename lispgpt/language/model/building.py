@@ -51,7 +51,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
             types.append(shapes.tensor_type(evaluator, extents, ir.Type.parse(state.dtype), state.form))  # type: ignore[arg-type]
             held[f"state:{state.name}"] = state
     function = evaluator.builder.emit(
-        "func.func", [], [], _attributes(evaluator, entry, sizes, declared, held), entry.form, 1
+        "func.func", [], [], _attributes(evaluator, entry, sizes, declared), entry.form, 1
     )
     location = evaluator.site.location(entry.form)
     block = ir.Block.create_at_start(function.regions[0], types, [location] * len(types))
@@ -69,6 +69,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     try:
         value = evaluator.value_of(evaluator.body_in(block, entry.body, scope), entry.body[-1])
         results = _results(evaluator, entry, value)
+        types = _drop_unused(held, block, list(results.values()))
         kept = {n: v.value for n, v in held.items() if isinstance(v, State) or v.updated}
         with evaluator.builder.at(block):
             evaluator.builder.emit("func.return", [*results.values(), *kept.values()], [], {}, entry.form)
@@ -79,10 +80,24 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
             variable.value = None
     kind = ir.FunctionType.get(types, [value.type for value in (*results.values(), *kept.values())])
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    function.attributes["arguments"] = _strings(list(held))
     function.attributes["results"] = _strings([*(f"result:{name}" for name in results), *kept])
     if now.minds_padding or not now.accumulates:
         function.attributes["repeatable"] = ir.UnitAttr.get()
     evaluator.site.verify(function, entry.form)
+
+
+def _drop_unused(held: dict[str, Variable | Weight | State], block: ir.Block, results: list[ir.Value]) -> list[ir.Type]:
+    """Take the states that the entry neither reads nor changes from its arguments; the types of those that are left."""
+    kept = [*results, *(variable.value for variable in held.values() if variable.updated)]
+    for number, (name, variable) in reversed(list(enumerate(held.items()))):
+        argument = block.arguments[number]
+        used = argument in kept or any(True for _ in argument.uses)
+        if isinstance(variable, State) and not variable.updated and not used:
+            variable.value = None
+            del held[name]
+            block.erase_argument(number)
+    return [argument.type for argument in block.arguments]
 
 
 def _declared_shape(evaluator: Evaluator, entry: Entry, given: Input, scope: Environment) -> tuple[int, ...]:
@@ -119,7 +134,6 @@ def _attributes(
     entry: Entry,
     sizes: dict[str, int],
     declared: dict[str, tuple[int, ...]],
-    held: dict[str, Any],
 ) -> dict[str, Any]:
     stem = "_".join([entry.name, *(f"{name}{size}" for name, size in sizes.items())])
     stem = "".join(c if c.isalnum() else "_" for c in stem)
@@ -132,7 +146,6 @@ def _attributes(
         "sizes": ir.ArrayAttr.get([ir.StringAttr.get(name) for name in sizes]),
         "extents": ir.DenseI64ArrayAttr.get(list(sizes.values())),
         "inputs": ir.DictAttr.get({name: ir.DenseI64ArrayAttr.get(list(shape)) for name, shape in declared.items()}),
-        "arguments": _strings(list(held)),
     }
 
 

@@ -83,7 +83,7 @@ class _Body:
         rules = evaluator.states.of(GradientRules)
         operands = list(inner.operands)
         if result in rules.calls:
-            rule, arguments = rules.calls[result]
+            rule, _, arguments = rules.calls[result]
             operands = [a for a in arguments if isinstance(a, ir.Value)]
         elif inner.name in rules.of_ops:
             rule = rules.of_ops[inner.name]
@@ -205,7 +205,8 @@ class _Clone:
             loop = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
             attributes["dim"] = ir.IntegerAttr.get(evaluator.builder.i64, loop)
         operands = [self.value(v) for v in op.operands]
-        return evaluator.builder.emit(op.name, operands, [value.type], attributes, body.form)
+        made = evaluator.builder.emit(op.name, operands, [r.type for r in op.results], attributes, body.form)
+        return made.owner.results[ir.OpResult(value).result_number]
 
 
 def _loop_of(place: ir.Value) -> int | None:

@@ -13,7 +13,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.parameters import parse_parameters
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import Closure, describe, items_of
-from lispgpt.language.forms import shapes, tensors
+from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model import index_algebra
 from lispgpt.language.reader.forms import Form, List, Symbol, head_name, show
 
@@ -21,10 +21,13 @@ from lispgpt.language.reader.forms import Form, List, Symbol, head_name, show
 @dataclass(eq=False)
 class GradientRules:
     """What `defgradient` has said of ops, by their names (a reduction's with its combiner's behind it); and the values
-    that calls of functions with gradients of their own, `stop-gradient` and `recompute` gave."""
+    that calls of functions with gradients of their own, `stop-gradient` and `recompute` gave.
+
+    calls: for the (first) tensor that a function gave the rule, all that it gave, and its arguments.
+    """
 
     of_ops: dict[str, Closure] = field(default_factory=dict)
-    calls: dict[ir.Value, tuple[Closure, list[Any]]] = field(default_factory=dict)
+    calls: dict[ir.Value, tuple[Closure, Any, list[Any]]] = field(default_factory=dict)
     stopped: set[ir.Value] = field(default_factory=set)
     recomputed: dict[ir.Value, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
 
@@ -38,10 +41,11 @@ class Differentiable:
 
 
 def call(evaluator: Evaluator, made: Differentiable, arguments: list[Any], form: Form) -> Any:
-    """Call the function, and remember the rule for what it gives."""
+    """Call the function, and remember the rule for what it gives: for the first value, where it gives several."""
     result = evaluator.value_of(evaluator.call(made.function, arguments, form), form)
-    if isinstance(result, ir.Value):
-        evaluator.states.of(GradientRules).calls[result] = (made.rule, arguments)
+    first = next(iter(items_of(result) or [result]), None)
+    if isinstance(first, ir.Value):
+        evaluator.states.of(GradientRules).calls[first] = (made.rule, result, arguments)
     return result
 
 
@@ -49,7 +53,8 @@ def call(evaluator: Evaluator, made: Differentiable, arguments: list[Any], form:
 def _defgradient(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(defgradient math.exp [g y x] [(* g y)])`: g is the gradient of the result y; the value has, for each operand,
     its gradient or nil.  Instead of an op: `(linalg.reduce arith.addf)`, a reduction by its combiner, or a function's
-    name, whose calls are then differentiated as a whole."""
+    name, whose calls are then differentiated as a whole; of a function that gives several values, y is the vector of
+    them, and the first one is what is differentiated."""
     rules = evaluator.states.of(GradientRules)
     subject = form.items[1]
     parameters = parse_parameters(evaluator.site, form.items[2], "defgradient")
@@ -141,6 +146,22 @@ def _contraction(
     kept, *indices = (_numbers(evaluator, list_, form) for list_ in (kept, x_indices, w_indices))
     shape = _numbers(evaluator, shape, form)
     return index_algebra.contraction(evaluator, shape, kept, (x, indices[0]), (w, indices[1]), form)
+
+
+@builtin("scaled", 2, 2)
+def _scaled(evaluator: Evaluator, form: Form, value: Any, gradient: Any) -> Any:
+    """`(scaled x g)`: x times a gradient of one number; x itself where that is known to be 1, as a loss's own is."""
+    gradient = shapes.tensor_of(evaluator, gradient, form, "scaled")
+    if is_filled_with(gradient, 1.0):
+        return value
+    return arithmetic.binary(evaluator, "*", value, shapes.reshape(evaluator, gradient, (), form), form)
+
+
+def is_filled_with(value: ir.Value, number: float) -> bool:
+    """Whether a tensor is made of one number that is known while compiling."""
+    op = defining_op(value)
+    constant = defining_op(op.operands[0]) if op is not None and op.name == "linalg.fill" else None
+    return constant is not None and constant.name == "arith.constant" and constant.attributes["value"].value == number
 
 
 @builtin("spread", 3, 3)

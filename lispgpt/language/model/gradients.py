@@ -15,10 +15,10 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import captured_values, defining_op, integers, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
-from lispgpt.language.core.values import Closure, Weight, describe
+from lispgpt.language.core.values import Closure, Weight, WeightReference, describe
 from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model import elementwise_gradients
-from lispgpt.language.model.gradient_rules import GradientRules, same_value, window
+from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
 from lispgpt.language.reader.forms import Form
 
 
@@ -37,7 +37,8 @@ def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any
 
 
 def _target(evaluator: Evaluator, target: Any, form: Form) -> ir.Value:
-    value: Any = target.value if isinstance(target, Weight) else target
+    held = target.weight if isinstance(target, WeightReference) else target
+    value: Any = held.value if isinstance(held, Weight) else held
     if not shapes.is_tensor(value) or not arithmetic.is_float(value.type):
         evaluator.site.fail(f"`gradients` differentiates by tensors of floats, and got {describe(target)}", form)
     return value
@@ -93,8 +94,8 @@ class _Backward:
             self._recompute(result, gradient)
             return
         if result in self.rules.calls:
-            rule, arguments = self.rules.calls[result]
-            self._apply(rule, gradient, result, [a for a in arguments if isinstance(a, ir.Value)], op)
+            rule, given, arguments = self.rules.calls[result]
+            self._apply(rule, gradient, given, [a for a in arguments if isinstance(a, ir.Value)], op)
             return
         if op.name == "linalg.generic" and not _is_contraction(op):
             found = elementwise_gradients.of(evaluator, op, gradient, self.active, self.form)
@@ -112,7 +113,7 @@ class _Backward:
         self._apply(self.rules.of_ops[key], gradient, result, list(op.operands)[:count], op)
 
     def _apply(
-        self, rule: Closure, gradient: ir.Value, result: ir.Value, operands: list[ir.Value], op: ir.Operation
+        self, rule: Closure, gradient: ir.Value, result: Any, operands: list[ir.Value], op: ir.Operation
     ) -> None:
         found = self.evaluator.call(rule, [gradient, result, *operands], self.form)
         parts = shapes.items_of(found)
@@ -148,7 +149,12 @@ class _Backward:
             )
         found = self.sums.setdefault(value, _Sum())
         op = defining_op(gradient)
-        if op is not None and op.name == "tensor.insert_slice" and _is_zeros(op.operands[1]) and len(op.operands) == 2:
+        if (
+            op is not None
+            and op.name == "tensor.insert_slice"
+            and is_filled_with(op.operands[1], 0.0)
+            and len(op.operands) == 2
+        ):
             found.parts.append(op)
         else:
             found.wholes.append(gradient)
@@ -197,14 +203,6 @@ def _apart(one: ir.Operation, other: ir.Operation) -> bool:
     return any(a + n <= b or b + m <= a for a, b, n, m in zip(*starts, *sizes, strict=True))
 
 
-def _is_zeros(value: ir.Value) -> bool:
-    op = defining_op(value)
-    if op is None or op.name != "linalg.fill":
-        return False
-    constant = defining_op(op.operands[0])
-    return constant is not None and constant.name == "arith.constant" and float(constant.attributes["value"].value) == 0
-
-
 def _combiner(op: ir.Operation) -> str:
     """What a linalg.reduce combines with, where it is one op."""
     inner = operations(op.regions[0].blocks[0])
@@ -216,4 +214,4 @@ def _is_contraction(op: ir.Operation) -> bool:
     if len(op.operands) != 3 or all("parallel" in str(kind) for kind in op.attributes["iterator_types"]):
         return False
     names = [inner.name for inner in operations(op.regions[0].blocks[0]) if inner.name != "arith.extf"]
-    return names == ["arith.mulf", "arith.addf", "linalg.yield"] and _is_zeros(op.operands[2])
+    return names == ["arith.mulf", "arith.addf", "linalg.yield"] and is_filled_with(op.operands[2], 0.0)

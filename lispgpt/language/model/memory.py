@@ -8,7 +8,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import State, StateReference, Variable, Weight, describe
+from lispgpt.language.core.values import State, StateReference, Variable, Weight, WeightReference, describe
 from lispgpt.language.forms import shapes
 from lispgpt.language.model.table import BATCH, Building, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, show
@@ -137,6 +137,8 @@ def _held(evaluator: Evaluator, place: Form, environment: Environment) -> Any:
         return found, evaluator.single(place.items[1], environment)
     if isinstance(place, List) and isinstance(found, State):
         return evaluator.evaluate(place, environment)
+    if place is name and isinstance(found, WeightReference):
+        return found.weight
     if place is name and isinstance(found, (Weight, State, Variable)):
         return found
     evaluator.site.fail(

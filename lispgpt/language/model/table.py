@@ -91,11 +91,11 @@ class Model:
     def dimensions(self, state: State) -> tuple[int | str, ...]:
         """A state's sizes, free dimensions by their names.
 
-        Where no state of the program names its batch and entries take rows of sequences, each state has one for every
-        sequence: behind its first dimension, or as the first where it has one only.
+        Where no state of the program names its batch and entries take rows of sequences, each state that they do
+        not share has one for every sequence: behind its first dimension, or as the first where it has one only.
         """
         named = any(BATCH in other.shape for other in self.states.values())
-        if named or not any(entry.takes_rows for entry in self.entries.values()):
+        if state.shared or named or not any(entry.takes_rows for entry in self.entries.values()):
             return state.shape
         first = 1 if len(state.shape) > 1 else 0
         return (*state.shape[:first], BATCH, *state.shape[first:])
