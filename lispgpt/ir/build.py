@@ -281,6 +281,14 @@ def if_then(condition: ir.Value, body: Callable[[], None]) -> None:
         create_op("scf.yield")
 
 
+def if_live(condition: ir.Value | None, body: Callable[[], None]) -> None:
+    """The same, or without a condition where it is None."""
+    if condition is None:
+        body()
+    else:
+        if_then(condition, body)
+
+
 def either(condition: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
     """scf.if with two sides that have no values."""
     op = create_op("scf.if", [condition], regions=2)

@@ -11,8 +11,10 @@ from lispgpt.ir.structure import defining_op, indexing_maps, integers
 from lispgpt.passes.kernels.elementwise import attributes_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.views import mapped, sliced_index
-from lispgpt.passes.model.attention import DEPTH, Attention, Operand
+from lispgpt.passes.model.attention import Attention
 from lispgpt.passes.model.cache_writes import CacheWrite, cache_view
+from lispgpt.passes.model.score_operands import DEPTH, Operand
+from lispgpt.passes.model.score_sums import ScoreSums
 from lispgpt.passes.model.visible import Bound
 
 Place = Sequence[Index]
@@ -26,20 +28,39 @@ def read_operand(reader: Reader, operand: Operand, place: Place, t: Index, d: In
     return b.vector_of([reader.read(operand.tensor, operand.index(place, t, b.add(d, i))) for i in range(width)])
 
 
+def store_operand(
+    value: ir.Value, buffer: ir.Value, operand: Operand, place: Place, t: Index, d: Index, aligned: bool = False
+) -> None:
+    """Neighbouring numbers of a result from the d-th on."""
+    if operand.has_rows:
+        b.store(value, buffer, operand.index(place, t, d), aligned)
+        return
+    for lane in range(b.width_of(value)):
+        b.store(b.lane_of(value, lane), buffer, operand.index(place, t, b.add(d, lane)))
+
+
 def result_buffer(kernel: ir.Operation, attention: Attention) -> ir.Value:
     return next(buffer for tensor, buffer in outputs_of(kernel) if tensor == attention.out.tensor)
 
 
+def store_log_sum(kernel: ir.Operation, attention: Attention, place: Place, top: ir.Value, total: ir.Value) -> None:
+    """A row's log-sum-exp, where the kernel has it as a result: of the largest score and of what is summed below it."""
+    wanted = [op.results[0] for op in attention.log_sum[-1:]]
+    for tensor, buffer in outputs_of(kernel):
+        if tensor in wanted:
+            b.store(b.binary("arith.addf", top, b.emit("math.log", [total], [total.type])), buffer, place)
+
+
 def score_at(reader: Reader, attention: Attention, place: Place, t: Index, score: ir.Value) -> ir.Value:
     """What the ops between product and softmax make of a score."""
-    reader.bind(attention.scores.results[0], lambda index, width: score)
+    reader.hold(attention.scores.results[0], score)
     return reader.read(attention.softmax.operands[0], [*place, t])
 
 
 # ---- what a row may see
 
 
-def last_position(attention: Attention, reader: Reader, place: Place) -> Index:
+def last_position(attention: Attention | ScoreSums, reader: Reader, place: Place) -> Index:
     """The largest position that the mask lets through for a row; 0 where it lets none."""
     bound = attention.upper
     if bound is None:
@@ -50,13 +71,13 @@ def last_position(attention: Attention, reader: Reader, place: Place) -> Index:
     return _between(value, attention.context - 1)
 
 
-def first_position(attention: Attention, reader: Reader, place: Place) -> Index:
+def first_position(attention: Attention | ScoreSums, reader: Reader, place: Place) -> Index:
     """The smallest position that the mask lets through for a row; the last of all where it lets none."""
     bound = attention.lower
     return 0 if bound is None else _between(bound_value(bound, reader, place), attention.context - 1)
 
 
-def _is_within(bound: Bound, attention: Attention) -> bool:
+def _is_within(bound: Bound, attention: Attention | ScoreSums) -> bool:
     """Whether a bound is the row's number among no more rows than there are positions."""
     if bound.constant or len(bound.terms) != 1 or bound.terms[0][0] != 1:
         return False

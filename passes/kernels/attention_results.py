@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.attention import result_buffer, store_log_sum
+from lispgpt.passes.kernels.expand import LOG2_E
 from lispgpt.passes.kernels.matrices import Lanes, flat, shaped
 from lispgpt.passes.kernels.softmax import RunningRows, join_rows, running_rows
+from lispgpt.passes.model.attention import Attention
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.matrix import MatrixUnit
 
@@ -58,20 +62,33 @@ def _share(values: list[ir.Value], unit: MatrixUnit) -> RunningRows:
 
 
 def write_rows(
-    running: RunningRows, lanes: Lanes, buffer: ir.Value, starts: list[list[Index]], inside: list[ir.Value] | None
+    running: RunningRows,
+    lanes: Lanes,
+    kernel: ir.Operation,
+    attention: Attention,
+    places: list[list[Index]],
+    inside: list[ir.Value] | None,
 ) -> None:
-    """Each row's sums over its total.  starts: where in the buffer the lane's numbers of its rows begin.  inside:
-    whether they are rows at all."""
+    """Each row's sums over its total, and its log-sum-exp where the kernel has that.  places: of the lane's rows in the
+    scores.  inside: whether they are rows at all."""
+    buffer, out = result_buffer(kernel, attention), attention.out
     for i, piece in enumerate(lanes.unit.pieces()):
-        inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), running.totals[i])
+        top, total, start = running.tops[i], running.totals[i], out.index(places[i], None, lanes.result_column)
+        inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), total)
 
-        def write(i: int = i, elements: tuple[int, ...] = piece.elements, inverse: ir.Value = inverse) -> None:
-            for n, total in enumerate(running.sums):
-                vector = flat(total)
+        def write(elements: tuple[int, ...] = piece.elements, inverse: ir.Value = inverse, start: Any = start) -> None:
+            for n, sums in enumerate(running.sums):
+                vector = flat(sums)
                 value = b.vector_of([b.binary("arith.mulf", b.lane_of(vector, e), inverse) for e in elements])
-                b.store(value, buffer, [*starts[i][:-1], b.add(starts[i][-1], n * lanes.unit.columns)])
+                where = [*start[:-1], b.add(start[-1], n * lanes.unit.columns)]
+                b.store(b.shortened(value, out.element), buffer, where)
 
-        if inside is None:
-            write()
-        else:
-            b.if_then(inside[i], write)
+        def write_log_sum(place: Any = places[i], top: ir.Value = top, total: ir.Value = total) -> None:
+            natural = b.binary("arith.mulf", top, b.constant(1 / LOG2_E, b.f32()))
+            store_log_sum(kernel, attention, place, natural, total)
+
+        live = None if inside is None else inside[i]
+        b.if_live(live, write)
+        if attention.log_sum:
+            first = b.equal(lanes.result_column, 0)
+            b.if_live(first if live is None else b.binary("arith.andi", first, live), write_log_sum)

@@ -57,6 +57,10 @@ class Reader:
         yield
         self.assumed = before
 
+    def hold(self, tensor: ir.Value, value: ir.Value) -> None:
+        """Take a tensor's elements from here on to be this value, wherever they are asked for."""
+        self.bound[tensor] = lambda index, width: value
+
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Within it, values that were read may be used only inside (a loop's or a condition's body)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.attention import Place, read_operand
+from lispgpt.passes.kernels.attention import Place, read_operand, result_buffer, store_log_sum, store_operand
 from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import LOWEST
@@ -60,9 +60,9 @@ class RowSums:
 
     def __init__(self, tile: Tile, reader: Reader) -> None:
         self.tile, self.attention, self.reader = tile, tile.attention, reader
-        self.scores, self.staged = (_stack([tile.queries, n]) for n in (tile.keys, tile.attention.depth))
-        self.sums = _stack([tile.queries, tile.attention.width])
-        self.tops, self.totals, self.scales = (_stack([tile.queries]) for _ in range(3))
+        self.scores, self.staged = (stack([tile.queries, n]) for n in (tile.keys, tile.attention.depth))
+        self.sums = stack([tile.queries, tile.attention.width])
+        self.tops, self.totals, self.scales = (stack([tile.queries]) for _ in range(3))
 
     def start(self, places: Places) -> None:
         """Before any position: queries are computed once, together with what leads to them, and kept for all keys."""
@@ -77,9 +77,16 @@ class RowSums:
         self._each_row(lambda q: self._weigh(places(q), q, start, count))
         self._add_values(place, start, count)
 
-    def store(self, places: Places, buffer: ir.Value) -> None:
-        """Each row's sums over its total."""
+    def store(self, places: Places, kernel: ir.Operation) -> None:
+        """Each row's sums over its total, and its log-sum-exp, to where the kernel has them."""
+        buffer = result_buffer(kernel, self.attention)
         self._each_row(lambda q: self._store(places(q), q, buffer))
+        if self.attention.log_sum:
+            self._each_row(lambda q: self._store_log_sum(places(q), q, kernel))
+
+    def _store_log_sum(self, at: Place, q: Index, kernel: ir.Operation) -> None:
+        top, total = (b.load(values, [q], 1) for values in (self.tops, self.totals))
+        store_log_sum(kernel, self.attention, at, top, total)
 
     def _each_row(self, body: Callable[[Index], None]) -> None:
         each(self.reader, 0, self.tile.queries, 1, body)
@@ -121,7 +128,7 @@ class RowSums:
             totals = b.loop(0, self.attention.depth, lanes, [zero] * (tiles[0] * tiles[1]), multiply)
             for number, total in enumerate(totals):
                 i, j = divmod(number, tiles[1])
-                b.store(_over_lanes("add", total), self.scores, [queries[i], b.add(t, j)])
+                b.store(b.reduce_vector("add", total), self.scores, [queries[i], b.add(t, j)])
 
         each(
             self.reader,
@@ -142,7 +149,7 @@ class RowSums:
         wide = b.with_width(b.f32(), self.tile.lanes)
         peaks = self._mask(at, q, start, count)
         old = None if self.tile.alone else b.load(self.tops, [q], 1)
-        top = _over_lanes("maximumf", peaks)
+        top = b.reduce_vector("maximumf", peaks)
         top = top if old is None else b.binary("arith.maximumf", old, top)
         below = b.splat(top, self.tile.lanes)
 
@@ -153,12 +160,14 @@ class RowSums:
             return [b.binary("arith.addf", total, weight)]
 
         (totals,) = b.loop(0, self._rounded(count), self.tile.lanes, [b.constant(0.0, wide)], step)
-        total = _over_lanes("add", totals)
+        total = b.reduce_vector("add", totals)
         if old is not None:
             scale = exp(b.binary("arith.subf", old, top), self.reader.target)
             b.store(scale, self.scales, [q])
             b.store(top, self.tops, [q])
             total = b.fma(b.load(self.totals, [q], 1), scale, total)
+        elif self.attention.log_sum:
+            b.store(top, self.tops, [q])
         b.store(total, self.totals, [q])
 
     def _rounded(self, count: Index) -> Index:
@@ -198,8 +207,8 @@ class RowSums:
 
     def _add_values(self, place: Place, start: Index, count: Index) -> None:
         lanes = self.tile.value_lanes
-        chunk = _divisor(self.attention.width // lanes, 8)
-        tile = _divisor(self.tile.queries, max(1, 16 // chunk))
+        chunk = divisor(self.attention.width // lanes, 8)
+        tile = divisor(self.tile.queries, max(1, 16 // chunk))
 
         def add(q: Index, d: Index) -> None:
             columns = [b.add(d, c * lanes) for c in range(chunk)]
@@ -243,32 +252,28 @@ class RowSums:
 
         def store(d: Index) -> None:
             value = b.load(self.sums, [q, d], lanes, aligned=False)
-            value = b.binary("arith.mulf", value, b.splat(inverse, lanes))
-            if out.has_rows:
-                b.store(value, buffer, out.index(at, None, d), aligned=False)
-                return
-            for lane in range(lanes):
-                b.store(b.lane_of(value, lane), buffer, out.index(at, None, b.add(d, lane)))
+            value = b.shortened(b.binary("arith.mulf", value, b.splat(inverse, lanes)), out.element)
+            store_operand(value, buffer, out, at, None, d)
 
         each(self.reader, 0, self.attention.width, lanes, store)
 
 
-def _stack(shape: Sequence[int]) -> ir.Value:
+def stack(shape: Sequence[int]) -> ir.Value:
     """Memory of this block, in f32."""
     sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
     alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 64)
     return b.emit("memref.alloca", [], [ir.MemRefType.get(list(shape), b.f32())], alignment=alignment, **sizes)
 
 
-def _over_lanes(kind: str, vector: ir.Value) -> ir.Value:
-    """A vector's elements combined, in any order."""
-    if not isinstance(vector.type, ir.VectorType):
-        return vector
-    attributes = {"kind": ir.Attribute.parse(f"#vector.kind<{kind}>")}
-    if kind == "add":
-        attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc>")
-    return b.emit("vector.reduction", [vector], [vector.type.element_type], **attributes)
-
-
-def _divisor(extent: int, limit: int) -> int:
+def divisor(extent: int, limit: int) -> int:
+    """The largest divisor of an extent up to a limit."""
     return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
+
+
+def tiles_of(rows: int, most: int, step: int) -> tuple[int, int]:
+    """How many tiles there are, and how many rows each has: less than `step` or a multiple of it, at most about `most`;
+    the last may reach past the end."""
+    each = -(-rows // -(-rows // most))
+    each = -(-each // step) * step if each >= step else each
+    each = each if each <= rows else rows - rows % step
+    return -(-rows // each), each

@@ -14,44 +14,15 @@ found; whoever comes after reads that:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import dim_positions, element_type, indexing_maps, operations, shape_of
+from lispgpt.ir.structure import dim_positions, indexing_maps, operations, shape_of
 from lispgpt.passes.model.cache_writes import CacheWrite
+from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
+from lispgpt.passes.model.score_sums import ScoreSums
 from lispgpt.passes.model.visible import Bound, visible_bounds
-
-POSITION, DEPTH = -1, -2
-"""Dimensions that are no leading loop of the scores: the position looked at, and what queries and keys (or, in values
-and the result, each value) have of numbers."""
-
-
-@dataclass(frozen=True)
-class Operand:
-    """dims: for each dimension of the tensor, a leading loop of the scores, POSITION or DEPTH."""
-
-    tensor: ir.Value
-    dims: tuple[int, ...]
-
-    def index(self, place: Sequence[Any], t: Any, d: Any) -> list[Any]:
-        """The tensor's indices from those of the leading loops, of the position and of the number in its depth."""
-        named = {POSITION: t, DEPTH: d}
-        return [named[dim] if dim in named else place[dim] for dim in self.dims]
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether numbers that are neighbours in depth are neighbours in memory."""
-        return self.dims[-1] == DEPTH
-
-    @property
-    def depth(self) -> int:
-        return shape_of(self.tensor)[self.dims.index(DEPTH)]
-
-    @property
-    def element(self) -> ir.Type:
-        return element_type(self.tensor)
 
 
 @dataclass(frozen=True)
@@ -70,7 +41,9 @@ class OwnRows:
 @dataclass(frozen=True)
 class Attention:
     """weigh: elementwise ops between scores and softmax, in order.  writes: keys', then values', where `own` rows are
-    written by the kernel itself."""
+    written by the kernel itself.  rounding: of the weights ahead of the weighted sum, and of its result (`out` is what
+    that makes), where they are rounded.  log_sum: the ops that make each row's log-sum-exp, the last of them last.
+    gradients: sums that are weighed by what is made of the same scores, in other kernels."""
 
     scores: ir.Operation
     weigh: tuple[ir.Operation, ...]
@@ -82,6 +55,9 @@ class Attention:
     out: Operand
     writes: tuple[CacheWrite, ...] = ()
     own: OwnRows | None = None
+    rounding: tuple[ir.Operation | None, ir.Operation | None] = (None, None)
+    log_sum: tuple[ir.Operation, ...] = ()
+    gradients: tuple[ScoreSums, ...] = ()
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -129,6 +105,11 @@ class Attention:
         return visible_bounds(self.weigh[-1]) if self.weigh else (None, None)
 
     @property
+    def exact(self) -> bool:
+        """Whether weights meet values unrounded, so that they are wanted in more than 8 bits."""
+        return self.rounding[0] is None
+
+    @property
     def biased(self) -> bool:
         """Whether tensors are read for each position on the way from scores to softmax."""
         made = {self.scores.results[0], *(op.results[0] for op in self.weigh)}
@@ -151,54 +132,27 @@ class Attention:
         return self.own is not None and self.own.each == 1
 
     def members(self) -> list[ir.Operation]:
-        return [self.scores, *self.weigh, self.softmax, self.weighted, *(w.loop for w in self.writes)]
+        rounding = [op for op in self.rounding if op is not None]
+        ops = [self.scores, *self.weigh, self.softmax, self.weighted, *rounding, *self.log_sum]
+        return [*ops, *(w.loop for w in self.writes)]
 
-
-def attention_operands(
-    scores: ir.Operation, softmax: ir.Operation, weighted: ir.Operation
-) -> tuple[Operand, Operand, Operand, Operand] | None:
-    """Queries, keys, values and result; None where the two products are laid out in no such way."""
-    rank = len(shape_of(scores.results[0]))
-    *operands, made = (dim_positions(m) for m in indexing_maps(scores))
-    names: dict[Any, int] = {loop: dim if dim < rank - 1 else POSITION for dim, loop in enumerate(made)}
-    sides = [[names.get(loop, DEPTH) for loop in dims] for dims in operands]
-    number = next((i for i in range(2) if POSITION not in sides[i]), None)
-    if number is None or not _are_plain(scores) or set(sides[0]) | set(sides[1]) != {*range(rank - 1), POSITION, DEPTH}:
-        return None
-    queries = Operand(scores.operands[number], tuple(sides[number]))
-    keys = Operand(scores.operands[1 - number], tuple(sides[1 - number]))
-    weights = [i for i in range(2) if weighted.operands[i] == softmax.results[0]]
-    if len(weights) != 1 or not _are_plain(weighted):
-        return None
-    *operands, made = (dim_positions(m) for m in indexing_maps(weighted))
-    names = {loop: dim if dim < rank - 1 else POSITION for dim, loop in enumerate(operands[weights[0]])}
-    values = Operand(weighted.operands[1 - weights[0]], tuple(names.get(p, DEPTH) for p in operands[1 - weights[0]]))
-    out = Operand(weighted.results[0], tuple(names.get(loop, DEPTH) for loop in made))
-    if {*out.dims} != {*range(rank - 1), DEPTH} or POSITION not in values.dims or DEPTH not in values.dims:
-        return None
-    if DEPTH not in keys.dims or DEPTH not in queries.dims or any(_repeats(o) for o in (queries, keys, values, out)):
-        return None
-    return queries, keys, values, out
-
-
-def _repeats(operand: Operand) -> bool:
-    return len(set(operand.dims)) != len(operand.dims)
-
-
-def _are_plain(product: ir.Operation) -> bool:
-    """Whether every index of a product's operands and result is a loop, and no loop stands twice in one."""
-    return all(None not in dims and len(set(dims)) == len(dims) for dims in map(dim_positions, indexing_maps(product)))
+    def products(self) -> list[ir.Operation]:
+        """The contractions of this kernel and of those that compute its gradients."""
+        theirs = [op for sums in self.gradients for op in sums.contractions()]
+        return [self.scores, self.weighted, *theirs]
 
 
 # ---- what is written down
 
-ROLES = ("scores", "weigh", "softmax", "weighted", "keys", "values")
+ROLES = ("scores", "weigh", "softmax", "weighted", "keys", "values", "weights", "result", "log-sum")
 
 
 def record_attention(attention: Attention) -> None:
     """Give each op its role, and the softmax the description that its kernel will have."""
     named = [(attention.scores, "scores"), (attention.softmax, "softmax"), (attention.weighted, "weighted")]
-    named += [(op, "weigh") for op in attention.weigh]
+    named += [(op, "weigh") for op in attention.weigh] + [(op, "log-sum") for op in attention.log_sum]
+    roundings = zip(attention.rounding, ("weights", "result"), strict=True)
+    named += [(op, role) for op, role in roundings if op is not None]
     named += [(write.loop, role) for write, role in zip(attention.writes, ("keys", "values"), strict=False)]
     for op, role in named:
         op.attributes["role"] = ir.StringAttr.get(role)
@@ -218,6 +172,7 @@ def _description(attention: Attention) -> ir.Attribute:
         "mask": ir.StringAttr.get(kind),
         "positions": ir.StringAttr.get("none" if upper is None else "tensor" if upper.tensors() else "index"),
         "bias": ir.StringAttr.get(_bias(attention)),
+        "log_sum": ir.BoolAttr.get(bool(attention.log_sum)),
     }
     if upper is not None and lower is not None and upper.terms == lower.terms:
         facts["window"] = _number(upper.constant - lower.constant + 1)
@@ -266,15 +221,36 @@ def attention_of(kernel: ir.Operation) -> Attention | None:
     if any(len(by_role[role]) != 1 for role in ("scores", "softmax", "weighted")):
         return None
     (scores,), (softmax,), (weighted,) = (by_role[role] for role in ("scores", "softmax", "weighted"))
-    operands = attention_operands(scores, softmax, weighted)
-    if operands is None:
+    rounding = tuple(by_role[role][0] if by_role[role] else None for role in ("weights", "result"))
+    found = attention_in(scores, tuple(by_role["weigh"]), softmax, weighted, rounding)
+    if found is None:
         return None
     facts = ir.DictAttr(kernel.attributes["attention"])
     own, writes = None, tuple(CacheWrite(op) for role in ("keys", "values") for op in by_role[role])
     if "cache" in facts:
         cache = {a.name: ir.IntegerAttr(a.attr).value for a in ir.DictAttr(facts["cache"])}
         own = OwnRows(cache.get("sequence"), cache.get("row"), cache["each"])
-    return Attention(scores, tuple(by_role["weigh"]), softmax, weighted, *operands, writes, own)
+    return replace(found, writes=writes, own=own, log_sum=tuple(by_role["log-sum"]))
+
+
+def attention_in(
+    scores: ir.Operation,
+    weigh: tuple[ir.Operation, ...],
+    softmax: ir.Operation,
+    weighted: ir.Operation,
+    rounding: tuple[ir.Operation | None, ...],
+) -> Attention | None:
+    """These ops as attention; None where the two products are laid out in no such way."""
+    weights = softmax if rounding[0] is None else rounding[0]
+    made, summed = score_operands(scores), sum_operands(weighted, weights.results[0])
+    if made is None or summed is None:
+        return None
+    values, out = summed
+    if {*out.dims} != {*range(len(shape_of(scores.results[0])) - 1), DEPTH} or POSITION not in values.dims:
+        return None
+    if rounding[1] is not None:
+        out = replace(out, tensor=rounding[1].results[0])
+    return Attention(scores, weigh, softmax, weighted, *made, values, out, rounding=(rounding[0], rounding[1]))
 
 
 def _number(value: int) -> ir.Attribute:

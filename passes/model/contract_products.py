@@ -40,7 +40,7 @@ class ContractProducts(Pass):
     def run(self, module: ir.Module, target: object) -> None:
         for entry in entry_functions(module):
             ops = operations(entry.regions[0].blocks[0])
-            kept = {op for attention in find_attentions(ops) for op in (attention.scores, attention.weighted)}
+            kept = {op for attention in find_attentions(ops) for op in attention.products()}
             for op in ops:
                 loops = _loops(op) if op not in kept and _multiplies_and_adds(op) else None
                 if loops is not None:

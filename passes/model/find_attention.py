@@ -1,8 +1,8 @@
 """Recognising attention in an entry: scores, elementwise ops, softmax, weighted sum, and writes of the rows' own keys.
 
 What is recognised here is certain; what is not in all of it stays products, softmax and elementwise ops, which compute
-the same.  Scores may be weighed by any elementwise ops that read each score where it is (masks, scales, biases);
-nothing beside the softmax may read scores or what they are weighed to.
+the same.  Scores may be weighed by any elementwise ops that read each score where it is (masks, scales, biases).
+Beside the softmax, only each row's log-sum-exp and gradients may be made from scores or what they are weighed to.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, shape_of
-from lispgpt.passes.model.attention import POSITION, Attention, Operand, OwnRows, attention_operands
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
+from lispgpt.passes.model.attention import Attention, OwnRows, attention_in
 from lispgpt.passes.model.cache_writes import (
     CacheWrite,
     RowPlace,
@@ -23,9 +23,9 @@ from lispgpt.passes.model.cache_writes import (
     row_place,
     same_tensor,
 )
+from lispgpt.passes.model.find_gradients import find_gradients, find_log_sum, is_f32_product, is_product
 from lispgpt.passes.model.placements import is_placement
-
-INPUTS = ("f32", "bf16", "f16")
+from lispgpt.passes.model.score_operands import POSITION, Operand
 
 
 def find_attentions(ops: list[ir.Operation]) -> list[Attention]:
@@ -35,37 +35,42 @@ def find_attentions(ops: list[ir.Operation]) -> list[Attention]:
     return [_with_own_rows(attention) for attention in found if attention is not None]
 
 
-def is_product(op: ir.Operation) -> bool:
-    """Whether an op is a linalg.contract whose sums start at zero, as those of every schedule do."""
-    if op.name != "linalg.contract":
-        return False
-    start = defining_op(op.operands[2])
-    if start is None or start.name != "linalg.fill":
-        return False
-    number = defining_op(start.operands[0])
-    if number is None or number.name != "arith.constant" or not isinstance(number.results[0].type, ir.FloatType):
-        return False
-    return ir.FloatAttr(number.attributes["value"]).value == 0
-
-
 def _find(softmax: ir.Operation, places: dict[ir.Operation, int]) -> Attention | None:
     rank = len(shape_of(softmax.operands[0]))
-    users = [use.owner.operation for use in softmax.results[0].uses]
-    if ir.IntegerAttr(softmax.attributes["dimension"]).value != rank - 1 or rank < 2 or len(users) != 1:
+    if ir.IntegerAttr(softmax.attributes["dimension"]).value != rank - 1 or rank < 2:
         return None
-    weighted = users[0]
-    if weighted not in places or not _is_f32_product(weighted):
+    rounded = _rounding(softmax.results[0])
+    users = list((softmax if rounded is None else rounded).results[0].uses)
+    weighted = users[0].owner.operation if len(users) == 1 else None
+    if weighted is None or weighted not in places or not is_f32_product(weighted):
         return None
+    rounding = (rounded, _rounding(weighted.results[0]))
     for scores, weigh in _chains(softmax):
-        operands = attention_operands(scores, softmax, weighted)
-        if operands is not None and _is_f32_product(scores):
-            return Attention(scores, tuple(sorted(weigh, key=places.__getitem__)), softmax, weighted, *operands)
+        ordered = tuple(sorted(weigh, key=places.__getitem__))
+        found = attention_in(scores, ordered, softmax, weighted, rounding) if is_f32_product(scores) else None
+        found = None if found is None else _with_other_readers(found)
+        if found is not None:
+            return found
     return None
 
 
-def _is_f32_product(op: ir.Operation) -> bool:
-    types = [str(operand.type.element_type) for operand in list(op.operands)[:2]] if is_product(op) else []
-    return bool(types) and all(t in INPUTS for t in types) and str(op.results[0].type.element_type) == "f32"
+def _rounding(value: ir.Value) -> ir.Operation | None:
+    """The op that alone reads a value and rounds it, point by point."""
+    users = [use.owner.operation for use in value.uses]
+    op = users[0] if len(users) == 1 else None
+    if op is None or not is_elementwise(op) or len(op.operands) != 2:
+        return None
+    names = [inner.name for inner in operations(op.regions[0].blocks[0])]
+    in_place = all(dim_positions(map_) == list(range(map_.n_dims)) for map_ in indexing_maps(op))
+    return op if names == ["arith.truncf", "linalg.yield"] and in_place else None
+
+
+def _with_other_readers(attention: Attention) -> Attention | None:
+    """With the log-sum-exp and the gradients made from its scores; None where anything else is."""
+    log_sum = find_log_sum(attention.softmax.operands[0])
+    own = [attention.scores, *attention.weigh, attention.softmax, *log_sum]
+    gradients = find_gradients(attention.scores, attention.weigh, own)
+    return None if gradients is None else replace(attention, log_sum=log_sum, gradients=gradients)
 
 
 def _chains(softmax: ir.Operation) -> Iterator[tuple[ir.Operation, list[ir.Operation]]]:
@@ -83,9 +88,7 @@ def _chains(softmax: ir.Operation) -> Iterator[tuple[ir.Operation, list[ir.Opera
         elif is_product(op):
             products.append(op)
     for product in products:
-        weigh = _made_from(product, reached)
-        if all(_is_read_in_place(op.results[0], [*weigh, softmax]) for op in (product, *weigh)):
-            yield product, weigh
+        yield product, _made_from(product, reached)
 
 
 def _operands(op: ir.Operation) -> Iterator[tuple[ir.Value, bool]]:
@@ -105,18 +108,6 @@ def _made_from(product: ir.Operation, reached: list[ir.Operation]) -> list[ir.Op
         values |= {op.results[0] for op in more}
         growing = bool(more)
     return made
-
-
-def _is_read_in_place(value: ir.Value, allowed: list[ir.Operation]) -> bool:
-    """Whether only those ops read a value, each at its own point."""
-    for use in value.uses:
-        op, number = use.owner.operation, use.operand_number
-        if op not in allowed or number >= len(op.operands) - 1:
-            return False
-        map_ = None if op.name == "linalg.softmax" else indexing_maps(op)[number]
-        if map_ is not None and dim_positions(map_) != list(range(map_.n_dims)):
-            return False
-    return True
 
 
 # ---- own keys and values

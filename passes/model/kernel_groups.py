@@ -1,8 +1,9 @@
 """Which ops of an entry become one kernel: a root, and the ops that can be computed beside it.
 
-Roots are contractions, chains of reductions and elementwise ops over the same rows, and attention (cache writes,
-scores, mask, softmax, weighted sum); anything else stands alone.  Slices, reshapes, fills and constants belong to no
-kernel: each kernel that needs one has its own copy.
+Roots are contractions, chains of reductions and elementwise ops over the same rows, attention (cache writes, scores,
+mask, softmax, weighted sum) and the sums that are its gradients; anything else stands alone.  Slices, reshapes, fills
+and constants belong to no kernel: each kernel that needs one has its own copy.  So it is with attention's scores where
+there are gradients, and with what is made of them point by point.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.model.attention import Attention, record_attention
 from lispgpt.passes.model.cache_writes import is_cache_write, is_written_in_place
-from lispgpt.passes.model.find_attention import find_attentions, is_product
+from lispgpt.passes.model.find_attention import find_attentions
+from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.placements import is_placement
+from lispgpt.passes.model.score_sums import record_sums
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
 
@@ -42,9 +45,8 @@ def is_inline(op: ir.Operation) -> bool:
 
 @dataclass(eq=False)
 class KernelGroup:
-    """kind: "contraction", "rows", "attention", "cache-write" or "generic".  ops: in program order.  needs: every
-    group, however far, whose results this one reads.  copied: those of its ops that every reader of their results has
-    too."""
+    """kind: as in a kernel's attribute `kernel`.  ops: in program order.  needs: every group, however far, whose
+    results this one reads.  copied: those of its ops that every reader of their results has too."""
 
     kind: str
     index: int
@@ -59,40 +61,56 @@ class KernelGroup:
 def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
     """Assign every compute op to a group; groups come back in an order in which they can run."""
     found = find_attentions(ops)
-    attention = _members(found)
+    parts = _parts(found)
+    shared = {op for attention in found for sums in attention.gradients for op in sums.shared()}
+    member = {op: part for part in parts for op in part.ops if op not in shared}
     groups: list[KernelGroup] = []
     owner: dict[ir.Operation, KernelGroup] = {}
-    by_softmax: dict[int, KernelGroup] = {}
+    by_part: dict[_Part, KernelGroup] = {}
     for op in ops[:-1]:
-        if is_inline(op) or is_placement(op):
+        if is_inline(op) or is_placement(op) or op in shared:
             continue
         sources = {owner[p] for p in _producers(op, owner)}
-        number = attention.get(op)
-        if number is not None:
-            group = by_softmax.get(number)
-            kind = "attention"
+        part = member.get(op)
+        if part is not None:
+            kind, group = part.kind, by_part.get(part)
         else:
             kind = root_kind(op)
             group = _joinable(op, kind, sources, owner)
         if group is None:
             group = KernelGroup(kind, len(groups))
             groups.append(group)
-            if number is not None:
-                by_softmax[number] = group
+            if part is not None:
+                by_part[part] = group
         group.ops.append(op)
         owner[op] = group
         _add_needs(group, sources, groups)
+    places = {op: number for number, op in enumerate(ops)}
+    for part, group in by_part.items():
+        group.copied |= shared & set(part.ops)
+        group.ops = sorted({*group.ops, *group.copied}, key=places.__getitem__)
     looked_at = {op for one in found for side in (one.keys, one.values) for op in _producers_of(side.tensor, owner)}
     return _in_order(_absorb_operands(_merge_rows(groups, owner), owner, looked_at))
 
 
-def _members(found: list[Attention]) -> dict[ir.Operation, int]:
-    """The number of each op's attention, whose parts are marked."""
-    members: dict[ir.Operation, int] = {}
-    for number, attention in enumerate(found):
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What attention, or some of its gradients, has of ops."""
+
+    kind: str
+    ops: list[ir.Operation]
+
+
+def _parts(found: list[Attention]) -> list[_Part]:
+    """What each attention and each kernel of gradients is made of, which is marked."""
+    parts: list[_Part] = []
+    for attention in found:
         record_attention(attention)
-        members |= dict.fromkeys(attention.members(), number)
-    return members
+        parts.append(_Part("attention", attention.members()))
+        for sums in attention.gradients:
+            record_sums(sums)
+            parts.append(_Part("attention-gradient", [*sums.shared(), *(one.op for one in sums.sums)]))
+    return parts
 
 
 def root_kind(op: ir.Operation) -> str:
@@ -178,9 +196,7 @@ def _producers_of(value: ir.Value, owner: dict) -> list[ir.Operation]:
     op = defining_op(value)
     if op is None:
         return []
-    if op in owner:
-        return [op]
-    return [p for operand in op.operands for p in _producers_of(operand, owner)]
+    return [op] if op in owner else _producers(op, owner)
 
 
 def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:

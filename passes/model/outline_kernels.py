@@ -8,8 +8,9 @@ Before:                                            After:
 
 Requires: entries on tensors (functions with an `entry` attribute), one block, static shapes.
 Ensures: an entry is slices of its arguments, calls, insertions into states, and a return; every kernel has
-`kernel` = "contraction" | "rows" | "attention" | "cache-write" | "generic" and `tied` = for each result the argument
-that it updates in place, or -1.  Attention has what was recognised in `attention` and in its ops' roles.
+`kernel` = "contraction" | "rows" | "attention" | "attention-gradient" | "cache-write" | "generic" and `tied` = for each
+result the argument that it updates in place, or -1.  Attention has what was recognised in `attention` and in its ops'
+roles, its gradients in `sums` and in theirs.
 
 `kernel_groups` says which ops become one kernel.  With `prologue-rows` a rows kernel that only contractions read moves
 into each of them.
@@ -215,9 +216,10 @@ def _build_kernel(
 
     for op in group.ops:
         clone = copy(op)
-        if "attention" in clone.attributes:
-            region_owner.attributes["attention"] = clone.attributes["attention"]
-            del clone.attributes["attention"]
+        for description in ("attention", "sums"):
+            if description in clone.attributes:
+                region_owner.attributes[description] = clone.attributes[description]
+                del clone.attributes[description]
         mapping.update(zip(op.results, clone.results, strict=True))
     results = [mapping[o] for o in outputs]
     with ir.InsertionPoint(body):

@@ -36,12 +36,11 @@ from lispgpt.passes.kernels.attention import (
     own_index,
     place_of_row,
     read_row,
-    result_buffer,
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes_by_one
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
+from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each, tiles_of
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.states import PLACED, State
 
@@ -79,7 +78,7 @@ class _Schedule:
         self.shared = [attention.extents[d] for d in attention.shared]
         self.query_extents = [attention.extents[d] for d in attention.query_dims]
         self.rows = math.prod(self.query_extents)
-        self.tiles, queries = _tiles_of(self.rows, options.queries, options.query_tile)
+        self.tiles, queries = tiles_of(self.rows, options.queries, options.query_tile)
         lanes = min(target.vector_bytes // 4, 1 << attention.context.bit_length() - 1)
         most = max(1, options.scores // queries // lanes) * lanes
         self.tile = Tile(
@@ -100,7 +99,6 @@ class _Schedule:
         attention = self.attention
         self.reader = Reader(self.target)
         bind_cache(attention, self.reader)
-        self.buffer = result_buffer(self.kernel, attention)
         self.sums = RowSums(self.tile, self.reader)
         block = b.block_id()
         place: list[Index] = [0] * len(attention.extents)
@@ -160,8 +158,8 @@ class _Schedule:
             self.sums.take(places, 0, end)
         else:
             step = self.tile.keys
-            each(self.reader, begin, end, step, lambda t: self.sums.take(places, t, b.at_most(_until(t, end), step)))
-        self.sums.store(places, self.buffer)
+            each(self.reader, begin, end, step, lambda t: self.sums.take(places, t, b.at_most(b.sub(end, t), step)))
+        self.sums.store(places, self.kernel)
 
     def _seen(self, places: Places) -> tuple[Index, Index]:
         """The first position that any of the rows sees, or one shortly before it, and the one after the last."""
@@ -181,16 +179,3 @@ class _Schedule:
         first, last = b.loop(0, self.tile.queries, 1, [b.as_value(attention.context - 1), b.as_value(0)], step)
         begin = b.mul(b.div(first, self.tile.lanes), self.tile.lanes) if bounded[0] else 0
         return begin, b.add(last, 1) if bounded[1] else attention.context
-
-
-def _tiles_of(rows: int, most: int, step: int) -> tuple[int, int]:
-    """How many tiles there are, and how many rows each has: less than `step` or a multiple of it, at most about `most`;
-    the last may reach past the end."""
-    each = -(-rows // -(-rows // most))
-    each = -(-each // step) * step if each >= step else each
-    each = each if each <= rows else rows - rows % step
-    return -(-rows // each), each
-
-
-def _until(start: Index, end: Index) -> ir.Value:
-    return b.emit("arith.subi", [b.as_value(end), b.as_value(start)], [ir.IndexType.get()])

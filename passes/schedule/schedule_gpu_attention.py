@@ -36,13 +36,16 @@ from lispgpt.passes.kernels.attention import (
     read_row,
     result_buffer,
     score_at,
+    store_log_sum,
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes, split_off_writes
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
+from lispgpt.passes.kernels.lane_shares import Share, lane_share, lane_width, one_load
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import Running, empty, join
 from lispgpt.passes.kernels.team import subgroup_reduce
-from lispgpt.passes.model.attention import Attention, Operand, attention_of
+from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.targets import Gpu
 
 
@@ -68,26 +71,6 @@ class ScheduleGpuAttention(Pass):
                 schedule_writes(kernel, target)
 
 
-def lane_width(depth: int, one_load: int, subgroup: int) -> int:
-    """Neighbours that one lane takes of a position's vectors, so that a subgroup holds them: whole loads, if need be
-    several, that divide the depth."""
-    widths = range(one_load, depth + 1, one_load)
-    return next(width for width in widths if depth % width == 0 and depth // width <= subgroup)
-
-
-@dataclass(frozen=True)
-class Share:
-    """A lane's part of a key (or value): `width` numbers from `start` on; live: whether it has one (None: always)."""
-
-    width: int
-    start: Index
-    live: ir.Value | None
-
-    def within(self, value: ir.Value) -> ir.Value:
-        """The lane's numbers, 0 where it has none."""
-        return value if self.live is None else b.select(self.live, value, b.constant(0.0, value.type))
-
-
 @dataclass(frozen=True)
 class Element:
     """One that a thread writes of a row's result: where in it, and whether it lies in the row at all."""
@@ -107,23 +90,17 @@ class _Schedule:
     ) -> None:
         self.kernel, self.attention, self.target = kernel, attention, target
         self.constants, self.alone = constants, attention.alone
-        self.widths = [self._lane_width(operand) for operand in (attention.keys, attention.values)]
+        self.widths = [lane_width(operand, target) for operand in (attention.keys, attention.values)]
         shares = zip((attention.depth, attention.width), self.widths, strict=True)
         needed = max(-(-depth // width) for depth, width in shares)
         self.lanes = 1 << (needed - 1).bit_length()
         tasks = prod(attention.extents)
         self.parts = target.cluster if tasks * 2 <= target.cores else 1
         self.subgroups = options.subgroups * (1 if self.parts > 1 else 2)
-        self.unroll = max(1, options.unroll * self._one_load(attention.keys) // self.widths[0])
+        self.unroll = max(1, options.unroll * one_load(attention.keys, target) // self.widths[0])
         self.threads = self.subgroups * target.subgroup
         self.teams = target.subgroup // self.lanes
         self.stride = self.parts * self.subgroups * self.teams
-
-    def _one_load(self, operand: Operand) -> int:
-        return b.largest_width(operand.depth, b.item_bytes(operand.element), self.target.vector_bytes)
-
-    def _lane_width(self, operand: Operand) -> int:
-        return lane_width(operand.depth, self._one_load(operand), self.target.subgroup)
 
     def emit(self) -> None:
         grid = prod(self.attention.extents) * self.parts
@@ -137,7 +114,9 @@ class _Schedule:
         self.place = coordinates(b.div(block, self.parts), self.attention.extents)
         self.thread, self.lane = thread, b.mod(thread, self.target.subgroup)
         self.subgroup = b.div(thread, self.target.subgroup)
-        self.key, self.value = (self._share(number) for number in range(2))
+        operands = (self.attention.keys, self.attention.values)
+        lane = b.mod(self.lane, self.lanes)
+        self.key, self.value = (lane_share(operand, lane, self.lanes, self.target) for operand in operands)
         self.reader = Reader(self.target)
         bind_cache(self.attention, self.reader)
         self.target.dependency_release()
@@ -154,15 +133,6 @@ class _Schedule:
         if early:
             self.target.dependency_wait()
         self._attend(first, fetched)
-
-    def _share(self, number: int) -> Share:
-        """The lane's part of keys (0) or values (1)."""
-        width, depth = self.widths[number], (self.attention.depth, self.attention.width)[number]
-        start = b.mul(b.mod(self.lane, self.lanes), width)
-        if self.lanes * width == depth:
-            return Share(width, start, None)
-        live = b.less(start, depth)
-        return Share(width, b.select(live, b.as_value(start), b.as_value(0)), live)
 
     def _can_look_early(self) -> bool:
         """Whether earlier rows of the cache may be read while earlier launches still run: they write elsewhere."""
@@ -304,6 +274,9 @@ class _Schedule:
     def _store(self, elements: list[Element], joined: list[Running]) -> None:
         buffer = result_buffer(self.kernel, self.attention)
         for element, share in zip(elements, joined, strict=True):
-            result = b.binary("arith.divf", share.sums, share.total)
+            result = b.shortened(b.binary("arith.divf", share.sums, share.total), self.attention.out.element)
             where = self.attention.out.index(self.place, None, element.d)
             b.if_then(element.live, partial(b.store, result, buffer, where))
+        log_sum = partial(store_log_sum, self.kernel, self.attention, self.place, joined[0].top, joined[0].total)
+        if self.attention.log_sum:
+            b.if_then(b.equal(self.thread, 0), log_sum)

@@ -28,7 +28,7 @@ from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels import attention_left as left_of
 from lispgpt.passes.kernels import block_memory
-from lispgpt.passes.kernels.attention import bind_cache, first_position, last_position, result_buffer
+from lispgpt.passes.kernels.attention import bind_cache, first_position, last_position
 from lispgpt.passes.kernels.attention_products import Products, SubgroupProducts, WarpgroupProducts
 from lispgpt.passes.kernels.attention_results import join_teams, share_size, write_rows
 from lispgpt.passes.kernels.attention_scores import Mask
@@ -182,10 +182,8 @@ class _Schedule:
         self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged)
         inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
         running = self._attend().whole(lanes, self.target)
-        out = self.attention.out
-        buffer = result_buffer(self.kernel, self.attention)
-        starts = [out.index(place, None, lanes.result_column) for place in places]
-        self._finish(running, lambda found: write_rows(found, lanes, buffer, starts, inside))
+        facts = (lanes, self.kernel, self.attention, places, inside)
+        self._finish(running, lambda found: write_rows(found, *facts))
 
     def _place(self, row: Index) -> list[Index]:
         """The scores' leading indices for a row of the sequence; past the end, the last row's."""

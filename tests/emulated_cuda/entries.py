@@ -11,7 +11,12 @@ from lispgpt.runtime.plan.plan import Entry
 
 
 def run(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray]) -> np.ndarray:
-    """The entry's first result.  values: of inputs, weights and states, by their names."""
+    """The entry's first result, which is f32.  values: of inputs, weights and states, by their names."""
+    return next(iter(run_all(artifact, entry, values).values()))
+
+
+def run_all(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All of an entry's results, which are f32."""
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]
@@ -27,5 +32,8 @@ def run(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray]) -> np.n
         arguments = [addresses[a.buffer] + a.offset for a in step.arguments]
         launch(parse(text, step.kernel), memory, arguments, step.grid, step.shared_bytes)
         assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"
-    number = next(i for i, buffer in enumerate(buffers) if buffer.name == next(iter(entry.results.values())))
-    return memory.read(number, np.empty(buffers[number].shape, np.float32))
+    numbers = {buffer.name: number for number, buffer in enumerate(buffers)}
+    shapes = {name: buffers[numbers[buffer]].shape for name, buffer in entry.results.items()}
+    return {
+        name: memory.read(numbers[entry.results[name]], np.empty(shape, np.float32)) for name, shape in shapes.items()
+    }

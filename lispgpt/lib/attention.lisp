@@ -1,0 +1,58 @@
+; Attention over whole sequences, without a cache, that can be differentiated.  What is kept for the gradient is one number
+; a row, the logarithm of its sum of exponentials; scores are computed again: "FlashAttention-2", Dao 2023.
+; q is [texts length heads size], k and v are [texts positions groups size]; heads / groups query heads share a key and
+; value head.  Products are of numbers as they are stored, in bf16 or f32; their sums are in f32.
+(require nn)
+(require gradients)
+
+; q [b s g h d], k [b t g d] -> [b s g h t]
+(defn scores-of [q k]
+  (contract [b s g h t] q [b s g h d] k [b t g d]))
+
+(defgradient scores-of [gradient y q k]
+  (let [g (cast gradient (dtype k))]
+    [(contract [b s g h d] g [b s g h t] k [b t g d])
+     (contract [b t g d] g [b s g h t] q [b s g h d])]))
+
+; Over the last dimension.
+(defn log-sum-exp [x]
+  (let [top (maximum x)
+        [b s g h t] (shape x)
+        powers (tensor [b b s s g g h h t t] (exp (- (at x b s g h t) (at top b s g h))))]
+    (+ top (log (sum powers)))))
+
+; seen [b s g h t], of which lse is the log-sum-exp, v [b t g d] -> [b s g h d] in v's type
+(defn attended [seen lse v]
+  (cast (contract [b s g h d] (cast (softmax seen) (dtype v)) [b s g h t] v [b t g d])
+        (dtype v)))
+
+(defgradient attended [gradient y seen lse v]
+  (let [[b s g h t] (shape seen)
+        into (cast gradient (dtype v))
+        size (dim y 4)
+        inner (sum (tensor [b b s s g g h h d size]
+                     (* (cast (at into b s g h d) f32) (cast (at y b s g h d) f32))))
+        weights (tensor [b b s s g g h h t t] (exp (- (at seen b s g h t) (at lse b s g h))))
+        through (contract [b s g h t] into [b s g h d] v [b t g d])]
+    [(tensor [b b s s g g h h t t]
+       (* (at weights b s g h t) (- (at through b s g h t) (at inner b s g h))))
+     nil
+     (contract [b t g d] (cast weights (dtype v)) [b s g h t] into [b s g h d])]))
+
+; Softmax over the positions of (weigh score head t position), which is -inf for what a row does not see, times v:
+; [texts length heads size] in v's type
+(defn attend-all [q k v weigh]
+  (let [[b s heads size] (shape q)
+        [t groups] [(dim k 1) (dim k 2)]
+        sharing (/ heads groups)
+        scale (/ 1.0 (sqrt size))
+        scores (scores-of (reshape q [b s groups sharing size]) k)
+        seen (tensor [b b s s g groups h sharing t t]
+               (weigh (* scale (at scores b s g h t)) (+ (* g sharing) h) t s))]
+    (reshape (attended seen (log-sum-exp seen) v) [b s heads (dim v 3)])))
+
+; Each row sees the positions up to its own; (weigh score head t position), where one is given, makes something else of
+; a score, as for `attend`
+(defn causal-attention [q k v & weigh]
+  (let [weigh (first (concat weigh [(fn [score head t position] score)]))]
+    (attend-all q k v (fn [score head t position] (select (<= t position) (weigh score head t position) -inf)))))

@@ -1,0 +1,203 @@
+"""Sums weighed by what is made of scores, as attention's gradients are, and what a kernel's body says of them.
+
+S_i[q…, t] = Σ_e queries_i[q…, e] · keys_i[q…, t, e];  W_j = elementwise ops on the S_i and on what is read at q…, t;
+out_j = Σ W_j · other_j over t (the gradient of queries), or over some of q… for each t (of keys and of values).
+
+A kernel of such sums computes scores anew, so that nothing of the size of rows times positions is ever in memory:
+
+  func.func private @attention_gradient_… attributes {kernel = "attention-gradient", sums = {over = "positions", …}} {
+    %s = linalg.contract {role = "scores"} …     %w = linalg.generic {role = "weigh"} …
+    %y = linalg.contract {role = "sum"} …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, is_elementwise, operations, shape_of
+from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
+from lispgpt.passes.model.visible import Bound, is_minus_infinity, visible_bounds
+
+
+@dataclass(frozen=True)
+class ScoreProduct:
+    op: ir.Operation
+    queries: Operand
+    keys: Operand
+
+    @property
+    def depth(self) -> int:
+        return self.queries.depth
+
+
+@dataclass(frozen=True)
+class WeighedSum:
+    """weights: of the scores' shape.  other: what they weigh; it and the result have its depth."""
+
+    op: ir.Operation
+    weights: ir.Value
+    other: Operand
+    out: Operand
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """Of one kernel: all are over the same dimensions.  weigh: elementwise ops from scores to weights, in order."""
+
+    products: tuple[ScoreProduct, ...]
+    weigh: tuple[ir.Operation, ...]
+    sums: tuple[WeighedSum, ...]
+
+    own = None
+    """No rows are written to a cache."""
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Of the leading loops of the scores."""
+        return shape_of(self.products[0].op.results[0])[:-1]
+
+    @property
+    def context(self) -> int:
+        """Positions that there are, seen or not."""
+        return shape_of(self.products[0].op.results[0])[-1]
+
+    @property
+    def over_positions(self) -> bool:
+        """Whether each query has a sum over positions, and not each position one over queries."""
+        return POSITION not in self.sums[0].out.dims
+
+    @property
+    def summed(self) -> tuple[int, ...]:
+        """The leading loops that are summed over."""
+        return tuple(d for d in range(len(self.extents)) if d not in self.sums[0].out.dims)
+
+    @property
+    def upper(self) -> Bound | None:
+        """The last position that weighs anything in a row, where a mask says so."""
+        return self._bounds[0]
+
+    @property
+    def lower(self) -> Bound | None:
+        """The first one."""
+        return self._bounds[1]
+
+    @cached_property
+    def _bounds(self) -> tuple[Bound | None, Bound | None]:
+        for op in self.weigh:
+            found = visible_bounds(op)
+            if found != (None, None) and all(_vanishes(s.weights, op.results[0]) for s in self.sums):
+                return found
+        return None, None
+
+    def contractions(self) -> list[ir.Operation]:
+        return [*(p.op for p in self.products), *(s.op for s in self.sums)]
+
+    def shared(self) -> list[ir.Operation]:
+        """The ops that other kernels may compute too."""
+        return [*(p.op for p in self.products), *self.weigh]
+
+
+def score_sums(
+    products: Sequence[ir.Operation], weigh: Sequence[ir.Operation], sums: Sequence[ir.Operation]
+) -> ScoreSums | None:
+    """These ops as sums of one kernel; None where some product is laid out in another way."""
+    made, found = [], []
+    for op in products:
+        sides = score_operands(op)
+        if sides is None:
+            return None
+        made.append(ScoreProduct(op, *sides))
+    inside = {op.results[0] for op in (*products, *weigh)}
+    for op in sums:
+        weights = [v for v in list(op.operands)[:2] if v in inside]
+        operands = sum_operands(op, weights[0]) if len(weights) == 1 else None
+        if operands is None:
+            return None
+        found.append(WeighedSum(op, weights[0], *operands))
+    whole = ScoreSums(tuple(made), tuple(weigh), tuple(found))
+    return whole if _is_uniform(whole) else None
+
+
+def _is_uniform(sums: ScoreSums) -> bool:
+    """Whether all sums are for each query, over positions, or all for each position, over the same loops of queries."""
+    leading = set(range(len(sums.extents)))
+    for one in sums.sums:
+        kept = set(one.out.dims) - {DEPTH}
+        if kept != set(sums.sums[0].out.dims) - {DEPTH} or (POSITION not in kept and kept != leading):
+            return False
+        if not (POSITION in one.other.dims if sums.over_positions else POSITION not in one.other.dims):
+            return False
+    return True
+
+
+def record_sums(sums: ScoreSums) -> None:
+    """Give each op its role, and the first sum the description that its kernel will have."""
+    roles = ((sums.products, "scores"), (sums.sums, "sum"))
+    named = [(one.op, role) for ones, role in roles for one in ones] + [(op, "weigh") for op in sums.weigh]
+    for op, role in named:
+        op.attributes["role"] = ir.StringAttr.get(role)
+    bounds = {"upper": sums.upper, "lower": sums.lower}
+    facts = {
+        "over": ir.StringAttr.get("positions" if sums.over_positions else "queries"),
+        "extents": _numbers([*sums.extents, sums.context]),
+        "depths": _numbers([*(p.depth for p in sums.products), *(s.other.depth for s in sums.sums)]),
+        "bounds": ir.ArrayAttr.get([ir.StringAttr.get(name) for name, bound in bounds.items() if bound is not None]),
+    }
+    sums.sums[0].op.attributes["sums"] = ir.DictAttr.get(facts)
+
+
+def score_sums_of(kernel: ir.Operation) -> ScoreSums | None:
+    """What is written down in a kernel's body; None where those are no such sums, or not as they were recognised."""
+    if "sums" not in kernel.attributes:
+        return None
+    by_role: dict[str, list[ir.Operation]] = {role: [] for role in ("scores", "weigh", "sum")}
+    for op in operations(kernel.regions[0].blocks[0]):
+        if "role" in op.attributes:
+            by_role[ir.StringAttr(op.attributes["role"]).value].append(op)
+    return score_sums(*by_role.values())
+
+
+def _numbers(values: Sequence[int]) -> ir.Attribute:
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, v) for v in values])
+
+
+# ---- what hidden positions weigh
+
+
+def _vanishes(tensor: ir.Value, masked: ir.Value) -> bool:
+    """Whether a tensor is 0 wherever `masked`, at the same place, is -infinity."""
+    op = defining_op(tensor)
+    if op is None or not is_elementwise(op):
+        return False
+    block = op.regions[0].blocks[0]
+    inputs = dict(zip(block.arguments, op.operands, strict=True))
+
+    def is_zero(value: ir.Value) -> bool:
+        if value in inputs:
+            return _vanishes(inputs[value], masked)
+        made = defining_op(value)
+        if made is None:
+            return False
+        operands = list(made.operands)
+        if made.name == "arith.constant":
+            return isinstance(value.type, ir.FloatType) and ir.FloatAttr(made.attributes["value"]).value == 0
+        if made.name in ("arith.mulf", "arith.truncf", "arith.extf", "arith.negf"):
+            return any(map(is_zero, operands))
+        if made.name == "arith.select":
+            return all(map(is_zero, operands[1:]))
+        return made.name == "math.exp" and is_lowest(operands[0])
+
+    def is_lowest(value: ir.Value) -> bool:
+        """Whether it is -infinity there."""
+        if value in inputs:
+            return inputs[value] == masked
+        made = defining_op(value)
+        if made is None:
+            return False
+        return is_minus_infinity(value) or (made.name == "arith.subf" and is_lowest(made.operands[0]))
+
+    return is_zero(operations(block)[-1].operands[0])

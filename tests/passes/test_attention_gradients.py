@@ -1,0 +1,77 @@
+"""Attention that is differentiated, against float64: on the CPU, and as PTX on numpy; memory that grows with length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import Weights
+from emulated_cuda.entries import run_all
+from trained_attention import Case
+
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.session import Session
+
+SMALL = [
+    Case(),
+    Case(dtype="bf16", length=13, size=20),
+    Case(length=37, heads=4, dtype="f16"),
+    Case(weigh="window", length=41),
+    Case(weigh="slope", heads=4, groups=1),
+    Case(weigh="softcap", length=9, heads=3, groups=3, size=5),
+    Case(all=True, length=11),
+    Case(length=1),
+]
+LONG = [
+    Case(length=200, size=64, heads=4, dtype="bf16"),
+    Case(length=150, size=80, weigh="window", texts=1),
+    Case(length=97, size=128, heads=2, groups=1, texts=1),
+]
+
+
+def compiled(case: Case, target: str, folder: Path) -> Artifact:
+    artifact, _ = compile_request(Request(case.write(folder / "train.lisp"), target), Observer())
+    assert not any("part" in name for name in artifact.kernels), "some kernel was divided, with scores in memory"
+    return artifact
+
+
+def run_on_cpu(artifact: Artifact, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """An entry's results; all that it should write holds NaN before."""
+    with Session(artifact, CpuDevice(2), Weights({})) as session:  # type: ignore[arg-type]
+        for buffer in artifact.plan.buffers:
+            if buffer.kind in ("arena", "result"):
+                session._buffers[buffer.name][:] = 0xFF
+        return {name: value.copy() for name, value in session.run("train", **given).items()}
+
+
+@pytest.mark.parametrize("case", [*SMALL, *LONG], ids=str)
+def test_values_on_the_cpu(case: Case, tmp_path: Path) -> None:
+    given, artifact = case.inputs(seeded.rng()), compiled(case, "cpu", tmp_path)
+    found = run_on_cpu(artifact, given)
+    case.check(found, given)
+    again = run_on_cpu(artifact, given)
+    assert all(found[name].tobytes() == again[name].tobytes() for name in found)
+
+
+@pytest.mark.parametrize("case", [case for case in SMALL[:5] if case.dtype != "f16"], ids=str)
+def test_values_on_nvidia_row_by_row(case: Case, tmp_path: Path) -> None:
+    given, artifact = case.inputs(seeded.rng()), compiled(case, "cuda:sm_80", tmp_path)
+    case.check(run_all(artifact, artifact.plan.entries[0], given), given)
+
+
+def arena(case: Case, target: str, folder: Path) -> int:
+    (buffer,) = [buffer for buffer in compiled(case, target, folder).plan.buffers if buffer.kind == "arena"]
+    return int(buffer.nbytes)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90a", "rocm:gfx1151"])
+def test_memory_grows_with_the_length_alone(target: str, tmp_path: Path) -> None:
+    sizes = [
+        arena(Case(length=n, size=64, heads=4, texts=1, dtype="bf16"), target, tmp_path) for n in (512, 1024, 2048)
+    ]
+    assert sizes[2] - sizes[1] == 2 * (sizes[1] - sizes[0])
+    assert sizes[2] <= 1.01 * 2 * sizes[1]
