@@ -14,21 +14,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-ROOT = Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
-
-from lispgpt.runtime.devices import open_device  # noqa: E402
-from lispgpt.runtime.plan.artifact import Artifact, load_artifact  # noqa: E402
+from entry_timing import EntryTiming, add_options, timing
 
 LAYERS = {"proj": (768, 768), "qkv": (768, 2304), "fc": (768, 3072), "out": (3072, 768), "head": (768, 50304)}
 """(inputs, outputs) of GPT-2 124M's products."""
@@ -50,50 +40,6 @@ def program(rows: int, layers: list[str], dtypes: tuple[str, str]) -> str:
         for layout, form in LAYOUTS.items():
             lines.append(f"(entry {layout}-{layer} [tokens positions] {form.format(l=layer)})")
     return "\n".join(lines)
-
-
-def compiled(target: str, text: str) -> Artifact:
-    from lispgpt.compiler.driver import Observer, Request, compile_request
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "products.lisp"
-        path.write_text(text)
-        return compile_request(Request(path, target=target), Observer())[0]
-
-
-class Bench:
-    """The artifact's entries on a device, on random numbers."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self.plan = artifact.plan
-        self.device = open_device(artifact.target)
-        self.device.load(artifact.code, artifact.kernels)
-        rng = np.random.default_rng(0)
-        self.buffers: dict[str, Any] = {}
-        for buffer in artifact.plan.buffers:
-            if buffer.kind == "weight":
-                values = rng.standard_normal(buffer.shape, np.float32)
-                narrow = (values.view(np.uint32) >> 16).astype(np.uint16)
-                self.buffers[buffer.name] = self.device.adopt(narrow if buffer.dtype == "bf16" else values)
-            else:
-                self.buffers[buffer.name] = self.device.alloc(buffer.nbytes)
-
-    def seconds(self, name: str, repeats: int) -> float:
-        entry = next(e for e in self.plan.entries if e.name == name)
-        executable = self.device.prepare(entry, self.buffers)
-        self.device.launch(executable)
-        self.device.sync()
-        started = time.perf_counter()
-        for _ in range(repeats):
-            self.device.launch(executable)
-        self.device.sync()
-        return (time.perf_counter() - started) / repeats
-
-    def rows(self, layer: str) -> int:
-        return next(b.shape[0] for b in self.plan.buffers if b.name == f"x{layer}")
-
-    def layers(self) -> list[str]:
-        return [layer for layer in LAYERS if any(b.name == f"x{layer}" for b in self.plan.buffers)]
 
 
 def torch_products(rows: int, layer: str) -> dict[str, Callable[[int], float]]:
@@ -124,13 +70,19 @@ def torch_products(rows: int, layer: str) -> dict[str, Callable[[int], float]]:
     return {layout: timed(*pair) for layout, pair in pairs.items()}
 
 
-def measure(bench: Bench, layer: str, rounds: int, repeats: int) -> None:
-    rows, (inputs, outputs) = bench.rows(layer), LAYERS[layer]
+def rows_of(bench: EntryTiming) -> dict[str, int]:
+    """The rows of each layer that was compiled."""
+    shapes = {buffer.name: buffer.shape for buffer in bench.plan.buffers}
+    return {layer: shapes[f"x{layer}"][0] for layer in LAYERS if f"x{layer}" in shapes}
+
+
+def measure(bench: EntryTiming, layer: str, rounds: int, repeats: int) -> None:
+    rows, (inputs, outputs) = rows_of(bench)[layer], LAYERS[layer]
     others = torch_products(rows, layer)
     times: dict[tuple[str, str], list[float]] = {}
     for _ in range(rounds):
         for layout in LAYOUTS:
-            times.setdefault((layout, "own"), []).append(bench.seconds(f"{layout}-{layer}", repeats))
+            times.setdefault((layout, "own"), []).append(bench.seconds(bench.entry(f"{layout}-{layer}"), repeats))
             if layout in others:
                 times.setdefault((layout, "torch"), []).append(others[layout](repeats))
     operations = 2 * rows * inputs * outputs
@@ -147,23 +99,18 @@ def measure(bench: Bench, layer: str, rounds: int, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", default="cpu")
+    add_options(parser)
     parser.add_argument("--rows", type=int, default=8192)
     parser.add_argument("--dtypes", default="bf16,bf16")
     parser.add_argument("--layers", default=",".join(LAYERS))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--repeats", type=int, default=20, help="launches in each round")
-    parser.add_argument("--compile", type=Path, help="only compile, to this file")
-    parser.add_argument("--artifact", type=Path, help="measure what --compile wrote")
     given = parser.parse_args()
     left, right = given.dtypes.split(",")
-    text = program(given.rows, given.layers.split(","), (left, right))
-    if given.compile:
-        compiled(given.target, text).save(given.compile)
+    bench = timing(given, program(given.rows, given.layers.split(","), (left, right)))
+    if bench is None:
         return
-    bench = Bench(load_artifact(given.artifact) if given.artifact else compiled(given.target, text))
-    print(f"{bench.device.name}: {bench.rows(bench.layers()[0])} rows")
-    for layer in bench.layers():
+    rows = rows_of(bench)
+    print(f"{bench.device.name}: {max(rows.values())} rows")
+    for layer in rows:
         measure(bench, layer, given.rounds, given.repeats)
     bench.device.close()
 
