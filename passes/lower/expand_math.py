@@ -6,7 +6,7 @@ Before:                                    After:
 
 Requires: f32 scalars or vectors of it (integers for ipowi and absi); other types are left alone.
 Ensures: what is left of `math` on them is what chips have: fma, sqrt, absf, copysign, rounding, bits' counts, and with
-`hardware-exp2` exp2, of which exp is made.  Errors are at most 2 units in the last place for exp, exp2, tanh, rsqrt and
+`hardware-exp2` exp2, of which exp is made; with `shifted-bf16` no scalar bf16 is widened but by a shift.  Errors are at most 2 units in the last place for exp, exp2, tanh, rsqrt and
 logarithms and 4 for the others, within the range where those are finite; NaN stays NaN.  sin, cos and tan are for
 arguments up to 10^6, near whose multiples of π/2 they are exact to 10^-7 of 1.
 """
@@ -76,9 +76,11 @@ OF_INTEGERS: dict[str, Callable[..., ir.Value]] = {
 
 @dataclass(frozen=True)
 class ExpandMath(Pass):
-    """hardware_exp2: keep math.exp2 as the primitive."""
+    """hardware_exp2: keep math.exp2 as the primitive.  shifted_bf16: widen scalars of bf16 as whole numbers, for x86,
+    whose code generator fails on some vectors that LLVM joins their conversions to."""
 
     hardware_exp2: bool = False
+    shifted_bf16: bool = False
 
     def run(self, module: ir.Module, target: object) -> None:
         expansions = dict(EXPANSIONS)
@@ -86,7 +88,7 @@ class ExpandMath(Pass):
             expansions["math.exp"] = exponentials.exp_by_exp2
             del expansions["math.exp2"], expansions["math.rsqrt"]
         for op in everything_in(module.operation):
-            if op.name.startswith("math."):
+            if op.name.startswith("math.") or (self.shifted_bf16 and op.name == "arith.extf"):
                 self._expand(op, expansions)
 
     def _expand(self, op: ir.Operation, expansions: dict[str, Callable[..., ir.Value]]) -> None:
@@ -97,6 +99,10 @@ class ExpandMath(Pass):
                 values = [OF_INTEGERS[op.name](arithmetic, *op.operands)]
             elif op.name == "math.sincos" and _is_f32(type_):
                 values = [make(arithmetic, op.operands[0]) for make in (angles.sine, angles.cosine)]
+            elif op.name == "arith.extf":
+                if type_ != ir.BF16Type.get() or op.results[0].type != ir.F32Type.get():
+                    return
+                values = [_shifted(arithmetic, op.operands[0])]
             elif op.name in expansions and _is_f32(type_):
                 values = [expansions[op.name](arithmetic, *op.operands)]
             else:
@@ -104,6 +110,13 @@ class ExpandMath(Pass):
         for result, value in zip(op.results, values, strict=True):
             result.replace_all_uses_with(value)
         op.erase()
+
+
+def _shifted(a: Arithmetic, x: ir.Value) -> ir.Value:
+    """A bf16 as f32: its bits are the upper half."""
+    bits = a("arith.bitcast", x, result=ir.IntegerType.get_signless(16))
+    wide = a("arith.shli", a("arith.extui", bits, result=a.int_type), 16)
+    return a("arith.bitcast", wide, result=ir.F32Type.get())
 
 
 def _is_f32(type_: ir.Type) -> bool:

@@ -25,7 +25,7 @@
     (pass plan-arena))
   (stage loops                        ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
-    (pass expand-math)
+    (pass expand-math {:shifted-bf16 true})
     (pass number-blocks)
     (pass canonicalize)
     (pass cse))

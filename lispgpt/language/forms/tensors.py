@@ -11,7 +11,7 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import LoopIndex, describe, not_whole
-from lispgpt.language.forms import stretching
+from lispgpt.language.forms import hoisting, stretching
 from lispgpt.language.forms.shapes import as_index, extract, is_tensor, reshape, tensor_of, tensor_type
 from lispgpt.language.reader.forms import Form, List, Symbol, Vector, show
 
@@ -39,6 +39,7 @@ def body(
     block = ir.Block.create_at_start(region, types, [place] * len(types))
     with evaluator.builder.at(block):
         evaluator.builder.emit("linalg.yield", [compute(block.arguments)], [], {}, form)
+    hoisting.hoist_tensors(evaluator.site, block, region.owner, form)
 
 
 @dataclass(eq=False)
@@ -59,10 +60,11 @@ class Comprehension:
         return argument
 
     def index(self, evaluator: Evaluator, loop: LoopIndex, form: Form) -> ir.Value:
-        """The position along a dimension, as a value in this block."""
+        """The position along a dimension, as a value at the start of this block: branches inside may share it."""
         if loop.value is None:
             attribute = {"dim": ir.IntegerAttr.get(evaluator.builder.i64, loop.dimension)}
-            loop.value = evaluator.builder.emit("linalg.index", [], [evaluator.builder.index], attribute, form)
+            with evaluator.builder.at(ir.InsertionPoint.at_block_begin(self.block)):
+                loop.value = evaluator.builder.emit("linalg.index", [], [evaluator.builder.index], attribute, form)
         return loop.value
 
 
@@ -79,6 +81,7 @@ def generic(
         if not isinstance(value, ir.Value) or isinstance(value.type, ir.ShapedType):
             evaluator.site.fail(f"an element of a tensor is a scalar, and this is {describe(value)}", form)
         builder.emit("linalg.yield", [value], [], {}, form)
+    hoisting.hoist_tensors(evaluator.site, block, holder, form)
     dtype = value.type
     block.add_argument(dtype, evaluator.site.location(form))
     start = empty(evaluator, shape, dtype, form)
@@ -227,7 +230,8 @@ def _at(evaluator: Evaluator, form: Form, tensor: Any, *indices: Any) -> Any:
     if len(indices) != len(sizes):
         evaluator.site.fail(f"`{show(form)}` gives {len(indices)} indices, and {tensor.type} has {len(sizes)}", form)
     loops = [i for i in indices if isinstance(i, LoopIndex)]
-    if loops and len(loops) == len(indices) == len({loop.dimension for loop in loops}):
+    own = len({id(loop.comprehension) for loop in loops}) == 1  # else one `tensor` stands in another
+    if own and len(loops) == len(indices) == len({loop.dimension for loop in loops}):
         made = loops[0].comprehension
         along = tuple(loop.dimension for loop in loops)
         for position, (size, d) in enumerate(zip(sizes, along, strict=True)):
