@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import seeded
 
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
@@ -171,3 +172,17 @@ def test_an_artifact_from_elsewhere_wants_trust(made: Path) -> None:
     assert lispgpt("run", "own.lgpt", *generate, "--trust").stdout == own.stdout
     help_ = " ".join(lispgpt("run", "--help").stdout.split())
     assert "--trust" in help_ and "they run with your rights" in help_
+
+
+def test_an_interrupt_at_any_moment_is_one_word(tmp_path: Path) -> None:
+    """Of the installed command, also while Python itself starts; before that the signal simply ends the shell."""
+    command, rng = Path(sys.executable).with_name("lispgpt"), seeded.rng()
+    assert command.read_text().startswith("#!/bin/sh")
+    (tmp_path / "loop.lisp").write_text(LOOP)
+    for moment in [*rng.uniform(0, 0.07, 25), *rng.uniform(0, 0.5, 15)]:
+        process = subprocess.Popen([command, "run", "loop.lisp"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        time.sleep(moment)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=30)[1]
+        assert process.returncode in (130, -signal.SIGINT), (moment, process.returncode, said)
+        assert "Traceback" not in said and "Error" not in said, (moment, said)
