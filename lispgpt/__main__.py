@@ -16,6 +16,7 @@ def main() -> None:
     caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if caught:
         signal.signal(signal.SIGINT, _end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # which tools/lispgpt has blocked
     command_line = import_module("lispgpt.cli.main")
 
     try:

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import seeded
 
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
@@ -226,3 +227,17 @@ def test_an_interrupt_while_it_starts_needs_no_traceback(before: str, code: int,
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ran = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", said)
+
+
+def test_an_interrupt_at_any_moment_is_one_word(tmp_path: Path) -> None:
+    """Of the installed command, also while Python itself starts; before that the signal simply ends the shell."""
+    command, rng = Path(sys.executable).with_name("lispgpt"), seeded.rng()
+    assert command.read_text().startswith("#!/bin/sh")
+    (tmp_path / "loop.lisp").write_text(LOOP)
+    for moment in [*rng.uniform(0, 0.07, 25), *rng.uniform(0, 0.5, 15)]:
+        process = subprocess.Popen([command, "run", "loop.lisp"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        time.sleep(moment)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=30)[1]
+        assert process.returncode in (130, -signal.SIGINT), (moment, process.returncode, said)
+        assert "Traceback" not in said and "Error" not in said, (moment, said)

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
@@ -120,14 +120,17 @@ class _Child:
         sys.stdout.flush()
         sys.stderr.flush()
         read_end, write_end = os.pipe()
-        parent = os.getpid()
-        self._process = os.fork()
-        if self._process == 0:
-            _die_with(parent)
-            os.close(read_end)
-            _be_the_child(work, write_end)
-        os.close(write_end)
-        self._read_end = read_end
+        self._read_end, parent = read_end, os.getpid()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:  # what libraries have Python do around a fork would swallow an interrupt
+            self._process = os.fork()
+            if self._process == 0:
+                _die_with(parent)
+                os.close(read_end)
+                _be_the_child(work, write_end, before)
+            os.close(write_end)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def outcome(self) -> Outcome:
         """Hear what it says until it ends."""
@@ -169,11 +172,12 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _be_the_child(work: Callable[[Reporter], int], write_end: int) -> None:
-    """Never returns: the parent's handlers and exit functions are not the child's."""
+def _be_the_child(work: Callable[[Reporter], int], write_end: int, mask: Iterable[int]) -> None:
+    """Never returns: the parent's handlers and exit functions are not the child's.  mask: the signals to hold back."""
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with os.fdopen(write_end, "wb") as stream:
             reporter = Reporter(stream)
             try:

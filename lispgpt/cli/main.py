@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
     _name_a_home()
     _show_cuda()
     try:
-        code = main_group.main(arguments, standalone_mode=False)
+        code = main_group.main(arguments, "lispgpt", standalone_mode=False)
     except UserError as error:
         code = _complain(error.render(), 1)
     except click.ClickException as error:
