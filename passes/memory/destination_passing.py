@@ -12,10 +12,10 @@ Before:                                               After:
 
 Requires: what outline-kernels ensures.
 Ensures: an entry's arguments are byte buffers, `types` gives the tensor type each one holds, `arguments` is extended by
-"result:NAME" for each result; intermediates are memref.alloc; kernels return nothing, and a tied result is written in
-its argument.  `access` says for each of a kernel's arguments whether a launch reads it, writes all of it, or changes it
-(see ir/access.py).  States change in place: a new value that was made elsewhere is copied in by a kernel of its own,
-behind the last kernel that reads the old one.
+"result:NAME" for each result; intermediates are memref.alloc, of bytes where one is put together from parts; kernels
+return nothing, and a tied result is written in its argument.  `access` says for each of a kernel's arguments whether a
+launch reads it, writes all of it, or changes it (see ir/access.py).  States change in place: a new value that was made
+elsewhere is copied in by a kernel of its own, behind the last kernel that reads the old one.
 """
 
 from __future__ import annotations
@@ -127,6 +127,9 @@ class _Entry:
         self.wholes: dict[ir.Value, ir.Value] = {}
         self.waiting: list[_Update] = []
         self.done: list[_Update] = []
+        self.assembled: dict[ir.Value, ir.Value] = {}
+        self.parts: dict[ir.Value, tuple[ir.Value, int]] = {}
+        self.memory: dict[ir.Value, ir.Value] = {}
 
     def rewrite(self, tied: dict[str, list[int]]) -> None:
         entry = self.entry
@@ -142,6 +145,7 @@ class _Entry:
         self.places = {argument: _Place(buffer, 0) for argument, buffer in zip(old, new, strict=False)}
         self.destinations = {v: _Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
         names += [n for n, _ in extra]
+        self._find_assembled(ops)
         with ir.InsertionPoint(terminator):
             for op in ops[:-1]:
                 with op.location:
@@ -158,6 +162,27 @@ class _Entry:
         entry.attributes["types"] = ir.ArrayAttr.get([ir.TypeAttr.get(t) for t in types])
         entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(buffers, []))
 
+    def _find_assembled(self, ops: list[ir.Operation]) -> None:
+        """Find the tensors that are put together from parts, each named by the first insertion's result, and where in
+        them (in bytes) the parts are to be made."""
+        for op in (op for op in ops if op.name == "tensor.insert_slice"):
+            part, whole = op.operands
+            before = defining_op(whole)
+            if before is not None and before.name == "tensor.empty":
+                self.assembled[op.results[0]] = op.results[0]
+            elif whole in self.assembled:
+                self.assembled[op.results[0]] = self.assembled[whole]
+            else:
+                continue
+            self.parts.setdefault(part, (self.assembled[op.results[0]], _slice_offset(op, whole.type)))
+
+    def _memory_of(self, assembled: ir.Value) -> ir.Value:
+        """The bytes that a tensor is put together in."""
+        if assembled not in self.memory:
+            bytes_ = ir.MemRefType.get([byte_size(assembled.type)], ir.IntegerType.get_signless(8))
+            self.memory[assembled] = _allocated(bytes_)
+        return self.memory[assembled]
+
     def _rewrite_op(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
         if op.name == "func.call":
             self._rewrite_call(op, tied)
@@ -167,6 +192,8 @@ class _Entry:
             self.wholes[op.results[0]] = self.wholes.get(op.operands[0], op.operands[0])
         elif op.name == "tensor.insert_slice":
             source, whole = op.operands
+            if op.results[0] in self.assembled and self.assembled[op.results[0]] == op.results[0]:
+                self.places[whole] = _Place(self._memory_of(op.results[0]), 0)
             target = self.places[whole]
             place = _Place(target.buffer, target.offset + _slice_offset(op, whole.type))
             self.places[op.results[0]] = target
@@ -175,7 +202,7 @@ class _Entry:
         elif op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
             self.places[op.results[0]] = self.places[op.operands[0]]
             self.wholes[op.results[0]] = self.wholes.get(op.operands[0], op.operands[0])
-        elif op.name != "arith.constant":
+        elif op.name not in ("arith.constant", "tensor.empty"):
             raise InternalError(f"destination-passing: {op.name} stands outside every kernel")
 
     def _rewrite_call(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
@@ -193,14 +220,18 @@ class _Entry:
                 self.places[result] = self.places[changed]
                 self.done.append(_Update(result, self.places[changed], self.wholes.get(changed, changed), result))
                 continue
-            place = self.destinations.get(result)
-            if place is None:
-                attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-                alloc = create_op("memref.alloc", [], [_memref(result.type)], attributes).results[0]
-                place = _Place(alloc, 0)
-            self.places[result] = place
+            self.places[result] = place = self._place_for(result)
             arguments.append(self._view(place, result.type))
         create_op("func.call", arguments, [], {"callee": callee})
+
+    def _place_for(self, result: ir.Value) -> _Place:
+        """Where a kernel is to make a result."""
+        if result in self.destinations:
+            return self.destinations[result]
+        if result in self.parts:
+            assembled, offset = self.parts[result]
+            return _Place(self._memory_of(assembled), offset)
+        return _Place(_allocated(_memref(result.type)), 0)
 
     def _before_reading(self, value: ir.Value) -> None:
         """Bring a state up to date where a kernel is about to read what an update made."""
@@ -231,6 +262,11 @@ class _Entry:
             "arith.constant", [], [ir.IndexType.get()], {"value": ir.IntegerAttr.get(ir.IndexType.get(), place.offset)}
         )
         return create_op("memref.view", [place.buffer, offset.results[0]], [_memref(type_)]).results[0]
+
+
+def _allocated(type_: ir.Type) -> ir.Value:
+    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
+    return create_op("memref.alloc", [], [type_], segments).results[0]
 
 
 def _copy_kernel(module: ir.Module, type_: ir.Type) -> str:

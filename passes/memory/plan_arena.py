@@ -4,6 +4,8 @@ Before:                                        After:
   func.func @entry(%a: memref<16xi8>) {          func.func @entry(%a: memref<16xi8>, %arena: memref<512xi8>) {
     %x = memref.alloc() : memref<4xf32>            %x = memref.view %arena[%c0]   : … to memref<4xf32>
     %y = memref.alloc() : memref<4xf32>            %y = memref.view %arena[%c256] : … to memref<4xf32>
+    %b = memref.alloc() : memref<32xi8>
+    %z = memref.view %b[%c16]                      %z = memref.view %arena[%c528]
 
 Requires: what destination-passing ensures.
 Ensures: no allocation is left in an entry, whose last argument is "arena:arena".  Every entry's arena has the same
@@ -15,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import entry_functions, operations, strings
+from lispgpt.ir.structure import defining_op, entry_functions, operations, strings
 from lispgpt.passes.base import Pass
 from lispgpt.passes.memory.destination_passing import byte_size
 from lispgpt.passes.states import NO_ARENA, PLACED
@@ -45,7 +47,7 @@ def _layout(entry: ir.Operation, alignment: int) -> tuple[dict[ir.Operation, int
     for op in ops:
         if op.name != "memref.alloc":
             continue
-        uses = [position[use.owner.operation] for use in op.results[0].uses]
+        uses = [position[user] for user in _users(op.results[0])]
         size = -(-byte_size(op.results[0].type) // alignment) * alignment
         taken = sorted((start, end) for start, end, last in placed if last >= position[op])
         offset = 0
@@ -58,17 +60,29 @@ def _layout(entry: ir.Operation, alignment: int) -> tuple[dict[ir.Operation, int
     return offsets, max((end for _, end, _ in placed), default=0)
 
 
+def _users(memory: ir.Value) -> list[ir.Operation]:
+    """The ops that read or write what was allocated; through views, of bytes."""
+    found = [use.owner.operation for use in memory.uses]
+    return found + [user for view in found if view.name == "memref.view" for user in _users(view.results[0])]
+
+
 def _rewrite(entry: ir.Operation, offsets: dict[ir.Operation, int], size: int) -> None:
     block = entry.regions[0].blocks[0]
     buffer_type = ir.MemRefType.get([size], ir.IntegerType.get_signless(8))
     arena = block.add_argument(buffer_type, ir.Location.unknown())
     index = ir.IndexType.get()
     for op, offset in offsets.items():
-        with ir.InsertionPoint(op), op.location:
-            start = create_op("arith.constant", [], [index], {"value": ir.IntegerAttr.get(index, offset)}).results[0]
-            view = create_op("memref.view", [arena, start], [op.results[0].type]).results[0]
-        op.results[0].replace_all_uses_with(view)
-        op.erase()
+        views = [use.owner.operation for use in op.results[0].uses if use.owner.operation.name == "memref.view"]
+        for old in views or [op]:
+            inner = ir.IntegerAttr(defining_op(old.operands[1]).attributes["value"]).value if views else 0
+            with ir.InsertionPoint(old), old.location:
+                value = {"value": ir.IntegerAttr.get(index, offset + inner)}
+                start = create_op("arith.constant", [], [index], value).results[0]
+                view = create_op("memref.view", [arena, start], [old.results[0].type]).results[0]
+            old.results[0].replace_all_uses_with(view)
+            old.erase()
+        if views:
+            op.erase()
     names = [*strings(entry.attributes["arguments"]), "arena:arena"]
     types = [*entry.attributes["types"], ir.TypeAttr.get(ir.RankedTensorType.get([size], buffer_type.element_type))]
     entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])

@@ -1,4 +1,4 @@
-"""Tensors with a part replaced: which of them are states that change in place."""
+"""Tensors with a part replaced: which of them are states that change in place, or tensors that are put together."""
 
 from __future__ import annotations
 
@@ -12,19 +12,24 @@ WIDEST_VECTOR = 16
 
 
 def is_placement(op: ir.Operation) -> bool:
-    """Whether the op puts a part that lies together into a state that goes on, where vectors are aligned.
+    """Whether the op puts a part that lies together, where vectors are aligned, into a state that goes on, or into a
+    tensor that parts alone are put into and that nothing reads before.
 
-    Such a part is written where the state is; any other tensor with a part replaced is a tensor of its own.
+    Such a part is written where it belongs; any other tensor with a part replaced is a tensor of its own.
     """
     if not _replaces_part(op):
         return False
-    state = op.operands[1]
-    while not isinstance(state.owner, ir.Block):
-        if not _replaces_part(defining_op(state)):
+    whole, alone = op.operands[1], True
+    while not isinstance(whole.owner, ir.Block):
+        before = defining_op(whole)
+        if before.name == "tensor.empty":
+            return alone and "entry" in op.parent.attributes
+        if not _replaces_part(before):
             return False
-        state = defining_op(state).operands[1]
+        alone = alone and len(list(whole.uses)) == 1
+        whole = before.operands[1]
     entry = op.parent
-    return "entry" in entry.attributes and _becomes(op.results[0], state, entry)
+    return "entry" in entry.attributes and _becomes(op.results[0], whole, entry)
 
 
 def _replaces_part(op: ir.Operation) -> bool:

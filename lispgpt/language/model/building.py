@@ -89,11 +89,13 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
 
 def _drop_unused(held: dict[str, Variable | Weight | State], block: ir.Block, results: list[ir.Value]) -> list[ir.Type]:
     """Take the states that the entry neither reads nor changes from its arguments; the types of those that are left."""
-    kept = [*results, *(variable.value for variable in held.values() if variable.updated)]
+    arguments = list(block.arguments)
+    values = [variable.value for variable in held.values()]
+    changed = [value for value, argument in zip(values, arguments, strict=True) if value != argument]
     for number, (name, variable) in reversed(list(enumerate(held.items()))):
-        argument = block.arguments[number]
-        used = argument in kept or any(True for _ in argument.uses)
-        if isinstance(variable, State) and not variable.updated and not used:
+        argument = arguments[number]
+        used = values[number] != argument or argument in [*results, *changed] or any(True for _ in argument.uses)
+        if isinstance(variable, State) and not used:
             variable.value = None
             del held[name]
             block.erase_argument(number)
