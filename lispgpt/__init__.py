@@ -1,6 +1,7 @@
 """A compiler for a tiny Lisp that describes language models, from S-expressions through MLIR to machine code.
 
-`compile`, `load`, `Model` and `UserError` are those of `lispgpt.api`, which is imported when one is first asked for.
+`compile`, `load`, `Model` and `UserError` are those of `lispgpt.api`, `train` and `evaluate` those of
+`lispgpt.training`, which are imported when one is first asked for.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["Artifact", "Model", "UserError", "__version__", "compile", "load"]
+__all__ = ["Artifact", "Model", "UserError", "__version__", "compile", "evaluate", "load", "train"]
+
+_PLACES = {"train": "lispgpt.training.runs", "evaluate": "lispgpt.training.evaluation"}
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("lispgpt.api"), name)
+        return getattr(import_module(_PLACES.get(name, "lispgpt.api")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

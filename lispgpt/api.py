@@ -199,6 +199,11 @@ class Model:
         """What the session began with."""
         return self.session.artifact
 
+    def add(self, entries: Sequence[str], sizes: Mapping[str, int]) -> None:
+        """Compile entries of a program for these sizes of their free dimensions, and load them."""
+        assert self._request is not None
+        self._add(replace(self._request, entries=tuple(entries), sizes=[dict(sizes)]))
+
     def _add(self, request: Request | None) -> None:
         """Compile a request, where there is one, into the session."""
         artifact = self._artifact if request is None else artifact_of(request, self._observer, self._cache)

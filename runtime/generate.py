@@ -133,7 +133,7 @@ class Generator:
         """Begin a sequence at position 0, which forgets states that no position says where to write."""
         self.position = 0
         if not self.repeatable:
-            self.session.forget()
+            self.session.forget(self._entries.values())
 
     def device_draws(self) -> Weighted | None:
         """The sampler by whose settings the device draws; None where it decodes greedily or the host samples."""

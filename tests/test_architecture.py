@@ -28,6 +28,7 @@ ARROWS = {
     "runtime": {"base"},
     "compiler": {"base", "ir", "language", "passes", "pipelines", "programs", "runtime"},
     "api": {"base", "compiler", "runtime"},
+    "training": {"api", "base", "compiler", "runtime"},
 }
 
 

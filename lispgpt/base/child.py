@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
@@ -132,6 +133,22 @@ class _Child:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
+    @contextmanager
+    def asked_instead(self) -> Iterator[None]:
+        """Pass on to it that this process is asked to end, and do not end."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+
+        def ask(number: int, _: Any) -> None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process, number)
+
+        before = [signal.signal(number, ask) for number in numbers]
+        try:
+            yield
+        finally:
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
+
     def outcome(self) -> Outcome:
         """Hear what it says until it ends."""
         step, failure, value = "start", None, None
@@ -222,9 +239,14 @@ def ask_in_child(question: Callable[[], Any]) -> Any:
     return outcome.value
 
 
-def generate_in_child(work: Callable[[Reporter], int]) -> int:
-    """run_in_child for a model's machine code: a UserError where a signal ends it."""
-    outcome = run_in_child(work)
+def generate_in_child(work: Callable[[Reporter], int], ends_itself: bool = False) -> int:
+    """run_in_child for a model's machine code: a UserError where a signal ends it.
+
+    ends_itself: whether it is for the child to end when this process is asked to (SIGINT, SIGTERM).
+    """
+    child = _Child(work)
+    with child.asked_instead() if ends_itself else nullcontext():
+        outcome = child.outcome()
     number = outcome.signal_number
     if number == signal.SIGINT:
         raise KeyboardInterrupt

@@ -73,8 +73,11 @@ def contained(command: Callable[..., None]) -> Callable[..., int]:
     return in_child
 
 
-def guarded(command: Callable[..., int]) -> Callable[..., int]:
-    """Run a command's function in a child process: machine code that ends it leaves a process to say so."""
+def guarded(command: Callable[..., int], ends_itself: bool = False) -> Callable[..., int]:
+    """Run a command's function in a child process: machine code that ends it leaves a process to say so.
+
+    ends_itself: whether the command ends by itself when it is asked to (Ctrl-C).
+    """
 
     @functools.wraps(command)
     def in_child(*given: Any, **options: Any) -> int:
@@ -85,7 +88,7 @@ def guarded(command: Callable[..., int]) -> Callable[..., int]:
                 error.show()
                 return 2
 
-        return generate_in_child(work)
+        return generate_in_child(work, ends_itself)
 
     return in_child
 

@@ -9,6 +9,7 @@ from types import ModuleType
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
+from lispgpt.runtime.checkpoints.sealed import LATEST, SEAL, sealed_facts
 
 __all__ = ["Checkpoint", "TensorInfo", "format_named", "formats", "open"]
 
@@ -38,8 +39,15 @@ def format_named(name: str) -> ModuleType:
 
 
 def open(path: str | Path) -> Checkpoint:
-    """Open a checkpoint of any known format, chosen by its content; UserError says what is wrong with it."""
+    """Open a checkpoint of any known format, chosen by its content; UserError says what is wrong with it.
+
+    A run's folder stands for its newest checkpoint.  What was sealed is checked to be as it was written.
+    """
     path = Path(path)
+    if (path / LATEST).is_dir():
+        path = path / LATEST
+    if (path / SEAL).is_file():
+        sealed_facts(path)
     head = _head(path)
     for module in formats().values():
         if module.recognises(path, head):

@@ -25,12 +25,13 @@ A new one is one file `huggingface_NAME.py` in this folder; copy `huggingface_ll
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.checkpoints.base import Checkpoint
 
 
 class Shape(Protocol):
@@ -44,6 +45,17 @@ class Shape(Protocol):
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], bool]]:
         """(name, shape, stacked over layers) of each tensor; matrices are (out, in)."""
+
+
+def holds(shape_from: Callable[[dict[str, Any]], Shape], source: Checkpoint) -> bool:
+    """Whether a checkpoint's tensors are those of an architecture at its config's sizes, and no others."""
+    try:
+        tensors = list(shape_from(source.config).tensors())
+    except (KeyError, UserError):
+        return False
+    if {name for name, _, _ in tensors} != set(source.names()):
+        return False
+    return all(source.info(name).shape == extents for name, extents, _ in tensors)
 
 
 @dataclass(frozen=True)

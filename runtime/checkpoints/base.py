@@ -15,6 +15,9 @@ and may offer
     write(path: Path, source: Checkpoint, dtype: str) -> None
         Write `source`'s tensors in this format as "f32" or "bf16", holding one tensor of one layer in memory at a
         time.
+    export(folder: Path, source: Checkpoint) -> None
+        Write `source` in a folder under the format's usual name, for others to read, where its tensors are what the
+        format holds, no more and no fewer; do nothing where they are not.
 
 You get paths from users and bytes from strangers: nothing in a file may be believed before it is checked.  You may not
 import MLIR or the front end.  Most formats need only map a file, check it, and describe where each tensor lies: return

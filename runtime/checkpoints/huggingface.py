@@ -19,17 +19,17 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import read_json, replacing
-from lispgpt.runtime.checkpoints.architecture import Part, Shape
+from lispgpt.runtime.checkpoints.architecture import Part, Shape, holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.numbers import CHUNK
-from lispgpt.runtime.checkpoints.safetensors_file import Stored, read_safetensors, write_safetensors
+from lispgpt.runtime.checkpoints.safetensors_file import Stored, has_config, read_safetensors, write_safetensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 
 
 def recognises(path: Path, head: bytes) -> bool:
     if path.is_dir():
-        return any((path / name).exists() for name in (CONFIG, WEIGHTS, INDEX))
+        return any((path / name).exists() for name in (CONFIG, WEIGHTS, INDEX)) and not has_config(path)
     return path.suffix == ".safetensors" and _is_known(path.parent / CONFIG)
 
 
@@ -64,19 +64,29 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return checkpoint
 
 
-def write(path: Path, source: Checkpoint, dtype: str) -> None:
-    """Write a checkpoint, without the vocabulary's padding, as config.json and model.safetensors."""
+def export(folder: Path, source: Checkpoint) -> None:
+    """Write config.json and model.safetensors where the checkpoint is of an architecture known here, all of it."""
+    if any(holds(module.shape_from, source) for module in _architectures()):
+        write(folder, source, None)
+
+
+def write(path: Path, source: Checkpoint, dtype: str | None) -> None:
+    """Write a checkpoint, without the vocabulary's padding, as config.json and model.safetensors.
+
+    dtype: None gives each tensor its own.
+    """
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; a Hugging Face checkpoint is a folder")
     architecture, shape = _architecture_of(source)
     parts = list(architecture.parts(shape))
-    header = [(part.stored_name, part.stored_shape, dtype) for part in parts]
+    kinds = {part.name: dtype or source.info(part.name).dtype for part in parts}
+    header = [(part.stored_name, part.stored_shape, kinds[part.name]) for part in parts]
     shapes = {name: extents[1:] if stacked else extents for name, extents, stacked in shape.tensors()}
 
     def contents() -> Iterator[np.ndarray]:
         for (name, layer), group in groupby(parts, key=lambda part: (part.name, part.layer)):
-            array = np.empty(shapes[name], find_dtype(dtype).numpy)
-            source.read_layer_into(name, layer, array, dtype)
+            array = np.empty(shapes[name], find_dtype(kinds[name]).numpy)
+            source.read_layer_into(name, layer, array, kinds[name])
             start = 0
             for part in group:
                 rows = array[start : start + part.shape[0]]
@@ -85,7 +95,7 @@ def write(path: Path, source: Checkpoint, dtype: str) -> None:
 
     write_safetensors(path / WEIGHTS, header, contents())
     (path / INDEX).unlink(missing_ok=True)
-    stored_type = {"bf16": "bfloat16", "f32": "float32"}[dtype]
+    stored_type = {"bf16": "bfloat16", "f32": "float32"}[dtype or source.config["weight-type"]]
     text = json.dumps(architecture.config_json(shape, source.config, stored_type), indent=2)
     with replacing(path / CONFIG) as file:
         file.write(text.encode() + b"\n")

@@ -13,12 +13,15 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
+from lispgpt.runtime.checkpoints.architecture import holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, MappedFile, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 
 MAGIC = 20240326
 HEADER_BYTES = 1024
 DTYPES = {3: "f32", 5: "bf16"}
+EPSILON = 1e-5
+"""Of the layer norms."""
 
 _OTHER_FILES = {
     20240327: "llm.c's debug state",
@@ -58,14 +61,20 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return MappedCheckpoint("llmc", path, shape.config(dtype), [file], tensors)
 
 
+def export(folder: Path, source: Checkpoint) -> None:
+    """Write model.bin where the checkpoint is a GPT-2, all of it, with the epsilon that this format assumes."""
+    if holds(Gpt2Shape.from_config, source) and source.config.get("epsilon", EPSILON) == EPSILON:
+        write(folder / "model.bin", source, source.config["weight-type"])
+
+
 def write(path: Path, source: Checkpoint, dtype: str) -> None:
     """Write a GPT-2 checkpoint as version 3 (f32) or 5 (bf16)."""
     if "padded-vocab" not in source.config:
         raise UserError(f"llm.c's format holds GPT-2s only, and {source.path} is none; write it as huggingface")
     shape = Gpt2Shape.from_config(source.config)
-    epsilon = source.config.get("epsilon", 1e-5)
-    if epsilon != 1e-5:
-        raise UserError(f"llm.c's format has no place for a layer norm's epsilon of {epsilon}; it assumes 1e-05")
+    epsilon = source.config.get("epsilon", EPSILON)
+    if epsilon != EPSILON:
+        raise UserError(f"llm.c's format has no place for a layer norm's epsilon of {epsilon}; it assumes {EPSILON}")
     header = np.zeros(256, "<i4")
     version = next(version for version, stored in DTYPES.items() if stored == dtype)
     sizes = (shape.context, shape.vocab, shape.layers, shape.heads, shape.width, shape.padded_vocab)

@@ -14,7 +14,7 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import parse_json
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
-from lispgpt.runtime.checkpoints.safetensors_file import Stored, read_metadata, read_safetensors
+from lispgpt.runtime.checkpoints.safetensors_file import MODEL, Stored, has_config, read_metadata, read_safetensors
 
 FORMAT = "safetensors"
 SLICE = re.compile(r"(?P<stack>.*)(?<![^.])(?P<layer>0|[1-9][0-9]*)\.(?P<name>.+)")
@@ -22,12 +22,16 @@ READABLE = ("f64", "f32", "f16", "bf16", "i32")
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """A file with the format's header; formats that know an architecture are asked before."""
+    """A file with the format's header, or a folder of one that has a config; formats that know an architecture are
+    asked before."""
+    if path.is_dir():
+        return has_config(path)
     return path.is_file() and (path.suffix == ".safetensors" or head[8:9] == b"{")
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Map a file whose header, names, shapes and offsets are right."""
+    path = path / MODEL if path.is_dir() else path
     stored = {name: tensor for name, tensor in read_safetensors(path).items() if tensor.dtype in READABLE}
     if not stored:
         raise UserError(f"{path} holds no tensor of {', '.join(READABLE)}")

@@ -19,6 +19,9 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.files import parse_json, replacing
 from lispgpt.runtime.checkpoints.base import MappedFile
 
+MODEL = "model.safetensors"
+"""The file in a folder that is a checkpoint."""
+
 _READ = {dtype.safetensors: dtype.name for dtype in DTYPES.values() if dtype.smallest_nonfinite is not None}
 _READ |= {DTYPES["i32"].safetensors: "i32"}
 
@@ -61,6 +64,16 @@ def read_metadata(path: Path) -> dict[str, str]:
     """What a file that `read_safetensors` has read says about itself."""
     with safe_open(str(path), framework="numpy") as file:
         return dict(file.metadata() or {})
+
+
+def has_config(folder: Path) -> bool:
+    """Whether a folder is a program's own checkpoint: its only description is the config in its model.safetensors."""
+    if (folder / "config.json").exists() or not (folder / MODEL).is_file():
+        return False
+    try:
+        return "config" in read_metadata(folder / MODEL)
+    except (SafetensorError, OSError):
+        return False
 
 
 def write_safetensors(

@@ -39,6 +39,10 @@ class Stream:
             place += len(parts[-1])
         return np.concatenate(parts).astype(np.int32) if parts else np.empty(0, np.int32)
 
+    def largest(self) -> int:
+        """The largest token of the shards; -1 where they have none."""
+        return max((shard.largest() for shard in self._shards), default=-1)
+
     def part(self, begin: int, end: int) -> Stream:
         """The tokens from one place up to another."""
         return Stream(self._shards, self._begin + begin, self._begin + end)

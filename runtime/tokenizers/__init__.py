@@ -11,7 +11,7 @@ from types import ModuleType
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.tokenizers.base import StreamDecoder, Tokenizer
 
-__all__ = ["StreamDecoder", "Tokenizer", "find", "formats", "open", "write_beside"]
+__all__ = ["StreamDecoder", "Tokenizer", "beside", "find", "formats", "open", "write_beside"]
 
 _BESIDE = ("tokenizer.json", "vocab.json", "tokenizer.bin", "gpt2_tokenizer.bin")
 
@@ -59,15 +59,17 @@ def find(checkpoint: str | Path | None, explicit: str | Path | None) -> Tokenize
     """
     if explicit is not None:
         return open(explicit)
-    if checkpoint is None:
-        return None
-    path = Path(checkpoint)
+    found = None if checkpoint is None else beside(Path(checkpoint))
+    return None if found is None else open(found)
+
+
+def beside(path: Path) -> Path | None:
+    """The tokenizer's file beside (or in) a checkpoint; None where there is none."""
     if path.is_dir():
         candidates = [path / name for name in _BESIDE]
     else:
         candidates = [path.with_name(f"{path.stem}.tokenizer.bin"), *(path.with_name(name) for name in _BESIDE)]
-    found = next((candidate for candidate in candidates if candidate.is_file()), None)
-    return None if found is None else open(found)
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
 def write_beside(checkpoint: Path, format: str, pieces: Sequence[bytes], end_of_text: int | None) -> Path:

@@ -1,0 +1,52 @@
+"""`lispgpt evaluate`: a model's loss, perplexity and accuracy on text or tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lispgpt.base.folders import cache_folder
+from lispgpt.cli.options import PATH, guarded, parse_settings
+from lispgpt.cli.run import MOST_THREADS
+from lispgpt.training.evaluation import evaluate as evaluate_model
+
+
+@click.command("evaluate")
+@click.argument("program", type=PATH)
+@click.option("--checkpoint", type=PATH, required=True, help="Weights, or a run's folder.")
+@click.option("--data", type=PATH, multiple=True, required=True, help="Text, JSON lines, token shards, or folders.")
+@click.option("--tokenizer", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Sequences at once.")
+@click.option("--length", type=click.IntRange(1), help="Tokens of a sequence (default: the context, up to 1024).")
+@click.option("--most", type=click.IntRange(1), help="Batches at most, spread over the data.")
+@click.option("--target", default="cpu", show_default=True, help="cpu, cuda, rocm, auto, emulated:gfx1151, …")
+@click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
+@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
+@click.pass_context
+@guarded
+def evaluate(ctx: click.Context, program: Path, **options: Any) -> int:
+    """Measure how well PROGRAM, with a checkpoint, predicts each token of some data from those before it."""
+    cache = None if options["no_cache"] else cache_folder(ctx.obj["environment"])
+    names = ("tokenizer", "batch", "length", "most", "target", "threads")
+    found = evaluate_model(
+        program,
+        options["checkpoint"],
+        options["data"],
+        settings=parse_settings(options["settings"]),
+        cache=cache,
+        **{name: options[name] for name in names},
+    )
+    if options["format_"] == "json":
+        shown = ("loss", "perplexity", "accuracy", "targets")
+        click.echo(json.dumps({name: getattr(found, name) for name in shown}))
+    else:
+        click.echo(
+            f"loss {found.loss:.4f}  perplexity {found.perplexity:.2f}  accuracy {found.accuracy:.2%}  "
+            f"of {found.targets:,} tokens"
+        )
+    return 0

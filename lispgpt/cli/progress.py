@@ -1,0 +1,88 @@
+"""How a run goes, for people: a line that changes on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+FIRST_LINES, SECONDS = 3, 10.0
+"""Elsewhere than on a terminal: a line for each of the first steps, then one in so many seconds."""
+
+RECENT = 32
+"""Steps that the shown pace is the mean of."""
+
+
+class Progress:
+    """A `Watcher` that prints to standard error; use it in a `with`."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True) if console is None else console
+        self._live: Live | None = None
+        self._about: Mapping[str, Any] = {}
+        self._paces: deque[float] = deque(maxlen=RECENT)
+        self._validation = ""
+        self._shown, self._lines = 0.0, 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def begin(self, facts: Mapping[str, Any]) -> None:
+        self._about = facts
+        done = f", going on after step {facts['done']}" if facts["done"] else ""
+        self._console.print(
+            f"training {facts['parameters']:,} parameters on {facts['device']}: {facts['steps']:,} steps of "
+            f"{facts['tokens']:,} tokens, an epoch of {facts['windows']:,} sequences{done}"
+        )
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False, transient=False)
+            self._live.start()
+
+    def stepped(self, record: Mapping[str, Any]) -> None:
+        self._paces.append(float(record["tokens_per_s"]))
+        if "val_loss" in record:
+            self._validation = (
+                f"  val {record['val_loss']:.4f} (perplexity {record['perplexity']:.1f}, "
+                f"{record['accuracy']:.1%} right)"
+            )
+        now = time.monotonic()
+        if self._live is not None:
+            if now - self._shown > 0.1 or record["step"] == self._about["steps"]:
+                self._live.update(Text(self._line(record), overflow="ellipsis", no_wrap=True), refresh=True)
+                self._shown = now
+        elif self._lines < FIRST_LINES or "val_loss" in record or now - self._shown > SECONDS:
+            self._console.print(self._line(record))
+            self._shown, self._lines = now, self._lines + 1
+
+    def sampled(self, step: int, text: str) -> None:
+        self._console.print(Text(f"step {step} writes: {text}"))
+
+    def saved(self, step: int, path: Path) -> None:
+        if self._live is None:
+            self._console.print(f"step {step}: wrote {path}")
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def _line(self, record: Mapping[str, Any]) -> str:
+        """Such as `step 20/100  loss 4.1  grad norm 1.2  lr 0.0006  23,000 tokens/s  41% of the floor  0:12 left`."""
+        pace = len(self._paces) / sum(1 / max(value, 1e-9) for value in self._paces)
+        parts = [f"step {record['step']}/{self._about['steps']}", f"loss {record['loss']:.4f}{self._validation}"]
+        parts += [f"{name.replace('_', ' ')} {record[name]:.3g}" for name in ("grad_norm", "lr") if name in record]
+        parts.append(f"{pace:,.0f} tokens/s")
+        floor, tokens = self._about["floor_s"], self._about["tokens"]
+        if floor:
+            parts.append(f"{floor * pace / tokens:.0%} of the floor")
+        left = (self._about["steps"] - record["step"]) * tokens / pace
+        return "  ".join([*parts, f"{int(left) // 60}:{int(left) % 60:02} left"])

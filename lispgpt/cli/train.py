@@ -1,0 +1,125 @@
+"""`lispgpt train`: begin a run of training steps, or go on with one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lispgpt.base.folders import cache_folder
+from lispgpt.cli.options import PATH, guarded, parse_settings
+from lispgpt.cli.progress import Progress
+from lispgpt.cli.run import MOST_THREADS
+from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.training.options import Options
+from lispgpt.runtime.training.trainer import Trainer
+from lispgpt.training.runs import train as train_program
+
+SCHEDULES = click.Choice(["cosine", "linear", "constant"])
+WHOLE, FROM_ONE, NUMBER = click.IntRange(0), click.IntRange(1), click.FloatRange(0)
+STEPS: dict[str, tuple[Any, str]] = {
+    "steps": (FROM_ONE, "Steps of the whole run."),
+    "batch": (FROM_ONE, "Sequences of a micro-batch."),
+    "length": (FROM_ONE, "Tokens of a sequence."),
+    "accumulate": (FROM_ONE, "Micro-batches of a step."),
+    "lr": (NUMBER, "The peak of the learning rate."),
+    "min-lr": (NUMBER, "The learning rate of the last step [a tenth of --lr]."),
+    "warmup": (WHOLE, "Steps in which the learning rate grows [a tenth of --steps, at most 100]."),
+    "clip": (NUMBER, "The largest norm of the gradient; 0 for any."),
+    "weight-decay": (NUMBER, "Of matrices, at each step."),
+    "beta1": (NUMBER, "Of the mean of gradients."),
+    "beta2": (NUMBER, "Of the mean of their squares."),
+    "seed": (WHOLE, "Of the initial weights, the data's order, and dropout."),
+    "eval-every": (WHOLE, "Steps between evaluations; 0 for none."),
+    "eval-batches": (FROM_ONE, "Batches of an evaluation, at most."),
+    "sample-every": (WHOLE, "Steps between texts that the model writes; 0 for none."),
+    "sample": (str, "What those go on from."),
+    "sample-tokens": (FROM_ONE, "How many tokens those have."),
+    "checkpoint-every": (WHOLE, "Steps between checkpoints; 0 for the last one only."),
+    "keep": (FROM_ONE, "How many checkpoints to keep."),
+}
+BEGINNING = (
+    "data",
+    "validation",
+    "fraction",
+    "tokenizer",
+    "vocab_size",
+    "checkpoint",
+    "preset",
+    "settings",
+    "schedule",
+)
+
+
+def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that `Options` has, None where they are not given."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
+    for name, (kind, text) in reversed(STEPS.items()):
+        default = defaults[name.replace("-", "_")]
+        shown = text if default in (None, "") else f"{text}  [default: {default}]"
+        command = click.option(f"--{name}", type=kind, help=shown)(command)
+    return command
+
+
+@click.command("train")
+@click.argument("program", type=PATH, required=False)
+@click.argument("more_data", type=PATH, nargs=-1, metavar="[DATA]...")
+@click.option("--run", type=PATH, required=True, help="The run's folder.")
+@click.option("--resume", is_flag=True, help="Go on with the run in the folder; needs nothing else.")
+@click.option("--data", type=PATH, multiple=True, help="Text, JSON lines, token shards, or folders.  Repeatable.")
+@click.option("--val-data", type=PATH, multiple=True, help="Data to validate with.  Repeatable.")
+@click.option("--val-fraction", type=float, help="Of --data, to validate with.  [default: 0.05]")
+@click.option("--tokenizer", type=PATH, help="A tokenizer file.")
+@click.option("--vocab-size", type=click.IntRange(1), help="Make a tokenizer of so many tokens of the data.")
+@click.option("--checkpoint", type=PATH, help="Weights to begin with, and their sizes.")
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="The sizes of a known model.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
+@click.option("--schedule", type=SCHEDULES, help="How the learning rate falls (--set schedule=…).")
+@step_options
+@click.option("--target", help="cpu, cuda, rocm, auto, emulated:gfx1151, …  [default: cpu]")
+@click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
+@click.option("--profile", is_flag=True, help="Print each kernel's time in a step, and its floor, at the end.")
+@click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
+@click.pass_context
+@functools.partial(guarded, ends_itself=True)
+def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **options: Any) -> int:
+    """Train PROGRAM on data, keeping all that is needed to go on in a folder.
+
+    What stands behind PROGRAM or --data PATH is more data.
+    Ctrl-C writes a checkpoint and ends.  `lispgpt train --run FOLDER --resume` goes on as if nothing had happened.
+    """
+    options["data"] += options["more_data"]
+    given = {name: options[name] for name in BEGINNING if options[name] not in (None, ())}
+    if resume and (program is not None or given):
+        raise click.UsageError("--resume goes on with what the run began with: it takes no program and no data")
+    if not resume and program is None:
+        raise click.UsageError("give a PROGRAM to train, or --resume")
+    settings = parse_settings(given.pop("settings", ()))
+    if "schedule" in given:
+        settings |= {"schedule": given.pop("schedule")}
+    given |= {name: value for key in STEPS if (value := options[name := key.replace("-", "_")]) is not None}
+    given |= {name: options[name] for name in ("target", "threads")}
+    given |= {"cache": None if options["no_cache"] else cache_folder(ctx.obj["environment"])}
+    given |= {"profile": _profile if options["profile"] else None}
+    with Progress() as progress:
+        outcome = train_program(program, run=run, resume=resume, settings=settings, watcher=progress, **given)
+    if outcome.interrupted:
+        command = f"lispgpt train --run {run} --resume"
+        click.echo(f"interrupted at step {outcome.step}, which is kept; `{command}` goes on", err=True)
+        return 130
+    return 0
+
+
+def _profile(trainer: Trainer) -> None:
+    """Print how long each kernel of a step's entries takes."""
+    from lispgpt.runtime.profile import measured_rates, profile_entry, table
+
+    rates = measured_rates(trainer.session)
+    for entry, inputs in trainer.profiled():
+        profile = profile_entry(trainer.session, entry, trainer.rows, inputs)
+        known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
+        click.echo(f"{entry.label}, kernel by kernel; {known}\n{table(profile, rates)}", err=True)

@@ -1,0 +1,60 @@
+"""`lispgpt.evaluate`: how well a model predicts a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lispgpt.api import Model, running_target
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.cache import Cache
+from lispgpt.compiler.compiled import declared
+from lispgpt.compiler.request import Request
+from lispgpt.runtime import checkpoints, tokenizers
+from lispgpt.runtime.training.trainer import EVALUATE, Evaluation
+from lispgpt.runtime.training.trainer import evaluate as evaluate_session
+from lispgpt.training.data import in_memory
+
+LENGTH = 1024
+"""Tokens of a sequence where nobody says it, at most."""
+
+
+def evaluate(
+    program: str | Path,
+    checkpoint: str | Path,
+    data: Sequence[str | Path],
+    *,
+    tokenizer: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    batch: int = 1,
+    length: int | None = None,
+    most: int | None = None,
+    target: str = "cpu",
+    threads: int | None = None,
+    cache: str | Path | None = None,
+) -> Evaluation:
+    """The mean loss of a program's `evaluate` entry over all tokens of texts or token shards.
+
+    Texts are cut into sequences of `length` tokens (the model's context, up to 1024), of which `batch` are run at once,
+    and `most` batches at most.  Each token but the first of all is predicted once, from those before it in its
+    sequence.  UserError where the program has no such entry, or the data does not fit the model.
+    """
+    opened = checkpoints.open(checkpoint)
+    header = dict(opened.config)
+    request = Request(Path(program), running_target(target), settings or {}, header)
+    found = declared(request)
+    if EVALUATE not in found.entries:
+        raise UserError(f"{program} has no entry {EVALUATE!r}, which `(training loss)` makes")
+    vocab, context = found.config.get("vocab"), found.config.get("context")
+    length = length or min(LENGTH, context if isinstance(context, int) else LENGTH)
+    if isinstance(context, int) and length > context:
+        raise UserError(f"--length is {length}, and the model has {context} positions (its context)")
+    stream = in_memory([Path(path) for path in data], tokenizers.find(checkpoint, tokenizer))
+    largest = stream.largest()
+    if isinstance(vocab, int) and largest >= vocab:
+        raise UserError(f"the data has the token {largest}, and the model's vocabulary has {vocab}")
+    kept = None if cache is None else Cache(Path(cache))
+    with Model(request, opened, cache=kept, device=target, threads=threads) as model:
+        model.add([EVALUATE], {"batch": batch, "length": length})
+        return evaluate_session(model.session, stream, batch, length, most)

@@ -1,0 +1,174 @@
+"""Beginning a run: its folder gets a tokenizer, token shards, and a description of all that it is to be."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.compiled import Declared, declared
+from lispgpt.compiler.request import Request
+from lispgpt.runtime import checkpoints, tokenizers
+from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
+from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.training.options import Options
+from lispgpt.runtime.training.run_folder import TOKENS, RunFolder
+from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps
+from lispgpt.training.data import Shards, copied, is_validation, sort_paths, train_tokenizer, vocabulary, write_shards
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What a run begins with.
+
+    data, validation: files and folders of text or of token shards.  tokenizer: a file; vocab_size: of one to make of
+    the data.  checkpoint: weights to go on from; preset: the sizes of a known model.  settings: values of the program's
+    config.  fraction: of the tokens, to hold back where validation names no data.
+    """
+
+    program: Path
+    data: Sequence[Path]
+    validation: Sequence[Path] = ()
+    fraction: float = 0.05
+    tokenizer: Path | None = None
+    vocab_size: int | None = None
+    checkpoint: Path | None = None
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    target: str = "cpu"
+
+
+def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
+    """Make everything that a run needs, its description last; UserError, and no run, for what does not fit."""
+    if folder.stepped:
+        raise UserError(f"{folder.path} has a run already: --resume goes on with it, or give another folder")
+    _check_given(given)
+    shards, texts = sort_paths(given.data)
+    more_shards, more_texts = sort_paths(given.validation)
+    made = _tokenizer(folder, given, texts)
+    if made is None and (texts or more_texts):
+        raise UserError("text needs a tokenizer: give --tokenizer FILE, or --vocab-size N to make one of the text")
+    header = _header(given, options, made)
+    request = Request(given.program, "cpu", given.settings, header)
+    found = declared(request)
+    vocab = _check_fit(found, given, options, made)
+    if texts:
+        shards = write_shards(texts, _known(made), folder.path / TOKENS, "train")
+    if more_texts:
+        more_shards = write_shards(more_texts, _known(made), folder.path / TOKENS, "val")
+    training = shards if more_shards else [path for path in shards if not is_validation(path)]
+    held_out = [*more_shards, *(path for path in shards if path not in training)]
+    data = Shards(_absolute(training), _absolute(held_out), given.fraction)
+    data.check(vocab)
+    _check_enough(data, options)
+    folder.begin(
+        {
+            "version": VERSION,
+            "program": str(given.program.resolve()),
+            "settings": dict(given.settings),
+            "header": header,
+            "checkpoint": None if given.checkpoint is None else str(given.checkpoint.resolve()),
+            "tokenizer": None if made is None else made.name,
+            "target": given.target,
+            "options": asdict(options.resolved()),
+            "data": data.to_json(),
+        }
+    )
+
+
+def _check_given(given: Beginning) -> None:
+    if not given.program.is_file():
+        raise UserError(f"there is no file {given.program}")
+    if not given.data:
+        raise UserError("there is nothing to train on: give --data PATH")
+    if given.tokenizer is not None and given.vocab_size is not None:
+        raise UserError("give --tokenizer FILE or --vocab-size N, not both")
+    if given.checkpoint is not None and given.preset is not None:
+        raise UserError("give --checkpoint START or --preset P, not both: a checkpoint has its own sizes")
+    if given.preset is not None and given.preset not in PRESETS:
+        raise UserError(f"no preset {given.preset!r}; there are {', '.join(PRESETS)}")
+    if not 0 <= given.fraction < 1:
+        raise UserError(f"--val-fraction is {given.fraction}, which must be from 0 to below 1")
+
+
+def _tokenizer(folder: RunFolder, given: Beginning, texts: Sequence[Path]) -> Path | None:
+    """Put the run's tokenizer into its folder; where it is, or None where there is none."""
+    if given.vocab_size is not None:
+        if not texts:
+            raise UserError("--vocab-size makes a tokenizer of text, and the data is token shards")
+        path = folder.path / "tokenizer.json"
+        train_tokenizer(texts, given.vocab_size, path)
+        return path
+    source = given.tokenizer
+    if source is None and given.checkpoint is not None:
+        source = tokenizers.beside(given.checkpoint)
+    elif source is not None and source.is_dir():
+        source = tokenizers.beside(source)
+    if source is None:
+        return None
+    if source.name in ("vocab.json", "merges.txt"):
+        raise UserError(f"{source} is one of a pair of files: give a tokenizer.json")
+    if not source.is_file():
+        raise UserError(f"there is no tokenizer at {source}")
+    path = folder.path / f"tokenizer{source.suffix}"
+    copied(source, path)
+    return path
+
+
+def _header(given: Beginning, options: Options, tokenizer: Path | None) -> dict[str, Any]:
+    """Config values from a checkpoint or a preset; else those that the data and the options suggest."""
+    if given.checkpoint is not None:
+        return dict(checkpoints.open(given.checkpoint).config)
+    if given.preset is not None:
+        sizes = PRESETS[given.preset].config("f32")
+        return {name: size for name, size in sizes.items() if name != "weight-type"}
+    header: dict[str, Any] = {"context": options.length}
+    if tokenizer is not None:
+        size = vocabulary(tokenizer)
+        header |= {"vocab": size, "padded-vocab": -(-size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE}
+    return header
+
+
+def _check_fit(found: Declared, given: Beginning, options: Options, tokenizer: Path | None) -> int:
+    """The model's vocabulary; UserError where the program cannot be trained so, or its sizes do not fit the data's."""
+    for name in entries_of_steps(options.accumulate):
+        if name not in found.entries:
+            known = f"it has {', '.join(found.entries)}" if found.entries else "it has no entry"
+            raise UserError(
+                f"{given.program} cannot be trained: it has no entry {name!r}, which `(training loss)` makes ({known})"
+            )
+    if EVALUATE not in found.entries and given.validation:
+        raise UserError(f"{given.program} has no entry {EVALUATE!r} to validate with")
+    if options.sample_every and not found.generates:
+        raise UserError(f"{given.program} has no `generate` form, which --sample-every needs; add (generate ENTRY)")
+    vocab, context = found.config.get("vocab"), found.config.get("context")
+    if not isinstance(vocab, int):
+        raise UserError("to be trained, a program's config has to say its vocab: (config vocab N)")
+    if tokenizer is not None and (size := vocabulary(tokenizer)) > vocab:
+        raise UserError(f"the tokenizer has {size} tokens, and the model's vocabulary {vocab}")
+    if isinstance(context, int) and options.length > context:
+        raise UserError(f"--length is {options.length}, and the model has {context} positions (its context)")
+    return vocab
+
+
+def _check_enough(data: Shards, options: Options) -> None:
+    """UserError where there is not one window to train on."""
+    stream, _ = data.streams(options.length)
+    if stream.count <= options.length:
+        raise UserError(
+            f"the data has {stream.count} tokens to train on, and --length {options.length} needs {options.length + 1}"
+        )
+
+
+def _absolute(paths: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(path.resolve() for path in itertools.chain(paths))
+
+
+def _known(tokenizer: Path | None) -> Path:
+    assert tokenizer is not None
+    return tokenizer

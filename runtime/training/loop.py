@@ -1,0 +1,159 @@
+"""The loop of a run: step after step, with what is measured, sampled and kept on the way."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.data.batches import Stream
+from lispgpt.runtime.training.run_folder import RunFolder
+from lispgpt.runtime.training.snapshot import SessionWeights, write_snapshot
+from lispgpt.runtime.training.trainer import Evaluation, Pace, Trainer, evaluate
+
+RECENT = 20
+"""Losses that are looked at together."""
+
+DIVERGED = 2.0
+"""How many times the first losses' mean the mean of recent ones is where a run has diverged."""
+
+
+class Watcher(Protocol):
+    """Who is told how a run goes."""
+
+    def begin(self, facts: Mapping[str, Any]) -> None:
+        """The run as it starts: device, parameters, steps, done (steps), tokens (of a step), windows (of an epoch),
+        floor_s (the least seconds of a step, or None)."""
+
+    def stepped(self, record: Mapping[str, Any]) -> None:
+        """A line of the metrics."""
+
+    def sampled(self, step: int, text: str) -> None:
+        """Text that the model writes by now."""
+
+    def saved(self, step: int, path: Path) -> None:
+        """A checkpoint."""
+
+    def note(self, text: str) -> None:
+        """What a user should know."""
+
+
+class Unwatched:
+    """A watcher that says nothing."""
+
+    def begin(self, facts: Mapping[str, Any]) -> None: ...
+
+    def stepped(self, record: Mapping[str, Any]) -> None: ...
+
+    def sampled(self, step: int, text: str) -> None: ...
+
+    def saved(self, step: int, path: Path) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """step: the last one that was taken.  interrupted: whether it was to be the last.  loss: of it; None where no step
+    was left to take.  validation: the last evaluation."""
+
+    step: int
+    interrupted: bool
+    loss: float | None
+    validation: Evaluation | None
+
+
+class Loop:
+    """A run's steps from the one after `done` on.
+
+    weights: what checkpoints are written of.  validation: tokens to evaluate, where there are any.  sample: gives what
+    the model writes by now.  stop: is asked after every step whether to end.  history: the records of earlier steps.
+    files: what goes into each checkpoint beside the weights.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        folder: RunFolder,
+        weights: SessionWeights,
+        watcher: Watcher,
+        *,
+        validation: Stream | None = None,
+        sample: Callable[[], str] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        done: int = 0,
+        history: Sequence[Mapping[str, Any]] = (),
+        files: Sequence[Path] = (),
+    ) -> None:
+        self._trainer, self._folder, self._weights, self._watcher = trainer, folder, weights, watcher
+        self._validation, self._sample, self._stop, self._files = validation, sample, stop, files
+        self._done, self._kept = done, done
+        losses = [float(record["loss"]) for record in history if isinstance(record.get("loss"), (int, float))]
+        self._first, self._recent = losses[:RECENT], deque(losses[-RECENT:], RECENT)
+
+    def run(self) -> Outcome:
+        """Take the steps that are left; UserError where the run diverges, which leaves the last good checkpoint."""
+        options, pace = self._trainer.options, Pace(self._trainer.options.tokens)
+        loss, evaluation, stopped, number = None, None, False, self._done
+        while number < options.steps and not stopped:
+            number += 1
+            found = self._trainer.step(number)
+            record: dict[str, Any] = {"step": number, **found, "tokens_per_s": round(pace.stepped(), 1)}
+            loss = found["loss"]
+            self._check(number, found)
+            stopped, last = self._stop(), number == options.steps
+            if self._validation is not None and (_due(number, options.eval_every) or (last and options.eval_every)):
+                evaluation = evaluate(
+                    self._trainer.session, self._validation, options.batch, options.length, options.eval_batches
+                )
+                record |= {"val_loss": evaluation.loss, "perplexity": evaluation.perplexity}
+                record |= {"accuracy": evaluation.accuracy}
+            self._folder.record(record)
+            self._watcher.stepped(record)
+            if self._sample is not None and _due(number, options.sample_every):
+                self._watcher.sampled(number, self._sample())
+            if last or stopped or _due(number, options.checkpoint_every):
+                self._save(number)
+            pace.pause()
+        return Outcome(number, stopped and number < options.steps, loss, evaluation)
+
+    def _check(self, number: int, found: Mapping[str, float]) -> None:
+        """UserError where the step's numbers are none, or far above what the run began with."""
+        wrong = [
+            f"the {name.replace('_', ' ')} is {value}" for name, value in found.items() if not math.isfinite(value)
+        ]
+        loss = found["loss"]
+        self._recent.append(loss)
+        if len(self._first) < RECENT:
+            self._first.append(loss)
+        elif not wrong and sum(self._recent) / RECENT > DIVERGED * (sum(self._first) / RECENT):
+            found_mean, first_mean = (sum(losses) / RECENT for losses in (self._recent, self._first))
+            wrong.append(f"the mean loss of {RECENT} steps is {found_mean:.3g}, and was {first_mean:.3g} at first")
+        if wrong:
+            kept = f"the checkpoint of step {self._kept} is kept" if self._kept else "no checkpoint was written yet"
+            raise UserError(
+                f"the training diverged at step {number}: {'; '.join(wrong)}; {kept}. A lower --lr or --clip, or a "
+                "longer --warmup, may help"
+            )
+
+    def _save(self, number: int) -> None:
+        trainer = self._trainer
+
+        def write(folder: Path) -> None:
+            write_snapshot(folder, self._weights, trainer.session, trainer.entries)
+            for file in self._files:
+                shutil.copyfile(file, folder / file.name)
+
+        self._weights.refresh()
+        path = self._folder.save(number, {"config": self._weights.config}, write, trainer.options.keep)
+        self._kept = number
+        self._watcher.saved(number, path)
+
+
+def _due(number: int, every: int) -> bool:
+    return every > 0 and number % every == 0

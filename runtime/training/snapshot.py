@@ -1,0 +1,131 @@
+"""A session's weights and states on disk: exactly as they are, to go on from, and in the formats that others read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo, formats
+from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor
+from lispgpt.runtime.checkpoints.numbers import converted, is_finite
+from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.session import Session
+
+TRAINING, WEIGHTS = "training.safetensors", "model.safetensors"
+WEIGHT, STATE = "weight/", "state/"
+"""What names of tensors to go on from begin with."""
+
+
+class SessionWeights(Checkpoint):
+    """The weights that a session holds by now, as a checkpoint like any other.
+
+    beginning: the checkpoint that the session was opened with; a weight that no entry uses is as it is there.  stacked:
+    the weights whose first dimension counts layers.
+    """
+
+    format = "session"
+
+    def __init__(self, session: Session, beginning: Checkpoint, infos: dict[str, TensorInfo]) -> None:
+        self.path = Path("(the weights that are trained)")
+        self.config = dict(session.config)
+        self._session, self._beginning, self._infos = session, beginning, infos
+        self._held = set(session.held("weight", session.every_entry()))
+        self._last: tuple[str, np.ndarray] | None = None
+        matrices = {info.dtype for info in infos.values() if len(info.shape) - info.stacked > 1}
+        self.config.setdefault("weight-type", "bf16" if matrices == {"bf16"} else "f32")
+
+    def refresh(self) -> None:
+        """Read weights anew: steps have changed them."""
+        self._last = None
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._infos)
+
+    def info(self, name: str) -> TensorInfo:
+        if name not in self._infos:
+            raise self.missing(name)
+        return self._infos[name]
+
+    def view(self, name: str) -> np.ndarray | None:
+        return None
+
+    def whole(self, name: str) -> np.ndarray:
+        """A weight as it is stored; UserError where it holds NaN or infinity."""
+        info = self.info(name)
+        if self._last is None or self._last[0] != name:
+            if name in self._held:
+                array = self._session.read(name)
+            else:
+                array = np.empty(info.shape, find_dtype(info.dtype).numpy)
+                self._beginning.read_into(name, array, info.dtype)
+            if not is_finite(array, info.dtype):
+                raise UserError(f"weight {name!r} holds NaN or infinity: the training has diverged")
+            self._last = name, array
+        return self._last[1]
+
+    def check_finite(self, names: Iterable[str] | None = None) -> None:
+        for name in self.names() if names is None else names:
+            self.whole(name)
+
+    def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
+        info, array = self.info(name), self.whole(name)
+        destination[...] = converted(array[layer] if info.stacked else array, info.dtype, dtype)
+
+
+def write_snapshot(folder: Path, weights: SessionWeights, session: Session, entries: Iterable[Entry]) -> None:
+    """Write everything that these entries change between runs, and the weights for others to read.
+
+    The weights are in every format that has a place for them: a Hugging Face folder and llm.c's file for what is of an
+    architecture that those know, else safetensors under the program's own names.
+    """
+    weights.check_finite()
+    states = session.held("state", entries)
+    used = [name for name in states if session.read(name).any()]
+    header = [(WEIGHT + name, weights.info(name).shape, weights.info(name).dtype) for name in weights.names()]
+    header += [(STATE + name, session.declared(name).shape, session.declared(name).dtype) for name in used]
+
+    def contents() -> Iterator[np.ndarray]:
+        yield from map(weights.whole, weights.names())
+        yield from map(session.read, used)
+
+    write_safetensors(folder / TRAINING, header, contents())
+    for module in formats().values():
+        if hasattr(module, "export"):
+            module.export(folder, weights)
+    if not (folder / WEIGHTS).exists():
+        own = [(name, weights.info(name).shape, weights.info(name).dtype) for name in weights.names()]
+        config = {k: v for k, v in weights.config.items() if isinstance(v, (bool, int, float, str))}
+        write_safetensors(folder / WEIGHTS, own, map(weights.whole, weights.names()), {"config": json.dumps(config)})
+
+
+def open_snapshot(folder: Path) -> Checkpoint:
+    """The weights that `write_snapshot` wrote, exactly."""
+    stored = {name: tensor for name, tensor in read_safetensors(folder / TRAINING).items() if name.startswith(WEIGHT)}
+    tensors = {
+        name.removeprefix(WEIGHT): StoredTensor(TensorInfo(t.array.shape, t.dtype), (t.array,))
+        for name, t in stored.items()
+    }
+    files = {id(tensor.file): tensor.file for tensor in stored.values()}
+    return MappedCheckpoint("run", folder, {}, files.values(), tensors)
+
+
+def read_states(folder: Path, session: Session, entries: Iterable[Entry]) -> None:
+    """Give a session the states that `write_snapshot` wrote; those that it did not write are zeros."""
+    stored = read_safetensors(folder / TRAINING)
+    for name in session.held("state", entries):
+        declared, tensor = session.declared(name), stored.get(STATE + name)
+        if tensor is None:
+            session.write(name, np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
+            continue
+        if (tensor.array.shape, tensor.dtype) != (declared.shape, declared.dtype):
+            raise UserError(
+                f"{folder} is of another program: its state {name!r} is {tensor.dtype} {list(tensor.array.shape)}, "
+                f"and the program's {declared.dtype} {list(declared.shape)}"
+            )
+        session.write(name, tensor.array)

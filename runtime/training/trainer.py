@@ -1,0 +1,201 @@
+"""Training steps of a program: the entries that its library makes (`training` in training.lisp), run on batches.
+
+    train        tokens, targets [batch length] i32 → loss; updates weights and states
+    accumulate   tokens, targets → loss; adds gradients to states          and  apply   → updates weights from them
+    evaluate     tokens, targets → loss, correct: the mean over targets from 0 on, and how many were most probable
+
+They may ask for numbers by name: `step` (from 1), `seed`, and those of `Options.inputs`.  Weights and states stay on
+the device: tokens go there, and a step's numbers come back.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.data.batches import IGNORED, Batches, Stream, sweep
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.work import Work
+from lispgpt.runtime.session import Session
+from lispgpt.runtime.training.options import Options
+
+TRAIN, ACCUMULATE, APPLY, EVALUATE = "train", "accumulate", "apply", "evaluate"
+TOKENS, TARGETS = "tokens", "targets"
+SEED_STEP = 0x9E3779B1
+"""Between the seeds of a step's micro-batches: 2**32 over the golden ratio."""
+
+
+def entries_of_steps(accumulate: int) -> tuple[str, ...]:
+    """The entries that steps of so many micro-batches run."""
+    return (TRAIN,) if accumulate == 1 else (ACCUMULATE, APPLY)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """loss: the mean of -log of the probabilities of `targets` tokens.  correct: how many of them were the most
+    probable ones."""
+
+    loss: float
+    correct: int
+    targets: int
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(min(self.loss, 700.0))
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / max(self.targets, 1)
+
+
+class Trainer:
+    """A session that takes steps.  rank, world: which of so many processes this is, as `batches` has it."""
+
+    def __init__(self, session: Session, options: Options, batches: Batches, rank: int = 0, world: int = 1) -> None:
+        self.session, self.options, self._batches = session, options, batches
+        self._rank, self._world = rank, world
+        self._entries = [_sized(session, name, options.batch, options.length) for name in self.names]
+        self._numbers = options.inputs()
+        for entry in self._entries:
+            _check_inputs(session, entry, self._numbers)
+        self._sent: dict[str, Any] = {}
+        self._next: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return entries_of_steps(self.options.accumulate)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What a step runs: each of its entries once."""
+        return list(self._entries)
+
+    def step(self, number: int) -> dict[str, float]:
+        """Take the step of that number, from 1; its loss, and what the program says of it (grad_norm, lr)."""
+        count, losses, found = self.options.accumulate, [], {}
+        for micro in range(count):
+            tokens, targets = self._batch((number - 1) * count + micro)
+            seed = self.options.seed + SEED_STEP * (micro * self._world + self._rank)
+            self._start(self._entries[0], number, seed, {TOKENS: tokens, TARGETS: targets})
+            self._prefetch((number - 1) * count + micro + 1)
+            losses.append(self.session.result(self._entries[0], "loss").item())
+        last = self._entries[-1]
+        if count > 1:
+            self._start(last, number, self.options.seed, {})
+        for name in last.results:
+            value = self.session.result(last, name)
+            if name != "loss" and value.size == 1:
+                found[name.replace("-", "_")] = float(value.item())
+        return {"loss": math.fsum(losses) / count, **found}
+
+    def floor_seconds(self) -> float | None:
+        """The least time that a step takes on this chip by its kernels' bytes and operations; None where not known."""
+        rates, kernels = self.session.artifact.rates, self.session.artifact.kernels
+        if rates is None:
+            return None
+        total = 0.0
+        for number, entry in enumerate(self._entries):
+            works = [Work.of(kernels[step.kernel]) for step in entry.steps]
+            seconds = sum(rates.floor(work.at(self.rows)) for work in works if work is not None)
+            total += seconds * (self.options.accumulate if number == 0 else 1)
+        return total
+
+    @property
+    def rows(self) -> list[range]:
+        """The position of each row of each sequence of a micro-batch."""
+        return [range(self.options.length)] * self.options.batch
+
+    def profiled(self) -> list[tuple[Entry, dict[str, Any]]]:
+        """Each entry with inputs as a step gives them."""
+        tokens, targets = self._batch(0)
+        given = {TOKENS: tokens, TARGETS: targets}
+        numbers = [self._inputs(entry, self.options.steps, self.options.seed) for entry in self._entries]
+        return [
+            (entry, known | {name: given[name] for name in given if name in entry.inputs})
+            for entry, known in zip(self._entries, numbers, strict=True)
+        ]
+
+    def _batch(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        if self._next is None or self._next[0] != number:
+            self._prefetch(number)
+        assert self._next is not None
+        return self._next[1]
+
+    def _prefetch(self, number: int) -> None:
+        """Have a micro-batch at hand, which the host reads while the device is at work."""
+        self._next = number, self._batches.at(number)
+
+    def _inputs(self, entry: Entry, number: int, seed: int) -> dict[str, Any]:
+        known = self._numbers | {"step": number, "seed": seed & 0x7FFFFFFF}
+        return {name: known[name] for name in entry.inputs if name in known}
+
+    def _start(self, entry: Entry, number: int, seed: int, given: Mapping[str, np.ndarray]) -> None:
+        """Run an entry; numbers that are there already are not sent again."""
+        changed: dict[str, Any] = dict(given)
+        for name, value in self._inputs(entry, number, seed).items():
+            place = entry.inputs[name]
+            if self._sent.get(place) != value or entry.leaves(name):
+                changed[name] = self._sent[place] = value
+        self.session.start(entry, changed)
+
+
+def evaluate(session: Session, stream: Stream, batch: int, length: int, most: int | None = None) -> Evaluation:
+    """The loss of a stream of tokens, in at most `most` batches spread over it."""
+    entry = _sized(session, EVALUATE, batch, length)
+    _check_inputs(session, entry, {})
+    losses, correct, count = [], 0.0, 0
+    for tokens, targets in sweep(stream, batch, length, most):
+        real = int((targets != IGNORED).sum())
+        session.start(entry, {TOKENS: tokens, TARGETS: targets})
+        losses.append(float(session.result(entry, "loss").item()) * real)
+        correct += float(session.result(entry, "correct").item()) if "correct" in entry.results else 0.0
+        count += real
+    if not count:
+        raise UserError(f"there are {stream.count} tokens to evaluate, and two are the least")
+    return Evaluation(math.fsum(losses) / count, round(correct), count)
+
+
+def _sized(session: Session, name: str, batch: int, length: int) -> Entry:
+    """The entry of that name whose tokens, where it takes any, are [batch length]."""
+    for entry in session.entries(name):
+        if TOKENS not in entry.inputs or session.shape(entry.inputs[TOKENS]) == (batch, length):
+            return entry
+    raise UserError(f"the program has no entry {name!r} of tokens [{batch} {length}] (see `training` in training.lisp)")
+
+
+def _check_inputs(session: Session, entry: Entry, numbers: Mapping[str, float]) -> None:
+    """UserError where an entry asks for what training does not give it."""
+    known = {TOKENS, TARGETS, *numbers, *(("step", "seed") if numbers else ())}
+    for name, place in entry.inputs.items():
+        if name not in known:
+            raise UserError(f"the entry {entry.name!r} takes {name}, and training gives {', '.join(sorted(known))}")
+        if name in (TOKENS, TARGETS) and session.declared(place).dtype != "i32":
+            raise UserError(f"the entry {entry.name!r} takes {name} of {session.declared(place).dtype}, not i32")
+        if name not in (TOKENS, TARGETS) and session.shape(place) != ():
+            raise UserError(f"the entry {entry.name!r} takes {name} {list(session.shape(place))}, not one number: []")
+    if "loss" not in entry.results and entry.name != APPLY:
+        raise UserError(f"the entry {entry.name!r} gives {', '.join(entry.results)}, and no loss")
+
+
+class Pace:
+    """How many tokens a second steps train, each over the few last ones."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens, self._since = tokens, time.perf_counter()
+
+    def stepped(self) -> float:
+        """Tokens a second of the step that ends now."""
+        now = time.perf_counter()
+        pace = self._tokens / max(now - self._since, 1e-9)
+        self._since = now
+        return pace
+
+    def pause(self) -> None:
+        """What has been done since the last step does not count."""
+        self._since = time.perf_counter()

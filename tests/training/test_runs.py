@@ -1,0 +1,288 @@
+"""Runs of training steps: what they write, and that one which was interrupted goes on as if it had not been."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import seeded
+from safetensors.numpy import load_file
+from training.tiny import PROGRAM, Seen, losses, program_file, text_file, train
+
+import lispgpt
+from lispgpt.base.errors import UserError
+from lispgpt.runtime import checkpoints
+from lispgpt.runtime.training.run_folder import RunFolder, read_metrics
+from lispgpt.training.runs import train as train_program
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS: dict[str, Any] = {"batch": 4, "length": 8, "lr": 0.3, "eval_every": 0}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the program, a text, and what was compiled."""
+    folder = tmp_path_factory.mktemp("tiny")
+    program_file(folder)
+    text_file(folder)
+    return folder
+
+
+def begun(place: Path, run: Path, **given: Any) -> Seen:
+    """A run of the tiny program on its text."""
+    start = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300}
+    return train(run, place / "cache", **(start | STEPS | given))[1]
+
+
+def weights_of(run: Path) -> dict[str, np.ndarray]:
+    return load_file(run / "latest" / "training.safetensors")
+
+
+def test_a_run_learns_and_writes_all_that_it_should(place: Path, tmp_path: Path) -> None:
+    run, seed = tmp_path / "run", seeded.fresh_seed() % 1000
+    seen = begun(place, run, steps=80, eval_every=30, checkpoint_every=20, keep=2, seed=seed, sample_every=80)
+    records = read_metrics(run)
+    assert [record["step"] for record in records] == list(range(1, 81)) and records == seen.records
+    assert [record["numbers"] for record in records] == [1000 * seed + step for step in range(1, 81)]
+    assert np.mean(losses(run)[-5:]) < 0.3 * np.mean(losses(run)[:5])
+    assert all(record["lr"] == np.float32(0.3) and record["tokens_per_s"] > 0 for record in records)
+    evaluated = {record["step"]: record for record in records if "val_loss" in record}
+    assert list(evaluated) == [30, 60, 80]
+    assert evaluated[80]["val_loss"] < evaluated[30]["val_loss"]
+    for record in evaluated.values():
+        assert abs(record["perplexity"] - np.exp(record["val_loss"])) < 1e-6 * record["perplexity"]
+    assert 0.5 < evaluated[80]["accuracy"] <= 1
+    assert seen.steps_saved == [20, 40, 60, 80] and len(seen.samples) == 1
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000060", "step-00000080"]
+    assert (run / "latest").resolve().name == "step-00000080"
+    assert seen.about["steps"] == 80 and seen.about["tokens"] == 32 and seen.about["floor_s"] is None
+
+
+def test_a_checkpoint_generates_and_is_evaluated_as_the_run_did(place: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    seen = begun(place, run, steps=60, eval_every=60, eval_batches=1000, sample_every=60, sample="the cat")
+    with lispgpt.load(place / "tiny.lisp", run / "latest", cache=place / "cache") as model:
+        text = "".join(model.generate("the cat", max_new_tokens=64))
+        assert "the cat" + text == seen.samples[0] and "sat down" in text
+    weights = weights_of(run)
+    table, head, bias = (weights[f"weight/{name}"].astype(np.float64) for name in ("table", "head", "bias"))
+    tokens = np.fromfile(run / "tokens" / "train-000.bin", "<u2", offset=1024)
+    held = tokens[len(tokens) - int(len(tokens) * 0.05) :].astype(int)
+    x = table[held[:-1]]
+    hidden = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    scores = hidden @ head.T + bias
+    totals = np.log(np.exp(scores - scores.max(1, keepdims=True)).sum(1)) + scores.max(1)
+    expected = (totals - scores[np.arange(len(x)), held[1:]]).mean()
+    last = read_metrics(run)[-1]
+    assert abs(last["val_loss"] - expected) < 1e-4 * expected
+    assert abs(last["accuracy"] - (scores.argmax(1) == held[1:]).mean()) < 1e-9
+    found = lispgpt.evaluate(
+        place / "tiny.lisp", run, [run / "tokens" / "train-000.bin"], batch=3, length=8, cache=place / "cache"
+    )
+    assert found.targets == len(tokens) - 1 and 0 < found.loss < 1
+    text_found = lispgpt.evaluate(
+        place / "tiny.lisp", run, [place / "text.txt"], batch=3, length=8, cache=place / "cache"
+    )
+    assert abs(text_found.loss - found.loss) < 1e-5
+
+
+class StopsAt(Seen):
+    """Ctrl-C, when a step is done."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._step = step
+
+    def stepped(self, record: Mapping[str, Any]) -> None:
+        super().stepped(record)
+        if record["step"] == self._step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_a_run_that_is_interrupted_goes_on_bit_for_bit(place: Path, tmp_path: Path, accumulate: int) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    given = {"steps": 50, "checkpoint_every": 0, "accumulate": accumulate, "seed": seeded.fresh_seed()}
+    begun(place, whole, **given)
+    begin = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300}
+    watcher, cache = StopsAt(17), place / "cache"
+    outcome = train_program(run=run, cache=cache, watcher=watcher, **begin, **STEPS, **given)
+    assert outcome.interrupted and outcome.step in (17, 18) and watcher.steps_saved == [outcome.step]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    for stop in (31, 100):
+        watcher = StopsAt(stop)
+        outcome = train_program(run=run, cache=cache, watcher=watcher, resume=True)
+        assert watcher.about["done"] > 0
+    assert not outcome.interrupted and outcome.step == 50
+    assert losses(run) == losses(whole)
+    ours, theirs = weights_of(run), weights_of(whole)
+    assert ours.keys() == theirs.keys() and any(name.startswith("state/") for name in ours)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+def test_a_run_that_is_killed_ten_times_loses_nothing_before_its_last_checkpoint(place: Path, tmp_path: Path) -> None:
+    whole, run, rng = tmp_path / "whole", tmp_path / "run", seeded.rng()
+    given = {"steps": 1200, "checkpoint_every": 40, "seed": seeded.fresh_seed()}
+    begun(place, whole, **given)
+    begin = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300, **STEPS, **given}
+    last = 0
+    for kill in range(10):
+        child = os.fork()
+        if child == 0:
+            stepped = (run / "metrics.jsonl").exists()
+            try:
+                train_program(run=run, cache=place / "cache", **({"resume": True} if stepped else begin))
+            finally:
+                os._exit(0)
+        os.setpgid(child, child)
+        size, late = _size(run), kill % 3 < 2  # the others are killed as they start
+        while late and _size(run) <= size and os.waitpid(child, os.WNOHANG) == (0, 0):
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.1 if late else 0.6))
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if (run / "latest").exists():
+            step = int((run / "latest").resolve().name.removeprefix("step-"))
+            assert step >= last
+            assert checkpoints.open(run).config["vocab"] == checkpoints.open(whole).config["vocab"]
+            last = step
+    assert 0 < last < 1200, "killed in the middle"
+    train(run, place / "cache", resume=True)
+    assert losses(run) == losses(whole)
+    assert not list((run / "checkpoints").glob(".*")), "nothing unfinished is left"
+
+
+def _size(run: Path) -> int:
+    return (run / "metrics.jsonl").stat().st_size if (run / "metrics.jsonl").exists() else 0
+
+
+@pytest.mark.parametrize("file", ["training.safetensors", "model.safetensors", "tokenizer.json", "checkpoint.json"])
+def test_a_damaged_checkpoint_never_loads(place: Path, tmp_path: Path, file: str) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    begun(place, whole, steps=30, checkpoint_every=10, seed=5)
+    shutil.copytree(whole, run, symlinks=True)
+    damaged = run / "latest" / file
+    data = bytearray(damaged.read_bytes())
+    data[int(seeded.rng().integers(len(data)))] ^= 1 << int(seeded.rng().integers(8))
+    damaged.write_bytes(data)
+    with pytest.raises(UserError, match="damaged"):
+        checkpoints.open(run / "latest")
+    _, seen = train(run, place / "cache", resume=True)
+    assert seen.about["done"] == 20 and "damaged" in seen.notes[0]
+    assert losses(run) == losses(whole)
+    (run / "latest" / "training.safetensors").write_bytes(b"")
+    for step in (10, 20):
+        (run / "checkpoints" / f"step-000000{step}" / "training.safetensors").unlink()
+    _, seen = train(run, place / "cache", resume=True)
+    assert seen.about["done"] == 0 and len(seen.notes) == 3
+    assert losses(run) == losses(whole)
+
+
+def test_a_run_that_diverges_says_where_and_keeps_its_last_checkpoint(place: Path, tmp_path: Path) -> None:
+    nan = PROGRAM.replace("{:loss loss :grad", "{:loss (+ loss (* 0.0 (log (cast (- 25 step) f32)))) :grad")
+    program = program_file(tmp_path, nan)
+    with pytest.raises(UserError, match=r"diverged at step 2[56]: the loss is (nan|inf).*step 20 is kept"):
+        begun(place, tmp_path / "run", program=program, steps=60, checkpoint_every=10)
+    assert len(losses(tmp_path / "run")) in (24, 25)
+    assert (tmp_path / "run" / "latest").resolve().name == "step-00000020"
+    checkpoints.open(tmp_path / "run" / "latest").check_finite()
+    rising = PROGRAM.replace("{:loss loss :grad", "{:loss (* loss (exp (* 0.02 (cast step f32)))) :grad")
+    program = program_file(tmp_path, rising)
+    with pytest.raises(UserError, match=r"diverged at step \d+: the mean loss of 20 steps is .*no checkpoint"):
+        begun(place, tmp_path / "other", program=program, steps=400, lr=1e-3)
+
+
+def test_a_full_disk_is_one_error_and_leaves_the_run_usable(place: Path, tmp_path: Path) -> None:
+    """Files may not grow beyond a size that checkpoints reach, then the metrics go to a device that is full."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    given = {"steps": 60, "checkpoint_every": 20, "seed": 3, "settings": {"width": 64}}
+    begun(place, whole, **given)
+    code = (
+        "import resource, sys; import lispgpt\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (250_000,) * 2)\n"
+        "try: lispgpt.train(run=sys.argv[1], cache=sys.argv[2], resume=True)\n"
+        "except lispgpt.UserError as error: print(error); sys.exit(1)\n"
+    )
+    begun(place, run, **(given | {"steps": 20}))
+    train(run, place / "cache", resume=True, steps=20)
+    facts = json.loads((run / "run.json").read_text())
+    facts["options"]["steps"] = 60
+    (run / "run.json").write_text(json.dumps(facts))
+    command = [sys.executable, "-c", code, str(run), str(place / "cache")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 1 and done.stdout.count("\n") == 1, done.stderr
+    assert "cannot write" in done.stdout and "too large" in done.stdout
+    assert (run / "latest").resolve().name == "step-00000020"
+    (run / "metrics.jsonl").rename(tmp_path / "metrics.jsonl")
+    (run / "metrics.jsonl").symlink_to("/dev/full")
+    with RunFolder(run) as folder, pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl: No space left"):
+        folder.record({"step": 21})
+    (tmp_path / "metrics.jsonl").rename(run / "metrics.jsonl")
+    train(run, place / "cache", resume=True)
+    assert losses(run) == losses(whole)
+
+
+def test_one_process_trains_in_a_folder(place: Path, tmp_path: Path) -> None:
+    begun(place, tmp_path / "run", steps=3)
+    with RunFolder(tmp_path / "run"), pytest.raises(UserError, match="another process is training"):
+        train(tmp_path / "run", place / "cache", resume=True)
+
+
+def test_a_run_goes_on_with_more_steps_but_not_with_other_ones(place: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    begun(place, run, steps=10)
+    with pytest.raises(UserError, match=r"--lr belongs to a new run: this one has 0\.3"):
+        train(run, place / "cache", resume=True, lr=0.1)
+    train(run, place / "cache", resume=True, steps=15)
+    assert len(losses(run)) == 15
+    assert train(run, place / "cache", resume=True)[0].step == 15
+    with pytest.raises(UserError, match="has a run already"):
+        begun(place, run, steps=3)
+    with pytest.raises(UserError, match="there is no run at"):
+        train(tmp_path / "none", place / "cache", resume=True)
+
+
+def test_weights_to_begin_with_and_their_sizes(place: Path, tmp_path: Path) -> None:
+    begun(place, tmp_path / "first", steps=60)
+    before = losses(tmp_path / "first")
+    start = {"checkpoint": tmp_path / "first" / "latest", "vocab_size": None, "settings": {"momentum": 0.0}}
+    begun(place, tmp_path / "second", steps=5, lr=0.01, **start)
+    assert max(losses(tmp_path / "second")) < 0.5 * before[0]
+    assert (tmp_path / "second" / "tokenizer.json").read_bytes() == (tmp_path / "first" / "tokenizer.json").read_bytes()
+
+
+def test_metrics_that_were_cut_short_are_mended(place: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    begun(place, run, steps=20, checkpoint_every=10)
+    before = losses(run)
+    shutil.rmtree((run / "latest").resolve())
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 21, "lo')
+    train(run, place / "cache", resume=True)
+    assert losses(run) == before and all(json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines())
+
+
+def test_shards_train_as_their_text_does_and_need_no_tokenizer_library(place: Path, tmp_path: Path) -> None:
+    begun(place, tmp_path / "text", steps=12, seed=4)
+    shards = tmp_path / "text" / "tokens" / "train-000.bin"
+    code = (
+        "import sys; sys.modules['tokenizers'] = None\n"
+        "import lispgpt\n"
+        "program, shards, tokenizer, run, cache = sys.argv[1:]\n"
+        "lispgpt.train(program, data=[shards], tokenizer=tokenizer, run=run, cache=cache, steps=12, seed=4, batch=4,\n"
+        "              length=8, lr=0.3, eval_every=0)\n"
+    )
+    words = [place / "tiny.lisp", shards, tmp_path / "text" / "tokenizer.json", tmp_path / "run", place / "cache"]
+    subprocess.run([sys.executable, "-c", code, *map(str, words)], cwd=ROOT, check=True)
+    assert losses(tmp_path / "run") == losses(tmp_path / "text")
