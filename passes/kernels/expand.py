@@ -6,8 +6,6 @@ import math
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.lower.angles import cosine, sine
-from lispgpt.passes.lower.arithmetic import Arithmetic
 from lispgpt.passes.targets import Target
 
 LOG2_E = math.log2(math.e)
@@ -35,21 +33,9 @@ def expand(name: str, operands: list[ir.Value], target: Target, result: ir.Type)
         return _tanh(x, target)
     if name == "math.fma":
         return b.fma(*operands)
-    if name in ("math.sin", "math.cos"):
-        turn = sine if name == "math.sin" else cosine
-        return turn(_GpuArithmetic(x.type, True), x)
     if name == "math.absf":
         return b.binary("arith.maximumf", x, _negated(x))
     return b.emit(name, operands, [result])
-
-
-class _GpuArithmetic(Arithmetic):
-    """With the multiply-add that GPUs have."""
-
-    def __call__(self, name: str, *operands: ir.Value | float | int, result: ir.Type | None = None) -> ir.Value:
-        if name != "math.fma":
-            return super().__call__(name, *operands, result=result)
-        return b.fma(*(o if isinstance(o, ir.Value) else self.constant(o, self.type) for o in operands))
 
 
 def _negated(x: ir.Value) -> ir.Value:

@@ -1,79 +1,135 @@
-"""Arithmetic on scalars or vectors with Python numbers as operands: what expansions of functions are written with."""
+"""Arithmetic on scalars and vectors as Python writes it: what expansions of functions are written with."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 
-FLOAT_PREDICATES = ("false", "eq", "gt", "ge", "lt", "le", "ne", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno")
-INTEGER_PREDICATES = ("eq", "ne", "lt", "le", "gt", "ge")
+FLOAT_PREDICATES = ("false", "==", ">", ">=", "<", "<=", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "!=", "uno")
+INTEGER_PREDICATES = ("==", "!=", "<", "<=", ">", ">=")
 
 
-class Arithmetic:
-    """Ops on one type, scalar or vector, with Python numbers as operands."""
+class Number:
+    """A value of a float or integer type, or a vector of them; numbers beside it become constants of its type."""
 
-    def __init__(self, type_: ir.Type, hardware_exp2: bool) -> None:
-        self.type = type_
-        self.hardware_exp2 = hardware_exp2
-        element = type_.element_type if isinstance(type_, ir.VectorType) else type_
-        self.int_type = self.like(ir.IntegerType.get_signless(64 if element == ir.F64Type.get() else 32))
-
-    def of(self, element: ir.Type) -> Arithmetic:
-        """The same on as many of another element type."""
-        return type(self)(self.like(element), self.hardware_exp2)
-
-    def constant(self, number: float | int, type_: ir.Type) -> ir.Value:
-        element = type_.element_type if isinstance(type_, ir.VectorType) else type_
-        make = ir.IntegerAttr if isinstance(element, ir.IntegerType) else ir.FloatAttr
-        value = make.get(element, number)
-        if isinstance(type_, ir.VectorType):
-            value = ir.DenseElementsAttr.get_splat(type_, value)
-        return create_op("arith.constant", [], [type_], {"value": value}).results[0]
-
-    def __call__(self, name: str, *operands: ir.Value | float | int, result: ir.Type | None = None) -> ir.Value:
-        kind = next((o.type for o in operands if isinstance(o, ir.Value)), self.type)
-        values = [o if isinstance(o, ir.Value) else self.constant(o, kind) for o in operands]
-        return create_op(name, values, [result or kind]).results[0]
-
-    def polynomial(self, coefficients: Sequence[float], x: ir.Value) -> ir.Value:
-        total = self.constant(coefficients[0], self.type)
-        for coefficient in coefficients[1:]:
-            total = self("math.fma", total, x, coefficient)
-        return total
+    def __init__(self, value: ir.Value) -> None:
+        self.value, self.type = value, value.type
+        self.element = b.element_of(value.type)
+        self.real = isinstance(self.element, ir.FloatType)
 
     def like(self, element: ir.Type) -> ir.Type:
         """As many of another element type."""
         return ir.VectorType.get(self.type.shape, element) if isinstance(self.type, ir.VectorType) else element
 
-    def compare(self, predicate: str, a: ir.Value, b: ir.Value | float | int) -> ir.Value:
-        """A comparison of floats, ordered but for "uno", or of signed integers."""
-        element = a.type.element_type if isinstance(a.type, ir.VectorType) else a.type
-        real = isinstance(element, ir.FloatType)
-        number = (FLOAT_PREDICATES if real else INTEGER_PREDICATES).index(predicate)
-        attribute = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)}
-        other = b if isinstance(b, ir.Value) else self.constant(b, a.type)
-        type_ = self.like(ir.IntegerType.get_signless(1))
-        return create_op("arith.cmpf" if real else "arith.cmpi", [a, other], [type_], attribute).results[0]
+    def emit(self, name: str, *others: Operand, element: ir.Type | None = None) -> Number:
+        """An op on this and others, whose result is of this type or has another element type."""
+        operands = [self.value, *(self.operand(other) for other in others)]
+        return Number(create_op(name, operands, [self.like(element or self.element)]).results[0])
 
-    def select(self, condition: ir.Value, a: ir.Value | float | int, b: ir.Value | float | int) -> ir.Value:
-        kind = next((v.type for v in (a, b) if isinstance(v, ir.Value)), self.type)
-        values = [v if isinstance(v, ir.Value) else self.constant(v, kind) for v in (a, b)]
-        return create_op("arith.select", [condition, *values], [kind]).results[0]
+    def operand(self, other: Operand) -> ir.Value:
+        return other.value if isinstance(other, Number) else b.constant(other, self.type)
 
-    def bit(self, n: ir.Value, position: int) -> ir.Value:
+    def _arithmetic(self, name: str, other: Operand, turned: bool = False) -> Number:
+        values = [self.operand(other), self.value] if turned else [self.value, self.operand(other)]
+        return Number(b.emit(f"arith.{name}{'f' if self.real else 'i'}", values, [self.type]))
+
+    def __add__(self, other: Operand) -> Number:
+        return self._arithmetic("add", other)
+
+    def __sub__(self, other: Operand) -> Number:
+        return self._arithmetic("sub", other)
+
+    def __rsub__(self, other: Operand) -> Number:
+        return self._arithmetic("sub", other, turned=True)
+
+    def __mul__(self, other: Operand) -> Number:
+        return self._arithmetic("mul", other)
+
+    def __truediv__(self, other: Operand) -> Number:
+        return self._arithmetic("div", other)
+
+    def __rtruediv__(self, other: Operand) -> Number:
+        return self._arithmetic("div", other, turned=True)
+
+    def __neg__(self) -> Number:
+        return self.emit("arith.negf")
+
+    def __abs__(self) -> Number:
+        return self.emit("math.absf")
+
+    def __and__(self, other: Operand) -> Number:
+        return self.emit("arith.andi", other)
+
+    def __or__(self, other: Operand) -> Number:
+        return self.emit("arith.ori", other)
+
+    def __rshift__(self, other: Operand) -> Number:
+        return self.emit("arith.shrsi", other)
+
+    def __lshift__(self, other: Operand) -> Number:
+        return self.emit("arith.shli", other)
+
+    def is_(self, relation: str, other: Operand) -> Number:
+        """A comparison: of floats ordered, but for "!=" and names that begin with u; of integers signed."""
+        number = (FLOAT_PREDICATES if self.real else INTEGER_PREDICATES).index(relation)
+        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+        types = [self.like(ir.IntegerType.get_signless(1))]
+        name = "arith.cmpf" if self.real else "arith.cmpi"
+        return Number(b.emit(name, [self.value, self.operand(other)], types, predicate=attribute))
+
+    def clamp(self, low: float, high: float) -> Number:
+        return self.emit("arith.maximumf", low).emit("arith.minimumf", high)
+
+    def signed_as(self, other: Number) -> Number:
+        """This, which is ≥ 0, with another's sign."""
+        return self.emit("math.copysign", other)
+
+    def whole(self) -> Number:
+        """A float as an integer of as many bits."""
+        return self.emit("arith.fptosi", element=ir.IntegerType.get_signless(self.element.width))
+
+    def bits(self) -> Number:
+        """A float's bits as an integer."""
+        return self.emit("arith.bitcast", element=ir.IntegerType.get_signless(self.element.width))
+
+    def as_real(self, cast: str = "arith.bitcast") -> Number:
+        """An integer, or with bitcast the float whose bits it is, as a float of as many bits."""
+        return self.emit(cast, element=ir.F64Type.get() if self.element.width == 64 else ir.F32Type.get())
+
+    def bit(self, position: int) -> Number:
         """Whether a bit of an integer is set."""
-        shifted = self("arith.andi", self("arith.shrsi", n, position), 1)
-        return self("arith.trunci", shifted, result=self.like(ir.IntegerType.get_signless(1)))
+        return ((self >> position) & 1).emit("arith.trunci", element=ir.IntegerType.get_signless(1))
 
-    def power_of_two(self, n: ir.Value) -> ir.Value:
-        """2^n for an integer -126 ≤ n ≤ 127."""
-        bits = self("arith.shli", self("arith.addi", n, 127), 23)
-        return self("arith.bitcast", bits, result=self.type)
+    def power_of_two(self) -> Number:
+        """2^n as an F32 for an integer -126 ≤ n ≤ 127."""
+        return ((self + 127) << 23).as_real()
 
-    def magnitude(self, x: ir.Value) -> ir.Value:
-        return self("math.absf", x)
 
-    def signed_as(self, value: ir.Value, x: ir.Value) -> ir.Value:
-        """A value ≥ 0 with another's sign."""
-        return self("math.copysign", value, x)
+Operand = Number | float
+
+
+def fma(x: Operand, y: Operand, z: Operand) -> Number:
+    """x · y + z, of which one at least is no Python number."""
+    given = next(value for value in (x, y, z) if isinstance(value, Number))
+    return Number(b.emit("math.fma", [given.operand(value) for value in (x, y, z)], [given.type]))
+
+
+def where(condition: Number, yes: Operand, no: Operand) -> Number:
+    """One of two, of which one at least is no Python number."""
+    given = next(value for value in (yes, no) if isinstance(value, Number))
+    return Number(b.select(condition.value, given.operand(yes), given.operand(no)))
+
+
+def polynomial(coefficients: Sequence[float], x: Number) -> Number:
+    """The coefficient of the highest power first."""
+    total = Number(x.operand(coefficients[0]))
+    for coefficient in coefficients[1:]:
+        total = fma(total, x, coefficient)
+    return total
+
+
+def is_finite(x: Number) -> Number:
+    return abs(x).is_("<", math.inf)

@@ -18,31 +18,27 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import everything_in
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower import angles, exponentials, powers
-from lispgpt.passes.lower.arithmetic import Arithmetic
+from lispgpt.passes.lower.arithmetic import Number, is_finite
 
 
-def _round(a: Arithmetic, x: ir.Value) -> ir.Value:
+def _round(x: Number) -> Number:
     """Halves away from 0; the largest F32 below ½ is added, which leaves whole numbers as they are."""
-    return a("math.trunc", a("arith.addf", x, a.signed_as(a.constant(0.5 - 2.0**-25, a.type), x)))
+    return (x + Number(x.operand(0.5 - 2.0**-25)).signed_as(x)).emit("math.trunc")
 
 
-def _is_normal(a: Arithmetic, x: ir.Value) -> ir.Value:
-    size = a.magnitude(x)
-    return a("arith.andi", a.compare("ge", size, exponentials.SMALLEST_NORMAL), a.compare("lt", size, math.inf))
-
-
-EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
+EXPANSIONS: dict[str, Callable[..., Number]] = {
     "math.exp": exponentials.exp,
     "math.exp2": exponentials.exp2,
     "math.expm1": exponentials.expm1,
     "math.tanh": exponentials.tanh,
     "math.sinh": exponentials.sinh,
     "math.cosh": exponentials.cosh,
-    "math.rsqrt": exponentials.rsqrt,
+    "math.rsqrt": lambda x: 1.0 / x.emit("math.sqrt"),
     "math.log": exponentials.log,
     "math.log2": exponentials.log2,
     "math.log10": exponentials.log10,
@@ -63,14 +59,21 @@ EXPANSIONS: dict[str, Callable[..., ir.Value]] = {
     "math.fpowi": powers.fpowi,
     "math.cbrt": powers.cbrt,
     "math.round": _round,
-    "math.clampf": lambda a, x, low, high: a("arith.minnumf", a("arith.maxnumf", x, low), high),
-    "math.isnan": lambda a, x: a.compare("uno", x, x),
-    "math.isinf": lambda a, x: a.compare("eq", a.magnitude(x), math.inf),
-    "math.isfinite": lambda a, x: a.compare("lt", a.magnitude(x), math.inf),
-    "math.isnormal": _is_normal,
+    "math.clampf": lambda x, low, high: x.emit("arith.maxnumf", low).emit("arith.minnumf", high),
+    "math.isnan": lambda x: x.is_("uno", x),
+    "math.isinf": lambda x: abs(x).is_("==", math.inf),
+    "math.isfinite": is_finite,
+    "math.isnormal": lambda x: abs(x).is_(">=", exponentials.SMALLEST_NORMAL) & is_finite(x),
 }
-OF_INTEGERS: dict[str, Callable[..., ir.Value]] = {
-    "math.absi": lambda a, x: a("arith.maxsi", x, a("arith.subi", a.constant(0, x.type), x)),
+BY_HARDWARE: dict[str, Callable[..., Number]] = {
+    **{name: expansion for name, expansion in EXPANSIONS.items() if name not in ("math.exp2", "math.rsqrt")},
+    "math.exp": exponentials.exp_by_exp2,
+    "math.tanh": lambda x: exponentials.tanh(x, exponentials.exp_by_exp2),
+}
+"""What is written with math.exp2."""
+
+OF_INTEGERS: dict[str, Callable[..., Number]] = {
+    "math.absi": lambda x: x.emit("arith.maxsi", 0 - x),
     "math.ipowi": powers.ipowi,
 }
 
@@ -84,41 +87,35 @@ class ExpandMath(Pass):
     shifted_bf16: bool = False
 
     def run(self, module: ir.Module, target: object) -> None:
-        expansions = dict(EXPANSIONS)
-        if self.hardware_exp2:
-            expansions["math.exp"] = exponentials.exp_by_exp2
-            del expansions["math.exp2"], expansions["math.rsqrt"]
+        expansions = BY_HARDWARE if self.hardware_exp2 else EXPANSIONS
         for op in everything_in(module.operation):
-            if op.name.startswith("math.") or (self.shifted_bf16 and op.name == "arith.extf"):
-                self._expand(op, expansions)
-
-    def _expand(self, op: ir.Operation, expansions: dict[str, Callable[..., ir.Value]]) -> None:
-        type_ = op.operands[0].type
-        arithmetic = Arithmetic(type_, self.hardware_exp2)
-        with ir.InsertionPoint(op), op.location:
             if op.name in OF_INTEGERS:
-                values = [OF_INTEGERS[op.name](arithmetic, *op.operands)]
-            elif op.name == "math.sincos" and _is_f32(type_):
-                values = [make(arithmetic, op.operands[0]) for make in (angles.sine, angles.cosine)]
-            elif op.name == "arith.extf":
-                if type_ != ir.BF16Type.get() or op.results[0].type != ir.F32Type.get():
-                    return
-                values = [_shifted(arithmetic, op.operands[0])]
-            elif op.name in expansions and _is_f32(type_):
-                values = [expansions[op.name](arithmetic, *op.operands)]
-            else:
-                return
-        for result, value in zip(op.results, values, strict=True):
-            result.replace_all_uses_with(value)
-        op.erase()
+                _replace(op, OF_INTEGERS[op.name])
+            elif op.name == "math.sincos" and _is_f32(op):
+                _replace(op, angles.sine, angles.cosine)
+            elif op.name in expansions and _is_f32(op):
+                _replace(op, expansions[op.name])
+            elif self.shifted_bf16 and op.name == "arith.extf" and _is_from_bf16_to_f32(op):
+                _replace(op, _shifted)
 
 
-def _shifted(a: Arithmetic, x: ir.Value) -> ir.Value:
+def _replace(op: ir.Operation, *expansions: Callable[..., Number]) -> None:
+    """Take what an expansion makes of an op's operands for each of its results."""
+    with ir.InsertionPoint(op), op.location:
+        made = [expansion(*map(Number, op.operands)) for expansion in expansions]
+    for result, number in zip(op.results, made, strict=True):
+        result.replace_all_uses_with(number.value)
+    op.erase()
+
+
+def _is_f32(op: ir.Operation) -> bool:
+    return bool(b.element_of(op.operands[0].type) == b.f32())
+
+
+def _shifted(x: Number) -> Number:
     """A bf16 as f32: its bits are the upper half."""
-    bits = a("arith.bitcast", x, result=ir.IntegerType.get_signless(16))
-    wide = a("arith.shli", a("arith.extui", bits, result=a.int_type), 16)
-    return a("arith.bitcast", wide, result=ir.F32Type.get())
+    return (x.bits().emit("arith.extui", element=b.i32()) << 16).as_real()
 
 
-def _is_f32(type_: ir.Type) -> bool:
-    return (type_.element_type if isinstance(type_, ir.VectorType) else type_) == ir.F32Type.get()
+def _is_from_bf16_to_f32(op: ir.Operation) -> bool:
+    return bool(op.operands[0].type == ir.BF16Type.get() and op.results[0].type == b.f32())

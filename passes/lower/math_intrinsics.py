@@ -18,7 +18,7 @@ from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import everything_in, operations
 from lispgpt.passes.base import Pass
-from lispgpt.passes.lower.arithmetic import Arithmetic
+from lispgpt.passes.lower.arithmetic import Number
 from lispgpt.passes.lower.expand_math import EXPANSIONS
 from lispgpt.passes.lower.powers import remainder
 
@@ -42,7 +42,7 @@ class MathIntrinsics(Pass):
     def run(self, module: ir.Module, target: object) -> None:
         for op in _kernels_ops(module, ("arith.remf",)):
             with op.location, ir.InsertionPoint(op):
-                value = remainder(Arithmetic(op.results[0].type, False), *op.operands)
+                value = remainder(*map(Number, op.operands)).value
             op.results[0].replace_all_uses_with(value)
             op.erase()
         for op in _kernels_ops(module, (*EXACT, *OF_BITS)):
