@@ -7,9 +7,9 @@ Before:                                    After:
 Requires: f32 scalars or vectors of it (integers for ipowi and absi); other types are left alone.
 Ensures: what is left of `math` on them is what chips have: fma, sqrt, absf, copysign, rounding, bits' counts, and with
 `hardware-exp2` exp2, of which exp is made; with `shifted-bf16` no scalar bf16 is widened but by a shift.  Errors are at
-most 2 units in the last place for exp, exp2, tanh, rsqrt and
-logarithms and 4 for the others, within the range where those are finite; NaN stays NaN.  sin, cos and tan are for
-arguments up to 10^6, near whose multiples of π/2 they are exact to 10^-7 of 1.
+most 2 units in the last place for exp, exp2, tanh, rsqrt and logarithms and 4 for the others, within the range where
+those are finite; NaN stays NaN.  sin, cos and tan are for arguments up to 10^6, near whose multiples of π/2 they are
+exact to 10^-7 of 1.
 """
 
 from __future__ import annotations

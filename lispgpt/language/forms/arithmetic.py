@@ -13,6 +13,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import NAMES, builtin
 from lispgpt.language.core.values import LoopIndex, describe
 from lispgpt.language.forms import tensors
+from lispgpt.language.forms.casts import cast, fitting, is_float, is_number, same_type
 from lispgpt.language.reader.forms import Form, show
 
 _MOST_DIGITS = 4096
@@ -63,15 +64,6 @@ _MATH: dict[str, Callable[[float], float]] = {
 NAMES["inf"], NAMES["-inf"], NAMES["pi"] = math.inf, -math.inf, math.pi
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
-
-
-def is_float(kind: ir.Type) -> bool:
-    """Whether values of a type, or its elements, are floating-point numbers."""
-    return isinstance(kind.element_type if isinstance(kind, ir.ShapedType) else kind, ir.FloatType)
-
-
 def _define_binary(name: str) -> None:
     least, most = (2, 2) if name in _OF_TWO else (1, None)
 
@@ -116,7 +108,7 @@ def _with_sign_of(evaluator: Evaluator, rest: ir.Value, divisor: ir.Value, form:
     emit, kind, zero = (
         evaluator.builder.emit,
         rest.type,
-        evaluator.builder.constant(_fitting(0, rest.type), rest.type, form),
+        evaluator.builder.constant(fitting(0, rest.type), rest.type, form),
     )
     below = [_compared(evaluator, "<", value, zero, form) for value in (rest, divisor)]
     apart = emit("arith.xori", below, [below[0].type], {}, form)
@@ -137,69 +129,6 @@ def _compute(evaluator: Evaluator, name: str, compute: Any, left: Any, right: An
     if isinstance(result, int) and result.bit_length() > _MOST_DIGITS:
         evaluator.site.fail(f"`{show(form)}` has more than {_MOST_DIGITS} bits", form)
     return result
-
-
-def same_type(evaluator: Evaluator, left: Any, right: Any, form: Form) -> tuple[ir.Value, ir.Value]:
-    """Two scalars or vectors as values of one type: numbers become constants, narrow floats widen, an index becomes
-    the integer that it meets."""
-    if is_number(left):
-        return evaluator.builder.constant(_fitting(left, right.type), right.type, form), right
-    if is_number(right):
-        return left, evaluator.builder.constant(_fitting(right, left.type), left.type, form)
-    one, two = left.type, right.type
-    if one == two:
-        return left, right
-    if isinstance(one, ir.FloatType) and isinstance(two, ir.FloatType) and one.width != two.width:
-        wide = one if one.width > two.width else two
-        return cast(evaluator, left, wide, form), cast(evaluator, right, wide, form)
-    if isinstance(one, ir.IndexType) and isinstance(two, ir.IntegerType):
-        return cast(evaluator, left, two, form), right
-    if isinstance(two, ir.IndexType) and isinstance(one, ir.IntegerType):
-        return left, cast(evaluator, right, one, form)
-    evaluator.site.fail(f"`{show(form)}` mixes {one} and {two}; (cast x {one}) converts", form)
-
-
-def _fitting(number: Any, kind: ir.Type) -> Any:
-    return float(number) if is_float(kind) and not isinstance(number, float) and abs(number) < 1 << 1000 else number
-
-
-def cast(evaluator: Evaluator, value: Any, kind: ir.Type, form: Form) -> ir.Value:
-    """A scalar as another scalar type."""
-    if is_number(value):
-        return evaluator.builder.constant(value, kind, form)
-    have = value.type
-    if have == kind:
-        return value
-    numbers = (ir.IntegerType, ir.IndexType, ir.FloatType)
-    if not isinstance(have, numbers) or not isinstance(kind, numbers):
-        evaluator.site.fail(f"there is no cast from {have} to {kind}", form)
-    op = _cast_op(have, kind)
-    if op is None:
-        middle = (
-            evaluator.builder.f32
-            if isinstance(have, ir.FloatType) and isinstance(kind, ir.FloatType)
-            else evaluator.builder.i64
-        )
-        return cast(evaluator, cast(evaluator, value, middle, form), kind, form)
-    return evaluator.builder.emit(op, [value], [kind], {}, form)
-
-
-def _cast_op(have: ir.Type, kind: ir.Type) -> str | None:
-    if isinstance(have, ir.FloatType):
-        if isinstance(kind, ir.FloatType):
-            if have.width == kind.width:
-                return None
-            return "arith.extf" if kind.width > have.width else "arith.truncf"
-        return "arith.fptosi" if isinstance(kind, ir.IntegerType) else None
-    if isinstance(kind, ir.FloatType):
-        if isinstance(have, ir.IndexType):
-            return None
-        return "arith.uitofp" if have.width == 1 else "arith.sitofp"
-    if isinstance(have, ir.IndexType) or isinstance(kind, ir.IndexType):
-        return "arith.index_castui" if isinstance(have, ir.IntegerType) and have.width == 1 else "arith.index_cast"
-    if kind.width > have.width:
-        return "arith.extui" if have.width == 1 else "arith.extsi"
-    return "arith.trunci"
 
 
 @builtin("cast", 2, 2)
