@@ -17,7 +17,11 @@ def main() -> None:
     if caught:
         signal.signal(signal.SIGINT, _end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # which tools/lispgpt has blocked
-    command_line = import_module("lispgpt.cli.main")
+    try:
+        command_line = import_module("lispgpt.cli.main")
+    except OSError as error:  # such as no more open files: a traceback could not be made either
+        os.write(2, f"error: Python cannot start lispgpt: {error}\n".encode(errors="replace"))
+        os._exit(1)
 
     try:
         if caught:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from lispgpt.base.errors import UserError
+from lispgpt.base.child import Outcome, Reporter, compile_in_child, run_in_child
+from lispgpt.base.errors import InternalError, UserError
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.tokenizers.huggingface import open_tokenizer
@@ -110,3 +111,41 @@ def test_code_that_does_not_fit_leaves_no_file(tmp_path: Path, monkeypatch: pyte
     device.close()
     assert list(tmp_path.iterdir()) == []
     assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN, "a file that grows too large is an OSError"
+
+
+@pytest.mark.parametrize("files", [5, 6, 8, 11])
+def test_too_few_open_files_are_said(files: int, tmp_path: Path) -> None:
+    """Whichever file cannot be opened; with more of them programs run."""
+    done = shell(f"ulimit -n {files}; exec lispgpt run {TOUR}", tmp_path)
+    if done.returncode:
+        assert_refused(done, "ulimit -n")
+    else:
+        assert files > 6 and done.stdout == "42\n"
+
+
+def test_too_little_memory_is_said(tmp_path: Path) -> None:
+    for kilobytes in (300000, 450000):
+        assert_refused(shell(f"ulimit -v {kilobytes}; exec lispgpt run {TOUR}", tmp_path), "there is no memory left")
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90", "rocm:gfx1151"])
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_no_room_for_the_compilers_files_is_said(blocks: int, target: str, tmp_path: Path) -> None:
+    (tmp_path / "x.lisp").write_text("(require nn)\n(entry logits [(x [40 50])] (softmax (gelu x)))")
+    done = shell(f"ulimit -f {blocks}; exec lispgpt compile x.lisp --target {target}", tmp_path)
+    assert_refused(done, "temporary" if blocks == 0 else "large")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.lisp"]
+
+
+def test_a_small_stack_is_named(tmp_path: Path) -> None:
+    assert_refused(shell(f"ulimit -s 128; exec lispgpt run {TOUR}", tmp_path), "its stack of 128 KiB is small")
+
+
+def test_a_library_that_ends_the_compiler_is_told_from_a_program_that_exits() -> None:
+    def leaves(_: Reporter) -> int:
+        os._exit(7)
+
+    assert run_in_child(leaves) == Outcome(7, 0, "start", None, finished=False)
+    assert run_in_child(lambda _: 7).finished
+    with pytest.raises(InternalError, match="a library ended the compiler with exit code 7"):
+        compile_in_child(leaves)

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from lispgpt.base.bugs import summary
 from lispgpt.base.errors import InternalError, UserError
-from lispgpt.base.machine import complaint, ended_from_outside
+from lispgpt.base.machine import complaint, ended_from_outside, why_it_gave_up
 
 PR_SET_PDEATHSIG = 1
 """Linux's number of it, in prctl.h."""
@@ -41,13 +41,14 @@ CRASHES = {
 class Outcome:
     """How the child ended: `code` is what it passed to exit; or `signal_number` ended it during `step`.
 
-    value: what it sent with Reporter.give.
+    value: what it sent with Reporter.give.  finished: whether its work came to an end, and nothing in it called exit.
     """
 
     code: int
     signal_number: int
     step: str
     value: Any = None
+    finished: bool = True
 
     @property
     def reason(self) -> str:
@@ -69,6 +70,10 @@ class Reporter:
     def give(self, value: Any) -> None:
         """Hand the parent a value that can be pickled."""
         self._send(("value", value))
+
+    def finish(self) -> None:
+        """Say that all is done."""
+        self._send(("finished", None))
 
     def _send(self, message: tuple[str, Any]) -> None:
         pickle.dump(message, self._stream)
@@ -151,21 +156,23 @@ class _Child:
 
     def outcome(self) -> Outcome:
         """Hear what it says until it ends."""
-        step, failure, value = "start", None, None
+        step, failure, value, finished = "start", None, None, False
         with os.fdopen(self._read_end, "rb") as stream:
             for kind, content in _messages(stream):
                 if kind == "step":
                     step = content
                 elif kind == "value":
                     value = content
+                elif kind == "finished":
+                    finished = True
                 else:
                     failure = (kind, content)
         status = _wait(self._process)
         if failure is not None:
             raise _error_of(*failure)
         if os.WIFSIGNALED(status):
-            return Outcome(0, os.WTERMSIG(status), step, value)
-        return Outcome(os.WEXITSTATUS(status), 0, step, value)
+            return Outcome(0, os.WTERMSIG(status), step, value, finished)
+        return Outcome(os.WEXITSTATUS(status), 0, step, value, finished)
 
 
 def _error_of(kind: str, content: Any) -> Exception:
@@ -200,6 +207,7 @@ def _be_the_child(work: Callable[[Reporter], int], write_end: int, mask: Iterabl
             try:
                 code = work(reporter)
                 sys.stdout.flush()
+                reporter.finish()
             except BaseException as error:
                 reporter.fail(error)
     finally:
@@ -282,4 +290,9 @@ def _compiled(outcome: Outcome) -> Outcome:
         raise UserError(f"the compiler was ended by {signal.Signals(outcome.signal_number).name}: {outside}")
     if outcome.signal_number:
         raise InternalError(f"the compiler was ended by {outcome.reason}")
+    if not outcome.finished:
+        limit = why_it_gave_up()
+        if limit is not None:
+            raise UserError(f"the compiler gave up: {limit}")
+        raise InternalError(f"a library ended the compiler with exit code {outcome.code}")
     return outcome

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import signal
+import tempfile
 from importlib.metadata import PackageNotFoundError, requires
 
 MLIR = ("mlir", "flydsl")
@@ -20,6 +22,9 @@ LIMITS = {
     errno.EROFS: "that file system is read-only",
     errno.EIO: "the device reports an error",
 }
+TOLD = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS)
+"""Of these, what no message says that is about anything else."""
+
 ENDED_FROM_OUTSIDE = {
     signal.SIGKILL: "the system ended it, most likely for want of memory or of time (ulimit -t)",
     signal.SIGTERM: "it was asked to end",
@@ -28,6 +33,9 @@ ENDED_FROM_OUTSIDE = {
     signal.SIGXCPU: "the time that it may use is over (ulimit -t)",
     signal.SIGXFSZ: "a file would be larger than is allowed here (ulimit -f)",
 }
+SMALL_DISK = 16 << 20
+"""Bytes that are left of it."""
+
 SMALL_STACK = 4 << 20
 """Bytes; the usual stack has 8 MiB."""
 
@@ -43,7 +51,23 @@ def complaint(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in LIMITS:
         named = f"{os.fspath(error.filename)!s}: " if error.filename else ""
         return f"{named}{LIMITS[error.errno]}"
-    return None
+    if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
+        return "no folder for temporary files can be written to (TMPDIR names another)"
+    return _said_by_others(str(error))
+
+
+def _said_by_others(text: str) -> str | None:
+    """A limit that a library or a tool names in what it says, in the system's words."""
+    if "failed to map segment" in text:  # the loader's, for want of address space
+        return LIMITS[errno.ENOMEM]
+    return next((LIMITS[number] for number in TOLD if os.strerror(number) in text), None)
+
+
+def why_it_gave_up() -> str | None:
+    """The limit that a library most likely ran into which has ended its process with a message of its own, or none."""
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        return f"{LIMITS[errno.EFBIG]}, most likely"
+    return LIMITS[errno.ENOSPC] if shutil.disk_usage(tempfile.gettempdir()).free < SMALL_DISK else None
 
 
 def _missing_package(name: str) -> str | None:
