@@ -84,7 +84,7 @@ def sites(artifact: Artifact, kernel: str, mistake: str) -> list[Site]:
         words = MISTAKES[mistake](instruction)
         if words is not None:
             found.append(Site(kernel, at - code.base, instruction, words))
-        at += instruction.size
+        at = instruction.after
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,12 @@ import numpy as np
 from lispgpt.runtime.devices.amd_emulator.decode import Instruction, decode, family
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 
-RELATIVE64 = 13
+RELATIVE64, PAGE, BEHIND = 13, 4096, 64
+"""A relocation's type; of memory; bytes behind the code that a decoder may look at."""
 PRELOAD_PROLOGUE_BYTES = 256
 """Kernels whose arguments are preloaded begin with code for chips that cannot."""
+WAVE32 = 0x400
+"""Among a descriptor's properties."""
 
 
 @dataclass(frozen=True)
@@ -43,43 +47,35 @@ class CodeObject:
         elf: Any = ELFFile(io.BytesIO(blob))
         self.chip, self.family = chip, family(chip)
         segments = [s for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
-        size = max(s["p_vaddr"] + s["p_memsz"] for s in segments)
-        self.image = np.zeros(size + 4096 + 64, np.uint8)
-        start = -self.image.ctypes.data % 4096
-        self.image = self.image[start : start + size + 32]
+        size = max(s["p_vaddr"] + s["p_memsz"] for s in segments) + BEHIND
+        whole = np.zeros(size + PAGE, np.uint8)
+        self.image = whole[-whole.ctypes.data % PAGE :][:size]
         self.base = int(self.image.ctypes.data)
         for segment in segments:
             data = np.frombuffer(segment.data(), np.uint8)
             self.image[segment["p_vaddr"] : segment["p_vaddr"] + data.size] = data
-        for section in elf.iter_sections("SHT_RELA"):
-            self._relocate(section)
-        symbols = elf.get_section_by_name(".dynsym").iter_symbols()
-        self.symbols = {s.name: (int(s["st_value"]), int(s["st_size"])) for s in symbols}
-        self.instructions: dict[int, Instruction] = {}
-
-    def _relocate(self, section: Any) -> None:
-        for entry in section.iter_relocations():
+        for entry in [e for section in elf.iter_sections("SHT_RELA") for e in section.iter_relocations()]:
             if entry["r_info_type"] != RELATIVE64:
                 raise NotModelled(f"relocation type {entry['r_info_type']}")
             struct.pack_into("<Q", self.image.data, entry["r_offset"], self.base + entry["r_addend"])
+        symbols = elf.get_section_by_name(".dynsym").iter_symbols()
+        self.symbols = {s.name: (int(s["st_value"]), int(s["st_size"])) for s in symbols}
+        self.instructions: dict[int, Instruction] = {}
 
     def kernels(self) -> list[str]:
         return [name.removesuffix(".kd") for name in self.symbols if name.endswith(".kd")]
 
     def descriptor(self, kernel: str) -> Descriptor:
         at = self.symbols[f"{kernel}.kd"][0]
-        raw = self.image[at : at + 64].tobytes()
-        shared, private, arguments = struct.unpack_from("<3I", raw)
-        (offset,) = struct.unpack_from("<q", raw, 16)
-        (resources,) = struct.unpack_from("<I", raw, 52)
-        properties, preload = struct.unpack_from("<2H", raw, 56)
+        shared, private, arguments, _, offset, resources, properties, preload = struct.unpack_from(
+            "<4Iq28xI2H", self.image[at : at + 64].tobytes()
+        )
         words = preload & 0x7F if self.family == "cdna" else 0
         entry = self.base + at + offset + (PRELOAD_PROLOGUE_BYTES if words else 0)
         groups = (bool(resources >> 7 & 1), bool(resources >> 8 & 1), bool(resources >> 9 & 1))
-        lanes = 32 if self.family != "cdna" and properties & 0x400 else 64
-        registers = resources >> 1 & 0x1F
+        lanes = 32 if self.family != "cdna" and properties & WAVE32 else 64
         return Descriptor(
-            shared, private, arguments, entry, properties, (words, preload >> 7), registers, groups, lanes
+            shared, private, arguments, entry, properties, (words, preload >> 7), resources >> 1 & 0x1F, groups, lanes
         )
 
     def size_of(self, kernel: str) -> tuple[int, int]:
@@ -91,6 +87,14 @@ class CodeObject:
         found = self.instructions.get(address)
         if found is None:
             at = address - self.base
-            found = decode(self.image[at : at + 24].tobytes(), 0, address, self.family)
+            found = decode(self.image[at : at + 24].tobytes(), address, self.family)
             self.instructions[address] = found
         return found
+
+    def instructions_of(self, kernel: str) -> Iterator[Instruction]:
+        """A kernel's instructions, in their order."""
+        at, size = self.size_of(kernel)
+        end = at + size
+        while at < end:
+            yield self.instruction(at)
+            at = self.instruction(at).after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 
 FAMILIES = {"gfx9": "cdna", "gfx11": "rdna3", "gfx12": "rdna4"}
-LITERAL, DPP8, SDWA, DPP16 = 255, (233, 234), 249, 250
+LITERAL = 255
+MARKED = {"_LIT": (LITERAL,), "_DPP16": (250,), "_DPP8": (233, 234), "_SDWA": (249,), "_SDWA_SDST": (249,)}
 """What a source field holds where a constant, or a source with its own encoding, follows the instruction."""
-FOLLOWED = ("_DPP16", "_DPP8", "_SDWA", "_LIT", "_SDWA_SDST")
-SUFFIXES = ("_E32", "_E64", "_DPP16", "_DPP8", "_SDWA", "_LIT")
+LITERAL_OPERATIONS = re.compile("[AD][AM]K_|SETREG_IMM32")
+SUFFIX = re.compile("(_E32|_E64|_DPP16|_DPP8|_SDWA|_LIT)+$")
 REGISTER_FIELDS = {"SrcField": 0, "VGPRField": 256, "SGPRField": 0, "SSrcField": 0, "SBaseField": 0, "SRsrcField": 0}
 SCALED_FIELDS = {"SBaseField": 2, "SRsrcField": 4}
+SHOWN = re.compile(r"(src|ssrc|vsrc|vdst|sdst|vaddr|addr|saddr|data|vdata|sdata|sbase|soffset|srsrc)[xy\d]*$")
+SPECIAL = {106: "vcc_lo", 107: "vcc_hi", 124: "null", 125: "m0", 126: "exec_lo", 127: "exec_hi", 253: "scc"}
 
 
 @dataclass(frozen=True)
@@ -24,17 +28,17 @@ class Instruction:
 
     format: of its encoding, such as VOP3 or GLOBAL, without what follows it.  name: of the operation, without its
     encoding's suffix.  fields: raw numbers by field; registers by their place in the operand space (scalar registers
-    from 0, constants from 128, vector registers from 256).  operands: field → (format's name, bits).  address: of its
-    first byte.
+    from 0, constants from 128, vector registers from 256, accumulation registers from 512).  operands: field →
+    (format's name, bits).  address: of its first byte.
     """
 
+    family: str
     format: str
     name: str
     op: Any
     fields: dict[str, int]
     operands: dict[str, tuple[str, int]]
     address: int
-    size: int
     words: tuple[int, ...]
 
     def __getitem__(self, field: str) -> int:
@@ -43,55 +47,38 @@ class Instruction:
     def get(self, field: str, default: int = 0) -> int:
         return self.fields.get(field, default)
 
-    def bits(self, field: str, default: int = 32) -> int:
-        """The width of an operand in bits."""
-        return self.operands[field][1] if field in self.operands else default
+    @property
+    def after(self) -> int:
+        """The address of the next instruction."""
+        return self.address + 4 * len(self.words)
+
+    def offset(self, field: str, bits: int) -> int:
+        """A field with its sign."""
+        return (self.fields[field] ^ 1 << bits - 1) - (1 << bits - 1)
 
     def text(self) -> str:
         """The operation and its fields, as a trace prints them; modifiers that are zero are left out."""
         shown = []
         for name, value in self.fields.items():
-            if name.startswith(REGISTERS) and not name.endswith(("neg", "abs", "sel", "sext")):
-                text = (
-                    f"{self['literal']:#x}" if value == LITERAL and "literal" in self.fields else register_name(value)
-                )
-                shown.append(f"{name}={text}")
+            if SHOWN.match(name):
+                is_literal = value == LITERAL and "literal" in self.fields
+                shown.append(f"{name}={self['literal']:#x}" if is_literal else f"{name}={register_name(value)}")
             elif value and name != "literal":
                 shown.append(f"{name}={value}")
         return f"{self.name.lower()} {', '.join(shown)}"
 
 
-REGISTERS = (
-    "src",
-    "ssrc",
-    "vsrc",
-    "vdst",
-    "sdst",
-    "vaddr",
-    "addr",
-    "saddr",
-    "data",
-    "vdata",
-    "sdata",
-    "sbase",
-    "soffset",
-)
-
-
 def register_name(place: int) -> str:
     """A register's or constant's name by its place in the operand space."""
-    special = {106: "vcc_lo", 107: "vcc_hi", 124: "null", 125: "m0", 126: "exec_lo", 127: "exec_hi", 253: "scc"}
     if place >= 256:
         return f"v{place - 256}" if place < 512 else f"a{place - 512}"
-    if place in special:
-        return special[place]
-    if place < 128:
-        return f"s{place}"
+    if place in SPECIAL or place < 128:
+        return SPECIAL.get(place, f"s{place}")
     return str(place - 128) if place <= 192 else str(192 - place) if place <= 208 else f"constant{place}"
 
 
 def family(chip: str) -> str:
-    """The name of a chip's tables: cdna, rdna3 or rdna4."""
+    """The family of a chip, by LLVM's name: one set of encodings."""
     for prefix, name in FAMILIES.items():
         if chip.startswith(prefix):
             return name
@@ -99,96 +86,104 @@ def family(chip: str) -> str:
 
 
 @cache
-def tables(name: str) -> tuple[list[tuple[int, int, Any, list[Any]]], dict[Any, Any], dict[Any, str]]:
-    """A family's encodings (mask, bits, class, variants), most specific first; operands; pseudocode."""
+def tables(name: str) -> tuple[dict[Any, Any], dict[Any, str], dict[str, str]]:
+    """A family's operands and pseudocode by operation, and the pseudocode by an operation's plain name."""
     base = f"tinygrad.runtime.autogen.amd.{name}"
-    module = importlib.import_module(f"{base}.ins")
-    instruction = importlib.import_module("tinygrad.renderer.amd.dsl").Inst
-    classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, instruction)]
-    roots = [c for c in classes if instruction in c.__bases__]
-    encodings = [
-        (*_pattern(root), root, [c for c in classes if c is not root and issubclass(c, root)]) for root in roots
-    ]
-    encodings.sort(key=lambda encoding: -encoding[0].bit_count())
-    operands = importlib.import_module(f"{base}.operands").OPERANDS
-    return encodings, operands, importlib.import_module(f"{base}.str_pcode").PCODE
+    texts = importlib.import_module(f"{base}.str_pcode").PCODE
+    by_name = {plain_name(op.name): text for op, text in texts.items()}
+    return importlib.import_module(f"{base}.operands").OPERANDS, texts, by_name
 
 
-def _pattern(encoding: Any) -> tuple[int, int]:
-    """(mask, bits): which bits of its instructions are always the same, and what they are."""
-    fixed = [f for _, f in encoding._fields if type(f).__name__ == "FixedBitField"]
-    return sum(f.mask << f.lo for f in fixed), sum(f.default << f.lo for f in fixed)
+@cache
+def _encodings(name: str) -> list[tuple[int, int, str, dict[str, Any]]]:
+    """(mask, bits, format, fields) of a family's encodings: which bits are always the same, and what they are.
+
+    Those that say more come first, so that an encoding with something behind it precedes the plain one.
+    """
+    module = importlib.import_module(f"tinygrad.runtime.autogen.amd.{name}.ins")
+    base = importlib.import_module("tinygrad.renderer.amd.dsl").Inst
+    named = {n: c for n, c in vars(module).items() if isinstance(c, type)}
+    classes: dict[str, Any] = {n: c for n, c in named.items() if issubclass(c, base) and c is not base}
+    found = []
+    for plain, encoding in classes.items():
+        root = next(c for c in reversed(encoding.__mro__) if c.__name__ in classes).__name__
+        fields = dict(encoding._fields)
+        fixed = [f for f in fields.values() if type(f).__name__ == "FixedBitField"]
+        mask, bits = sum(f.mask << f.lo for f in fixed), sum(f.default << f.lo for f in fixed)
+        if not plain.endswith(tuple(MARKED)):
+            found.append((mask, bits, plain, fields))
+        for suffix in [s for s in MARKED if not plain.endswith(tuple(MARKED)) and root + s in classes]:
+            both = {**dict(classes[root + suffix]._fields), **fields}
+            for source in _sources(fields, root, first=suffix != "_LIT"):
+                for mark in MARKED[suffix]:
+                    found.append((mask | source.mask << source.lo, bits | mark << source.lo, plain + suffix, both))
+        for f in fields.values():
+            if plain.endswith("_LIT") and type(f).__name__ == "EnumBitField":
+                for op in [op for op in f._enum if LITERAL_OPERATIONS.search(op.name)]:
+                    found.append((mask | f.mask << f.lo, bits | op.value << f.lo, plain, fields))
+    return sorted(found, key=lambda entry: -entry[0].bit_count())
 
 
-def decode(code: bytes, at: int, address: int, name: str) -> Instruction:
-    """The instruction at an offset into `code`; address: where its first byte is when it runs."""
-    encodings, operands, _ = tables(name)
-    raw = int.from_bytes(code[at : at + 24], "little")
-    for mask, bits, root, variants in encodings:
-        if raw & mask != bits:
-            continue
-        fitting = [c for c in (root, *variants) if _operation(c, raw) is not None]
-        if fitting:
-            plain = [c for c in fitting if not c.__name__.endswith(FOLLOWED)]
-            encoding = (plain or fitting)[0]
-            suffix = _what_follows(root, encoding, raw)
-            more = [c for c in (*fitting, *variants) if suffix and c.__name__.endswith(suffix)]
-            fields = {**dict((more or [encoding])[0]._fields), **dict(encoding._fields)}
-            return _instruction(encoding.__name__.removesuffix("_LIT") + suffix, fields, raw, address, operands)
+def _sources(fields: dict[str, Any], root: str, first: bool) -> list[Any]:
+    """The fields that may name what follows the instruction, or the first of them."""
+    found = [f for n, f in fields.items() if type(f).__name__ in ("SrcField", "SSrcField") and "dst" not in n]
+    return [f for f in found if f.lo == (32 if root.startswith("VOP3") else 0)] if first else found
+
+
+def decode(code: bytes, address: int, name: str) -> Instruction:
+    """The instruction that `code` begins with; address: where its first byte is when it runs."""
+    raw = int.from_bytes(code, "little")
+    for mask, bits, what, layout in _encodings(name):
+        if raw & mask == bits and (ops := _operations(layout, raw)) is not None:
+            return _instruction(name, what.removesuffix("_LIT"), layout, ops, raw, address)
     raise NotModelled(f"no {name} encoding has the word {raw & 0xFFFFFFFF:#010x}")
 
 
-def _operation(encoding: Any, raw: int) -> Any:
-    """The operation's enum value, () for an encoding of two operations, None where it is not this encoding's."""
-    fields = dict(encoding._fields)
-    if "op" not in fields:
-        return ()
-    field = fields["op"]
-    try:
-        found = field.decode(raw >> field.lo & field.mask)
-    except ValueError:
-        return None
-    return found if field.allowed is None or found in field.allowed else None
+def _operations(layout: dict[str, Any], raw: int) -> list[Any] | None:
+    """The operations that the bits name, None where one is not of this encoding."""
+    found = []
+    for field in layout.values():
+        if type(field).__name__ == "EnumBitField":
+            try:
+                found.append(field.decode(raw >> field.lo & field.mask))
+            except ValueError:
+                return None
+            if field.allowed is not None and found[-1] not in field.allowed:
+                return None
+    return found
 
 
-def _what_follows(root: Any, encoding: Any, raw: int) -> str:
-    """The suffix of the variant that the sources ask for: a literal, lanes of others, parts of a register; or none."""
-    fields = dict(encoding._fields)
-    sources = {n: f for n, f in fields.items() if type(f).__name__ in ("SrcField", "SSrcField") and "dst" not in n}
-    values = [raw >> f.lo & f.mask for f in sources.values()]
-    ops = [f.decode(raw >> f.lo & f.mask).name for f in fields.values() if type(f).__name__ == "EnumBitField"]
-    if LITERAL in values or any("AAK" in n or "AMK" in n or "SETREG_IMM32" in n for n in ops):
-        return "_LIT"
-    if "src0" not in sources or not root.__name__.startswith("VOP"):
-        return ""
-    if values[0] == DPP16:
-        return "_DPP16"
-    if values[0] in DPP8 and "cdna" not in root.__module__:
-        return "_DPP8"
-    return ("_SDWA_SDST" if root.__name__ == "VOPC" else "_SDWA") if values[0] == SDWA else ""
-
-
-def _instruction(what: str, layout: dict[str, Any], raw: int, address: int, operands: dict[Any, Any]) -> Instruction:
-    fields, ops = {}, []
+def _instruction(
+    name: str, what: str, layout: dict[str, Any], ops: list[Any], raw: int, address: int
+) -> Instruction:  # fmt: skip
+    fields = {}
     for field, at in layout.items():
         kind, number = type(at).__name__, raw >> at.lo & at.mask
-        if kind == "EnumBitField":
-            ops.append(at.decode(number))
-        elif kind != "FixedBitField":
+        if kind not in ("EnumBitField", "FixedBitField"):
             fields[field] = REGISTER_FIELDS.get(kind, 0) + number * SCALED_FIELDS.get(kind, 1)
     if "vdsty" in fields:  # the lowest bit is the opposite of the other destination's
         fields["vdsty"] = 256 + (fields["vdsty"] << 1 | (fields["vdstx"] & 1 ^ 1))
-    names = "::".join(plain_name(op.name) for op in ops)
-    table = {k: (v[0].name, v[1]) for k, v in operands.get(ops[0], {}).items()} if len(ops) == 1 else {}
-    size = -(-(max(f.hi for f in layout.values()) + 1) // 32) * 4
-    words = tuple(raw >> 32 * i & 0xFFFFFFFF for i in range(size // 4))
-    return Instruction(
-        what.removesuffix("_LIT"), names, ops[0] if len(ops) == 1 else tuple(ops), fields, table, address, size, words
-    )
+    operations = "::".join(plain_name(op.name) for op in ops)
+    for field in _accumulators(operations, fields):
+        fields[field] += 256
+    table = tables(name)[0].get(ops[0], {}) if len(ops) == 1 else {}
+    words = tuple(raw >> 32 * i & 0xFFFFFFFF for i in range(-(-(max(f.hi for f in layout.values()) + 1) // 32)))
+    kinds = {k: (v[0].name, v[1]) for k, v in table.items()}
+    return Instruction(name, what, operations, ops[0] if len(ops) == 1 else tuple(ops), fields, kinds, address, words)
+
+
+def _accumulators(name: str, fields: dict[str, int]) -> list[str]:
+    """The fields that name accumulation registers."""
+    if name.startswith("V_ACCVGPR"):
+        found = ["src0"] * ("WRITE" not in name) + ["vdst"] * ("READ" not in name)
+    elif "acc_cd" in fields:
+        found = ["src0"] * (fields["acc"] & 1) + ["src1"] * (fields["acc"] >> 1)
+        found += ["src2", "vdst"] * fields["acc_cd"]
+    else:
+        found = ["vdst", "vdata", "data", "data0", "data1"] * fields.get("acc", 0)
+    return [field for field in found if fields.get(field, 0) >= 256]
 
 
 def plain_name(name: str) -> str:
     """An operation's name without its encoding's suffix."""
-    for suffix in SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name
+    return SUFFIX.sub("", name)

@@ -1,224 +1,271 @@
-"""Expressions of AMD's pseudocode as numpy expressions: what each kind of node is worth."""
+"""Expressions of AMD's pseudocode as numpy expressions: what each kind of node of the syntax tree is worth."""
 
 from __future__ import annotations
 
+import ast
 import re
+
+import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator import numerics
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
-from lispgpt.runtime.devices.amd_emulator.pseudocode import NUMBER, Lambda, Node
 from lispgpt.runtime.devices.amd_emulator.values import (
-    BOOL,
-    F32,
-    F64,
-    I32,
-    KINDS,
-    LITERAL,
-    U32,
-    U64,
-    Type,
     Value,
-    as_type,
     bits_of,
     common,
+    convert,
     field,
     literal,
     reinterpret,
+    storage,
 )
 
-MEMBER = re.compile(r"(bf|[uifb])(\d+)$")
-CAST = re.compile(r"(\d+)'([UIFB])")
-OPERANDS = ("S0", "S1", "S2", "D0", "MEM", "DATA", "DATA2", "SIMM16", "EXEC", "SCC", "VCC", "laneId", "SIMM32")
-CONSTANTS = {
-    "PI": Value("f64(np.pi)", F64, 3.141592653589793), "INF": Value("infinity", LITERAL, float("inf")),
-    "NAN": Value("not_a_number", LITERAL, float("nan")), "UNDERFLOW_F32": Value("f32(0)", F32),
-    "OVERFLOW_F32": Value("f32(infinity)", F32), "WAVE_MODE": Value("WAVE_MODE", LITERAL),
-    "DENORM": Value("1e-39", LITERAL, 1e-39),
-}  # fmt: skip
+MEMBER, CONVERSION = re.compile(r"(bf|[uifb])(\d+)$"), re.compile(r"(bf|[uif])(\d+)_to_(bf|[uif])(\d+)$")
+EXTREME = re.compile(r"v_(max|min|maximum|minimum)(3?)(?:_num)?_([uif])(\d+)$")
+RESULTS = ("D0", "SCC", "VCC", "EXEC", "LANES", "S0", "VDATA", "SDATA", "RETURN_DATA")
+OPERANDS = (*RESULTS, "S1", "S2", "DATA", "DATA2", "SIMM16", "SIMM32", "laneId", "OFFSET0", "OFFSET1")
+SYMBOLS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%", ast.Pow: "**", ast.LShift: "<<",
+           ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Eq: "==", ast.NotEq: "!=",
+           ast.Lt: "<", ast.Gt: ">", ast.LtE: "<=", ast.GtE: ">=", ast.USub: "-", ast.Invert: "~"}  # fmt: skip
+CONSTANTS = {"INF": float("inf"), "NAN": float("nan"), "PI": np.pi, "UNDERFLOW_F32": 0.0, "OVERFLOW_F32": float("inf"),
+             "DENORM": 1e-39, "ROUND_MODE": 0, "ROUND_NEAREST_EVEN": 0, "ADDR": 0, "addr": 0, "OFFSET": 0}  # fmt: skip
 
 
 class Expressions:
     """Gives the values of expressions.
 
-    widths: bits of operands that have more or fewer than 32.  constants: names with a known number.  values: what each
+    widths: bits of operands that have more or fewer than 32.  numbers: names with a known number.  values: what each
     name holds now; a variable's code is its own name.  inputs: the operands that were read.
     """
 
     def __init__(self, widths: dict[str, int], constants: dict[str, int]) -> None:
-        self.widths, self.constants = widths, constants
+        self.widths, self.numbers = {"EXEC": 64, **widths}, {**CONSTANTS, **constants}
         self.values: dict[str, Value] = {}
-        self.lambdas: dict[str, Lambda] = {}
+        self.lambdas: dict[str, ast.Lambda] = {}
         self.inputs: list[str] = []
 
-    def value(self, node: Node) -> Value:
-        return getattr(self, f"_{node[0]}")(*node[1:])
+    def value(self, node: ast.expr) -> Value:
+        found: Value = getattr(self, f"_{type(node).__name__}", self._unknown)(node)
+        return found
 
-    def number(self, node: Node) -> int:
+    def _unknown(self, node: ast.expr) -> Value:
+        raise NotModelled(f"pseudocode with {ast.unparse(node)}")
+
+    def number(self, node: ast.expr) -> int:
         found = self.value(node).number
         if not isinstance(found, int):
             raise NotModelled("pseudocode with bits at a place that is not constant")
         return found
 
-    def is_lane(self, node: Node) -> bool:
-        return node in (("name", "laneId"), ("member", ("name", "laneId"), "u32"))
+    def ends(self, index: ast.expr) -> tuple[int, int]:
+        """(highest, lowest) bit that an index names."""
+        if not isinstance(index, ast.Slice):
+            return (self.number(index),) * 2
+        if index.lower is None or index.upper is None:
+            raise NotModelled("pseudocode with an open field")
+        if isinstance(index.upper, ast.UnaryOp):  # [lowest +: bits]
+            low = self.number(index.lower)
+            return low + self.number(index.upper.operand) - 1, low
+        return self.number(index.lower), self.number(index.upper)
 
-    def member(self, text: str) -> Type:
+    @staticmethod
+    def is_lane(index: ast.expr) -> bool:
+        return isinstance(index, ast.Name) and index.id == "laneId"
+
+    @staticmethod
+    def member(text: str) -> tuple[str, int]:
         match = MEMBER.match(text)
         if match is None:
             raise NotModelled(f"pseudocode with .{text}")
-        kind, bits = KINDS[match[1]], int(match[2])
-        return BOOL if (kind, bits) == ("u", 1) else Type(kind, bits)
+        kind, bits = match[1].replace("b", "u") if match[1] == "b" else match[1], int(match[2])
+        return ("bool", 1) if (kind, bits) == ("u", 1) else (kind, bits)
 
     def read(self, name: str) -> Value:
         """An operand of the function."""
         if name not in self.inputs:
             self.inputs.append(name)
-        if name in ("VCC", "SCC"):
-            return Value(name, BOOL)
-        return Value(name, U64 if self.widths.get(name, 32) > 32 else U32)
+        if name.startswith("OFFSET"):
+            return Value(name, "number", 32)
+        return (
+            Value(name, "bool", 1)
+            if name in ("VCC", "SCC")
+            else Value(name, "u", 64 if self.widths.get(name, 32) > 32 else 32)
+        )
 
-    def _number(self, text: str) -> Value:
-        match = NUMBER.match(text)
-        assert match is not None
-        size, digits, suffix = match.groups()
-        number = float(digits) if "." in digits else int(digits, 0)
-        if size and size != "1":
-            return as_type(literal(number), Type("i" if suffix is None else "u", int(size)))
-        if suffix in ("ULL", "LL"):
-            return as_type(literal(number), Type("u" if suffix == "ULL" else "i", 64))
-        return as_type(literal(number), F32) if suffix == "F" else literal(number)
+    def _Constant(self, node: ast.Constant) -> Value:
+        if not isinstance(node.value, int | float):
+            self._unknown(node)
+        return literal(node.value)  # type: ignore[arg-type]
 
-    def _name(self, name: str) -> Value:
-        if name in self.values:
-            return self.values[name]
-        if name in self.constants:
-            return literal(self.constants[name])
-        if name in CONSTANTS:
-            return CONSTANTS[name]
-        if name not in OPERANDS:
-            raise NotModelled(f"pseudocode with {name}")
-        return self.read(name)
+    def _Name(self, node: ast.Name) -> Value:
+        if node.id in self.values:
+            return self.values[node.id]
+        if node.id in self.numbers:
+            return literal(self.numbers[node.id])
+        return self.read(node.id) if node.id in OPERANDS else self._unknown(node)
 
-    def _member(self, node: Node, text: str) -> Value:
-        if node == ("name", "WAVE_MODE"):
-            return literal(1 if text == "IEEE" else 0)
-        value = self.value(node)
-        if text == "b":
-            return bits_of(value)
-        wanted = self.member(text)
-        if wanted == BOOL and value.type != BOOL:
-            return as_type(field(value, 0, 0), BOOL)
-        return reinterpret(value, wanted)
+    def _Attribute(self, node: ast.Attribute) -> Value:
+        match node.value:
+            case ast.Name(id="WAVE_MODE"):
+                return literal(int(node.attr == "IEEE"))
+            case ast.Name(id="INST"):
+                return literal(self.numbers[node.attr])
+            case ast.Subscript(value=ast.Name(id="MEM"), slice=at):
+                kind, bits = self.member(node.attr)
+                raw = Value(f"MEM.load({self.value(at).code}, {bits})", "u", 64 if bits > 32 else 32)
+                return reinterpret(raw if bits in (32, 64) else raw._replace(bits=bits), kind, bits)
+        value = self.value(node.value)
+        if node.attr == "b" or (value.kind == "number" and value.number is None):
+            return value if node.attr != "b" else bits_of(value)
+        kind, bits = self.member(node.attr)
+        if kind == "bool" and value.kind != "bool":
+            return convert(field(value, 0, 0), "bool", 1)
+        return reinterpret(value, kind, bits)
 
-    def _bits(self, node: Node, high: Node, low: Node) -> Value:
-        value = self.value(node)
-        if value.number is not None and value.type == LITERAL:
-            top, bottom = self.number(high), self.number(low)
-            return literal(int(value.number) >> bottom & (1 << top - bottom + 1) - 1)
-        return field(value, self.number(high), self.number(low))
-
-    def _at(self, node: Node, index: Node) -> Value:
-        if node == ("name", "MEM"):
-            return self.values.get("MEM") or self.read("MEM")
-        if self.is_lane(index):
-            base = node[1] if node[0] == "member" else node
-            return self.value(base)
-        value, place = self.value(node), self.value(index)
+    def _Subscript(self, node: ast.Subscript) -> Value:
+        base = node.value
+        if isinstance(base, ast.Name) and base.id == "MEM":
+            return self._Attribute(ast.Attribute(node, "b32"))
+        if self.is_lane(node.slice):
+            return self.value(base.value if isinstance(base, ast.Attribute) else base)
+        if isinstance(base, ast.Name) and self.widths.get(base.id, 32) > 64:
+            high, low = self.ends(node.slice)
+            words = [self.read(f"{base.id}_{word}") for word in range(low // 32, high // 32 + 1)]
+            return field(words[0] if len(words) == 1 else self.joined(words), high - low // 32 * 32, low % 32)
+        value = self.value(base)
+        if isinstance(node.slice, ast.Slice):
+            return field(value, *self.ends(node.slice))
+        place = self.value(node.slice)
         if isinstance(place.number, int):
-            return as_type(field(value, place.number, place.number), BOOL)
+            return convert(field(value, place.number, place.number), "bool", 1)
         raw = bits_of(value)
-        return Value(f"(({raw.code} >> {as_type(place, raw.type).code} & {raw.type.storage}(1)) != 0)", BOOL)
+        one = f"{storage('u', raw.bits)}(1)"
+        return Value(f"(({raw.code} >> {convert(place, 'u', raw.bits).code} & {one}) != 0)", "bool", 1)
 
-    def _cast(self, text: str, node: Node) -> Value:
-        match = CAST.match(text)
-        assert match is not None
-        wanted = Type(KINDS[match[2]], int(match[1]))
-        value = self.value(node)
-        return as_type(bits_of(value) if value.type == BOOL else value, wanted)
+    def _List(self, node: ast.List) -> Value:
+        return self.joined([self.value(part) for part in reversed(node.elts)])
 
-    def _join(self, parts: list[Node]) -> Value:
-        values = [self.value(part) for part in parts]
-        if all(v.number is not None for v in values):
-            raise NotModelled("pseudocode that joins constants")
-        total, result = 0, Value("u64(0)", U64)
-        for value in reversed(values):
-            raw = bits_of(value)
-            wide = as_type(raw, U64)
-            result = Value(f"({result.code} | ({wide.code} << u64({total})))", U64)
-            total += value.type.bits
-        return result if total > 32 else as_type(result, Type("u", total))
+    @staticmethod
+    def joined(parts: list[Value]) -> Value:
+        """Values side by side, the lowest bits first."""
+        total, codes, number = 0, [], 0
+        for part in parts:
+            if part.number is not None:
+                number |= int(part.number) << total
+            else:
+                codes.append(f"({convert(bits_of(part), 'u', 64).code} << u64({total}))")
+            total += part.bits
+        if not codes:
+            return Value(repr(number), "number", total, number)
+        result = Value(f"({' | '.join([*codes, f'u64({number})'])})", "u", 64)
+        return result if total > 32 else convert(result, "u", total)
 
-    def _call(self, name: str, arguments: list[Node]) -> Value:
+    def _Call(self, node: ast.Call) -> Value:
+        if not isinstance(node.func, ast.Name):
+            return self._unknown(node)
+        name, arguments = node.func.id, node.args
+        if name in ("cast", "typed", "declared"):
+            return self._typed(name, arguments)
+        values = [self.value(argument) for argument in arguments]
         if name in self.lambdas:
-            found = self.lambdas[name]
-            before = {p: self.values.get(p) for p in found.parameters}
-            self.values.update(zip(found.parameters, map(self.value, arguments), strict=True))
-            result = self.value(found.body)
-            for parameter, value in before.items():
-                if value is None:
-                    del self.values[parameter]
-                else:
-                    self.values[parameter] = value
+            function, outer = self.lambdas[name], self.values
+            self.values = {**outer, **{a.arg: v for a, v in zip(function.args.args, values, strict=True)}}
+            result, self.values = self.value(function.body), outer
             return result
+        if match := CONVERSION.match(name):
+            return self._converted(values[0], match[1], match[3], int(match[4]))
+        if match := EXTREME.match(name):
+            function_name = match[1] if match[3] == "f" else f"np.{match[1]}imum"
+            codes = [convert(v, match[3], int(match[4])).code for v in values]
+            code = f"{function_name}({codes[0]}, {codes[1]})"
+            return Value(f"{function_name}({code}, {codes[2]})" if match[2] else code, match[3], int(match[4]))
         if name not in numerics.FUNCTIONS:
-            raise NotModelled(f"pseudocode that calls {name}")
-        template, like = numerics.FUNCTIONS[name]
-        values = [self.value(node) for node in arguments]
-        values = [v.narrow if v.narrow and name in ("isNAN", "isSignalNAN", "isQuietNAN") else v for v in values]
+            return self._unknown(node)
+        template, kind = numerics.FUNCTIONS[name]
+        values = [v.narrow if v.narrow and name.endswith("NAN") and name.startswith("is") else v for v in values]
         if name in ("fma", "pow"):
             values = [common(values[0], v)[1] for v in values]
-        codes = [v.code for v in values]
-        kind = values[int(like)].type if like.isdigit() else BOOL if like == "bool" else self.member(like)
-        return Value(template.format(*codes), kind)
+        return Value(template.format(*[v.code for v in values]), *(kind or values[0][1:3]))
 
-    def _choice(self, condition: Node, yes: Node, no: Node) -> Value:
-        test = self.value(condition)
+    def _typed(self, name: str, arguments: list[ast.expr]) -> Value:
+        """A number with a suffix, a cast, or a variable's first value; numbers of one bit stay numbers."""
+        given = [a.value for a in arguments if isinstance(a, ast.Constant)]
+        if name == "typed":
+            size = 64 if "LL" in str(given[1]) else 32
+            kind = {"F": "f", "L": "i", "LL": "i"}.get(str(given[1]), "u")
+            return literal(given[0]) if given[1] in ("U", "L") else convert(literal(given[0]), kind, size)  # type: ignore[arg-type]
+        bits, kind = int(str(given[0])), {"B": "u", "": "i"}.get(str(given[1]), str(given[1]).lower())
+        value = self.value(arguments[2])
+        if bits == 1:
+            return convert(value, "bool", 1) if name == "declared" else value
+        return convert(bits_of(value) if value.kind == "bool" else value, kind, bits)
+
+    def _converted(self, value: Value, was: str, kind: str, bits: int) -> Value:
+        if kind == "bf":
+            return Value(f"(bf16_bits({value.code}) << u32(16)).view(f32)", kind, bits)
+        if was in ("f", "bf") and kind in ("u", "i"):
+            low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind == "i" else (0, (1 << bits) - 1)
+            return Value(f"to_integer({value.code}, {low}, {high}, {storage(kind, bits)})", kind, bits)
+        return convert(value, kind, bits)
+
+    def _IfExp(self, node: ast.IfExp) -> Value:
+        test = self.value(node.test)
         if test.number is not None:
-            return self.value(yes if test.number else no)
-        left, right = common(self.value(yes), self.value(no))
-        if left.type == LITERAL:
-            left, right = as_type(left, U32), as_type(right, U32)
-        return Value(f"np.where({as_type(test, BOOL).code}, {left.code}, {right.code})", left.type)
+            return self.value(node.body if test.number else node.orelse)
+        left, right = common(self.value(node.body), self.value(node.orelse))
+        if left.kind == "number":
+            kind = ("f", 64) if isinstance(left.number, float) or isinstance(right.number, float) else ("u", 32)
+            left, right = convert(left, *kind), convert(right, *kind)
+        return Value(f"np.where({convert(test, 'bool', 1).code}, {left.code}, {right.code})", left.kind, left.bits)
 
-    def _unary(self, op: str, node: Node) -> Value:
-        value = self.value(node)
-        if op == "+":
+    def _UnaryOp(self, node: ast.UnaryOp) -> Value:
+        value = self.value(node.operand)
+        if isinstance(node.op, ast.UAdd):
             return value
-        if op == "!":
+        if isinstance(node.op, ast.Not):
             if value.number is not None:
                 return literal(int(not value.number))
-            return Value(f"(~{as_type(value, BOOL).code})", BOOL)
-        if value.type == LITERAL and value.number is not None:
-            return literal(-value.number if op == "-" else ~int(value.number))
-        if op == "~" and value.type.kind not in ("bool",):
-            value = bits_of(value)
-        return Value(f"({op}{value.code})", value.type)
+            return Value(f"(~{convert(value, 'bool', 1).code})", "bool", 1)
+        if value.kind == "number" and value.number is not None:
+            return literal(-value.number if isinstance(node.op, ast.USub) else ~int(value.number))
+        value = bits_of(value) if isinstance(node.op, ast.Invert) else value
+        return Value(f"({SYMBOLS[type(node.op)]}{value.code})", value.kind, value.bits)
 
-    def _binary(self, op: str, left: Node, right: Node) -> Value:
-        return self.operate(op, self.value(left), self.value(right))
+    def _BoolOp(self, node: ast.BoolOp) -> Value:
+        unknown, decides = [], isinstance(node.op, ast.Or)
+        for value in map(self.value, node.values):
+            if value.number is None:
+                unknown.append(convert(value, "bool", 1).code)
+            elif bool(value.number) == decides:
+                return literal(int(decides))
+        if not unknown:
+            return literal(int(not decides))
+        return Value(f"({(' | ' if decides else ' & ').join(unknown)})", "bool", 1)
+
+    def _Compare(self, node: ast.Compare) -> Value:
+        right = node.comparators[0]
+        if isinstance(right, ast.Attribute) and isinstance(right.value, ast.Name) and right.value.id == "DENORM":
+            return Value(f"denormal({self.value(node.left).code}, {right.attr})", "bool", 1)
+        return self.operate(SYMBOLS[type(node.ops[0])], self.value(node.left), self.value(right))
+
+    def _BinOp(self, node: ast.BinOp) -> Value:
+        return self.operate(SYMBOLS[type(node.op)], self.value(node.left), self.value(node.right))
 
     def operate(self, op: str, left: Value, right: Value) -> Value:
-        if op in ("&&", "||"):
-            return self._logic(op, left, right)
-        if left.type == LITERAL and right.type == LITERAL and None not in (left.number, right.number):
-            python = {"<>": "!=", "/": "//"}.get(op, op)
-            return literal(eval(f"({left.number!r}) {python} ({right.number!r})"))
+        python = "//" if op == "/" and not {left.kind, right.kind} & {"f", "bf"} else op
+        if left.number is not None and right.number is not None and "f" not in left.kind + right.kind:
+            return literal(eval(f"({left.number!r}) {python} ({right.number!r})", {"inf": np.inf, "nan": np.nan}))
+        if left.kind == "number" and (right.kind == "number" or (left.number is None and right.number is not None)):
+            return Value(f"({left.code} {op} {right.code if right.number is None else right.number})", "number", 32)
         if op == "**":
             if left.number == 2.0:
-                return Value(f"ldexp({as_type(left, F32).code}, {as_type(right, I32).code})", F32)
-            return Value(f"np.power({left.code}, {right.code})", left.type)
+                return Value(f"ldexp(f32(1), {convert(right, 'i', 32).code})", "f", 32)
+            return Value(f"np.power({left.code}, {right.code})", left.kind, left.bits)
         if op in ("<<", ">>"):
-            left = as_type(left, U32) if left.type == LITERAL else left
-            shift = right if right.type == LITERAL else bits_of(right)
-            return Value(f"({left.code} {op} {as_type(shift, left.type).code})", left.type)
+            left = convert(left, "u", 32) if left.kind == "number" else left
+            shift = right if right.kind == "number" else bits_of(right)
+            return Value(f"({left.code} {op} {convert(shift, left.kind, left.bits).code})", left.kind, left.bits)
         left, right = common(left, right)
-        if op in ("==", "!=", "<>", "<", ">", "<=", ">="):
-            return Value(f"({left.code} {'!=' if op == '<>' else op} {right.code})", BOOL)
-        return Value(f"({left.code} {'//' if op == '/' and left.type.kind in 'ui' else op} {right.code})", left.type)
-
-    def _logic(self, op: str, left: Value, right: Value) -> Value:
-        for one, other in ((left, right), (right, left)):
-            if one.number is not None:
-                decided = bool(one.number) == (op == "||")
-                return literal(int(op == "||")) if decided else other
-        return Value(f"({as_type(left, BOOL).code} {op[0]} {as_type(right, BOOL).code})", BOOL)
+        if op in ("==", "!=", "<", ">", "<=", ">="):
+            return Value(f"({left.code} {op} {right.code})", "bool", 1)
+        return Value(f"({left.code} {python} {right.code})", left.kind, left.bits)

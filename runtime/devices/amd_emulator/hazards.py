@@ -26,20 +26,19 @@ COUNTERS = {
 class Hazards:
     """watched: registers with something to check, by their place in the operand space; most instructions touch none.
 
-    unset: register → which of its lanes nothing has written [wave, lane] ([wave, 1] for scalars), None for all of them.
+    unset: register → which of its lanes nothing has written [wave, lane], of scalars [wave, 1].
     under_way: kind of memory → register → number that the load had in its wave's count [wave], 0 for none.
     """
 
     def __init__(self, waves: Waves, family: str, unset: Iterable[int]) -> None:
-        self.waves, self.counter_of = waves, COUNTERS[family]
-        n = waves.n
-        self.unset: dict[int, np.ndarray | None] = dict.fromkeys(unset)
+        self.waves, self.counter_of, n = waves, COUNTERS[family], waves.n
+        scalar, vector = (np.broadcast_to(np.True_, (n, lanes)) for lanes in (1, waves.lanes))
+        self.unset = {register: vector if register >= FIRST_VECTOR else scalar for register in unset}
         self.under_way: dict[str, dict[int, np.ndarray]] = {"load": {}, "shared": {}, "scalar": {}}
         self.issued = {name: np.zeros(n, np.int64) for name in set(self.counter_of.values())}
         self.done = {name: np.zeros(n, np.int64) for name in self.issued}
-        self.in_order_from = np.zeros(n, np.int64)  # scalar loads up to this count of their counter are done
-        self.last_scalar = np.zeros(n, np.int64)
-        self.last_shared_store = np.zeros(n, np.int64)
+        self.scalars_done = np.zeros(n, np.int64)  # scalar loads up to this count of their counter
+        self.last_scalar, self.last_shared_store = np.zeros((2, n), np.int64)
         self.watched = set(self.unset)
         self.trips = np.zeros(n, np.int64)  # waits for global memory that were not over at once
 
@@ -49,56 +48,45 @@ class Hazards:
         A result that is computed from what nothing has set counts as not set itself: compilers leave such values in
         words that they do not use.  Addresses, data to be stored and conditions of branches must have been set.
         """
-        for registers, what in ((step.reads, "read"), (step.writes, "overwritten")):
-            for register in self.watched.intersection(registers):
-                self._check_loads(register, what)
+        for register in self.watched.intersection(step.reads):
+            self._check_loads(register, "read")
+            if not step.writes and (wrong := self._missing([register], active)).any():
+                raise KernelFault(f"{register_name(register)} is read, but nothing has set it{self._where(wrong)}")
+        for register in self.watched.intersection(step.writes):
+            self._check_loads(register, "overwritten")
         for register in self.watched.intersection(step.loaded):  # loads of one kind come back in order
             self._check_loads(register, "loaded again", but=step.kind)
-        if not step.writes:
-            for register in self.watched.intersection(step.reads):
-                wrong = self._missing(register, active)
-                if wrong is not None and wrong.any():
-                    raise KernelFault(f"{register_name(register)} is read, but nothing has set it{self._where(wrong)}")
-        spread = {result: self._from(step.feeds[word], active) for word, result in enumerate(step.results)}
-        spread |= {mask: self._from(step.reads, active) for mask in step.writes.difference(step.results)}
+        missing = {result: self._missing(step.feeds[word], active) for word, result in enumerate(step.results)}
+        missing |= {mask: self._missing(step.reads, active) for mask in step.writes.difference(step.results)}
         written = np.ones_like(active) if step.every_lane else active
         for register in self.watched.intersection((*step.writes, *step.loaded)) | {
-            r for r in spread if spread[r].any()
+            register for register, lanes in missing.items() if lanes.any()
         }:
-            self._set(register, written, spread.get(register))
+            self._set(register, written, missing.get(register))
 
-    def _missing(self, register: int, active: np.ndarray) -> np.ndarray | None:
-        """The active lanes in which nothing has set a register [wave, lane], of a scalar [wave, 1]; None for none."""
-        if register not in self.unset:
-            return None
-        on, missing = _lanes_of(register, active), self.unset[register]
-        return on if missing is None else on & missing[self.waves.at]
-
-    def _from(self, registers: Iterable[int], active: np.ndarray) -> np.ndarray:
-        """The lanes in which one of several registers is missing."""
+    def _missing(self, registers: Iterable[int], active: np.ndarray) -> np.ndarray:
+        """The active lanes in which nothing has set one of several registers: [wave, lane], of scalars [wave, 1]."""
         found = np.zeros((active.shape[0], 1), bool)
         for register in self.watched.intersection(registers):
-            missing = self._missing(register, active)
-            found = found if missing is None else found | missing
+            if register in self.unset:
+                on = active if register >= FIRST_VECTOR else active.any(axis=1, keepdims=True)
+                found = found | on & self.unset[register][self.waves.at]
         return found
 
     def _set(self, register: int, written: np.ndarray, missing: np.ndarray | None) -> None:
         """Note that lanes write a register, in some of them what counts as missing."""
-        on, n = (written if register >= FIRST_VECTOR else np.ones((written.shape[0], 1), bool)), self.waves.n
-        known = register in self.unset
-        before = self.unset[register] if known else np.zeros((n, on.shape[1]), bool)
-        before = np.ones((n, on.shape[1]), bool) if before is None else before
-        after = before[self.waves.at] & ~on
+        scalar, at = register < FIRST_VECTOR, self.waves.at
+        on = np.ones((written.shape[0], 1), bool) if scalar else written
+        before = np.array(self.unset.get(register, np.zeros((self.waves.n, on.shape[1]), bool)))
+        still = before[at] & ~on
         if missing is not None:
-            after |= on & (missing if missing.shape[1] <= on.shape[1] else missing.any(axis=1, keepdims=True))
-        before[self.waves.at] = after
+            still |= on & (missing.any(axis=1, keepdims=True) if scalar else missing)
+        before[at] = still
         if before.any():
             self.unset[register] = before
             self.watched.add(register)
-        elif known:
-            del self.unset[register]
-            if not any(register in loads for loads in self.under_way.values()):
-                self.watched.discard(register)
+        elif self.unset.pop(register, None) is not None and not any(register in r for r in self.under_way.values()):
+            self.watched.discard(register)
 
     def _check_loads(self, register: int, what: str, but: str = "") -> None:
         at = self.waves.at
@@ -106,8 +94,7 @@ class Hazards:
             if register not in loads or kind == but:
                 continue
             counter = self.counter_of[kind]
-            done = self.in_order_from if kind == "scalar" else self.done[counter]
-            late = loads[register][at] > done[at]
+            late = loads[register][at] > (self.scalars_done if kind == "scalar" else self.done[counter])[at]
             if late.any():
                 raise KernelFault(
                     f"{register_name(register)} is {what} while a {kind} load of it is under way: "
@@ -140,26 +127,22 @@ class Hazards:
     def wait(self, counter: str, left: int) -> None:
         """Let at most `left` operations of a counter be under way."""
         at, scalars = self.waves.at, self.counter_of["scalar"] == counter
-        issued = self.issued[counter][at]
+        issued, done = self.issued[counter][at], self.done[counter][at]
         if counter == self.counter_of["load"]:
-            self.trips[at] += issued - left > self.done[counter][at]
+            self.trips[at] += issued - left > done
         if left == 0:
             self.done[counter][at] = issued
             if scalars:
-                self.in_order_from[at] = issued
+                self.scalars_done[at] = issued
             if self.waves.all:
-                self._forget(counter)
+                for kind in [kind for kind in self.under_way if self.counter_of[kind] == counter]:
+                    self.under_way[kind].clear()
+                self.watched = set(self.unset).union(*self.under_way.values())
             return
-        done = np.maximum(self.done[counter][at], issued - left)
+        reached = np.maximum(done, issued - left)
         if scalars:  # one of them may be what is left, whatever came after it
-            done = np.where(self.last_scalar[at] > self.in_order_from[at], self.done[counter][at], done)
-        self.done[counter][at] = done
-
-    def _forget(self, counter: str) -> None:
-        for kind, loads in self.under_way.items():
-            if self.counter_of[kind] == counter:
-                loads.clear()
-        self.watched = set(self.unset).union(*self.under_way.values())
+            reached = np.where(self.last_scalar[at] > self.scalars_done[at], done, reached)
+        self.done[counter][at] = reached
 
     def barrier(self) -> None:
         """Check that a wave that comes to a barrier has waited for what it wrote to shared memory."""
@@ -167,8 +150,3 @@ class Hazards:
         late = self.last_shared_store[at] > self.done[self.counter_of["shared"]][at]
         if late.any():
             raise KernelFault(f"a barrier is reached while a store to shared memory is under way{self._where(late)}")
-
-
-def _lanes_of(register: int, active: np.ndarray) -> np.ndarray:
-    """The active lanes, as far as a register tells them apart: a scalar register is all lanes' of a wave."""
-    return active if register >= FIRST_VECTOR else np.asarray(active.any(axis=1, keepdims=True))

@@ -11,52 +11,42 @@ from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.amd_emulator.operands import Source, Step, source
 from lispgpt.runtime.devices.amd_emulator.waves import FIRST_VECTOR, Waves
 
-Pattern = tuple[np.ndarray, np.ndarray]
-"""(lane that each lane reads, whether there is one)."""
+Reads = Callable[[Waves], np.ndarray]
+"""The lane that each lane reads [wave or 1, lane]."""
 
 
-def dpp_pattern(instruction: Instruction, lanes: int) -> Pattern:
-    """What DPP16's control or DPP8's selectors say."""
-    lane = np.arange(lanes)
-    if "lane_sel_0" in instruction.fields:
-        picks = np.array([instruction[f"lane_sel_{i}"] for i in range(8)])
-        return lane & ~7 | picks[lane & 7], np.ones(lanes, bool)
-    control, row, inner = instruction["dpp"], lane & ~15, lane & 15
-    amount = control & 15
-    if control < 0x100:
-        return lane & ~3 | control >> 2 * (lane & 3) & 3, np.ones(lanes, bool)
-    if 0x101 <= control <= 0x10F:
-        return row + np.minimum(inner + amount, 15), inner + amount < 16
-    if 0x111 <= control <= 0x11F:
-        return row + np.maximum(inner - amount, 0), inner >= amount
-    if 0x121 <= control <= 0x12F:
-        return row + (inner - amount) % 16, np.ones(lanes, bool)
-    shifts = {0x130: 1, 0x138: -1}
-    if control in shifts:
-        there = lane + shifts[control]
-        return there.clip(0, lanes - 1), (there >= 0) & (there < lanes)
-    if control in (0x134, 0x13C):
-        return (lane + (1 if control == 0x134 else -1)) % lanes, np.ones(lanes, bool)
-    if control in (0x140, 0x141):
-        return (row + 15 - inner, np.ones(lanes, bool)) if control == 0x140 else (lane ^ 7, np.ones(lanes, bool))
+def dpp_pattern(i: Instruction, lane: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(lane that each lane reads, whether there is one), by DPP16's control or DPP8's selectors."""
+    always = np.ones(lane.size, bool)
+    if "lane_sel_0" in i.fields:
+        picks = np.array([i[f"lane_sel_{n}"] for n in range(8)])
+        return lane & ~7 | picks[lane & 7], always
+    control, row, inner = i["dpp"], lane & ~15, lane & 15
+    kind, amount = control >> 4, control & 15
+    if kind < 0x10:
+        return lane & ~3 | control >> 2 * (lane & 3) & 3, always
+    if kind in (0x10, 0x11):  # shift within a row
+        there = inner + (amount if kind == 0x10 else -amount)
+        return row + there.clip(0, 15), (there >= 0) & (there < 16)
+    moves = {0x12: row + (inner - amount) % 16, 0x15: row + amount, 0x16: lane ^ amount}
+    turns = {0x134: (lane + 1) % lane.size, 0x13C: (lane - 1) % lane.size, 0x140: lane ^ 15, 0x141: lane ^ 7}
+    if kind in moves or control in turns:
+        return turns[control] if control in turns else moves[kind], always
+    if control in (0x130, 0x138):  # shift by one within the wave
+        there = lane + (1 if control == 0x130 else -1)
+        return there.clip(0, lane.size - 1), (there >= 0) & (there < lane.size)
     if control in (0x142, 0x143):  # a row's, or two rows', last lane to the next
         wide = 16 if control == 0x142 else 32
         return np.maximum(lane // wide * wide - 1, 0), lane >= wide
-    if 0x150 <= control <= 0x15F:
-        return row + amount, np.ones(lanes, bool)
-    if 0x160 <= control <= 0x16F:
-        return lane ^ amount, np.ones(lanes, bool)
     raise NotModelled(f"DPP control {control:#x}")
 
 
-def dpp(step: Step, get: Source, lanes: int) -> tuple[Source, Callable[[Waves], np.ndarray]]:
+def dpp(i: Instruction, get: Source, lanes: int) -> tuple[Source, Callable[[Waves], np.ndarray]]:
     """(the source with its lanes moved, which lanes the instruction writes)."""
-    instruction = step.instruction
-    reads, there = dpp_pattern(instruction, lanes)
-    row = np.arange(lanes) // 16
-    chosen = (instruction.get("row_mask", 15) >> row % 4 & 1).astype(bool)
-    chosen &= (instruction.get("bank_mask", 15) >> (np.arange(lanes) // 4 % 4) & 1).astype(bool)
-    of_inactive, zero = bool(instruction.get("fi")), bool(instruction.get("bc"))
+    lane = np.arange(lanes)
+    reads, there = dpp_pattern(i, lane)
+    chosen = (i.get("row_mask", 15) >> lane // 16 % 4 & i.get("bank_mask", 15) >> lane // 4 % 4 & 1).astype(bool)
+    of_inactive, zero = bool(i.get("fi")) or i.get("src0") == 234, bool(i.get("bc")) or "lane_sel_0" in i.fields
 
     def valid(waves: Waves) -> np.ndarray:
         return there[None] & (True if of_inactive else waves.active[:, reads])
@@ -71,120 +61,120 @@ def dpp(step: Step, get: Source, lanes: int) -> tuple[Source, Callable[[Waves], 
     return moved, written
 
 
-def cross_lane(step: Step, lanes: int) -> bool:
+def cross_lane(step: Step) -> bool:
     """Set the run function of an instruction that moves values between lanes; False where it is none."""
-    name = step.instruction.name
+    name, lane = step.instruction.name, np.arange(step.lanes)
     if name in ("V_READFIRSTLANE_B32", "V_READLANE_B32"):
-        _read_lane(step, lanes, first=name == "V_READFIRSTLANE_B32")
+        _read_lane(step, first=name == "V_READFIRSTLANE_B32")
     elif name == "V_WRITELANE_B32":
-        _write_lane(step, lanes)
+        _write_lane(step)
     elif name.startswith("V_PERMLANE") and name.endswith("_SWAP_B32"):
         _swap(step, 16 if "16" in name else 32)
     elif name.startswith(("V_PERMLANE16", "V_PERMLANEX16")):
-        _permute_rows(step, lanes, across="X16" in name, by_lane="_VAR_" in name)
+        _move(step, "src0", _rows(step, across="X16" in name, by_lane="_VAR_" in name))
     elif name == "V_PERMLANE64_B32":
-        _move(step, lambda waves: np.arange(lanes)[None] ^ 32 if lanes == 64 else np.arange(lanes)[None])
+        _move(step, "src0", lambda waves: lane[None] ^ (32 if step.lanes == 64 else 0))
+    elif name == "DS_SWIZZLE_B32":
+        reads = swizzle(step.instruction["offset0"] | step.instruction["offset1"] << 8, lane)
+        _move(step, "addr" if "addr" in step.instruction.fields else "data0", lambda waves: reads[None], shared=True)
+    elif name in ("DS_BPERMUTE_B32", "DS_PERMUTE_B32"):
+        _move(step, "data0", _named(step, name == "DS_BPERMUTE_B32"), shared=True)
     else:
         return False
     return True
 
 
-def _read_lane(step: Step, lanes: int, first: bool) -> None:
+def _read_lane(step: Step, first: bool) -> None:
     get = source(step, step.instruction["src0"], 32)
     pick = None if first else source(step, step.instruction["src1"], 32)
-    place = step.instruction["vdst"] - (FIRST_VECTOR if step.instruction["vdst"] >= FIRST_VECTOR else 0)
+    place = step.instruction["vdst"] % FIRST_VECTOR
     step.writing(place, 1)
 
     def run(waves: Waves) -> None:
-        value = np.broadcast_to(get(waves), (waves.count, lanes))
-        lane = waves.active.argmax(axis=1) if pick is None else np.broadcast_to(pick(waves)[:, 0], waves.count) % lanes
-        waves.set_scalar(place, value[np.arange(waves.count), lane])
+        value = np.broadcast_to(get(waves), (waves.count, step.lanes))
+        chosen = waves.active.argmax(axis=1) if pick is None else pick(waves)[:, 0] % step.lanes
+        waves.set_scalar(place, value[np.arange(waves.count), chosen])
 
     step.run = run
 
 
-def _write_lane(step: Step, lanes: int) -> None:
+def _write_lane(step: Step) -> None:
     get, pick = (source(step, step.instruction[name], 32) for name in ("src0", "src1"))
     register = step.instruction["vdst"] - FIRST_VECTOR
     step.writing(step.instruction["vdst"], 1)
     step.every_lane = True  # nothing but v_readlane_b32 of the same lanes looks at it
 
     def run(waves: Waves) -> None:
-        at = np.arange(lanes)[None] == pick(waves) % np.uint32(lanes)
-        waves.set_vector(register, get(waves), np.broadcast_to(at, (waves.count, lanes)))
+        at = waves.lane == pick(waves) % np.uint32(step.lanes)
+        waves.set_vector(register, get(waves), np.broadcast_to(at, (waves.count, step.lanes)))
 
     step.run = run
 
 
 def _swap(step: Step, distance: int) -> None:
     """Halves of pairs of rows: the second half of vdst and the first half of the source change places."""
-    first, second = step.instruction["src0"], step.instruction["vdst"]
-    for place in (first, second):
+    places = step.instruction["src0"], step.instruction["vdst"]
+    for place in places:
         step.reading(place, 1)
         step.writing(place, 1)
 
     def run(waves: Waves) -> None:
-        a, b = (waves.vector(place - FIRST_VECTOR).copy() for place in (first, second))
+        one, other = (waves.vector(place - FIRST_VECTOR).copy() for place in places)
         pairs = (waves.count, -1, 2, distance)
-        one, other = a.reshape(pairs), b.reshape(pairs)
-        kept = one[:, :, 0].copy()
-        one[:, :, 0], other[:, :, 1] = other[:, :, 1], kept
-        for place, value in ((first, a), (second, b)):
+        first, second = one.reshape(pairs)[:, :, 0], other.reshape(pairs)[:, :, 1]
+        first[...], second[...] = second.copy(), first.copy()
+        for place, value in zip(places, (one, other), strict=True):
             waves.set_vector(place - FIRST_VECTOR, value)
 
     step.run = run
 
 
-def _move(step: Step, reads: Callable[[Waves], np.ndarray]) -> None:
-    """vdst of each lane from the source of the lane that it reads, on or off."""
-    get, register = source(step, step.instruction["src0"], 32), step.instruction["vdst"] - FIRST_VECTOR
-    step.writing(step.instruction["vdst"], 1)
+def _move(step: Step, field: str, reads: Reads, shared: bool = False) -> None:
+    """vdst of each lane from the source of the lane that it reads.  shared: as shared memory does it, where lanes that
+    are off give 0; else they give what they hold."""
+    get, place = source(step, step.instruction[field], 32), step.instruction["vdst"]
+    if shared:
+        step.loading("shared", place, 1)
+    else:
+        step.writing(place, 1)
 
     def run(waves: Waves) -> None:
         value = np.broadcast_to(get(waves), (waves.count, waves.lanes))
+        value = np.where(waves.active, value, np.uint32(0)) if shared else value
         lanes = np.broadcast_to(reads(waves), value.shape)
-        waves.set_vector(register, np.take_along_axis(value, lanes, axis=1))
+        waves.set_vector(place - FIRST_VECTOR, np.take_along_axis(value, lanes, axis=1))
 
     step.run = run
 
 
-def _permute_rows(step: Step, lanes: int, across: bool, by_lane: bool) -> None:
-    lane = np.arange(lanes)
-    row, inner = (lane & ~15) ^ (16 if across else 0), lane & 15
+def _rows(step: Step, across: bool, by_lane: bool) -> Reads:
+    """v_permlane16: a lane of the own row of 16, or across of the other, by four bits of two words or a lane's own."""
+    lane = np.arange(step.lanes)
+    row, inner = (lane & ~15) ^ 16 * across, lane & 15
     low = source(step, step.instruction["src1"], 32)
     high = low if by_lane else source(step, step.instruction["src2"], 32)
-    shifts = (4 * (inner & 7)).astype(np.uint32)
-
-    def reads(waves: Waves) -> np.ndarray:
-        if by_lane:
-            return np.asarray(row + (low(waves) & 15).astype(np.int64))
-        chosen = np.where(inner < 8, low(waves), high(waves)) >> shifts & np.uint32(15)
-        return np.asarray(row + chosen.astype(np.int64))
-
-    _move(step, reads)
+    shifts = (0 * inner if by_lane else 4 * (inner & 7)).astype(np.uint32)
+    return lambda waves: row + (np.where(inner < 8, low(waves), high(waves)) >> shifts & np.uint32(15)).astype(np.int64)
 
 
-def swizzle(step: Step, lanes: int) -> None:
-    """ds_swizzle_b32: a fixed pattern in groups of 4 or 32 lanes."""
-    offset, lane = step.instruction["offset0"] | step.instruction["offset1"] << 8, np.arange(lanes)
+def swizzle(offset: int, lane: np.ndarray) -> np.ndarray:
+    """ds_swizzle_b32's fixed patterns in groups of 4 or 32 lanes."""
     if offset & 0x8000 == 0:
-        reads = lane & ~31 | ((lane & offset & 31 | offset >> 5 & 31) ^ offset >> 10 & 31)
-    elif offset < 0xC000:
-        reads = lane & ~3 | offset >> 2 * (lane & 3) & 3
-    elif offset < 0xE000:
+        return lane & ~31 | ((lane & offset & 31 | offset >> 5 & 31) ^ offset >> 10 & 31)
+    if offset < 0xC000:
+        return lane & ~3 | offset >> 2 * (lane & 3) & 3
+    if offset < 0xE000:
         amount, keep = offset >> 5 & 31, offset & 31
         turned = (lane + (-amount if offset >> 10 & 1 else amount)) & 31
-        reads = lane & ~31 | lane & keep | turned & ~keep & 31
-    else:
-        raise NotModelled("ds_swizzle_b32 in FFT order")
-    _through_shared(step, step.instruction["addr"], lambda waves: reads[None])
+        return lane & ~31 | lane & keep | turned & ~keep & 31
+    raise NotModelled("ds_swizzle_b32 in FFT order")
 
 
-def permute(step: Step, lanes: int, backward: bool, family: str) -> None:
+def _named(step: Step, backward: bool) -> Reads:
     """ds_bpermute_b32: each lane names the lane that it reads; ds_permute_b32: the lane that it writes."""
-    index = source(step, step.instruction["addr"], 32)
-    offset = np.uint32(step.instruction["offset0"] | step.instruction["offset1"] << 8)
-    group = 32 if family == "rdna3" else lanes
+    i, lanes = step.instruction, step.lanes
+    index, offset = source(step, i["addr"], 32), np.uint32(i["offset0"] | i["offset1"] << 8)
+    group = 32 if i.family == "rdna3" else lanes
 
     def there(waves: Waves) -> np.ndarray:
         chosen = (np.broadcast_to(index(waves), (waves.count, lanes)) + offset) >> np.uint32(2)
@@ -196,15 +186,4 @@ def permute(step: Step, lanes: int, backward: bool, family: str) -> None:
         found[wave, there(waves)[wave, lane]] = lane
         return found
 
-    _through_shared(step, step.instruction["data0"], there if backward else reads)
-
-
-def _through_shared(step: Step, place: int, reads: Callable[[Waves], np.ndarray]) -> None:
-    """Move lanes as shared memory does it: lanes that are off give 0."""
-    get, register = source(step, place, 32), step.instruction["vdst"] - FIRST_VECTOR
-
-    def run(waves: Waves) -> None:
-        value = np.where(waves.active, get(waves), np.uint32(0))
-        waves.set_vector(register, np.take_along_axis(value, np.broadcast_to(reads(waves), value.shape), axis=1))
-
-    step.run = run
+    return there if backward else reads

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
 
 LINE_BYTES = 128
 """Of a cache line."""
+KINDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,6 @@ class Buffer:
     @property
     def end(self) -> int:
         return self.address + self.data.size
-
-    def view(self, kind: type) -> np.ndarray:
-        size = np.dtype(kind).itemsize
-        return self.data[: self.data.size // size * size].view(kind)
 
 
 class Memory:
@@ -57,98 +56,133 @@ class Memory:
         self.starts.remove(address)
         return True
 
-    def _buffer(self, address: int) -> Buffer | None:
+    def before(self, address: int) -> Buffer | None:
+        """The buffer that starts last at or before an address."""
         at = bisect_right(self.starts, address) - 1
-        found = self.buffers[self.starts[at]] if at >= 0 else None
-        return found if found is not None and address < found.end else None
+        return self.buffers[self.starts[at]] if at >= 0 else None
 
-    def _parts(self, addresses: np.ndarray, size: int, writing: bool) -> list[tuple[Buffer, np.ndarray | slice]]:
-        """Each buffer that is touched, with the places in `addresses` that touch it."""
-        low, high = int(addresses.min()), int(addresses.max())
-        buffer = self._buffer(low)
-        if buffer is not None and high + size <= buffer.end:
-            parts: list[tuple[Buffer, np.ndarray | slice]] = [(buffer, slice(None))]
-        else:
-            parts = self._scattered(addresses, size, writing)
-        for buffer, _ in parts:
-            if writing and buffer.constant:
-                raise KernelFault(f"a store to {buffer.what}, which is constant")
-        return parts
-
-    def _scattered(self, addresses: np.ndarray, size: int, writing: bool) -> list[tuple[Buffer, np.ndarray | slice]]:
-        starts = np.array(self.starts, np.uint64)
-        which = np.searchsorted(starts, addresses, "right") - 1
-        parts: list[tuple[Buffer, np.ndarray | slice]] = []
-        for number in np.unique(which):
-            at = np.flatnonzero(which == number)
-            buffer = self.buffers[self.starts[number]] if number >= 0 else None
-            end = buffer.end if buffer is not None else 0
-            bad = at[addresses[at] + np.uint64(size) > end]
-            if buffer is None or bad.size:
-                raise KernelFault(self._outside(int(addresses[bad[0] if bad.size else at[0]]), size, writing, buffer))
-            parts.append((buffer, at))
-        return parts
-
-    def _outside(self, address: int, size: int, writing: bool, before: Buffer | None) -> str:
-        what = f"{size} bytes {'written to' if writing else 'read from'} {address:#x}, outside of every buffer"
-        if before is None:
-            return what
-        return f"{what}: {address + size - before.end} bytes past the end of {before.what} of {before.data.size} bytes"
-
-    def _touch(self, buffer: Buffer, offsets: np.ndarray, size: int) -> None:
+    def touch(self, buffer: Buffer, places: np.ndarray, size: int) -> None:
         if self.touched is not None:
             lines = self.touched.setdefault(buffer.address, np.zeros(buffer.data.size // LINE_BYTES + 1, bool))
-            lines[offsets // LINE_BYTES] = True
-            lines[(offsets + size - 1) // LINE_BYTES] = True
+            lines[places // LINE_BYTES] = True
+            lines[(places + size - 1) // LINE_BYTES] = True
 
     def touched_bytes(self) -> int:
         """Bytes of the lines that were touched."""
         return LINE_BYTES * sum(int(lines.sum()) for lines in (self.touched or {}).values())
 
-    def gather(self, addresses: np.ndarray, size: int) -> list[np.ndarray]:
-        """`size` bytes from each address: 32-bit words, or for 1 and 2 bytes one number below 2⁸ or 2¹⁶."""
-        found = [np.empty(addresses.size, np.uint32) for _ in range(max(1, size // 4))]
-        for buffer, at in self._parts(addresses, size, writing=False):
-            offsets = (addresses[at] - np.uint64(buffer.address)).astype(np.int64)
-            self._touch(buffer, offsets, size)
-            for word, values in zip(found, _read(buffer, offsets, size), strict=True):
-                word[at] = values
-        return found
 
-    def scatter(self, addresses: np.ndarray, words: list[np.ndarray], size: int) -> None:
+class Access:
+    """Memory at the addresses of some lanes, as translated pseudocode reads and writes it.
+
+    addresses: one for each lane, of unsigned 64 bits.  ends: for each lane, the end of what it may touch: beyond it a
+    load gives 0 and a store does nothing, as buffer descriptors have it; None for no such bounds.
+    """
+
+    def __init__(self, memory: Memory, addresses: np.ndarray, ends: np.ndarray | None = None) -> None:
+        self.memory, self.addresses, self.ends = memory, addresses, ends
+        self.low, self.high = int(addresses.min()), int(addresses.max())
+        self.distances = (addresses - np.uint64(self.low)).astype(np.int64)
+        self.grain = int(np.bitwise_or.reduce(self.distances))
+        self.words = self.distances >> 2
+
+    def load(self, offset: int, bits: int) -> np.ndarray:
+        """`bits` from each address plus an offset in bytes, as unsigned integers of 32 or 64 bits."""
+        size = bits // 8
+        if (inside := self._inside(offset, size)) is not None:
+            found = np.zeros(inside.size, np.uint64 if bits > 32 else np.uint32)
+            if inside.any():
+                found[inside] = Access(self.memory, self.addresses[inside]).load(offset, bits)
+            return found
+        if bits > 32:
+            low, high = self.load(offset, 32), self.load(offset + 4, 32)
+            return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+        parts = [(at, _read(*where, size)) for at, where in self._parts(offset, size, writing=False)]
+        if len(parts) == 1:
+            return parts[0][1]
+        whole = np.empty(self.addresses.size, np.uint32)
+        for at, values in parts:
+            whole[at] = values
+        return whole
+
+    def store(self, offset: int, bits: int, values: np.ndarray) -> None:
         """The inverse; where two lanes name one address, the later one's value stays."""
-        for buffer, at in self._parts(addresses, size, writing=True):
-            offsets = (addresses[at] - np.uint64(buffer.address)).astype(np.int64)
-            self._touch(buffer, offsets, size)
-            _write(buffer, offsets, [word[at] for word in words], size)
+        size, values = bits // 8, np.broadcast_to(values, self.addresses.shape)
+        if (inside := self._inside(offset, size)) is not None:
+            if inside.any():
+                Access(self.memory, self.addresses[inside]).store(offset, bits, values[inside])
+        elif bits > 32:
+            self.store(offset, 32, values.astype(np.uint32))
+            self.store(offset + 4, 32, (values >> np.uint64(32)).astype(np.uint32))
+        else:
+            for at, where in self._parts(offset, size, writing=True):
+                _write(*where, values[at].astype(np.uint32, copy=False), size)
+
+    def _inside(self, offset: int, size: int) -> np.ndarray | None:
+        """Which lanes are within their bounds, None where all are."""
+        if self.ends is None:
+            return None
+        inside = self.addresses + np.uint64(offset + size) <= self.ends
+        return None if inside.all() else inside
+
+    def _parts(self, offset: int, size: int, writing: bool) -> Iterator[tuple[Any, tuple[np.ndarray, np.ndarray, int]]]:
+        """(lanes, (the bytes of the buffer that they touch, places in units of its elements, bytes of an element))."""
+        buffer = self.memory.before(self.low + offset)
+        if buffer is not None and self.high + offset + size <= buffer.end:
+            first = self.low + offset - buffer.address
+            unit = (first | self.grain | size) & 3
+            if unit == 0:
+                found, unit = self.words + (first >> 2), 4
+            else:
+                unit = 1 if unit & 1 else 2
+                found = (self.distances + first) // unit
+            yield slice(None), self._checked(buffer, found, unit, size, writing)
+            return
+        addresses = self.addresses + np.uint64(offset)
+        which = np.searchsorted(np.array(self.memory.starts, np.uint64), addresses, "right") - 1
+        for number in np.unique(which):
+            at = np.flatnonzero(which == number)
+            buffer = self.memory.buffers[self.memory.starts[number]] if number >= 0 else None
+            bad = at[addresses[at] + np.uint64(size) > (buffer.end if buffer is not None else 0)]
+            if buffer is None or bad.size:
+                raise KernelFault(_outside(int(addresses[bad[0] if bad.size else at[0]]), size, writing, buffer))
+            yield (
+                at,
+                self._checked(buffer, (addresses[at] - np.uint64(buffer.address)).astype(np.int64), 1, size, writing),
+            )
+
+    def _checked(
+        self, buffer: Buffer, places: np.ndarray, unit: int, size: int, writing: bool
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        if writing and buffer.constant:
+            raise KernelFault(f"a store to {buffer.what}, which is constant")
+        self.memory.touch(buffer, places * unit, size)
+        return buffer.data[: buffer.data.size // unit * unit].view(KINDS[unit]), places, unit
 
 
-def _unit(offsets: np.ndarray, size: int) -> int:
-    """The widest of 4, 2 and 1 bytes that size and offsets are multiples of."""
-    bits = int(np.bitwise_or.reduce(offsets)) | size
-    return 4 if bits & 3 == 0 else 2 if bits & 1 == 0 else 1
+def _outside(address: int, size: int, writing: bool, before: Buffer | None) -> str:
+    what = f"{size} bytes {'written to' if writing else 'read from'} {address:#x}, outside of every buffer"
+    if before is None:
+        return what
+    return f"{what}: {address + size - before.end} bytes past the end of {before.what} of {before.data.size} bytes"
 
 
-KINDS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+def _read(data: np.ndarray, places: np.ndarray, unit: int, size: int) -> np.ndarray:
+    found = data[places].astype(np.uint32, copy=False)
+    for i in range(1, size // unit):
+        found = found | data[places + i].astype(np.uint32) << np.uint32(8 * unit * i)
+    return found
 
 
-def _read(buffer: Buffer, offsets: np.ndarray, size: int) -> list[np.ndarray]:
-    unit = _unit(offsets, size)
-    data, index = buffer.view(KINDS[unit]), offsets // unit
-    if unit == 4:
-        return [data[index + i] for i in range(size // 4)]
-    each = min(size, 4) // unit
-    words = []
-    for word in range(max(1, size // 4)):
-        parts = [data[index + word * each + i].astype(np.uint32) << np.uint32(8 * unit * i) for i in range(each)]
-        words.append(np.bitwise_or.reduce(parts))
-    return words
+def _write(data: np.ndarray, places: np.ndarray, unit: int, values: np.ndarray, size: int) -> None:
+    for i in range(size // unit):
+        data[places + i] = (values >> np.uint32(8 * unit * i)).astype(data.dtype, copy=False)
 
 
-def _write(buffer: Buffer, offsets: np.ndarray, words: list[np.ndarray], size: int) -> None:
-    unit = _unit(offsets, size)
-    data, index = buffer.view(KINDS[unit]), offsets // unit
-    each = min(size, 4) // unit
-    for number, word in enumerate(words):
-        for i in range(each):
-            data[index + number * each + i] = (word >> np.uint32(8 * unit * i)).astype(KINDS[unit])
+def rounds(addresses: np.ndarray) -> list[np.ndarray]:
+    """Places in `addresses`, in turns in which no address comes twice."""
+    order = np.argsort(addresses, kind="stable")
+    ordered = addresses[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    turn = np.arange(order.size) - np.repeat(starts, np.diff(np.r_[starts, order.size]))
+    return [order[turn == number] for number in range(int(turn.max()) + 1)]

@@ -16,10 +16,8 @@ QUIET, ODD_HALF, HALF_BITS = u32(0x00400000), u64(0x10000000), u64(0x1FFFFFFF)
 def fma(a: Array, b: Array, c: Array) -> Array:
     """a·b + c rounded once.  In float64 the product of two F32 is exact; only where the sum's rounding lands on the
     middle between two F32 can the second rounding go wrong, and there the lost part decides."""
-    if a.dtype == f64:
-        return a * b + c
-    if a.dtype == f16:
-        return (a.astype(f64) * b + c).astype(f16)
+    if a.dtype != f32:
+        return (a.astype(f64) * b + c).astype(a.dtype)
     product, addend = a.astype(f64) * b, c.astype(f64)
     total = product + addend
     middle = (total.view(u64) & HALF_BITS) == ODD_HALF
@@ -38,33 +36,28 @@ def bf16_bits(x: Array) -> Array:
     return np.where(np.isnan(x), raw >> u32(16) | u32(0x40), rounded)
 
 
-def larger(a: Array, b: Array) -> Array:
+def max(a: Array, b: Array) -> Array:
     """The larger number; a NaN gives way to a number, and +0 is above -0."""
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.fmax(a, b))
 
 
-def smaller(a: Array, b: Array) -> Array:
-    return np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.fmin(a, b))
+def min(a: Array, b: Array) -> Array:
+    return -max(-a, -b)
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """As `larger`, but a NaN wins."""
+    """As `max`, but a NaN wins."""
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.maximum(a, b))
 
 
 def minimum(a: Array, b: Array) -> Array:
-    return np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.minimum(a, b))
+    return -maximum(-a, -b)
 
 
 def exponent(x: Array) -> Array:
-    """The biased exponent of F32 or F64 values."""
-    if x.dtype == f64:
-        return (x.view(u64) >> u64(52) & u64(0x7FF)).astype(i32)
-    return (x.view(u32) >> u32(23) & u32(0xFF)).view(i32)
-
-
-def mantissa(x: Array) -> Array:
-    return np.frexp(x)[0]
+    """The biased exponent."""
+    kind, mantissa_bits, mask = {f16: (u16, 10, 31), f32: (u32, 23, 255), f64: (u64, 52, 2047)}[x.dtype.type]
+    return (x.view(kind) >> kind(mantissa_bits) & kind(mask)).astype(i32)
 
 
 def signalling(x: Array) -> Array:
@@ -73,6 +66,10 @@ def signalling(x: Array) -> Array:
 
 def quieted(x: Array) -> Array:
     return (x.view(u32) | QUIET).view(f32) if x.dtype == f32 else x
+
+
+def denormal(x: Array, kind: Any) -> Array:
+    return (x != 0) & (np.abs(x) < np.finfo(kind).tiny)
 
 
 def to_integer(x: Array, low: int, high: int, kind: Any) -> Array:
@@ -85,33 +82,22 @@ def ldexp(x: Array, power: Array | int) -> Array:
     return np.ldexp(x, np.asarray(power).astype(i32)).astype(x.dtype)
 
 
-def bit_reverse(x: Array) -> Array:
-    swapped = np.asarray(x, u32)
-    for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
-        swapped = (swapped >> u32(shift) & u32(mask)) | (swapped & u32(mask)) << u32(shift)
-    return swapped >> u32(16) | swapped << u32(16)
+def reversed_bits(x: Array) -> Array:
+    raw = np.ascontiguousarray(x, u32)
+    bits = np.unpackbits(raw.view(np.uint8).reshape(*raw.shape, 4), axis=-1, bitorder="little")
+    return np.packbits(bits[..., ::-1], axis=-1, bitorder="little").view(u32)[..., 0]
 
 
 def permute_bytes(high: Array, low: Array, selector: Array) -> Array:
     """v_perm_b32: each byte of the selector picks one of eight bytes, a sign of one, 0x00 or 0xFF."""
-    data = high.astype(u64) << u64(32) | low.astype(u64)
-    result = np.zeros(np.broadcast_shapes(data.shape, selector.shape), u32)
-    for byte in range(4):
-        pick = selector >> u32(8 * byte) & u32(0xFF)
-        plain = data >> (np.minimum(pick, u32(7)).astype(u64) * u64(8)) & u64(0xFF)
-        sign = data >> (np.clip(pick, 8, 11).astype(u64) * u64(16) - u64(113)) & u64(1)
-        rest = np.where(pick <= 11, sign * u64(0xFF), np.where(pick == 12, u64(0), u64(255)))
-        chosen = np.where(pick <= 7, plain, rest)
-        result |= chosen.astype(u32) << u32(8 * byte)
-    return result
-
-
-def truth_table(a: Array, b: Array, c: Array, table: int) -> Array:
-    """v_bitop3: bit i of the table is the result where a, b and c hold the bits of i, a's the highest."""
-    result = np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c)), u32)
-    for i in range(8):
-        if table >> i & 1:
-            result |= (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
+    data, result = high.astype(u64) << u64(32) | low.astype(u64), np.zeros((), u32)
+    for byte in (0, 8, 16, 24):
+        pick = (selector >> u32(byte) & u32(0xFF)).astype(u64)
+        chosen = data >> np.minimum(pick, u64(7)) * u64(8) & u64(0xFF)
+        if pick.max() > 7:
+            sign = (data >> np.clip(pick, 8, 11) * u64(16) - u64(113) & u64(1)) * u64(0xFF)
+            chosen = np.select([pick <= 7, pick <= 11, pick == 12], [chosen, sign, u64(0)], u64(0xFF))
+        result = result | chosen.astype(u32) << u32(byte)
     return result
 
 
@@ -123,74 +109,16 @@ def sign_extend(x: Array, bits: Array) -> Array:
     return np.where(count == 0, x.dtype.type(0), x << shift >> shift)
 
 
-def leading(x: Array, from_low: bool) -> Array:
-    """Where the lowest or highest set bit is, -1 if none; from the high end the count of zeros before it."""
-    wide = np.asarray(x).astype(u64)
-    size = np.asarray(x).dtype.itemsize * 8
-    found = np.full(wide.shape, -1, i32)
-    for i in reversed(range(size)):
-        place = i if from_low else size - 1 - i
-        found = np.where(wide >> u64(place) & u64(1), i32(i), found)
-    return found
-
-
-def divide_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
-    """v_div_scale_f32: (s0 scaled so that dividing s2 by s1 loses no bits, whether to scale back)."""
-    up, down = ldexp(s0, 64), ldexp(s0, -64)
-    tiny = np.abs(s1) < np.finfo(f32).tiny
-    quotient = np.abs(s2 / s1)
-    inverse_tiny = np.abs(1.0 / s1.astype(f64)) < np.finfo(f32).tiny
-    quotient_tiny = (quotient < np.finfo(f32).tiny) & (quotient > 0)
-    rules = [
-        ((s2 == 0) | (s1 == 0), f32(np.nan), False),
-        (exponent(s2) - exponent(s1) >= 96, np.where(s0 == s1, up, s0), True),
-        (tiny, up, False),
-        (inverse_tiny & quotient_tiny, np.where(s0 == s1, up, s0), True),
-        (inverse_tiny, down, False),
-        (quotient_tiny, np.where(s0 == s2, up, s0), True),
-        (exponent(s2) <= 23, up, False),
-    ]
-    cases = [np.asarray(rule[0]) for rule in rules]
-    shape = np.broadcast_shapes(*[np.shape(case) for case in cases], s0.shape)
-    cases = [np.broadcast_to(case, shape) for case in cases]
-    scaled = np.select(
-        cases, [np.broadcast_to(np.asarray(rule[1]), shape) for rule in rules], np.broadcast_to(s0, shape)
-    )
-    return scaled.astype(f32), np.select(cases, [np.full(shape, rule[2]) for rule in rules], False)
-
-
-FUNCTIONS: dict[str, tuple[str, str]] = {
-    # name: (expression with {0} {1} {2} for arguments, result: a type's name, or the number of the argument it is like)
-    "fma": ("fma({0}, {1}, {2})", "0"), "pow": ("np.power({0}, {1})", "0"), "sqrt": ("np.sqrt({0})", "0"),
-    "floor": ("np.floor({0})", "0"), "trunc": ("np.trunc({0})", "0"), "ceil": ("np.ceil({0})", "0"),
-    "fract": ("({0} - np.floor({0}))", "0"), "abs": ("np.abs({0})", "0"), "sign": ("np.signbit({0})", "bool"),
-    "log2": ("np.log2({0})", "0"), "sin": ("np.sin({0})", "0"), "cos": ("np.cos({0})", "0"),
-    "exponent": ("exponent({0})", "i32"), "mantissa": ("mantissa({0})", "0"), "ldexp": ("ldexp({0}, {1})", "0"),
-    "isNAN": ("np.isnan({0})", "bool"), "isSignalNAN": ("signalling({0})", "bool"),
-    "isQuietNAN": ("(np.isnan({0}) & ~signalling({0}))", "bool"), "cvtToQuietNAN": ("quieted({0})", "0"),
-    "isEven": ("(np.mod({0}, 2) == 0)", "bool"),
-    "i32_to_f32": ("({0}).astype(f32)", "f32"), "u32_to_f32": ("({0}).astype(f32)", "f32"),
-    "i32_to_f64": ("({0}).astype(f64)", "f64"), "u32_to_f64": ("({0}).astype(f64)", "f64"),
-    "f32_to_f64": ("({0}).astype(f64)", "f64"), "f64_to_f32": ("({0}).astype(f32)", "f32"),
-    "f32_to_f16": ("({0}).astype(f16)", "f16"), "f16_to_f32": ("({0}).astype(f32)", "f32"),
-    "u16_to_f16": ("({0}).astype(f16)", "f16"), "i16_to_f16": ("({0}).astype(f16)", "f16"),
-    "f32_to_bf16": ("(bf16_bits({0}) << u32(16)).view(f32)", "bf16"), "bf16_to_f32": ("{0}", "f32"),
-    "f32_to_i32": ("to_integer({0}, -(1 << 31), (1 << 31) - 1, i32)", "i32"),
-    "f32_to_u32": ("to_integer({0}, 0, (1 << 32) - 1, u32)", "u32"),
-    "f64_to_i32": ("to_integer({0}, -(1 << 31), (1 << 31) - 1, i32)", "i32"),
-    "f64_to_u32": ("to_integer({0}, 0, (1 << 32) - 1, u32)", "u32"),
-    "signext_from_bit": ("sign_extend({0}, {1})", "0"), "signext": ("({0}).astype(i64)", "i64"),
-    "v_max_f32": ("larger({0}, {1})", "f32"), "v_min_f32": ("smaller({0}, {1})", "f32"),
-    "v_max_num_f32": ("larger({0}, {1})", "f32"), "v_min_num_f32": ("smaller({0}, {1})", "f32"),
-    "v_maximum_f32": ("maximum({0}, {1})", "f32"), "v_minimum_f32": ("minimum({0}, {1})", "f32"),
-    "v_max_f16": ("larger({0}, {1})", "f16"), "v_min_f16": ("smaller({0}, {1})", "f16"),
-    "v_max_i32": ("np.maximum({0}, {1})", "i32"), "v_min_i32": ("np.minimum({0}, {1})", "i32"),
-    "v_max3_i32": ("np.maximum(np.maximum({0}, {1}), {2})", "i32"),
-    "v_min3_i32": ("np.minimum(np.minimum({0}, {1}), {2})", "i32"),
-    "v_max3_u32": ("np.maximum(np.maximum({0}, {1}), {2})", "u32"),
-    "v_min3_u32": ("np.minimum(np.minimum({0}, {1}), {2})", "u32"),
-    "v_max3_f32": ("larger(larger({0}, {1}), {2})", "f32"), "v_min3_f32": ("smaller(smaller({0}, {1}), {2})", "f32"),
-    "v_max3_num_f32": ("larger(larger({0}, {1}), {2})", "f32"),
-    "v_min3_num_f32": ("smaller(smaller({0}, {1}), {2})", "f32"),
-    "v_max_u32": ("np.maximum({0}, {1})", "u32"), "v_min_u32": ("np.minimum({0}, {1})", "u32"),
+TRUTH = ("bool", 1)
+FUNCTIONS: dict[str, tuple[str, tuple[str, int] | None]] = {
+    # name: (expression with {0} {1} {2} for arguments, (kind, bits) of the result or None for the first argument's)
+    "fma": ("fma({0}, {1}, {2})", None), "pow": ("np.power({0}, {1})", None), "sqrt": ("np.sqrt({0})", None),
+    "floor": ("np.floor({0})", None), "trunc": ("np.trunc({0})", None), "rint": ("np.rint({0})", None),
+    "fract": ("({0} - np.floor({0}))", None), "abs": ("np.abs({0})", None), "sign": ("np.signbit({0})", TRUTH),
+    "log2": ("np.log2({0})", None), "sin": ("np.sin({0})", None), "cos": ("np.cos({0})", None),
+    "exponent": ("exponent({0})", ("i", 32)), "mantissa": ("np.frexp({0})[0]", None),
+    "ldexp": ("ldexp({0}, {1})", None), "isNAN": ("np.isnan({0})", TRUTH), "isSignalNAN": ("signalling({0})", TRUTH),
+    "isQuietNAN": ("(np.isnan({0}) & ~signalling({0}))", TRUTH), "cvtToQuietNAN": ("quieted({0})", None),
+    "isEven": ("(np.mod({0}, 2) == 0)", TRUTH), "signext": ("({0}).astype(i64)", ("i", 64)),
+    "signext_from_bit": ("sign_extend({0}, {1})", None), "permute_bytes": ("permute_bytes({0}, {1}, {2})", ("u", 32)),
 }  # fmt: skip

@@ -10,15 +10,21 @@ import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator.decode import LITERAL, Instruction
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
-from lispgpt.runtime.devices.amd_emulator.waves import FIRST_VECTOR, Waves, constant
+from lispgpt.runtime.devices.amd_emulator.waves import EXEC, FIRST_VECTOR, SCC, VCC, Waves, constant
 
 Source = Callable[[Waves], Any]
+Change = Callable[[Any], Any]
 u32, u64 = np.uint32, np.uint64
+FIELDS = {"S0": ("vsrc0", "src0", "ssrc0", "sdst"), "S1": ("src1", "vsrc1", "ssrc1"), "S2": ("src2",),
+          "D0": ("vdst", "sdst")}  # fmt: skip
+WHOLE = 6
+PARTS_OF_REGISTERS = {0: (0, 8), 1: (8, 8), 2: (16, 8), 3: (24, 8), 4: (0, 16), 5: (16, 16), WHOLE: (0, 32)}
+"""(lowest bit, bits) by the numbers that CDNA's SDWA encoding gives them."""
 
 
 @dataclass
 class Step:
-    """What an instruction does.
+    """What an instruction does to waves of some lanes.
 
     reads, writes: its registers, for the checks of `hazards`.  loaded: those that a load sets when it is done, of a
     kind of memory: load, shared or scalar.  every_lane: whether it writes lanes that are off, too.  results: the
@@ -26,6 +32,7 @@ class Step:
     """
 
     instruction: Instruction
+    lanes: int
     run: Callable[[Waves], None] = lambda waves: None
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
@@ -35,17 +42,15 @@ class Step:
     results: list[int] = field(default_factory=list)
     feeds: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
 
-    def reading(self, place: int, count: int) -> None:
+    def reading(self, place: int, count: int, picks: tuple[int, ...] = ()) -> None:
+        """Note an operand.  picks: its word that each of the result's two words is computed from; without them its
+        high word reaches the result's low one in a few operations only."""
         if place < 124 or place >= FIRST_VECTOR:
             registers = range(place, place + count)
+            downwards = "F64" in self.instruction.name or "SHR" in self.instruction.name
             self.reads.update(registers)
-            self.feeds[0].update(registers if self._downwards() else registers[:1])
-            self.feeds[1].update(registers)
-
-    def _downwards(self) -> bool:
-        """Whether the high word of an operand reaches the low word of the result."""
-        name = self.instruction.name
-        return "F64" in name or "SHR" in name
+            self.feeds[0].update([place + picks[0]] if picks else registers if downwards else registers[:1])
+            self.feeds[1].update([place + picks[1]] if picks else registers)
 
     def writing(self, place: int, count: int) -> None:
         if place < 124 or place >= FIRST_VECTOR:
@@ -62,171 +67,239 @@ class Step:
         self.kind, self.loaded = kind, tuple(range(place, place + count))
 
 
-@dataclass(frozen=True)
-class Modifiers:
-    """negate, absolute: of floating-point numbers, done on the sign bit.  high: the upper half of a register."""
-
-    negate: bool = False
-    absolute: bool = False
-    high: bool = False
-
-
-PLAIN = Modifiers()
-WHOLE = 6
-PARTS_OF_REGISTERS = {0: (0, 8), 1: (8, 8), 2: (16, 8), 3: (24, 8), 4: (0, 16), 5: (16, 16), WHOLE: (0, 32)}
-"""(lowest bit, bits) by the numbers that the SDWA encoding gives them."""
-
-
-def halves(family: str, place: int, bits: int, wide: bool) -> tuple[int, bool]:
-    """(register, whether its upper half): RDNA's short encodings name halves of v0 to v127 in 16-bit operands."""
-    if family != "cdna" and bits == 16 and not wide and place >= FIRST_VECTOR + 128:
-        return place - 128, True
-    return place, False
-
-
-def source(step: Step, place: int, bits: int, floating: bool = False, modifiers: Modifiers = PLAIN) -> Source:
-    """An operand as an unsigned integer of 32 or 64 bits for each lane, or one that stands for all lanes."""
-    number = step.instruction.get("literal") if place == LITERAL else constant(place, bits, floating)
-    if number is not None:
-        if place == LITERAL and bits == 64 and floating:
-            number <<= 32
-        kind = u64 if bits == 64 else u32
-        found = np.asarray(_modified(np.asarray(kind(number))[None, None], bits, modifiers))
-        return lambda waves: found
-    step.reading(place, max(1, bits // 32))
-    base = _vector(place, bits) if place >= FIRST_VECTOR else _scalar(place, bits)
-    if modifiers == PLAIN and bits >= 32:
-        return base
-    return lambda waves: _modified(base(waves), bits, modifiers)
-
-
-def _vector(place: int, bits: int) -> Source:
-    register = place - FIRST_VECTOR
-    if bits <= 32:
-        return lambda waves: waves.vector(register)
-    return lambda waves: waves.vector(register).astype(u64) | waves.vector(register + 1).astype(u64) << u64(32)
-
-
-def _scalar(place: int, bits: int) -> Source:
-    if bits <= 32:
-        return lambda waves: waves.scalar(place)[:, None]
-    return lambda waves: waves.scalar64(place)[:, None]
-
-
-def _modified(value: np.ndarray, bits: int, modifiers: Modifiers) -> np.ndarray:
-    if bits == 16:
-        value = value >> u32(16) if modifiers.high else value & u32(0xFFFF)
-    kind = u64 if bits == 64 else u32
-    sign = kind(1 << bits - 1)
-    if modifiers.absolute:
-        value = value & ~sign
-    return value ^ sign if modifiers.negate else value
-
-
-def flat_scalar(get: Source) -> Source:
-    """The same operand for scalar instructions: [wave]."""
-    return lambda waves: get(waves)[:, 0]
-
-
-def floating(instruction: Instruction, name: str) -> bool:
-    """Whether an operand's format is of floating-point numbers."""
-    what = instruction.operands.get(name, ("", 32))[0]
-    return "F16" in what or "F32" in what or "F64" in what
-
-
-def packed(step: Step, name: str, index: int, bits: int) -> Source:
-    """An operand of a packed instruction: both halves, each picked and negated as the instruction says.
-
-    bits: of the operand; halves have 16 of 32, or 32 of 64.
-    """
-    instruction = step.instruction
-    high = instruction["opsel_hi"] >> index & 1 if index < 2 else instruction.get("opsel_hi2", 1)
-    picks = (instruction["opsel"] >> index & 1, high)
-    flips = (instruction["neg"] >> index & 1, instruction["neg_hi"] >> index & 1)
-    place = instruction[name]
-    known = step.instruction.get("literal") if place == LITERAL else constant(place, bits // 2, floating=True)
-    if known is not None and bits == 64:
-        get: Source = _fixed(known | known << 32, u64)
-    else:
-        get = source(step, place, bits) if known is None or bits == 64 else _fixed(known, u32)
-    if bits == 64 and known is None:
-        step.feeds[0].discard(place)
-        step.feeds[1].difference_update((place, place + 1))
-        for word in (0, 1):
-            step.feeds[word].add(place + picks[word])
-    half, kind = bits // 2, u64 if bits == 64 else u32
-    if picks == (0, 1) and flips == (0, 0):
-        return get
-    mask, sign = kind((1 << half) - 1), 1 << half - 1
-
-    def read(waves: Waves) -> np.ndarray:
-        value = get(waves)
-        parts = [(value >> kind(half) if pick else value) & mask for pick in picks]
-        low, top = (part ^ kind(sign) if flip else part for part, flip in zip(parts, flips, strict=True))
-        return np.asarray(low | top << kind(half))
-
-    return read
-
-
-def part_of_register(step: Step, place: int, name: str, bits: int, modifiers: Modifiers) -> Source:
-    """A source of CDNA's SDWA encoding: a byte or a half of a register, with its sign or without."""
-    instruction = step.instruction
-    if instruction.get("s0" if name == "src0" else "s1"):
-        place -= FIRST_VECTOR
-    get, part = source(step, place, 32), instruction[f"{name}_sel"]
-    low, size = PARTS_OF_REGISTERS[part]
-    up = u32(32 - size)
-
-    def read(waves: Waves) -> np.ndarray:
-        value = get(waves) >> u32(low) << up
-        value = (value.view(np.int32) >> up.view(np.int32)).view(u32) if instruction[f"{name}_sext"] else value >> up
-        return _modified(value, bits, modifiers)
-
-    return read
-
-
-def store_part(step: Step, place: int) -> Callable[..., None]:
-    """A result of the SDWA encoding in a byte or a half of a register; the rest becomes zeros, signs or stays."""
-    low, size = PARTS_OF_REGISTERS[step.instruction["dst_sel"]]
-    rest, register, mask = step.instruction["dst_unused"], place - FIRST_VECTOR, u32((1 << size) - 1 << low)
-    step.computing(place, 1)
-
-    def put(waves: Waves, value: np.ndarray, lanes: np.ndarray | None = None) -> None:
-        value = value.view(u32) if value.dtype.itemsize == 4 else value.view(np.uint16).astype(u32)
-        part = value << u32(low) & mask
-        if rest == 2:
-            part = part | waves.vector(register) & ~mask
-        elif rest == 1:
-            top = u32(32 - low - size)
-            part = ((part << top).view(np.int32) >> top.view(np.int32)).view(u32)
-        waves.set_vector(register, part, lanes)
-
-    return put
-
-
-def _fixed(number: int, kind: Any) -> Source:
-    value = np.asarray(kind(number))[None, None]
+def fixed(number: int, bits: int) -> Source:
+    """A number that stands for all lanes."""
+    value = np.asarray((u64 if bits > 32 else u32)(number))[None, None]
     return lambda waves: value
 
 
-def store(step: Step, place: int, bits: int, high: bool = False, keep: bool = True) -> Callable[..., None]:
-    """A function that puts a result of 16, 32 or 64 bits a lane into vector registers.
+def source(
+    step: Step, place: int, bits: int, floating: bool = False, changes: tuple[Change, ...] = (),
+    picks: tuple[int, ...] = (),
+) -> Source:  # fmt: skip
+    """An operand as unsigned integers of 32 or 64 bits [wave, lane], of scalars [wave, 1], of constants [1, 1]."""
+    number = step.instruction.get("literal") if place == LITERAL else constant(place, bits, floating)
+    if number is not None:
+        value: Any = fixed(number << 32 if place == LITERAL and bits == 64 and floating else number, bits)(None)  # type: ignore[arg-type]
+        for change in changes:
+            value = change(value)
+        return lambda waves: value
+    step.reading(place, max(1, bits // 32), picks)
+    get = register(place, bits)
+    if not changes:
+        return get
+    first, *rest = changes
+    if not rest:
+        return lambda waves: first(get(waves))
 
-    high: the upper half.  keep: whether a 16-bit result leaves the other half as it is rather than clearing it.
-    """
-    register = place - FIRST_VECTOR
-    if register < 0:
-        raise NotModelled("a vector result in a scalar register")
-    step.computing(place, max(1, bits // 32))
+    def changed(waves: Waves) -> Any:
+        value = get(waves)
+        for change in changes:
+            value = change(value)
+        return value
 
-    def put(waves: Waves, value: Any, lanes: np.ndarray | None = None) -> None:
-        if bits == 16 and keep:
-            old, value = waves.vector(register), value & u32(0xFFFF)
-            value = old & u32(0xFFFF) | value << u32(16) if high else old & u32(0xFFFF0000) | value
+    return changed
+
+
+def register(place: int, bits: int) -> Source:
+    if place < FIRST_VECTOR:
         if bits <= 32:
-            waves.set_vector(register, value, lanes)
-        else:
-            waves.set_vector(register, value.astype(u32), lanes)
-            waves.set_vector(register + 1, (value >> u64(32)).astype(u32), lanes)
+            return lambda waves: waves.scalar(place)[:, None]
+        return lambda waves: waves.scalar64(place)[:, None]
+    number = place - FIRST_VECTOR
+    if bits <= 32:
+        return lambda waves: waves.vector(number)
+    return lambda waves: waves.vector(number).astype(u64) | waves.vector(number + 1).astype(u64) << u64(32)
 
-    return put
+
+def operand(step: Step, i: Instruction, part: str, bits: int, inputs: tuple[str, ...]) -> Source:
+    """An operand of an operation by its name in the pseudocode."""
+    if part == "laneId":
+        return lambda waves: waves.lane
+    if part == "SCC":
+        return lambda waves: waves.scalar(SCC)[:, None] != 0
+    if part == "EXEC":
+        return lambda waves: waves.mask_bits(EXEC)[:, None]
+    if part == "VCC":
+        carries = i.format.startswith("VOP3") and "S2" not in inputs and "src2" in i.operands
+        place = i["src2"] if carries else VCC
+        step.reading(place, step.lanes // 32)
+        return lambda waves: waves.mask(place)
+    if part in ("SIMM16", "SIMM32"):
+        return fixed(i["simm16" if part == "SIMM16" else "literal"], 32)
+    if i.format == "SOPK" and part != "D0" and (part == "S1" or "S1" not in inputs):
+        return fixed(i["simm16"], 32)
+    if part not in FIELDS:
+        raise NotModelled(f"{i.name} reads {part}")
+    name = next(n for n in FIELDS[part] if n in i.fields)
+    return source(step, *_changed(i, name, part, bits))
+
+
+def _changed(i: Instruction, name: str, part: str, bits: int) -> tuple[Any, ...]:
+    """What `source` takes: what the instruction does to an operand before it computes."""
+    index, place, wide = ("S0", "S1", "S2", "D0").index(part), i[name], i.format.startswith("VOP3")
+    what = i.operands.get(name, i.operands.get(name.removeprefix("v"), ("", 32)))[0]
+    floating = any(kind in what for kind in ("F16", "F32", "F64"))
+    if i.format.startswith("VOP3P") and part != "D0":
+        return _packed(i, place, index, bits)
+    if i.family != "cdna" and bits == 16 and not wide and place >= FIRST_VECTOR + 128:
+        place, high = place - 128, True  # the short encodings name halves of v0 to v127
+    else:
+        high = bool(wide and bits == 16 and i.get("opsel") >> index & 1)
+    changes: list[Change] = [bit_field(16 * high, 16)] if bits == 16 else []
+    if part == "D0" or i.name.startswith("V_BITOP3") or not i.format.startswith("V"):
+        return place, bits, floating and part != "D0", tuple(changes)
+    short = name.removeprefix("v")
+    if f"{short}_sel" in i.fields:
+        place -= FIRST_VECTOR if i.get("s0" if short == "src0" else "s1") else 0
+        changes = [bit_field(*PARTS_OF_REGISTERS[i[f"{short}_sel"]], bool(i[f"{short}_sext"]))]
+    if i.get("abs") >> index & 1 or i.get(f"{short}_abs"):
+        changes.append(absolute(bits))
+    if i.get("neg") >> index & 1 or i.get(f"{short}_neg"):
+        changes.append(negated(bits))
+    return place, 32 if f"{short}_sel" in i.fields else bits, floating, tuple(changes)
+
+
+def _packed(i: Instruction, place: int, index: int, bits: int) -> tuple[Any, ...]:
+    """An operand of a packed instruction: of both halves of the result, or of a sum of mixed types."""
+    high = i["opsel_hi"] >> index & 1 if index < 2 else i.get("opsel_hi2", 1)
+    low, flips = i["opsel"] >> index & 1, (bool(i["neg"] >> index & 1), bool(i["neg_hi"] >> index & 1))
+    if "_MIX" in i.name:
+        changes: list[Change] = [bit_field(16 * low, 16), widened] if high else []
+        changes += [absolute(32)] * flips[1] + [negated(32)] * flips[0]
+        return place, 32, False, tuple(changes)
+    known = constant(place, bits // 2, floating=True)
+    if known is not None and bits == 64:
+        return place, 32, False, (lambda value: value.astype(u64) * u64(0x100000001),)
+    plain = (low, high, *flips) == (0, 1, False, False)
+    return (
+        place,
+        bits,
+        bits == 32,
+        () if plain else (halves(bits, (low, high), flips),),
+        (low, high) if bits == 64 else (),
+    )
+
+
+def bit_field(low: int, size: int, signed: bool = False) -> Change:
+    """Some bits of a word, as a number with its sign or without."""
+    left, right = u32(32 - low - size), u32(32 - size)
+    if signed:
+        return lambda value: ((value << left).view(np.int32) >> right.view(np.int32)).view(u32)
+    return lambda value: value << left >> right
+
+
+def absolute(bits: int) -> Change:
+    mask = (u64 if bits == 64 else u32)((1 << bits - 1) - 1)
+    return lambda value: value & mask
+
+
+def negated(bits: int) -> Change:
+    sign = (u64 if bits == 64 else u32)(1 << bits - 1)
+    return lambda value: value ^ sign
+
+
+def widened(value: Any) -> Any:
+    """F16 as F32."""
+    return value.astype(np.uint16).view(np.float16).astype(np.float32).view(u32)
+
+
+def halves(bits: int, picks: tuple[int, int], flips: tuple[bool, bool]) -> Change:
+    """Two halves of an operand, each one of its two, with its sign changed or not."""
+    kind, half = (u64 if bits == 64 else u32), bits // 2
+    mask, signs = kind((1 << half) - 1), kind(sum(flip << half - 1 + half * n for n, flip in enumerate(flips)))
+
+    def change(value: Any) -> Any:
+        low, high = ((value >> kind(half) if pick else value) & mask for pick in picks)
+        return (low | high << kind(half)) ^ signs
+
+    return change
+
+
+def result(step: Step, i: Instruction, part: str, kind: str, bits: int) -> Callable[[Waves, Any, Any], None]:
+    """A function that puts a result where the pseudocode's name for it says.
+
+    Its third argument is which lanes are written, None for all that are on.
+    """
+    if part == "SCC":
+        return lambda waves, value, lanes: waves.set_scalar(SCC, value[:, 0])
+    if part == "LANES" or (part in ("VCC", "EXEC") and kind == "bool"):
+        place = {"EXEC": EXEC, "VCC": i.get("sdst", VCC)}.get(part, _mask_place(i))
+        step.writing(place, step.lanes // 32)
+        return lambda waves, value, lanes: waves.set_mask(place, value & (waves.active if lanes is None else lanes))
+    if part == "EXEC":
+        return lambda waves, value, lanes: waves.set_scalar64(EXEC, value[:, 0])
+    if part not in ("D0", "S0"):
+        raise NotModelled(f"{i.name} sets {part}")
+    place = i["src0"] if part == "S0" else next(i[n] for n in FIELDS["D0"] if n in i.fields)
+    encode = _clamped if i.get("clmp") else _scaled(i.get("omod")) if i.get("omod") and kind == "f" else register_bits
+    if place < FIRST_VECTOR:
+        step.computing(place, max(1, bits // 32))
+        if bits > 32:
+            return lambda waves, value, lanes: waves.set_scalar64(place, register_bits(value, kind)[:, 0])
+        return lambda waves, value, lanes: waves.set_scalar(place, encode(value, kind)[:, 0])
+    if i.operands.get("vdst", ("", 32))[1] == 16:
+        bits = 16
+    put = _vector(step, i, place, bits)
+    return lambda waves, value, lanes: put(waves, encode(value, kind), lanes)
+
+
+def _mask_place(i: Instruction) -> int:
+    """Where a comparison's result goes."""
+    if i.format.startswith("VOP3"):
+        return i["vdst"]
+    return i.get("sdst", VCC) if i.get("sd", 1) else VCC
+
+
+def _vector(step: Step, i: Instruction, place: int, bits: int) -> Callable[[Waves, Any, Any], None]:
+    """Puts a result into vector registers.  The rest of a register that a result leaves: SDWA and RDNA say what."""
+    wide, part, rest = i.format.startswith("VOP3"), WHOLE, 2
+    if "dst_sel" in i.fields:
+        part, rest = i["dst_sel"], i["dst_unused"]
+    elif bits == 16 and i.family != "cdna":
+        high = place >= FIRST_VECTOR + 128 if not wide else bool(i.get("opsel") & 8)
+        place, part = place - 128 * (high and not wide), 4 + high
+    number = place - FIRST_VECTOR
+    step.computing(place, max(1, bits // 32))
+    if bits > 32:
+
+        def put_both(waves: Waves, value: Any, lanes: Any) -> None:
+            waves.set_vector(number, value.astype(u32), lanes)
+            waves.set_vector(number + 1, (value >> u64(32)).astype(u32), lanes)
+
+        return put_both
+    if part == WHOLE:
+        return lambda waves, value, lanes: waves.set_vector(number, value, lanes)
+    low, size = PARTS_OF_REGISTERS[part]
+    signed, mask = bit_field(0, low + size, True), u32((1 << size) - 1 << low)
+
+    def put_part(waves: Waves, value: Any, lanes: Any) -> None:
+        value = value << u32(low) & mask
+        if rest == 2:
+            value = value | waves.vector(number) & ~mask
+        waves.set_vector(number, signed(value) if rest == 1 else value, lanes)
+
+    return put_part
+
+
+def register_bits(value: Any, kind: str) -> Any:
+    """A result as the unsigned integers that registers hold."""
+    if value.dtype == np.bool_:
+        return value.astype(u32)
+    if kind == "bf":
+        return value.view(u32) >> u32(16)
+    if value.dtype.itemsize == 2:
+        return value.view(np.uint16).astype(u32)
+    return value.view(u32 if value.dtype.itemsize == 4 else u64)
+
+
+def _scaled(modifier: int) -> Callable[[Any, str], Any]:
+    """A result times 2, times 4, or halved."""
+    factor = (1, 2, 4, 0.5)[modifier]
+    return lambda value, kind: register_bits(value * value.dtype.type(factor), kind)
+
+
+def _clamped(value: Any, kind: str) -> Any:
+    if kind != "f":
+        raise NotModelled("a clamped integer")
+    return register_bits(np.nan_to_num(np.clip(value, 0, 1), nan=0.0).astype(value.dtype), kind)

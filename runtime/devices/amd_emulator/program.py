@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lispgpt.runtime.devices.amd_emulator import alu, control, matrix, transfers
+from lispgpt.runtime.devices.amd_emulator import alu, control, lanes, matrix, transfers
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
-from lispgpt.runtime.devices.amd_emulator.decode import Instruction
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.amd_emulator.operands import Step
 from lispgpt.runtime.devices.amd_emulator.waves import Waves
 
-SCALAR, MEMORY = ("SOP1", "SOP2", "SOPC", "SOPK"), ("GLOBAL", "FLAT", "SCRATCH", "VGLOBAL", "VFLAT", "VSCRATCH")
-STORED_BYTES = {"B8": 1, "B16": 2}
+COMPUTES, MATRIX = re.compile("VOP|SOP[12CK]"), re.compile("V_(SMFMAC|MFMA|WMMA|SWMMAC)_")
+SHARED_STORE = re.compile(r"DS_(?:STORE|WRITE)\w*_(?:B(8|16|32|64|96|128))(?:_D16_HI)?$")
 
 
 @dataclass
@@ -30,27 +30,20 @@ class Block:
 
 
 class Program:
-    """A kernel's blocks by address, made when they are first reached."""
+    """A kernel's blocks by address, made when they are first reached.
+
+    shared_grain: bytes of the narrowest store to shared memory, at most 4.
+    """
 
     def __init__(self, code: CodeObject, kernel: str, machine: Any) -> None:
         self.code, self.machine = code, machine
-        start, size = code.size_of(kernel)
-        self.instructions: dict[int, Instruction] = {}
-        at = start
-        while at < start + size:
-            found = code.instruction(at)
-            self.instructions[at] = found
-            at += found.size
-        targets = {control.target(i) for i in self.instructions.values()} - {None}
-        self.leaders = targets | {i.address + i.size for i in self.instructions.values() if i.name in control.ENDS}
         self.blocks: dict[int, Block] = {}
-
-    def smallest_shared_store(self) -> int:
-        """Bytes of the narrowest store to shared memory, at most 4."""
-        stores = [
-            i.name.split("_")[-1] for i in self.instructions.values() if i.name.startswith(("DS_STORE", "DS_WRITE"))
-        ]
-        return min([STORED_BYTES.get(name, 4) for name in stores], default=4)
+        self.leaders: set[int | None] = set()
+        self.shared_grain = 4
+        for i in code.instructions_of(kernel):
+            self.leaders |= {control.target(i)} | {i.after} if i.name in control.ENDS else set()
+            if match := SHARED_STORE.match(i.name):
+                self.shared_grain = min(self.shared_grain, int(match[1]) // 8)
 
     def block(self, address: int) -> Block:
         found = self.blocks.get(address)
@@ -61,41 +54,33 @@ class Program:
     def _make(self, address: int) -> Block:
         steps: list[Step] = []
         at, last = address, None
-        while True:
-            instruction = self.code.instruction(at)
-            step = Step(instruction)
+        while not steps or (last is None and at not in self.leaders):
+            step = Step(self.code.instruction(at), self.machine.lanes)
             steps.append(step)
-            at += instruction.size
-            if instruction.name in control.ENDS:
+            at = step.instruction.after
+            if step.instruction.name in control.ENDS:
                 last = control.ending(step, self.machine)
-                break
-            self.fill(step)
-            if at in self.leaders:
-                break
+            else:
+                fill(step, self.machine)
         touched = [frozenset(s.reads | s.writes | set(s.loaded)) for s in steps]
         return Block(steps, touched, last, at)
 
-    def fill(self, step: Step) -> None:
-        """Set a step's run function and registers."""
-        machine, family, what = self.machine, self.code.family, step.instruction.format
-        lanes = machine.lanes
-        if control.quiet(step, family, machine) or control.address_of_code(step):
-            return
-        if what in SCALAR:
-            alu.scalar(step, family, lanes)
-        elif what == "SMEM":
-            transfers.scalar_memory(step, family, machine)
-        elif what == "DS":
-            transfers.shared_memory(step, family, machine)
-        elif what in MEMORY:
-            transfers.vector_memory(step, family, machine)
-        elif what == "VOPD":
-            alu.dual(step, family)
-        elif "MFMA" in step.instruction.name or "WMMA" in step.instruction.name:
-            matrix.product(step, family, lanes)
-        elif "ACCVGPR" in step.instruction.name:
-            matrix.copy_accumulator(step)
-        elif what.startswith("VOP"):
-            alu.vector(step, family, lanes)
-        else:
-            raise NotModelled(f"{step.instruction.name} ({what})")
+
+def fill(step: Step, machine: Any) -> None:
+    """Set a step's run function and registers."""
+    i = step.instruction
+    if control.quiet(step, machine):
+        return
+    if lanes.cross_lane(step):
+        if i.format == "DS":  # through shared memory
+            transfers.count(step, machine)
+    elif i.format == "VOPD":
+        alu.dual(step)
+    elif MATRIX.match(i.name):
+        matrix.product(step)
+    elif COMPUTES.match(i.format):
+        alu.compute(step)
+    elif any(space in i.format for space in transfers.SPACES):
+        transfers.transfer(step, machine)
+    else:
+        raise NotModelled(f"{i.name} ({i.format})")

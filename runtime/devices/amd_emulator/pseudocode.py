@@ -1,247 +1,93 @@
-"""AMD's pseudocode, parsed into statements and expressions; what they mean is `translate`'s."""
+"""AMD's pseudocode as Python's syntax tree: the two have the same expressions but for a few marks.
+
+if S0.f32 > 1.0F then D0.f32 = S1.i32 < 0 ? -S0.f32 : 32'F(S1.i32) endif         becomes
+if S0.f32 > typed(1.0, 'F'): D0.f32 = (-S0.f32 if S1.i32 < 0 else cast(32, 'F', S1.i32))
+"""
 
 from __future__ import annotations
 
+import ast
 import re
-from dataclasses import dataclass
-from typing import Any
 
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 
-TOKEN = re.compile(
-    r"\s+|//[^\n]*"
-    r"|(?P<type>\d+'[UIFB](?![\w(]))"
-    r"|(?P<number>(?:\d+')?(?:0x[0-9a-fA-F]+|\d+\.\d+|\d+)(?:ULL|LL|U|F|L)?)(?![\w'])"
-    r"|(?P<cast>\d+'[UIFB](?=\())"
-    r"|(?P<name>[A-Za-z_]\w*)"
-    r"|(?P<mark><<|>>|<=|>=|==|!=|<>|&&|\|\||\*\*|\+=|-=|\|=|&=|[-+*/%&|^~!<>=?:;.,(){}\[\]])"
-)
-LEVELS = (("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!=", "<>"), ("<", ">", "<=", ">="), ("<<", ">>"),
-          ("+", "-"), ("*", "/", "%"), ("**",))  # fmt: skip
-NUMBER = re.compile(r"(?:(\d+)')?(0x[0-9a-fA-F]+|\d+\.\d+|\d+)(ULL|LL|U|F|L)?$")
-BLOCK_ENDS = ("elsif", "else", "endif", "endfor", "endwhile")
-
-Node = tuple[Any, ...]
-"""("number", text) ("name", text) ("member", node, text) ("bits", node, high, low) ("at", node, index)
-("unary", op, node) ("binary", op, left, right) ("choice", condition, yes, no) ("call", name, arguments)
-("cast", text, node) ("join", parts)"""
-
-
-@dataclass(frozen=True)
-class Assign:
-    """target op= value; op is "" for a plain assignment."""
-
-    target: Node
-    op: str
-    value: Node
+BLOCK_WORDS = re.compile(r"(\bthen\b|\belse\b|\bdo\b|\bendif\b|\bendfor\b|;|(?=\belsif\b))")
+HEADER = re.compile(r"(if|elsif|for (?:\w+) in) ((?:[^:]*?)(?= : |$))(?: : (.*))?")
+BRACKETS, ASSIGNMENT = re.compile(r"[(\[{][^()\[\]{}]*[)\]}]"), re.compile(r"(.*(?<![=!<>])=(?!=))?(.*)")
+MARKS = [
+    (re.compile(pattern), python)
+    for pattern, python in (
+        (r"declare (\w+) : (\d+)'(\w)$", r"\1 = declared(\2, '\3', 0)"),
+        (r"lambda\(([\w, ]*)\)", r"lambda \1: "),
+        (r"(\d+)'([UIFB])\(", r"cast(\1, '\2', "),
+        (r"(\d+)'(\d+\.\d+)", r"cast(\1, 'F', \2)"),
+        (r"(\d+)'(0x[\da-fA-F]++|\d++)(U?)", r"cast(\1, '\3', \2)"),
+        (r"\b(0x[\da-fA-F]++|\d++(?:\.\d++)?)(ULL|LL|U|F|L)\b", r"typed(\1, '\2')"),
+        ("&&", " and "), (r"\|\|", " or "), ("!(?!=)", " not "), ("<>", "!="),
+        (r"\b(in|pass)\b", r"\1_"),
+    )
+]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class If:
-    """arms: (condition, statements) in order; a condition of None is `else`."""
-
-    arms: list[tuple[Node | None, list[Any]]]
-
-
-@dataclass(frozen=True)
-class For:
-    variable: str
-    first: Node
-    last: Node
-    body: list[Any]
-
-
-@dataclass(frozen=True)
-class Declare:
-    name: str
-    bits: int
-    kind: str
-
-
-@dataclass(frozen=True)
-class Lambda:
-    name: str
-    parameters: list[str]
-    body: Node
+def parse(text: str) -> list[ast.stmt]:
+    """An operation's statements; NotModelled where they are no program."""
+    lines: list[str] = []
+    depth = 0
+    for part in BLOCK_WORDS.split(" ".join(re.sub(r"//[^\n]*", "", text).split())):
+        words, header = part.strip(), HEADER.fullmatch(part.strip())
+        if words in ("endif", "endfor"):
+            depth -= 1
+        elif words == "else":
+            lines += ["  " * (depth - 1) + "else:", "  " * depth + "pass"]
+        elif header:
+            depth += header[1] != "elsif"
+            text = (
+                _expression(header[2]) if header[3] is None else f"({_expression(header[2])}, {_expression(header[3])})"
+            )
+            lines += [
+                "  " * (depth - 1) + f"{header[1].replace('els', 'el').replace('pass', 'pass_')} {text}:",
+                "  " * depth + "pass",
+            ]
+        elif words not in ("", ";", "then", "do"):
+            lines.append("  " * depth + _expression(words))
+    try:
+        return ast.parse("\n".join(lines)).body
+    except SyntaxError as error:
+        raise NotModelled(f"pseudocode with {(error.text or '').strip()!r}") from error
 
 
-class Parser:
-    """A text's statements; NotModelled where it says something beyond the language of single lanes."""
+def _expression(text: str) -> str:
+    """A statement or an expression; brackets are set aside, innermost first, while choices change their order."""
+    for pattern, python in MARKS:
+        text = pattern.sub(python, text)
+    held: list[str] = []
 
-    def __init__(self, text: str) -> None:
-        self.tokens: list[tuple[str, str]] = []
-        at = 0
-        while at < len(text):
-            match = TOKEN.match(text, at)
-            if match is None:
-                raise NotModelled(f"pseudocode with {text[at : at + 20]!r}")
-            if match.lastgroup:
-                self.tokens.append((match.lastgroup, match.group()))
-            at = match.end()
-        self.tokens.append(("end", ""))
-        self.at = 0
+    def hold(match: re.Match[str]) -> str:
+        inner = match[0].translate({ord("{"): "[", ord("}"): "]"})
+        held.append(inner[0] + _choices(inner[1:-1]) + inner[-1])
+        return f"\0{len(held) - 1}\0"
 
-    def peek(self) -> str:
-        return self.tokens[self.at][1]
-
-    def take(self, wanted: str = "") -> str:
-        found = self.tokens[self.at][1]
-        if wanted and found != wanted:
-            raise NotModelled(f"pseudocode with {found!r} where {wanted!r} belongs")
-        self.at += 1
-        return found
-
-    def skip(self, wanted: str) -> bool:
-        if self.peek() != wanted:
-            return False
-        self.at += 1
-        return True
-
-    def statements(self) -> list[Any]:
-        """Up to the end of the text or of the block."""
-        found: list[Any] = []
-        while True:
-            while self.skip(";"):
-                pass
-            if self.tokens[self.at][0] == "end" or self.peek() in BLOCK_ENDS:
-                return found
-            found.extend(self.statement())
-
-    def statement(self) -> list[Any]:
-        """One statement; an assignment to several targets is one each."""
-        if self.skip("if"):
-            arms: list[tuple[Node | None, list[Any]]] = [(self._condition(), self.statements())]
-            while self.skip("elsif"):
-                arms.append((self._condition(), self.statements()))
-            if self.skip("else"):
-                arms.append((None, self.statements()))
-            self.take("endif")
-            return [If(arms)]
-        if self.skip("for"):
-            variable = self.take()
-            self.take("in")
-            first = self.expression()
-            self.take(":")
-            last = self.expression()
-            self.take("do")
-            body = self.statements()
-            self.take("endfor")
-            return [For(variable, first, last, body)]
-        if self.skip("declare"):
-            return [self._declaration()]
-        target = self.postfix()
-        op = self.take()
-        if op == "=" and self.skip("lambda"):
-            return [self._lambda(target)]
-        if op not in ("=", "+=", "-=", "|=", "&="):
-            raise NotModelled(f"pseudocode with a statement that has {op!r}")
-        value = self.expression()
-        targets = [target]
-        while self.skip("="):
-            targets.append(value)
-            value = self.expression()
-        return [Assign(to, op[:-1], value) for to in targets]
-
-    def _condition(self) -> Node:
-        found = self.expression()
-        self.take("then")
-        return found
-
-    def _declaration(self) -> Declare:
-        name = self.take()
-        self.take(":")
-        if self.tokens[self.at][0] != "type":
-            raise NotModelled("pseudocode with a declaration of no type")
-        bits, _, kind = self.take().partition("'")
-        if self.peek() == "[":
-            raise NotModelled("pseudocode with an array")
-        return Declare(name, int(bits), kind)
-
-    def _lambda(self, target: Node) -> Lambda:
-        self.take("(")
-        parameters = [self.take()]
-        while self.skip(","):
-            parameters.append(self.take())
-        self.take(")")
-        self.take("(")
-        body = self.expression()
-        self.take(")")
-        return Lambda(str(target[1]), parameters, body)
-
-    def expression(self) -> Node:
-        condition = self.binary(0)
-        if not self.skip("?"):
-            return condition
-        yes = self.expression()
-        self.take(":")
-        return ("choice", condition, yes, self.expression())
-
-    def binary(self, level: int) -> Node:
-        if level == len(LEVELS):
-            return self.unary()
-        left = self.binary(level + 1)
-        while self.peek() in LEVELS[level]:
-            op = self.take()
-            left = ("binary", op, left, self.binary(level + 1))
-        return left
-
-    def unary(self) -> Node:
-        if self.peek() in ("-", "~", "!", "+"):
-            op = self.take()
-            return ("unary", op, self.unary())
-        return self.postfix()
-
-    def postfix(self) -> Node:
-        node = self.primary()
-        while True:
-            if self.skip("."):
-                node = ("member", node, self.take())
-            elif self.skip("["):
-                first = self.expression()
-                node = ("bits", node, first, self.expression()) if self.skip(":") else ("at", node, first)
-                self.take("]")
-            else:
-                return node
-
-    def primary(self) -> Node:
-        kind, text = self.tokens[self.at]
-        self.at += 1
-        if kind == "number":
-            return ("number", text)
-        if kind == "cast":
-            return ("cast", text, self._parenthesised())
-        if kind == "name":
-            return ("call", text, self._arguments()) if self.peek() == "(" else ("name", text)
-        if text == "(":
-            self.at -= 1
-            return self._parenthesised()
-        if text == "{":
-            parts = [self.expression()]
-            while self.skip(","):
-                parts.append(self.expression())
-            self.take("}")
-            return ("join", parts)
-        raise NotModelled(f"pseudocode with {text!r} where a value belongs")
-
-    def _parenthesised(self) -> Node:
-        self.take("(")
-        node = self.expression()
-        self.take(")")
-        return node
-
-    def _arguments(self) -> list[Node]:
-        self.take("(")
-        found = [self.expression()]
-        while self.skip(","):
-            found.append(self.expression())
-        self.take(")")
-        return found
+    while BRACKETS.search(text):
+        text = BRACKETS.sub(hold, text)
+    text = _choices(text)
+    while "\0" in text:
+        text = re.sub(r"\0(\d+)\0", lambda match: held[int(match[1])], text)
+    return text
 
 
-def parse(text: str) -> list[Any]:
-    """The statements of an operation's pseudocode."""
-    parser = Parser(text)
-    found = parser.statements()
-    if parser.tokens[parser.at][0] != "end":
-        raise NotModelled(f"pseudocode with a stray {parser.peek()!r}")
-    return found
+def _choices(text: str) -> str:
+    """c ? a : b in a text without brackets as (a if c else b)."""
+    match = ASSIGNMENT.fullmatch(text)
+    assert match is not None
+    return (match[1] or "") + ",".join(map(_choice, match[2].split(",")))
+
+
+def _choice(text: str) -> str:
+    condition, mark, rest = text.partition("?")
+    if not mark:
+        return text
+    yes, _, no = rest.partition(":")
+    while yes.count("?") > rest[: len(yes)].count(":"):
+        more, _, no = no.partition(":")
+        yes += ":" + more
+    return f"({_choice(yes)} if {condition} else {_choice(no)})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
+from lispgpt.runtime.devices.amd_emulator.memory import Access, Memory
 from lispgpt.runtime.devices.amd_emulator.waves import Waves
 
 MANY, WAVE_BITS = 0x7FF, 11
@@ -18,34 +19,19 @@ MANY, WAVE_BITS = 0x7FF, 11
 class SharedMemory:
     """nbytes: of each workgroup.  grain: bytes that one mark stands for, the smallest that the kernel stores."""
 
-    def __init__(self, waves: Waves, nbytes: int, grain: int) -> None:
-        self.waves, self.grain = waves, grain
-        self.nbytes = nbytes
+    def __init__(self, memory: Memory, waves: Waves, nbytes: int, grain: int) -> None:
+        self.waves, self.nbytes, self.grain, self.memory = waves, nbytes, grain, memory
         self.stride = -(-nbytes // 16) * 16
-        self.data = np.full(max(waves.groups * self.stride, 16), 0xFF, np.uint8)
-        marks = self.data.size // grain
-        self.written, self.was_read = np.zeros(marks, np.int64), np.zeros(marks, np.int64)
-        self.barriers = np.zeros(waves.n, np.int64)
-        self.bases = waves.group * self.stride
+        data = np.full(max(waves.groups * self.stride, 16), 0xFF, np.uint8)
+        self.address = memory.add(data, "shared memory")
+        self.written, self.was_read = np.zeros((2, data.size // grain), np.int32)
+        self.barriers, self.alone = np.zeros(waves.n, np.int32), waves.n == waves.groups
 
-    def places(self, addresses: np.ndarray, wave: np.ndarray, size: int, writing: bool) -> np.ndarray:
-        """Offsets into `data` of addresses in the workgroups of waves, once they were checked; all one-dimensional."""
-        wrong = addresses + size > self.nbytes
-        if wrong.any():
-            at = int(np.flatnonzero(wrong)[0])
-            what = "written to" if writing else "read from"
-            raise KernelFault(
-                f"{size} bytes {what} shared memory at {addresses[at]}, of {self.nbytes} bytes "
-                f"(workgroup {self.waves.group[wave[at]]}, wave {self.waves.member[wave[at]]})"
-            )
-        found = addresses + self.bases[wave]
-        if (found % min(size, 4)).any():
-            raise KernelFault(f"{size} bytes of shared memory at an address that is no multiple of {min(size, 4)}")
-        self._mark(found, wave, size, writing)
-        return found
-
-    def _mark(self, places: np.ndarray, wave: np.ndarray, size: int, writing: bool) -> None:
-        mine = self.barriers[wave] + 1 << WAVE_BITS | self.waves.member[wave]
+    def mark(self, places: np.ndarray, wave: np.ndarray, size: int, writing: bool) -> None:
+        """Note who touches bytes, and find who else did."""
+        if self.alone:
+            return
+        mine = (self.barriers[wave] + 1 << WAVE_BITS | self.waves.member[wave]).astype(np.int32)
         for i in range(max(1, size // self.grain)):
             at = places // self.grain + i
             self._compare(self.written[at], mine, wave, "written", writing)
@@ -71,29 +57,43 @@ class SharedMemory:
                 f"{'writes' if writing else 'reads'} what {others} has {what} since the last barrier"
             )
 
-    def update_places(self, addresses: np.ndarray, wave: np.ndarray, size: int) -> np.ndarray:
-        """As `places`, for atomics: those of several waves do not race with each other."""
-        return self.places(addresses, wave, size, writing=False)
-
-    def gather(self, places: np.ndarray, size: int) -> list[np.ndarray]:
-        """32-bit words, or for 1 and 2 bytes one number."""
-        if size == 1:
-            return [self.data[places].astype(np.uint32)]
-        if size == 2:
-            return [self.data.view(np.uint16)[places >> 1].astype(np.uint32)]
-        words = self.data.view(np.uint32)
-        return [words[(places >> 2) + i] for i in range(size // 4)]
-
-    def scatter(self, places: np.ndarray, words: list[np.ndarray], size: int) -> None:
-        if size == 1:
-            self.data[places] = words[0].astype(np.uint8)
-        elif size == 2:
-            self.data.view(np.uint16)[places >> 1] = words[0].astype(np.uint16)
-        else:
-            for i, word in enumerate(words):
-                self.data.view(np.uint32)[(places >> 2) + i] = word
-
 
 def _raced(marks: np.ndarray, mine: np.ndarray) -> np.ndarray:
     """Whether a mark is of the same count of barriers and another wave."""
     return (marks >> WAVE_BITS == mine >> WAVE_BITS) & (marks != mine)
+
+
+class SharedAccess(Access):
+    """Shared memory at the addresses of some lanes [lane], in the workgroups of their waves.
+
+    atomic: whether several waves may update the same word without a race.
+    """
+
+    def __init__(self, shared: SharedMemory, addresses: np.ndarray, wave: np.ndarray, atomic: bool) -> None:
+        self.shared, self.wave, self.atomic = shared, wave, atomic
+        self.asked, self.last = addresses.astype(np.int64), int(addresses.max())
+        self.places = self.asked + shared.waves.group[wave] * shared.stride
+        super().__init__(shared.memory, (self.places + shared.address).astype(np.uint64))
+
+    def load(self, offset: int, bits: int) -> np.ndarray:
+        if bits <= 32:  # wider ones come again in parts
+            self._check(offset, bits // 8, writing=False)
+        return super().load(offset, bits)
+
+    def store(self, offset: int, bits: int, values: np.ndarray) -> None:
+        if not self.atomic and bits <= 32:
+            self._check(offset, bits // 8, writing=True)
+        super().store(offset, bits, values)
+
+    def _check(self, offset: int, size: int, writing: bool) -> None:
+        shared, wave = self.shared, self.wave
+        if self.last + offset + size > shared.nbytes:
+            at = int(self.asked.argmax())
+            number = wave[at]
+            raise KernelFault(
+                f"{size} bytes {'written to' if writing else 'read from'} shared memory at {self.asked[at] + offset}, "
+                f"of {shared.nbytes} bytes (workgroup {shared.waves.group[number]}, wave {shared.waves.member[number]})"
+            )
+        if (self.grain | self.low + offset) % min(size, 4):
+            raise KernelFault(f"{size} bytes of shared memory at an address that is no multiple of {min(size, 4)}")
+        shared.mark(self.places + offset, wave, size, writing)

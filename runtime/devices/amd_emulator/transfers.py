@@ -2,296 +2,193 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from lispgpt.runtime.devices.amd_emulator import lanes as across
-from lispgpt.runtime.devices.amd_emulator.alu import operation, register_bits
-from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
-from lispgpt.runtime.devices.amd_emulator.operands import Source, Step, source
+from lispgpt.runtime.devices.amd_emulator.alu import operation
+from lispgpt.runtime.devices.amd_emulator.decode import Instruction
+from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
+from lispgpt.runtime.devices.amd_emulator.memory import Access, rounds
+from lispgpt.runtime.devices.amd_emulator.operands import Source, Step, fixed, register, register_bits, source
+from lispgpt.runtime.devices.amd_emulator.shared_memory import SharedAccess
 from lispgpt.runtime.devices.amd_emulator.waves import FIRST_VECTOR, Waves
 
 u32, u64, i64 = np.uint32, np.uint64, np.int64
-NAME = re.compile(
-    r"(?:GLOBAL|FLAT|SCRATCH|BUFFER|DS|S)_(LOAD|STORE|READ|WRITE)(2ST64|2|_2ADDR_STRIDE64|_2ADDR)?_"
-    r"(D16_)?(HI_)?([A-Z]+\d*)(_D16)?(_HI)?$"
-)
-SIZES = {
-    "U8": 1, "I8": 1, "B8": 1, "UBYTE": 1, "SBYTE": 1, "BYTE": 1, "U16": 2, "I16": 2, "B16": 2, "USHORT": 2,
-    "SSHORT": 2, "SHORT": 2, "B32": 4, "DWORD": 4, "B64": 8, "DWORDX2": 8, "B96": 12, "DWORDX3": 12, "B128": 16,
-    "DWORDX4": 16, "B256": 32, "DWORDX8": 32, "B512": 64, "DWORDX16": 64,
-}  # fmt: skip
-SIGNED = ("I8", "I16", "SBYTE", "SSHORT")
+SPACES = ("DS", "SMEM", "SCRATCH", "FLAT", "BUF", "GLOBAL")
+"""As formats of instructions contain them."""
+STORED, RESULTS = ("vsrc", "data0", "data", "vdata"), ("vdst", "vdata", "sdata")
+FIELDS = {"DATA": STORED, "VDATA": (*STORED, *RESULTS), "DATA2": ("data1",), "RETURN_DATA": RESULTS, "SDATA": RESULTS}
+NO_STRIDE, STRIDE_BITS = u64(0xFFFF), 14
+"""Of a buffer's descriptor: the address's upper bits in its second word, and the stride that follows them."""
 
 
-class Shape:
-    """What an instruction's name says.  size: bytes at each address.  stride: bytes that one unit of the two offsets
-    stands for, 0 where there is one address.  half, upper: whether a load sets half of a register, and which."""
-
-    def __init__(self, name: str) -> None:
-        match = NAME.match(name)
-        if match is None or match[5] not in SIZES:
-            raise NotModelled(name)
-        self.load = match[1] in ("LOAD", "READ")
-        self.size, self.signed = SIZES[match[5]], match[5] in SIGNED
-        self.half = bool(match[3] or match[6])
-        self.upper = bool(match[4] or match[7])
-        self.stride = self.size * (64 if "64" in (match[2] or "") else 1) if match[2] else 0
-        self.registers = max(1, self.size // 4)
-
-
-def _wide(place: int, step: Step) -> Source:
-    return source(step, place, 64)
-
-
-def address_of(step: Step, family: str) -> Callable[[Waves], np.ndarray]:
-    """Addresses [wave, lane] of a global or flat instruction."""
+def transfer(step: Step, machine: Any) -> None:
+    """Set the run function of an instruction that loads, stores or updates.  machine: its memory and hazards."""
     i = step.instruction
-    vector = i["vaddr"] if "vaddr" in i.fields else i["addr"]
-    base, bits = i["saddr"], 24 if family == "rdna4" else 13
-    offset = i["ioffset"] if family == "rdna4" else i["offset"]
-    signed = offset - (1 << bits) if offset >> bits - 1 else offset
-    moved = u64(signed & (1 << 64) - 1)
-    if base >= 124:
-        get = _wide(vector, step)
-        return lambda waves: get(waves) + moved
-    low, high = source(step, vector, 32), _wide(base, step)
-    return lambda waves: low(waves).astype(u64) + high(waves) + moved
-
-
-def scratch_offset(step: Step, family: str) -> Callable[[Waves], np.ndarray]:
-    """Offsets [wave, lane] into each lane's own memory of a scratch instruction."""
-    i = step.instruction
-    vector = i["vaddr"] if "vaddr" in i.fields else i["addr"]
-    bits = 24 if family == "rdna4" else 13
-    offset = i["ioffset"] if family == "rdna4" else i["offset"]
-    signed = offset - (1 << bits) if offset >> bits - 1 else offset
-    gets = [source(step, i["saddr"], 32)] if i["saddr"] < 124 else []
-    gets += [source(step, vector, 32)] if i["sve"] else []
-    return lambda waves: np.broadcast_to(
-        sum((get(waves).astype(i64) for get in gets), np.zeros((1, 1), i64)) + signed, (waves.count, waves.lanes)
-    )
-
-
-def data_place(step: Step) -> int:
-    """Where an instruction's data to be stored begin."""
-    i = step.instruction
-    place = next(i[name] for name in ("vsrc", "data", "data0", "vdata") if name in i.fields)
-    return place + (256 if i.get("acc") else 0)
-
-
-def result_place(step: Step) -> int:
-    i = step.instruction
-    return (i["vdst"] if "vdst" in i.fields else i["vdata"]) + (256 if i.get("acc") else 0)
-
-
-def put_words(waves: Waves, place: int, words: list[np.ndarray], on: np.ndarray, shape: Shape) -> None:
-    """Put what lanes loaded into registers.  words: one value for each lane in `on`, flat."""
-    for number, word in enumerate(words):
-        if shape.signed:
-            shift = u32(32 - 8 * shape.size)
-            word = ((word << shift).view(np.int32) >> shift.view(np.int32)).view(u32)
-        if word.size == on.size:
-            value = word.reshape(on.shape)
-        else:
-            value = np.zeros(on.shape, u32)
-            value[on] = word
-        register = place - FIRST_VECTOR + number
-        if shape.half:
-            old = waves.vector(register)
-            value = old & u32(0xFFFF) | value << u32(16) if shape.upper else old & u32(0xFFFF0000) | value & u32(0xFFFF)
-        waves.set_vector(register, value)
-
-
-def take_words(waves: Waves, place: int, on: np.ndarray, shape: Shape) -> list[np.ndarray]:
-    """The values of the lanes in `on` that are to be stored, flat."""
-    words = [np.broadcast_to(waves.vector(place - FIRST_VECTOR + i), on.shape)[on] for i in range(shape.registers)]
-    return [words[0] >> u32(16)] if shape.upper and shape.size < 4 else words
-
-
-def vector_memory(step: Step, family: str, machine: Any) -> None:
-    """Set the run function of a global, flat or scratch instruction; machine: its memory, hazards and scratch."""
-    name = step.instruction.name
-    if "ATOMIC" in name:
-        atomic(step, family, machine)
-        return
-    shape = Shape(name)
-    private = name.startswith("SCRATCH")
-    where = scratch_offset(step, family) if private else address_of(step, family)
-    place = result_place(step) if shape.load else data_place(step)
-    if shape.load:
-        step.loading("load", place, shape.registers)
-    else:
-        step.reading(place, shape.registers)
-    flat = name.startswith("FLAT")
+    space = next(name for name in SPACES if name in i.format)
+    fields = {part: next((n for n in names if n in i.operands), "") for part, names in FIELDS.items()}
+    done = operation(i, step.lanes, {part: i.operands[n][1] for part, n in fields.items() if n})
+    atomic, returns = done.loads and done.stores, done.loads
+    if atomic:
+        returns = "vdst" in i.operands if space == "DS" else bool(i.get("glc") or i.get("sc0") or i.get("th") & 1)
+    gets = [_data(step, part, i, fields, done.loads and not atomic) for part in done.inputs]
+    target = next((i[n] for n in RESULTS if n in i.fields), 0)
+    outputs = [(target + _word(name), kind, bits) for name, kind, bits in done.outputs] if returns else []
+    kind = {"DS": "shared", "SMEM": "scalar"}.get(space, "load" if returns else "store")
+    if outputs:
+        step.loading(kind, target, sum(max(1, bits // 32) for _, _, bits in outputs))
+    where, access = _address(step, i, space, pair="OFFSET0" in done.inputs), Space(space, machine, atomic)
 
     def run(waves: Waves) -> None:
-        machine.hazards.issue("load" if shape.load else "store", step.loaded)
-        if flat:
-            machine.hazards.issue("shared", step.loaded if shape.load else ())
-        on = waves.active
-        if not on.any():
+        machine.hazards.issue(kind, step.loaded)
+        if space == "FLAT":
+            machine.hazards.issue("shared", step.loaded)
+        if space == "DS" and done.stores:
+            machine.hazards.shared_store()
+        on = np.ones((waves.count, 1), bool) if space == "SMEM" else waves.active
+        lanes = _Lanes(waves, on)
+        if lanes.wave.size == 0:
             return
-        at = np.broadcast_to(where(waves), on.shape)[on]
-        if private:
-            at = machine.private_addresses(waves, at, on, shape.size)
-        if shape.load:
-            put_words(waves, place, machine.memory.gather(at, shape.size), on, shape)
+        at = [lanes.flat(value) for value in where(waves)]
+        given = [lanes.flat(get(waves)) for get in gets]
+        results: Any
+        if atomic:
+            results = _in_turns(done.function, access, lanes, at, given)
         else:
-            machine.memory.scatter(at, take_words(waves, place, on, shape), shape.size)
+            results = done.function(access(lanes, slice(None), *at), *given)
+        for (place, kind_of, bits), value in zip(outputs, results, strict=False):
+            lanes.put(place, register_bits(value, kind_of), bits)
 
     step.run = run
 
 
-def scalar_memory(step: Step, family: str, machine: Any) -> None:
-    """Set the run function of a scalar load."""
-    i = step.instruction
-    if not i.name.startswith("S_LOAD"):
-        if i.name.startswith(("S_DCACHE", "S_GL1", "S_ICACHE", "S_PREFETCH")):
-            return
-        raise NotModelled(i.name)
-    shape = Shape(i.name)
-    bits = {"cdna": 21, "rdna3": 21, "rdna4": 24}[family]
-    offset = i["ioffset"] if family == "rdna4" else i["offset"]
-    if family == "cdna" and not i["imm"]:
-        offset = 0
-    signed = offset - (1 << bits) if offset >> bits - 1 else offset
-    base = source(step, i["sbase"], 64)
-    uses = i["soffset_en"] if family == "cdna" else i["soffset"] < 124
-    more = source(step, i["soffset"], 32) if uses else None
-    step.loading("scalar", i["sdata"], shape.registers)
-
-    def run(waves: Waves) -> None:
-        machine.hazards.issue("scalar", step.loaded)
-        at = base(waves)[:, 0] + u64(signed & (1 << 64) - 1)
-        if more is not None:
-            at = at + more(waves)[:, 0].astype(u64)
-        for number, word in enumerate(machine.memory.gather(at, shape.size)):
-            waves.set_scalar(i["sdata"] + number, word)
-
-    step.run = run
-
-
-def shared_memory(step: Step, family: str, machine: Any) -> None:
-    """Set the run function of an instruction on shared memory."""
-    i, name = step.instruction, step.instruction.name
-    if name == "DS_SWIZZLE_B32":
-        step.loading("shared", i["vdst"], 1)
-        across.swizzle(step, machine.lanes)
-        _counted(step, machine)
-        return
-    if name in ("DS_BPERMUTE_B32", "DS_PERMUTE_B32"):
-        step.loading("shared", i["vdst"], 1)
-        across.permute(step, machine.lanes, name == "DS_BPERMUTE_B32", family)
-        _counted(step, machine)
-        return
-    if not NAME.match(name):
-        atomic(step, family, machine)
-        return
-    shape = Shape(name)
-    get = source(step, i["addr"], 32)
-    offsets = (
-        [i["offset0"] * shape.stride, i["offset1"] * shape.stride]
-        if shape.stride
-        else [i["offset0"] | i["offset1"] << 8]
-    )
-    extra = 256 if i.get("acc") else 0
-    if shape.load:
-        places = [i["vdst"] + extra + n * shape.registers for n in range(len(offsets))]
-        step.loading("shared", places[0], shape.registers * len(offsets))
-    else:
-        places = [i[n] + extra for n in ("data0", "data1")][: len(offsets)]
-        for place in places:
-            step.reading(place, shape.registers)
-
-    def run(waves: Waves) -> None:
-        hazards, memory, on = machine.hazards, machine.shared, waves.active
-        hazards.issue("shared", step.loaded)
-        if not shape.load:
-            hazards.shared_store()
-        wave = np.broadcast_to(waves.which[:, None], on.shape)[on]
-        address = np.broadcast_to(get(waves), on.shape)[on].astype(i64)
-        for place, offset in zip(places, offsets, strict=True):
-            at = memory.places(address + offset, wave, shape.size, not shape.load)
-            if shape.load:
-                put_words(waves, place, memory.gather(at, shape.size), on, shape)
-            else:
-                memory.scatter(at, take_words(waves, place, on, shape), shape.size)
-
-    step.run = run
-
-
-def _counted(step: Step, machine: Any) -> None:
-    inner = step.run
+def count(step: Step, machine: Any) -> None:
+    """Have an instruction counted that moves lanes through shared memory."""
+    move = step.run
 
     def run(waves: Waves) -> None:
         machine.hazards.issue("shared", step.loaded)
-        inner(waves)
+        move(waves)
 
     step.run = run
 
 
-def atomic(step: Step, family: str, machine: Any) -> None:
-    """Set the run function of an atomic: lanes that name one address take turns, in their order."""
-    i, name = step.instruction, step.instruction.name
-    on_shared = name.startswith("DS")
-    returns = "_RTN" in name if on_shared else bool(i.get("glc") or i.get("sc0") or i.get("th") & 1)
-    size = 8 if re.search(r"(64|X2)$", name) else 4
-    pair = "CMPSW" in name and not on_shared  # the new value and the one to compare with, side by side
-    if pair and size == 8:
-        raise NotModelled(name)
-    given = {"MEM": size, "DATA": 2 * size if pair else size, "DATA2": size}
-    done = operation(family, i.op, name, 32, tuple((part, 8 * n) for part, n in sorted(given.items())), 0)
-    where = source(step, i["addr"], 32) if on_shared else address_of(step, family)
-    places = {"DATA": data_place(step), "DATA2": i.get("data1") + (256 if i.get("acc") else 0)}
-    gets = {part: source(step, places[part], 8 * given[part]) for part in places if part in done.inputs}
-    memory_result = [part for part, _ in done.outputs].index("MEM")
-    if returns:
-        step.loading("shared" if on_shared else "load", result_place(step), size // 4)
-    kind, offset = "shared" if on_shared else "load" if returns else "store", i.get("offset0") | i.get("offset1") << 8
+class _Lanes:
+    """The lanes that take part, one after the other.  on: which those are [wave, lane].  wave: of each."""
 
-    def run(waves: Waves) -> None:
-        on = waves.active
-        machine.hazards.issue(kind, step.loaded)
-        if not on.any():
-            return
-        at = np.broadcast_to(where(waves), on.shape)[on]
-        memory: Any = machine.memory
-        if on_shared:
-            machine.hazards.shared_store()
-            wave = np.broadcast_to(waves.which[:, None], on.shape)[on]
-            at, memory = machine.shared.update_places(at.astype(i64) + offset, wave, size), machine.shared
-        values = {part: np.broadcast_to(get(waves), on.shape)[on] for part, get in gets.items()}
-        old = np.zeros(at.size, u64 if size == 8 else u32)
-        for turn in rounds(at):
-            now = _joined(memory.gather(at[turn], size))
-            results = done.function(*[now if part == "MEM" else values[part][turn] for part in done.inputs])
-            memory.scatter(at[turn], _words(register_bits(results[memory_result], "u")), size)
-            old[turn] = now
-        if returns:
-            put_words(waves, result_place(step), _words(old), on, WORDS)
+    def __init__(self, waves: Waves, on: np.ndarray) -> None:
+        self.waves, self.on = waves, on
+        self.all = bool(on.all())
+        self.wave = self.flat(waves.which[:, None])
 
-    step.run = run
+    def flat(self, value: Any) -> Any:
+        """[lane that takes part]; numbers that are the same for all stay numbers."""
+        if isinstance(value, int):
+            return value
+        spread = value if value.shape == self.on.shape else np.broadcast_to(value, self.on.shape)
+        return spread.reshape(-1) if self.all else spread[self.on]
+
+    def put(self, place: int, value: np.ndarray, bits: int) -> None:
+        """Put what they loaded into registers."""
+        if bits > 32:
+            self.put(place, value.astype(u32), 32)
+            self.put(place + 1, (value >> u64(32)).astype(u32), 32)
+        elif place < FIRST_VECTOR:
+            self.waves.set_scalar(place, value)
+        elif self.all:
+            self.waves.set_vector(place - FIRST_VECTOR, value.reshape(self.on.shape))
+        else:
+            spread = np.zeros(self.on.shape, u32)
+            spread[self.on] = value
+            self.waves.set_vector(place - FIRST_VECTOR, spread)
 
 
-WORDS = Shape("GLOBAL_LOAD_B32")
+def _in_turns(function: Callable[..., Any], access: Any, lanes: _Lanes, at: list[Any], given: list[Any]) -> list[Any]:
+    """Update memory so that lanes that name one address take turns, in their order."""
+    whole: list[Any] = []
+    for turn in rounds(at[0].astype(i64) + (lanes.waves.group[lanes.wave] << 40 if access.grouped else 0)):
+        memory = access(lanes, turn, *[value[turn] for value in at])
+        part = function(memory, *[value if isinstance(value, int) else value[turn] for value in given])
+        whole = whole or [np.zeros(lanes.wave.size, value.dtype) for value in part]
+        for results, values in zip(whole, part, strict=True):
+            results[turn] = values
+    return whole
 
 
-def _joined(words: list[np.ndarray]) -> np.ndarray:
-    return words[0] if len(words) == 1 else words[0].astype(u64) | words[1].astype(u64) << u64(32)
+def _word(name: str) -> int:
+    """Which word of a wide operand a name is for."""
+    return int(name.rpartition("_")[2]) if name[-1].isdigit() and "_" in name else 0
 
 
-def _words(value: np.ndarray) -> list[np.ndarray]:
-    return [value] if value.dtype == u32 else [value.astype(u32), (value >> u64(32)).astype(u32)]
+def _data(step: Step, part: str, i: Instruction, fields: dict[str, str], loading: bool) -> Source:
+    if part.startswith("OFFSET"):
+        return lambda waves: i[part.lower()]
+    field = fields[part if part in fields else part.rpartition("_")[0]]
+    bits = 32 if part not in fields else min(64, max(32, i.operands[field][1]))
+    place = i[field] + _word(part)
+    return register(place, bits) if loading else source(step, place, bits)  # a load keeps what it does not set
 
 
-def rounds(addresses: np.ndarray) -> list[np.ndarray]:
-    """Places in `addresses`, in turns in which no address comes twice."""
-    order = np.argsort(addresses, kind="stable")
-    ordered = addresses[order]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    turn = np.arange(order.size) - np.repeat(starts, np.diff(np.r_[starts, order.size]))
-    return [order[turn == number] for number in range(int(turn.max()) + 1)]
+def _address(step: Step, i: Instruction, space: str, pair: bool) -> Callable[[Waves], Sequence[Any]]:
+    """The address of each lane, in its space; where there is a descriptor also the end of its bounds."""
+    if space == "DS":
+        get, offset = source(step, i["addr"], 32), 0 if pair else i["offset0"] | i["offset1"] << 8
+        return lambda waves: (get(waves).astype(i64) + offset,)
+    name, bits = ("ioffset", 24) if "ioffset" in i.fields else ("offset", 21 if space == "SMEM" else 13)
+    offset = i.offset(name, bits) if i.get("imm", 1) and space != "BUF" else i[name] * (space == "BUF")
+    scalar, vector = i.get("saddr", 124), i.get("vaddr", i.get("addr"))
+    if space == "BUF" or "BUFFER" in i.name:
+        return _described(step, i, offset)
+    if space == "SMEM":
+        uses = i["soffset_en"] if i.family == "cdna" else i["soffset"] < 124
+        parts = [(i["sbase"], 64), *[(i["soffset"], 32)] * bool(uses)]
+    elif space == "SCRATCH":
+        parts = [(scalar, 32)] * (scalar < 124) + [(vector, 32)] * i["sve"]
+    else:
+        parts = [(vector, 32), (scalar, 64)] if scalar < 124 else [(vector, 64)]
+    gets = [source(step, place, size) for place, size in parts] or [fixed(0, 32)]
+    moved = u64(offset & (1 << 64) - 1)
+    return lambda waves: (sum((get(waves).astype(u64) for get in gets[1:]), gets[0](waves).astype(u64) + moved),)
+
+
+def _described(step: Step, i: Instruction, offset: int) -> Callable[[Waves], Sequence[Any]]:
+    """Addresses by a descriptor of four words: address, stride, and how many bytes or records there are."""
+    first = i.get("srsrc", i.get("rsrc", i.get("sbase")))
+    words = [source(step, first + n, 32) for n in range(3)]
+    vector = [source(step, i["vaddr"] + n, 32) for n in range(i.get("offen") + i.get("idxen"))]
+    more = (
+        source(step, i["soffset"], 32)
+        if "vaddr" in i.fields or i.get("soffset_en", i["soffset"] < 124)
+        else fixed(0, 32)
+    )
+
+    def addresses(waves: Waves) -> Sequence[Any]:
+        low, high, records = (word(waves).astype(u64) for word in words)
+        base, stride = low | (high & NO_STRIDE) << u64(32), high >> u64(16) & u64((1 << STRIDE_BITS) - 1)
+        given = [get(waves).astype(u64) for get in vector]
+        at = base + more(waves) + u64(offset) + (given[-1] if i.get("offen") else u64(0))
+        if i.get("idxen"):
+            at = at + given[0] * stride
+        return at, base + np.where(stride == 0, records, records * stride)
+
+    return addresses
+
+
+class Space:
+    """What the pseudocode's MEM is, for some of the lanes that take part."""
+
+    def __init__(self, space: str, machine: Any, atomic: bool) -> None:
+        self.space, self.machine, self.atomic, self.grouped = space, machine, atomic, space == "DS"
+
+    def __call__(self, lanes: _Lanes, which: Any, at: np.ndarray, ends: np.ndarray | None = None) -> Access:
+        if self.space == "DS":
+            return SharedAccess(self.machine.shared, at, lanes.wave[which], self.atomic)
+        if self.space != "SCRATCH":
+            return Access(self.machine.memory, at, ends)
+        nbytes = self.machine.private_bytes  # of each lane; beyond them would be another's
+        if (at >= nbytes).any():
+            raise KernelFault(f"private memory outside of a lane's {nbytes} bytes")
+        number = lanes.wave[which] * lanes.waves.lanes + np.nonzero(lanes.on)[1][which]
+        return Access(self.machine.memory, (self.machine.private + number * nbytes).astype(u64) + at)

@@ -2,12 +2,13 @@
 
     D0.u32 = VCC.u64[laneId] ? S1.u32 : S0.u32      becomes      lambda S0, S1, VCC: np.where(VCC, S1, S0)
 
-Operands come as unsigned integers of 32 or 64 bits, VCC as one truth value a lane.  Branches become choices: every
-assignment keeps the old value where its condition does not hold.
+Operands come as unsigned integers of 32 or 64 bits, wider ones as their words, VCC as one truth value a lane; MEM loads
+and stores.  Branches become choices: an assignment keeps the old value where its condition does not hold.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,174 +17,207 @@ from typing import Any
 import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator import numerics
-from lispgpt.runtime.devices.amd_emulator.expressions import OPERANDS, Expressions
+from lispgpt.runtime.devices.amd_emulator.expressions import OPERANDS, RESULTS, SYMBOLS, Expressions
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
-from lispgpt.runtime.devices.amd_emulator.pseudocode import Assign, Declare, For, If, Lambda, Node, parse
+from lispgpt.runtime.devices.amd_emulator.pseudocode import parse
 from lispgpt.runtime.devices.amd_emulator.values import (
-    BOOL,
-    KINDS,
-    LITERAL,
-    U32,
-    U64,
-    Type,
     Value,
-    as_type,
+    bits_of,
+    convert,
+    field,
     literal,
     reinterpret,
+    storage,
 )
-from lispgpt.runtime.devices.amd_emulator.whole_operations import WHOLE_OPERATIONS
 
-NAMES: dict[str, Any] = {**vars(numerics), "infinity": np.inf, "not_a_number": np.nan, "np": np}
-RESULTS = ("D0", "D1", "SCC", "VCC", "EXEC", "MEM", "RETURN_DATA", "LANES", "S0")
+NAMES: dict[str, Any] = {**vars(numerics), "inf": np.inf, "nan": np.nan, "np": np}
+OVERRIDES = [(re.compile(pattern), text) for pattern, text in (
+    # shorter than AMD's text, or saying what it leaves out
+    (r"[VS]_(?:DUAL_)?(MAX|MIN)(?:_NUM)?_F32", "D0.f32 = v_{}_f32(S0.f32, S1.f32)"),
+    (r"[VS]_(MAX|MIN)IMUM_F32", "D0.f32 = v_{}imum_f32(S0.f32, S1.f32)"),
+    (r"V_LDEXP_(F32|F64)", "D0.{0} = ldexp(S0.{0}, S1.i32)"),
+    (r"V_ACCVGPR_.*", "D0.b32 = S0.b32"),
+    (r"V_RNDNE_F32", "D0.f32 = rint(S0.f32)"),
+    (r"V_PERM_B32", "D0.u32 = permute_bytes(S0.u32, S1.u32, S2.u32)"),
+    (r"V_PK_MOV_B32", "D0.u64 = {{ S1[31 : 0].u32, S0[31 : 0].u32 }}"),
+    (r"V_MAD_(?:CO_)?U64_U32", "p = 64'U(S0.u32) * 64'U(S1.u32); D0.u64 = p + S2.u64; VCC = D0.u64 < p"),
+    (r"V_MAD_(?:CO_)?I64_I32", "D0.i64 = 64'I(S0.i32) * 64'I(S1.i32) + S2.i64; VCC = D0.i64 < 0"),
+    (r"V_FMA_MIX_F32", "D0.f32 = fma(S0.f32, S1.f32, S2.f32)"),
+    (r"V_FMA_MIXLO_F16", "D0[15 : 0].f16 = f32_to_f16(fma(S0.f32, S1.f32, S2.f32))"),
+    (r"V_FMA_MIXHI_F16", "D0[31 : 16].f16 = f32_to_f16(fma(S0.f32, S1.f32, S2.f32))"),
+)]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Operation:
-    """inputs: the operands that the function takes, in order.  outputs: results in order, with the type of each."""
+    """inputs: the operands that the function takes behind MEM, in order.  outputs: (name, kind, bits) of its results.
+    Words of operands wider than 64 bits have their numbers: DATA_2.  loads, stores: whether it uses MEM so."""
 
     function: Callable[..., tuple[Any, ...]]
     inputs: tuple[str, ...]
-    outputs: tuple[tuple[str, Type], ...]
-    source: str
+    outputs: tuple[tuple[str, str, int], ...]
+    loads: bool
+    stores: bool
 
 
 def translate(name: str, text: str, widths: dict[str, int], constants: dict[str, int]) -> Operation:
     """widths: bits of the operands that have more or fewer than 32.  constants: names with a known number."""
-    if name in WHOLE_OPERATIONS:
-        return _whole(WHOLE_OPERATIONS[name].replace("TABLE", str(constants.get("TABLE"))), widths)
-    writer = _Writer(widths, constants)
-    writer.run(parse(text), None)
-    outputs = tuple((n, writer.values[n].type) for n in RESULTS if n in writer.assigned)
-    return _finish(writer.lines, tuple(writer.inputs), outputs)
-
-
-def _whole(text: str, widths: dict[str, int]) -> Operation:
-    inputs = tuple(n for n in ("S0", "S1", "S2") if re.search(rf"\b{n}\b", text)) + ("D0",) * ("OLD" in text)
-    text = text.replace("OLD", "D0")
-    kinds = {"D0": Type("u", widths.get("D0", 32)), "VCC": BOOL}
-    outputs = tuple((n, kinds[n]) for n in ("D0", "VCC") if re.search(rf"\b{n}\b.*=", text))
-    return _finish(text.split("; "), inputs, outputs)
-
-
-def _finish(lines: list[str], inputs: tuple[str, ...], outputs: tuple[tuple[str, Type], ...]) -> Operation:
-    results = ", ".join(n for n, _ in outputs)
-    source = "\n    ".join([f"def operation({', '.join(inputs)}):", *lines, f"return ({results},)"])
-    scope = dict(NAMES)
-    exec(compile(source, "<pseudocode>", "exec"), scope)
-    return Operation(scope["operation"], inputs, outputs, source)
+    if name.startswith("V_DIV_SCALE"):
+        kind = name[-3:].lower()
+        text = f"D0.{kind} = S0.{kind}; " + re.sub(r"DENORM.f\d+", f"DENORM.{kind}", text)
+    for pattern, short in OVERRIDES:
+        if match := pattern.fullmatch(name):
+            text = short.format(*[group.lower() for group in match.groups()])
+    return _Writer(widths, constants).operation(parse(text))
 
 
 class _Writer(Expressions):
     """Writes the lines of one function.
 
-    assigned: the names that it sets.  complete: whether some arm of every branch around a statement runs, so that what
-    they all set needs no earlier value.  A statement's `under` is the code of its condition, None for always.
+    assigned: the names that it sets; covered: the bits of each that were assigned in parts.  complete: whether some arm
+    of every branch around a statement runs, so that what they all set needs no earlier value.  running: the condition
+    under which a loop goes on.  A statement's `under` is the code of its condition, None for always.
     """
 
     def __init__(self, widths: dict[str, int], constants: dict[str, int]) -> None:
         super().__init__(widths, constants)
-        self.assigned: set[str] = set()
+        self.covered: dict[str, int] = {}
         self.lines: list[str] = []
-        self.conditions = 0
-        self.complete = False
+        self.assigned: list[str] = []
+        self.conditions, self.complete = 0, False
+        self.running: str | None = None
 
-    def run(self, statements: list[Any], under: str | None) -> None:
+    def operation(self, statements: list[ast.stmt]) -> Operation:
+        self.run(statements, None)
+        first = []
+        for name, mask in self.covered.items():
+            whole = self.values[name].bits
+            if mask != (1 << whole) - 1 and name in OPERANDS:
+                self.read(name)
+            first.append(f"{name}_before = {name if name in self.inputs else f'u{whole}(0)'}")
+        results = [n for n in self.assigned if n.rpartition("_")[0] in RESULTS or n in RESULTS]
+        lines = [
+            f"def operation(MEM, {', '.join(self.inputs)}):",
+            *first,
+            *self.lines,
+            f"return ({', '.join(results)},)",
+        ]
+        scope = dict(NAMES)
+        exec(compile("\n    ".join(lines if results else [*lines[:-1], "return ()"]), "<pseudocode>", "exec"), scope)
+        outputs = [(name, self.values[name].kind, self.values[name].bits) for name in results]
+        memory = [f"MEM.{use}(" in "".join(lines) for use in ("load", "store")]
+        return Operation(scope["operation"], tuple(self.inputs), tuple(outputs), *memory)
+
+    def run(self, statements: list[ast.stmt], under: str | None) -> None:
         for statement in statements:
-            if isinstance(statement, Assign):
-                self.assign(statement, under)
-            elif isinstance(statement, If):
-                self.branch(statement, under)
-            elif isinstance(statement, For):
-                self.loop(statement, under)
-            elif isinstance(statement, Lambda):
-                self.lambdas[statement.name] = statement
-            elif isinstance(statement, Declare):
-                kind = Type(KINDS[statement.kind], statement.bits)
-                self.values[statement.name] = as_type(literal(0), kind)
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda() as function):
+                    self.lambdas[name] = function
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        self.assign(target, self.value(value), under)
+                case ast.AugAssign(target=target, op=op, value=value):
+                    old = self.value(target)
+                    self.assign(target, self.operate(SYMBOLS[type(op)], old, self.value(value)), under)
+                case ast.If():
+                    self.branch(statement, under)
+                case ast.For(target=ast.Name(id=name), iter=ast.Tuple(elts=[first, last]), body=body):
+                    self.loop(name, range(self.number(first), self.number(last) + 1), body, under)
+                case ast.Break():
+                    went_on = f"{self.running} & " if self.running else ""
+                    self.running = self.condition(f"{went_on}~({under})" if under else "boolean(False)")
+                case ast.Pass():
+                    pass
+                case _:
+                    raise NotModelled(f"pseudocode with {ast.unparse(statement)}")
 
-    def branch(self, statement: If, under: str | None) -> None:
-        before: list[str] = [under] if under else []
-        outer = self.complete
-        self.complete = (outer or not under) and statement.arms[-1][0] is None
-        self._arms(statement, before)
+    def condition(self, code: str) -> str:
+        self.conditions += 1
+        self.lines.append(f"c{self.conditions} = {code}")
+        return f"c{self.conditions}"
+
+    def branch(self, statement: ast.If, under: str | None) -> None:
+        arms: list[tuple[ast.expr | None, list[ast.stmt]]] = [(statement.test, statement.body)]
+        rest = statement.orelse
+        while len(rest) == 1 and isinstance(rest[0], ast.If):
+            arms.append((rest[0].test, rest[0].body))
+            rest = rest[0].orelse
+        outer, self.complete = self.complete, (self.complete or not under) and bool(rest)
+        so_far = [under] if under else []
+        for test, body in [*arms, (None, rest)]:
+            known = literal(1) if test is None else self.value(test)
+            if known.number is None:
+                name = self.condition(convert(known, "bool", 1).code)
+                self.run(body, " & ".join([*so_far, name]))
+                so_far.append(f"~{name}")
+            elif known.number:
+                self.run(body, " & ".join(so_far) or None)
+                break
         self.complete = outer
 
-    def _arms(self, statement: If, before: list[str]) -> None:
-        for condition, body in statement.arms:
-            if condition is None:
-                self.run(body, self.both(before))
-                return
-            value = self.value(condition)
-            if value.number is not None:
-                if value.number:
-                    self.run(body, self.both(before))
-                    return
-                continue
-            self.conditions += 1
-            name = f"c{self.conditions}"
-            self.lines.append(f"{name} = {as_type(value, BOOL).code}")
-            self.run(body, self.both([*before, name]))
-            before.append(f"~{name}")
+    def loop(self, name: str, numbers: range, body: list[ast.stmt], under: str | None) -> None:
+        outer, self.running = self.running, None
+        for number in numbers:
+            self.values[name] = literal(number)
+            self.run(body, " & ".join(c for c in (under, self.running) if c) or None)
+        self.running = outer
 
-    @staticmethod
-    def both(conditions: list[str]) -> str | None:
-        return " & ".join(conditions) or None
-
-    def loop(self, statement: For, under: str | None) -> None:
-        first, last = self.value(statement.first).number, self.value(statement.last).number
-        if not isinstance(first, int) or not isinstance(last, int):
-            raise NotModelled("pseudocode with a loop of unknown length")
-        for number in range(first, last + 1):
-            self.values[statement.variable] = literal(number)
-            self.run(statement.body, under)
-
-    def assign(self, statement: Assign, under: str | None) -> None:
-        target, value = statement.target, self.value(statement.value)
-        if statement.op:
-            value = self.operate(statement.op, self.value(target), value)
-        if target[0] == "at" and self.is_lane(target[2]):  # one bit of a mask: this lane's
-            name = str(target[1][1][1] if target[1][0] == "member" else target[1][1])
-            self.store("LANES" if name == "D0" else name, as_type(value, BOOL), under)
-        elif target[0] == "name":
-            kind = self.values[target[1]].type if target[1] in self.values else value.type
-            if kind == LITERAL:
-                kind = BOOL if target[1] in ("SCC", "VCC") else U32
-            if target[1] in ("SCC", "VCC"):
-                kind = BOOL
-            self.store(str(target[1]), as_type(value, kind), under)
-        elif target[0] == "member" and target[1][0] == "name":
-            self.store(str(target[1][1]), as_type(value, self.member(target[2])), under)
-        elif target[0] == "member" and target[1][0] == "at" and target[1][1] == ("name", "MEM"):
-            self.store("MEM", as_type(value, self.member(target[2])), under)
+    def assign(self, target: ast.expr, value: Value, under: str | None) -> None:
+        if isinstance(target, ast.Attribute):
+            value, target = convert(value, *self.member(target.attr)), target.value
+        base = target.value if isinstance(target, ast.Subscript) else target
+        name = base.value if isinstance(base, ast.Attribute) else base
+        if not isinstance(name, ast.Name):
+            raise NotModelled(f"pseudocode that assigns to {ast.unparse(target)}")
+        if not isinstance(target, ast.Subscript):
+            known = self.values.get(name.id)
+            if name.id in ("SCC", "VCC"):
+                value = convert(value, "bool", 1)
+            elif value.kind == "number":
+                value = convert(value, *(known[1:3] if known and known.kind != "number" else ("u", 32)))
+            self.store({"D": "D0"}.get(name.id, name.id), value, under)
+        elif name.id == "MEM":
+            kept = (
+                f"np.where({under}, {bits_of(value).code}, {self.value(target).code})" if under else bits_of(value).code
+            )
+            self.lines.append(f"MEM.store({self.value(target.slice).code}, {value.bits}, {kept})")
+        elif self.is_lane(target.slice):  # one bit of a mask: this lane's
+            self.store("LANES" if name.id == "D0" else name.id, convert(value, "bool", 1), under)
         else:
-            self.insert(target, value, under)
+            self.insert(name.id, target.slice, value, under)
 
-    def insert(self, target: Node, value: Value, under: str | None) -> None:
+    def insert(self, name: str, index: ast.expr, value: Value, under: str | None) -> None:
         """Assign to some bits of a variable."""
-        if target[0] == "member":
-            value, target = as_type(value, self.member(target[2])), target[1]
-        if target[0] not in ("bits", "at"):
-            raise NotModelled("pseudocode that assigns to an expression")
-        high = self.number(target[2])
-        low = self.number(target[3]) if target[0] == "bits" else high
-        node = target[1][1] if target[1][0] == "member" else target[1]
-        name = str(node[1])
-        size = self.widths.get(name, 64 if high > 31 else 32)
-        whole = U64 if max(size, high + 1) > 32 else U32
-        before = self.values.get(name) or as_type(literal(0), whole)
-        before = reinterpret(before, whole)
+        if not isinstance(index, ast.Slice) and self.value(index).number is None:
+            old, at = self.read(name), self.value(index)
+            one = f"({storage('u', old.bits)}(1) << {convert(at, 'u', old.bits).code})"
+            chosen = f"np.where({convert(value, 'bool', 1).code}, {old.code} | {one}, {old.code} & ~{one})"
+            return self.store(name, Value(chosen, "u", old.bits), under)
+        high, low = self.ends(index)
+        if self.widths.get(name, 32) > 64:
+            for word in range(low // 32, high // 32 + 1):
+                self.store(f"{name}_{word}", field(value, 32 * word + 31 - low, 32 * word - low), under)
+            return None
+        whole = 64 if max(self.widths.get(name, 64 if high > 31 else 32), high + 1) > 32 else 32
+        if name not in self.values:
+            self.covered[name] = 0
+        before = reinterpret(self.values.get(name) or Value(f"{name}_before", "u", whole), "u", whole)
         mask = (1 << high - low + 1) - 1 << low
-        keep = (1 << whole.bits) - 1 & ~mask
-        part = reinterpret(value, Type("u", high - low + 1)) if value.type != LITERAL else as_type(value, whole)
-        code = f"({before.code} & {whole.storage}({keep})) | ({as_type(part, whole).code} << {whole.storage}({low}))"
-        self.store(name, Value(f"({code})", whole), under)
+        if name in self.covered and not under:
+            self.covered[name] |= mask
+        part = convert(bits_of(convert(value, "u", whole) if value.kind == "number" else value), "u", whole)
+        keep = (1 << whole) - 1 & ~mask
+        part = field(part, high - low, 0) if value.bits > high - low + 1 else part
+        code = f"(({before.code} & u{whole}({keep})) | ({convert(part, 'u', whole).code} << u{whole}({low})))"
+        return self.store(name, Value(code, "u", whole), under)
 
     def store(self, name: str, value: Value, under: str | None) -> None:
         if under:
-            kept = name in OPERANDS and not self.complete
+            kept = name in OPERANDS and not self.complete and name != "LANES"
             before = self.values.get(name) or (self.read(name) if kept else None)
-            old = reinterpret(before, value.type).code if before else f"{value.type.storage}(0)"
-            value = Value(f"np.where({under}, {value.code}, {old})", value.type)
+            old = reinterpret(before, *value[1:3]).code if before else f"{storage(*value[1:3])}(0)"
+            value = Value(f"np.where({under}, {value.code}, {old})", *value[1:3])
         self.lines.append(f"{name} = {value.code}")
-        self.values[name] = Value(name, value.type)
-        self.assigned.add(name)
+        self.values[name] = Value(name, *value[1:3])
+        if name not in self.assigned:
+            self.assigned.append(name)

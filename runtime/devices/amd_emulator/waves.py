@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-VCC, EXEC, SCC, VCC_IS_ZERO, EXEC_IS_ZERO = 106, 126, 253, 251, 252
+VCC, NULL, EXEC, SCC, VCC_IS_ZERO, EXEC_IS_ZERO = 106, 124, 126, 253, 251, 252
 FIRST_VECTOR, FIRST_ACCUMULATOR = 256, 512
 FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0, 248: 0.15915494309189532}
 LOW = np.uint64(0xFFFFFFFF)
@@ -23,36 +23,33 @@ def constant(place: int, bits: int = 32, floating: bool = False) -> int | None:
         return (192 - place) & (1 << bits) - 1
     if place not in FLOATS:
         return None
-    number = FLOATS[place]
-    if floating and bits in (16, 64):
-        kind, raw = (np.float16, np.uint16) if bits == 16 else (np.float64, np.uint64)
-        return int(kind(number).view(raw))
-    return int(np.float32(number).view(np.uint32))
+    kinds: dict[int, tuple[Any, Any]] = {16: (np.float16, np.uint16), 64: (np.float64, np.uint64)}
+    kind, raw = kinds.get(bits if floating else 32, (np.float32, np.uint32))
+    return int(kind(FLOATS[place]).view(raw))
 
 
 class Waves:
-    """n waves of `lanes` lanes.
+    """Waves of some lanes, `per_group` to a workgroup.
 
     v: vector registers [register, wave, lane], accumulation registers from 256; s: scalar registers [register, wave];
-    group: of each wave.  An instruction is for the waves of `select`; `active` is which of their lanes take part.
+    group, member: of each wave.  An instruction is for the waves of `select`: `which`, their numbers; `at`, the same
+    or all as an index; `active`, which of their lanes take part.
     """
 
-    def __init__(self, groups: int, waves_per_group: int, lanes: int, null: int) -> None:
-        n = groups * waves_per_group
-        self.n, self.lanes, self.groups, self.null = n, lanes, groups, null
-        self.v = np.zeros((512, n, lanes), np.uint32)
-        self.s = np.zeros((256, n), np.uint32)
-        self.group = np.repeat(np.arange(groups), waves_per_group)
-        self.member = np.tile(np.arange(waves_per_group), groups)
+    def __init__(self, groups: int, per_group: int, lanes: int, family: str) -> None:
+        self.n, self.lanes, self.groups = groups * per_group, lanes, groups
+        self.null = NULL if family != "cdna" else -1
+        self.v = np.zeros((512, self.n, lanes), np.uint32)
+        self.s = np.zeros((256, self.n), np.uint32)
+        self.group, self.member = np.divmod(np.arange(self.n), per_group)
         self.lane = np.arange(lanes, dtype=np.uint32)[None]
-        self.select(np.arange(n))
+        self.select(np.arange(self.n))
 
     def select(self, which: np.ndarray) -> None:
         """Let the next instructions be for these waves, by number in ascending order."""
         self.all = which.size == self.n
         self.at: Any = slice(None) if self.all else which
-        self.which = which
-        self.count = which.size
+        self.which, self.count = which, which.size
         self.refresh()
 
     def refresh(self) -> None:
@@ -69,9 +66,7 @@ class Waves:
     def scalar(self, register: int) -> np.ndarray:
         """[wave] of the selected waves."""
         if register in (VCC_IS_ZERO, EXEC_IS_ZERO):
-            base = VCC if register == VCC_IS_ZERO else EXEC
-            low, high = self.s[base], self.s[base + 1] if self.lanes == 64 else 0
-            return np.asarray((low | high) == 0)[self.at].astype(np.uint32)
+            return (self.mask_bits(VCC if register == VCC_IS_ZERO else EXEC) == 0).astype(np.uint32)
         row = self.s[register]
         return row if self.all else row[self.at]
 
@@ -79,6 +74,10 @@ class Waves:
         if register == self.null:
             return np.zeros(self.count, np.uint64)
         return self.scalar(register).astype(np.uint64) | self.scalar(register + 1).astype(np.uint64) << np.uint64(32)
+
+    def mask_bits(self, register: int) -> np.ndarray:
+        """[wave]: one or, with 64 lanes, two scalar registers as one number."""
+        return self.scalar64(register) if self.lanes == 64 else self.scalar(register).astype(np.uint64)
 
     def mask(self, register: int) -> np.ndarray:
         """One truth value a lane [wave, lane] from the bits of one scalar register or, with 64 lanes, two."""
