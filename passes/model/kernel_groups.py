@@ -203,8 +203,8 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
     """Move rows groups that only one other rows group over the same rows reads into that group."""
     kept = []
     for group in groups:
-        readers = {owner.get(_top_level(use.owner, op)) for op in group.ops for r in op.results for use in r.uses}
-        readers.discard(group)
+        users = {_top_level(use.owner, op) for op in group.ops for r in op.results for use in r.uses}
+        readers = {owner.get(user) for user in users if user.name != "func.return"} - {group}
         reader = next(iter(readers)) if len(readers) == 1 else None
         if (
             reader is None

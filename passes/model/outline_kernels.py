@@ -26,7 +26,10 @@ from lispgpt.ir.structure import (
     callee_of,
     captured_values,
     defining_op,
+    dim_positions,
     entry_functions,
+    indexing_maps,
+    is_elementwise,
     nested_operations,
     operations,
     replace_captured,
@@ -156,9 +159,11 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
         values.update(zip(op.results, copy.operation.results, strict=True))
         return values[value]
 
+    last = {argument: group for group in groups for argument in _read_arguments(group)}
     for group in groups:
         results = outputs[group]
-        symbol, arguments = _build_kernel(group, results, entry, kernels)
+        replaceable = [argument for argument, reader in last.items() if reader is group]
+        symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
         with ir.InsertionPoint(terminator), group.ops[0].location:
             call = create_op(
                 "func.call",
@@ -173,10 +178,31 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
         op.erase()
 
 
+def _read_arguments(group: KernelGroup) -> set[ir.Value]:
+    """The entry's arguments that a group reads, through views too."""
+    found: set[ir.Value] = set()
+    waiting = [value for op in group.ops for value in [*op.operands, *captured_values(op)]]
+    while waiting:
+        value = waiting.pop()
+        op = defining_op(value)
+        if op is None:
+            found.add(value)
+        elif is_inline(op) or is_placement(op):
+            waiting += op.operands
+    return found
+
+
 def _build_kernel(
-    group: KernelGroup, outputs: list[ir.Value], entry: ir.Operation, kernels: _Kernels
+    group: KernelGroup,
+    outputs: list[ir.Value],
+    replaceable: list[ir.Value],
+    entry: ir.Operation,
+    kernels: _Kernels,
 ) -> tuple[str, list[ir.Value]]:
-    """Make the kernel's function before the entry; its symbol and the entry-level values to call it with."""
+    """Make the kernel's function before the entry; its symbol and the entry-level values to call it with.
+
+    replaceable: the entry's arguments that nothing reads after the kernel.
+    """
     arguments: list[ir.Value] = []
     mapping: dict[ir.Value, ir.Value] = {}
     region_owner = create_op(
@@ -227,6 +253,10 @@ def _build_kernel(
     types = ir.FunctionType.get([a.type for a in body.arguments], [r.type for r in results])
     region_owner.attributes["function_type"] = ir.TypeAttr.get(types)
     tied = [_tied_argument(r, o, arguments, kernels.module) for r, o in zip(results, outputs, strict=True)]
+    if group.kind == "rows" and _is_by_element(group):
+        tied = _replaced_by_element(outputs, arguments, list(body.arguments), replaceable)
+        if max(tied) >= 0:
+            region_owner.attributes["kernel"] = ir.StringAttr.get("elementwise")
     region_owner.attributes["tied"] = ir.ArrayAttr.get(
         [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), t) for t in tied]
     )
@@ -243,6 +273,42 @@ def _is_entry_view(op: ir.Operation) -> bool:
     if source is not None and not is_placement(source):
         return False
     return lies_together(op, op.operands[0]) and starts_aligned(op, op.operands[0])
+
+
+def _is_by_element(group: KernelGroup) -> bool:
+    """Whether each element of a group's results is made from elements at the same place of tensors of their shape."""
+    shape = shape_of(group.ops[0].results[0])
+    return all(
+        op.name == "linalg.generic"
+        and is_elementwise(op)
+        and not any(isinstance(v.type, ir.RankedTensorType) for v in captured_values(op))
+        and shape_of(op.results[0]) == shape
+        and all(_is_in_place(map_, shape, v) for map_, v in zip(indexing_maps(op), op.operands, strict=True))
+        for op in group.ops
+    )
+
+
+def _is_in_place(map_: ir.AffineMap, shape: tuple[int, ...], operand: ir.Value) -> bool:
+    return shape_of(operand) != shape or dim_positions(map_) == list(range(len(shape)))
+
+
+def _replaced_by_element(
+    outputs: list[ir.Value], arguments: list[ir.Value], own: list[ir.Value], replaceable: list[ir.Value]
+) -> list[int]:
+    """For each result of a kernel that computes element by element, the argument whose place it takes, or -1."""
+    tied: list[int] = []
+    for output in outputs:
+        fitting = [
+            number
+            for number, argument in enumerate(arguments)
+            if argument in replaceable
+            and argument.type == output.type
+            and number not in tied
+            and all(use.owner.operation.name == "linalg.generic" for use in own[number].uses)
+            and _returns_to(argument, output)
+        ]
+        tied.append(fitting[0] if fitting else -1)
+    return tied
 
 
 def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:

@@ -12,6 +12,7 @@
     (pass count-work)
     (pass place-hand-kernels))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
+    (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-rows)
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)

@@ -44,20 +44,22 @@ GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 
 @dataclass(frozen=True)
 class ScheduleGeneric(Pass):
-    """threads: of a GPU's block.  points: of loops that one call of a CPU's kernel runs through, as far as there are
+    """kind: of the kernels to schedule, which have no named ops; all, where it is none.  threads: of a GPU's block.  points: of loops that one call of a CPU's kernel runs through, as far as there are
     so many.  long_sum: the fewest elements of a sum that a subgroup divides."""
 
+    kind: str = ""
     threads: int = 256
     points: int = 16384
     long_sum: int = 64
 
     def run(self, module: ir.Module, target: Target) -> None:
-        left = [k for k in kernel_functions(module) if "grid" not in k.attributes]
+        left = [k for k in kernel_functions(module, self.kind or None) if "grid" not in k.attributes]
         if not left:
             return
         for kernel in left:
             _drop_segments(kernel)
-        passmanager.PassManager.parse(GENERALIZE).run(module.operation)
+        if not self.kind:
+            passmanager.PassManager.parse(GENERALIZE).run(module.operation)
         for kernel in left:
             with refusable(kernel):
                 _Schedule(kernel, target, self).run()
@@ -83,6 +85,7 @@ class _Schedule:
         self.shape = self.update.shape if self.update else max(shapes, key=prod)
         self.elements = prod(self.shape)
         self.sum = self._shared_sum()
+        self.by_element = ir.StringAttr(kernel.attributes["kernel"]).value == "elementwise"
 
     def _shared_sum(self) -> SharedSum | None:
         """The sum that subgroups divide, where that keeps more of the chip busy than a thread for each element."""
@@ -97,15 +100,16 @@ class _Schedule:
         written = [buffer for _, buffer in self.outputs]
         for op in operations(self.kernel.regions[0].blocks[0]):
             kept = op.name == "bufferization.to_tensor" and op.operands[0] in written and list(op.results[0].uses)
-            if kept and not self.update:
+            if kept and not self.update and not self.by_element:
                 note_refusal(self.kernel, "it changes memory that it reads")
                 return
         target = self.target
         if isinstance(target, Gpu):
             threads = self.options.threads
-            per_block = threads // target.subgroup if self.sum else threads
+            width = self._width() if self.by_element else 1
+            per_block = threads // target.subgroup if self.sum else threads * width
             grid = max(1, -(-self.elements // per_block))
-            reschedule(self.kernel, [grid], [threads], target, partial(self._by_threads, target, per_block))
+            reschedule(self.kernel, [grid], [threads], target, partial(self._by_threads, target, per_block, width))
         else:
             width = self._width()
             each = max(1, self.options.points // (width * self._points_each())) * width
@@ -116,7 +120,7 @@ class _Schedule:
         """Neighbours that a CPU computes at once: a vector, where every op of the kernel has vectors of them."""
         ops = [op for op in operations(self.kernel.regions[0].blocks[0]) if not is_inline(op) and op.name not in ENDS]
         plain = all(op.name == "linalg.generic" and vector_loop(op, 0) is not None for op in ops)
-        if self.update or len(self.outputs) > 1 or not plain or not self.shape:
+        if self.update or (len(self.outputs) > 1 and not self.by_element) or not plain or not self.shape:
             return 1
         return b.largest_width(self.shape[-1], 4, self.target.vector_bytes)
 
@@ -125,16 +129,16 @@ class _Schedule:
         found = shared_sum(self.outputs[0][0])
         return found.count if found else 1
 
-    def _by_threads(self, target: Gpu, per_block: int) -> None:
+    def _by_threads(self, target: Gpu, per_block: int, width: int) -> None:
         thread = b.thread_id()
         number = b.div(thread, target.subgroup) if self.sum else thread
         lane = b.mod(thread, target.subgroup)
-        linear = b.add(b.mul(b.block_id(), per_block), number)
+        linear = b.add(b.mul(b.block_id(), per_block), b.mul(number, width))
         target.dependency_release()
         target.dependency_wait()
 
         def element() -> None:
-            self._element(linear, lane)
+            self._element(linear, lane, width)
 
         if self.elements % per_block:
             b.if_then(b.less(linear, self.elements), element)
@@ -162,9 +166,10 @@ class _Schedule:
         if self.sum and isinstance(self.target, Gpu):
             total = self.sum.by_subgroup(reader, index, lane, self.target.subgroup)
             reader.bind(self.sum.tensor, lambda where, width: total)
+        whole = {t: reader.read(t, index, width) for t, _ in self.outputs if shape_of(t) == self.shape}
         for tensor, buffer in self.outputs:
-            if shape_of(tensor) == self.shape:
-                self._store(reader.read(tensor, index, width), buffer, index, lane)
+            if tensor in whole:
+                self._store(whole[tensor], buffer, index, lane)
             else:
                 self._smaller(reader, tensor, buffer, linear)
 
@@ -172,7 +177,7 @@ class _Schedule:
         if self.sum:
             b.if_then(b.equal(lane, 0), lambda: b.store(value, buffer, index))
         else:
-            b.store(value, buffer, index, aligned=False)
+            b.store(value, buffer, index, aligned=self.target.aligned_rows)
 
     @staticmethod
     def _smaller(reader: Reader, tensor: ir.Value, buffer: ir.Value, linear: Index) -> None:
