@@ -32,7 +32,8 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.reductions import vector_loop
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
-from lispgpt.passes.kernels.updates import update_of
+from lispgpt.passes.kernels.updates import Update, update_of
+from lispgpt.passes.model.cache_writes import constant_number
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.schedule.kernel_parts import ENDS
 from lispgpt.passes.targets import Gpu, Target
@@ -44,8 +45,9 @@ GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 
 @dataclass(frozen=True)
 class ScheduleGeneric(Pass):
-    """kind: of the kernels to schedule, which have no named ops; all, where it is none.  threads: of a GPU's block.  points: of loops that one call of a CPU's kernel runs through, as far as there are
-    so many.  long_sum: the fewest elements of a sum that a subgroup divides."""
+    """kind: of the kernels to schedule, which have no named ops; all, where it is none.  threads: of a GPU's block.
+    points: of loops that one call of a CPU's kernel runs through, as far as there are so many.  long_sum: the fewest
+    elements of a sum that a subgroup divides."""
 
     kind: str = ""
     threads: int = 256
@@ -85,6 +87,7 @@ class _Schedule:
         self.shape = self.update.shape if self.update else max(shapes, key=prod)
         self.elements = prod(self.shape)
         self.sum = self._shared_sum()
+        self.shares = self._shares()
         self.by_element = ir.StringAttr(kernel.attributes["kernel"]).value == "elementwise"
 
     def _shared_sum(self) -> SharedSum | None:
@@ -94,6 +97,13 @@ class _Schedule:
         found = shared_sum(self.outputs[0][0])
         few = self.elements < self.target.cores * self.options.threads
         return found if found and few and found.count >= self.options.long_sum else None
+
+    def _shares(self) -> int:
+        """Into how many shares the rows are divided that a scatter adds to: on a GPU each walks through all of them."""
+        if self.update is None or self.update.old is None or not isinstance(self.target, Gpu):
+            return 1
+        wanted = 2 * self.target.cores * self.options.threads * self._width() // self.elements
+        return max(1, min(wanted, shape_of(self.outputs[0][0])[self.update.place]))
 
     def run(self) -> None:
         """Emit it; the kernel is left alone where some element is still wanted after it has been overwritten."""
@@ -106,9 +116,9 @@ class _Schedule:
         target = self.target
         if isinstance(target, Gpu):
             threads = self.options.threads
-            width = self._width() if self.by_element else 1
+            width = self._width() if self.by_element or self.shares > 1 else 1
             per_block = threads // target.subgroup if self.sum else threads * width
-            grid = max(1, -(-self.elements // per_block))
+            grid = max(1, -(-self.elements * self.shares // per_block))
             reschedule(self.kernel, [grid], [threads], target, partial(self._by_threads, target, per_block, width))
         else:
             width = self._width()
@@ -120,12 +130,16 @@ class _Schedule:
         """Neighbours that a CPU computes at once: a vector, where every op of the kernel has vectors of them."""
         ops = [op for op in operations(self.kernel.regions[0].blocks[0]) if not is_inline(op) and op.name not in ENDS]
         plain = all(op.name == "linalg.generic" and vector_loop(op, 0) is not None for op in ops)
+        if self.update and self.update.old is not None:
+            return b.largest_width(self.shape[-1], 4, self.target.vector_bytes)
         if self.update or (len(self.outputs) > 1 and not self.by_element) or not plain or not self.shape:
             return 1
         return b.largest_width(self.shape[-1], 4, self.target.vector_bytes)
 
     def _points_each(self) -> int:
         """Points of loops behind one element, about."""
+        if self.update and self.update.old is not None:
+            return constant_number(self.update.loops[0].operands[1]) or 1
         found = shared_sum(self.outputs[0][0])
         return found.count if found else 1
 
@@ -140,8 +154,9 @@ class _Schedule:
         def element() -> None:
             self._element(linear, lane, width)
 
-        if self.elements % per_block:
-            b.if_then(b.less(linear, self.elements), element)
+        elements = self.elements * self.shares
+        if elements % per_block:
+            b.if_then(b.less(linear, elements), element)
         else:
             element()
 
@@ -159,10 +174,10 @@ class _Schedule:
 
     def _element(self, linear: Index, lane: Index, width: int = 1) -> None:
         reader = Reader(self.target)
-        index = coordinates(linear, self.shape)
         if self.update:
-            self.update.write(reader, index)
+            self._update(self.update, reader, coordinates(linear, (self.shares, *self.shape)), width)
             return
+        index = coordinates(linear, self.shape)
         if self.sum and isinstance(self.target, Gpu):
             total = self.sum.by_subgroup(reader, index, lane, self.target.subgroup)
             reader.bind(self.sum.tensor, lambda where, width: total)
@@ -172,6 +187,12 @@ class _Schedule:
                 self._store(whole[tensor], buffer, index, lane)
             else:
                 self._smaller(reader, tensor, buffer, linear)
+
+    def _update(self, update: Update, reader: Reader, index: list[Index], width: int) -> None:
+        def mine(where: list[Index]) -> ir.Value:
+            return b.equal(b.mod(where[update.place], self.shares), index[0])
+
+        update.write(reader, index[1:], width, mine if self.shares > 1 else None)
 
     def _store(self, value: ir.Value, buffer: ir.Value, index: list[Index], lane: Index) -> None:
         if self.sum:
