@@ -138,3 +138,31 @@ def test_micro_batches_together_are_one_batch(tmp_path: Path) -> None:
             np.testing.assert_allclose(np.mean(losses), wanted["loss"], rtol=1e-5)
             np.testing.assert_allclose(found["grad-norm"], wanted["grad-norm"], rtol=1e-4)
             np.testing.assert_allclose(found["lr"], wanted["lr"])
+
+
+GATHERS = """(require nn) (require gradients)
+(weights (t [37 24]) (u [24 37]))
+(entry f [(ids [n] i32) (g [n 24] f32)]
+  (let [gathered (sum (sum (* g (rows t ids))))
+        columns (sum (sum (tensor [i n c 24] (* (at g i c) (at u c (at ids i))))))]
+    {:alone (first (gradients gathered [t]))
+     :added (first (gradients (+ gathered (sum (sum (square t)))) [t]))
+     :columns (first (gradients columns [u]))}))
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulated:gfx1151", "emulated:gfx942"])
+def test_the_gradient_of_a_gather_adds_rows_in_their_order(tmp_path: Path, target: str) -> None:
+    rng = seeded.rng()
+    t, u = rng.standard_normal((37, 24)).astype(np.float32), rng.standard_normal((24, 37)).astype(np.float32)
+    save_file({"t": t, "u": u}, tmp_path / "w.safetensors")
+    (tmp_path / "gathers.lisp").write_text(GATHERS)
+    ids, g = rng.integers(0, 37, 100).astype(np.int32), rng.standard_normal((100, 24)).astype(np.float32)
+    ids[:20] = 5
+    with lispgpt.load(tmp_path / "gathers.lisp", tmp_path / "w.safetensors", target=target) as model:
+        found = model.run("f", ids=ids, g=g)
+    wanted = np.zeros((37, 24), np.float32)
+    np.add.at(wanted, ids, g)
+    np.testing.assert_array_equal(found["alone"], wanted)
+    np.testing.assert_array_equal(found["columns"], wanted.T)
+    np.testing.assert_allclose(found["added"], wanted + 2 * t, atol=1e-5)

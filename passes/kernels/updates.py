@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
@@ -10,6 +11,9 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, nested_operations, operations, shape_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers, sliced_index
+from lispgpt.passes.model.cache_writes import is_scatter
+
+Mine = Callable[[list[Index]], ir.Value] | None
 
 
 @dataclass(frozen=True)
@@ -17,36 +21,53 @@ class Update:
     """Parts of `shape`, put into `buffer` by `insert`, one after the other in `loops` (outermost first).
 
     Parts differ only in where they start, and only along dimensions in which they have one element: so a thread that
-    writes the same element of all of them, in order, meets no other thread.
+    writes the same element of all of them, in order, meets no other thread.  old: what takes a part from where it goes,
+    if one is made from it.
     """
 
     buffer: ir.Value
     insert: ir.Operation
     loops: tuple[ir.Operation, ...]
+    old: ir.Operation | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return shape_of(self.insert.operands[0])
 
-    def write(self, reader: Reader, index: list[Index]) -> None:
-        """Write the element `index` of every part."""
-        self._within(reader, index, list(self.loops))
+    @property
+    def place(self) -> int:
+        """The dimension of the buffer along which parts start where the first number says that is computed."""
+        return slice_numbers(self.insert)[0].index(DYNAMIC)
 
-    def _within(self, reader: Reader, index: list[Index], loops: list[ir.Operation]) -> None:
+    def write(self, reader: Reader, index: list[Index], width: int = 1, mine: Mine = None) -> None:
+        """Write the elements from `index` on of every part; mine: of those that it holds for, told where they go."""
+        self._within(reader, index, list(self.loops), width, mine)
+
+    def _within(self, reader: Reader, index: list[Index], loops: list[ir.Operation], width: int, mine: Mine) -> None:
         if not loops:
-            part, offsets = self.insert.operands[0], list(self.insert.operands)[2:]
+            offsets = list(self.insert.operands)[2:]
             where = sliced_index(self.insert, offsets, self.shape, index, reader)
-            b.store(reader.read(part, index), self.buffer, where)
+            if mine is None:
+                self._put(reader, index, where, width)
+            else:
+                b.if_then(mine(where), lambda: self._put(reader, index, where, width))
             return
         low, high, step = (reader.index_of(v) for v in list(loops[0].operands)[:3])
 
         def body(number: ir.Value) -> list[ir.Value]:
             with reader.scope():
                 reader.indices[loops[0].regions[0].blocks[0].arguments[0]] = number
-                self._within(reader, index, loops[1:])
+                self._within(reader, index, loops[1:], width, mine)
             return []
 
         b.loop(low, high, step, [], body)
+
+    def _put(self, reader: Reader, index: list[Index], where: list[Index], width: int) -> None:
+        aligned = reader.target.aligned_rows
+        with reader.scope():
+            if self.old is not None:
+                reader.bind(self.old.results[0], lambda _, width: b.load(self.buffer, where, width, aligned))
+            b.store(reader.read(self.insert.operands[0], index, width), self.buffer, where, aligned)
 
 
 def update_of(tensor: ir.Value, buffer: ir.Value) -> Update | None:
@@ -59,10 +80,13 @@ def update_of(tensor: ir.Value, buffer: ir.Value) -> Update | None:
         op = defining_op(operations(block)[-1].operands[0])
     if op is None or op.name != "tensor.insert_slice":
         return None
-    state = op.operands[1]
+    state, old = op.operands[1], None
+    if len(loops) == 1 and is_scatter(loops[0]):
+        users = [use.owner.operation for use in state.uses]
+        old = next(user for user in users if user != op)
     for loop in reversed(loops):
         carried = loop.regions[0].blocks[0].arguments[1]
-        if state != carried or len(list(carried.uses)) != 1:
+        if state != carried or len(list(carried.uses)) != 1 + (old is not None):
             return None
         state = loop.operands[3]
     home = defining_op(state)
@@ -70,7 +94,7 @@ def update_of(tensor: ir.Value, buffer: ir.Value) -> Update | None:
         return None
     if len(list(state.uses)) > 1 or not _apart(op) or any(_has_loop(loop, loops) for loop in loops):
         return None
-    return Update(buffer, op, tuple(loops))
+    return Update(buffer, op, tuple(loops), old)
 
 
 def _apart(insert: ir.Operation) -> bool:

@@ -1,4 +1,4 @@
-"""Loops that put rows of new keys or values into a cache, one row a trip.
+"""Loops that put rows into a tensor, one row a trip: of new keys or values into a cache, or added to what is there.
 
 scf.for %n = 0 to rows step 1 iter_args(%cache) {
   tensor.insert_slice ROW(%n) into %cache[…, position of %n, …]
@@ -51,6 +51,15 @@ class CacheWrite:
 
 def is_cache_write(op: ir.Operation) -> bool:
     """Whether a loop only puts rows into what it carries, each made without looking at it."""
+    return _puts_rows(op, looking=False)
+
+
+def is_scatter(op: ir.Operation) -> bool:
+    """Whether a loop only puts rows into what it carries, each made from what was at its place."""
+    return _puts_rows(op, looking=True)
+
+
+def _puts_rows(op: ir.Operation, looking: bool) -> bool:
     if op.name != "scf.for" or len(op.results) != 1:
         return False
     first, last, step = (constant_number(v) for v in list(op.operands)[:3])
@@ -63,7 +72,12 @@ def is_cache_write(op: ir.Operation) -> bool:
     carried = block.arguments[1]
     uses = [(use.owner.operation, use.operand_number) for use in carried.uses]
     strides = set(integers(insert.attributes["static_strides"]))
-    return strides == {1} and uses == [(insert, 1)] and ops[-1].operands[0] == insert.results[0]
+    if strides != {1} or ops[-1].operands[0] != insert.results[0] or (insert, 1) not in uses:
+        return False
+    looks = [user for user, number in uses if (user, number) != (insert, 1)]
+    if not looking:
+        return not looks
+    return len(looks) == 1 and is_same_slice(looks[0], insert) and looks[0].operands[1:] == insert.operands[2:]
 
 
 def is_written_in_place(op: ir.Operation) -> bool:

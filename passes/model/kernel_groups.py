@@ -26,7 +26,7 @@ from lispgpt.ir.structure import (
     shape_of,
 )
 from lispgpt.passes.model.attention import Attention, record_attention
-from lispgpt.passes.model.cache_writes import is_cache_write, is_written_in_place
+from lispgpt.passes.model.cache_writes import is_cache_write, is_scatter, is_written_in_place
 from lispgpt.passes.model.find_attention import find_attentions
 from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.placements import is_placement
@@ -119,6 +119,8 @@ def root_kind(op: ir.Operation) -> str:
         return "contraction"
     if is_elementwise(op) or _is_over_rows(op):
         return "rows"
+    if is_scatter(op):
+        return "scatter"
     return "cache-write" if is_cache_write(op) and is_written_in_place(op) else "generic"
 
 
@@ -203,8 +205,8 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
     """Move rows groups that only one other rows group over the same rows reads into that group."""
     kept = []
     for group in groups:
-        readers = {owner.get(_top_level(use.owner, op)) for op in group.ops for r in op.results for use in r.uses}
-        readers.discard(group)
+        users = {_top_level(use.owner, op) for op in group.ops for r in op.results for use in r.uses}
+        readers = {owner.get(user) for user in users if user.name != "func.return"} - {group}
         reader = next(iter(readers)) if len(readers) == 1 else None
         if (
             reader is None

@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
-    callee_of,
     captured_values,
     defining_op,
     entry_functions,
@@ -32,10 +31,11 @@ from lispgpt.ir.structure import (
     replace_captured,
     shape_of,
     strings,
-    symbol_of,
 )
 from lispgpt.passes.base import Pass
+from lispgpt.passes.model.cache_writes import is_scatter
 from lispgpt.passes.model.copies import elementwise_copy
+from lispgpt.passes.model.in_place import is_by_element, read_arguments, replaced_by_element, tied_argument
 from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.states import UNPLACED
@@ -89,7 +89,8 @@ def _identity(value: ir.Value, before: ir.Operation) -> ir.Value:
 
 
 def _compute_views(entry: ir.Operation) -> None:
-    """Give a kernel something to run where a result, or what goes into a state, is only a view or a constant."""
+    """Give a kernel something to run where a result, or what goes into a state, is only a view or a constant, and a
+    scatter memory of its own to change."""
     ops = operations(entry.regions[0].blocks[0])
     names, results = strings(entry.attributes["arguments"]), strings(entry.attributes["results"])
     arguments = list(entry.regions[0].blocks[0].arguments)
@@ -99,6 +100,10 @@ def _compute_views(entry: ir.Operation) -> None:
             unchanged = taken is not None and is_same_slice(taken, op) and taken.operands[0] == op.operands[1]
             if not unchanged and (taken is None or is_inline(taken)):
                 op.operands[0] = _identity(op.operands[0], op)
+        elif is_scatter(op):
+            start = defining_op(op.operands[3])
+            if start is None or is_inline(start) or is_placement(start) or len(list(op.operands[3].uses)) > 1:
+                op.operands[3] = _identity(op.operands[3], op)
     for i, (name, value) in enumerate(zip(results, ops[-1].operands, strict=True)):
         op = defining_op(value)
         own = op is None and names[arguments.index(value)] == name
@@ -156,9 +161,11 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
         values.update(zip(op.results, copy.operation.results, strict=True))
         return values[value]
 
+    last = {argument: group for group in groups for argument in read_arguments(group)}
     for group in groups:
         results = outputs[group]
-        symbol, arguments = _build_kernel(group, results, entry, kernels)
+        replaceable = [argument for argument, reader in last.items() if reader is group]
+        symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
         with ir.InsertionPoint(terminator), group.ops[0].location:
             call = create_op(
                 "func.call",
@@ -174,9 +181,16 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
 
 
 def _build_kernel(
-    group: KernelGroup, outputs: list[ir.Value], entry: ir.Operation, kernels: _Kernels
+    group: KernelGroup,
+    outputs: list[ir.Value],
+    replaceable: list[ir.Value],
+    entry: ir.Operation,
+    kernels: _Kernels,
 ) -> tuple[str, list[ir.Value]]:
-    """Make the kernel's function before the entry; its symbol and the entry-level values to call it with."""
+    """Make the kernel's function before the entry; its symbol and the entry-level values to call it with.
+
+    replaceable: the entry's arguments that nothing reads after the kernel.
+    """
     arguments: list[ir.Value] = []
     mapping: dict[ir.Value, ir.Value] = {}
     region_owner = create_op(
@@ -226,7 +240,11 @@ def _build_kernel(
         create_op("func.return", results)
     types = ir.FunctionType.get([a.type for a in body.arguments], [r.type for r in results])
     region_owner.attributes["function_type"] = ir.TypeAttr.get(types)
-    tied = [_tied_argument(r, o, arguments, kernels.module) for r, o in zip(results, outputs, strict=True)]
+    tied = [tied_argument(r, o, arguments, kernels.module) for r, o in zip(results, outputs, strict=True)]
+    if group.kind == "rows" and is_by_element(group):
+        tied = replaced_by_element(outputs, arguments, list(body.arguments), replaceable)
+        if max(tied) >= 0:
+            region_owner.attributes["kernel"] = ir.StringAttr.get("elementwise")
     region_owner.attributes["tied"] = ir.ArrayAttr.get(
         [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), t) for t in tied]
     )
@@ -243,55 +261,3 @@ def _is_entry_view(op: ir.Operation) -> bool:
     if source is not None and not is_placement(source):
         return False
     return lies_together(op, op.operands[0]) and starts_aligned(op, op.operands[0])
-
-
-def _tied_argument(value: ir.Value, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
-    """The index of the kernel's argument that a loop or a launch updates in place to make this value, or -1.
-
-    outer: the value in the entry, which has to go back to where the argument (one of `arguments`) was taken from.
-    """
-    op = defining_op(value)
-    if op is not None and op.name == "func.call":
-        return _in_place_argument(ir.OpResult(value), outer, arguments, module)
-    if op is None or op.name != "scf.for":
-        return -1
-    while op is not None and op.name == "scf.for":
-        value = op.operands[3]
-        op = defining_op(value)
-    if op is not None:
-        return -1
-    number = ir.BlockArgument(value).arg_number
-    start = defining_op(arguments[number])
-    homes = [use.owner.operation for use in outer.uses if is_placement(use.owner.operation)]
-    return number if start is not None and any(is_same_slice(start, home) for home in homes) else -1
-
-
-def _in_place_argument(value: ir.OpResult, outer: ir.Value, arguments: list[ir.Value], module: ir.Module) -> int:
-    """The index of the kernel's argument that a hand-written kernel changes in place to make a result, or -1."""
-    call = value.owner
-    callee = callee_of(call)
-    hand = next(op for op in operations(module.body) if symbol_of(op) == callee)
-    place = list(ir.DenseI64ArrayAttr(hand.attributes["in_place"]))[value.result_number]
-    if place < 0:
-        return -1
-    given = call.operands[place]
-    number = ir.BlockArgument(given).arg_number if defining_op(given) is None else -1
-    start = arguments[number] if number >= 0 else None
-    if start is None or not _returns_to(start, outer):
-        raise UserError(
-            f"what {callee} changes in place has to be an input, a weight or a state of the entry, or a part of one, "
-            "and the launch's value what that is afterwards"
-        )
-    return number
-
-
-def _returns_to(start: ir.Value, value: ir.Value) -> bool:
-    """Whether a value is what the entry has afterwards where another was taken from."""
-    taken = defining_op(start)
-    uses = [(use.owner.operation, use.operand_number) for use in value.uses]
-    if taken is not None:
-        return any(is_placement(user) and is_same_slice(taken, user) for user, _ in uses)
-    entry = ir.BlockArgument(start).owner.owner
-    name = strings(entry.attributes["arguments"])[ir.BlockArgument(start).arg_number]
-    results = strings(entry.attributes["results"])
-    return any(user.name == "func.return" and results[number] == name for user, number in uses)

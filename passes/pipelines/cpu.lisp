@@ -11,6 +11,8 @@
     (pass count-work)
     (pass place-hand-kernels))
   (stage schedule                     ; loops over blocks, rows and vectors
+    (pass schedule-generic {:kind "elementwise"})
+    (pass schedule-generic {:kind "scatter"})
     (pass schedule-rows {:rows-per-block 4})
     (pass schedule-contractions {:outputs 48 :rows 16 :rows-tile 4 :outputs-tile 6 :vector-outputs 1 :depth-unroll 4})
     (pass schedule-attention {:queries 32 :query-tile 4 :key-tile 4})

@@ -12,6 +12,8 @@
     (pass count-work)
     (pass place-hand-kernels))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
+    (pass schedule-generic {:kind "elementwise"})
+    (pass schedule-generic {:kind "scatter"})
     (pass schedule-gpu-rows)
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)

@@ -32,7 +32,8 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.reductions import vector_loop
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
-from lispgpt.passes.kernels.updates import update_of
+from lispgpt.passes.kernels.updates import Update, update_of
+from lispgpt.passes.model.cache_writes import constant_number
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.schedule.kernel_parts import ENDS
 from lispgpt.passes.targets import Gpu, Target
@@ -44,20 +45,23 @@ GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 
 @dataclass(frozen=True)
 class ScheduleGeneric(Pass):
-    """threads: of a GPU's block.  points: of loops that one call of a CPU's kernel runs through, as far as there are
-    so many.  long_sum: the fewest elements of a sum that a subgroup divides."""
+    """kind: of the kernels to schedule, which have no named ops; all, where it is none.  threads: of a GPU's block.
+    points: of loops that one call of a CPU's kernel runs through, as far as there are so many.  long_sum: the fewest
+    elements of a sum that a subgroup divides."""
 
+    kind: str = ""
     threads: int = 256
     points: int = 16384
     long_sum: int = 64
 
     def run(self, module: ir.Module, target: Target) -> None:
-        left = [k for k in kernel_functions(module) if "grid" not in k.attributes]
+        left = [k for k in kernel_functions(module, self.kind or None) if "grid" not in k.attributes]
         if not left:
             return
         for kernel in left:
             _drop_segments(kernel)
-        passmanager.PassManager.parse(GENERALIZE).run(module.operation)
+        if not self.kind:
+            passmanager.PassManager.parse(GENERALIZE).run(module.operation)
         for kernel in left:
             with refusable(kernel):
                 _Schedule(kernel, target, self).run()
@@ -83,6 +87,8 @@ class _Schedule:
         self.shape = self.update.shape if self.update else max(shapes, key=prod)
         self.elements = prod(self.shape)
         self.sum = self._shared_sum()
+        self.shares = self._shares()
+        self.by_element = ir.StringAttr(kernel.attributes["kernel"]).value == "elementwise"
 
     def _shared_sum(self) -> SharedSum | None:
         """The sum that subgroups divide, where that keeps more of the chip busy than a thread for each element."""
@@ -92,20 +98,28 @@ class _Schedule:
         few = self.elements < self.target.cores * self.options.threads
         return found if found and few and found.count >= self.options.long_sum else None
 
+    def _shares(self) -> int:
+        """Into how many shares the rows are divided that a scatter adds to: on a GPU each walks through all of them."""
+        if self.update is None or self.update.old is None or not isinstance(self.target, Gpu):
+            return 1
+        wanted = 2 * self.target.cores * self.options.threads * self._width() // self.elements
+        return max(1, min(wanted, shape_of(self.outputs[0][0])[self.update.place]))
+
     def run(self) -> None:
         """Emit it; the kernel is left alone where some element is still wanted after it has been overwritten."""
         written = [buffer for _, buffer in self.outputs]
         for op in operations(self.kernel.regions[0].blocks[0]):
             kept = op.name == "bufferization.to_tensor" and op.operands[0] in written and list(op.results[0].uses)
-            if kept and not self.update:
+            if kept and not self.update and not self.by_element:
                 note_refusal(self.kernel, "it changes memory that it reads")
                 return
         target = self.target
         if isinstance(target, Gpu):
             threads = self.options.threads
-            per_block = threads // target.subgroup if self.sum else threads
-            grid = max(1, -(-self.elements // per_block))
-            reschedule(self.kernel, [grid], [threads], target, partial(self._by_threads, target, per_block))
+            width = self._width() if self.by_element or self.shares > 1 else 1
+            per_block = threads // target.subgroup if self.sum else threads * width
+            grid = max(1, -(-self.elements * self.shares // per_block))
+            reschedule(self.kernel, [grid], [threads], target, partial(self._by_threads, target, per_block, width))
         else:
             width = self._width()
             each = max(1, self.options.points // (width * self._points_each())) * width
@@ -116,28 +130,33 @@ class _Schedule:
         """Neighbours that a CPU computes at once: a vector, where every op of the kernel has vectors of them."""
         ops = [op for op in operations(self.kernel.regions[0].blocks[0]) if not is_inline(op) and op.name not in ENDS]
         plain = all(op.name == "linalg.generic" and vector_loop(op, 0) is not None for op in ops)
-        if self.update or len(self.outputs) > 1 or not plain or not self.shape:
+        if self.update and self.update.old is not None:
+            return b.largest_width(self.shape[-1], 4, self.target.vector_bytes)
+        if self.update or (len(self.outputs) > 1 and not self.by_element) or not plain or not self.shape:
             return 1
         return b.largest_width(self.shape[-1], 4, self.target.vector_bytes)
 
     def _points_each(self) -> int:
         """Points of loops behind one element, about."""
+        if self.update and self.update.old is not None:
+            return constant_number(self.update.loops[0].operands[1]) or 1
         found = shared_sum(self.outputs[0][0])
         return found.count if found else 1
 
-    def _by_threads(self, target: Gpu, per_block: int) -> None:
+    def _by_threads(self, target: Gpu, per_block: int, width: int) -> None:
         thread = b.thread_id()
         number = b.div(thread, target.subgroup) if self.sum else thread
         lane = b.mod(thread, target.subgroup)
-        linear = b.add(b.mul(b.block_id(), per_block), number)
+        linear = b.add(b.mul(b.block_id(), per_block), b.mul(number, width))
         target.dependency_release()
         target.dependency_wait()
 
         def element() -> None:
-            self._element(linear, lane)
+            self._element(linear, lane, width)
 
-        if self.elements % per_block:
-            b.if_then(b.less(linear, self.elements), element)
+        elements = self.elements * self.shares
+        if elements % per_block:
+            b.if_then(b.less(linear, elements), element)
         else:
             element()
 
@@ -155,24 +174,31 @@ class _Schedule:
 
     def _element(self, linear: Index, lane: Index, width: int = 1) -> None:
         reader = Reader(self.target)
-        index = coordinates(linear, self.shape)
         if self.update:
-            self.update.write(reader, index)
+            self._update(self.update, reader, coordinates(linear, (self.shares, *self.shape)), width)
             return
+        index = coordinates(linear, self.shape)
         if self.sum and isinstance(self.target, Gpu):
             total = self.sum.by_subgroup(reader, index, lane, self.target.subgroup)
             reader.bind(self.sum.tensor, lambda where, width: total)
+        whole = {t: reader.read(t, index, width) for t, _ in self.outputs if shape_of(t) == self.shape}
         for tensor, buffer in self.outputs:
-            if shape_of(tensor) == self.shape:
-                self._store(reader.read(tensor, index, width), buffer, index, lane)
+            if tensor in whole:
+                self._store(whole[tensor], buffer, index, lane)
             else:
                 self._smaller(reader, tensor, buffer, linear)
+
+    def _update(self, update: Update, reader: Reader, index: list[Index], width: int) -> None:
+        def mine(where: list[Index]) -> ir.Value:
+            return b.equal(b.mod(where[update.place], self.shares), index[0])
+
+        update.write(reader, index[1:], width, mine if self.shares > 1 else None)
 
     def _store(self, value: ir.Value, buffer: ir.Value, index: list[Index], lane: Index) -> None:
         if self.sum:
             b.if_then(b.equal(lane, 0), lambda: b.store(value, buffer, index))
         else:
-            b.store(value, buffer, index, aligned=False)
+            b.store(value, buffer, index, aligned=self.target.aligned_rows)
 
     @staticmethod
     def _smaller(reader: Reader, tensor: ir.Value, buffer: ir.Value, linear: Index) -> None:

@@ -1,8 +1,8 @@
 """Gradients of a `tensor` comprehension (linalg.generic): its body's scalar ops, differentiated by the rules in Lisp.
 
 For y[i…] = f(a[…], …) and an operand a, one new comprehension computes g[i…] * df/da over the loops, which is then
-summed over the loops that a does not have.  What the body gathers at a computed index is summed by a product with a
-one-hot matrix of the indices: the same on every target, and in a fixed order.
+summed over the loops that a does not have.  What the body gathers at one computed index is added row by row (see
+scattering); at several of them, it is summed by a product with a one-hot matrix of the indices.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Any
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
-from lispgpt.language.forms import tensors
+from lispgpt.language.forms import arithmetic, tensors
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.model import index_algebra
 from lispgpt.language.model.gradient_rules import GradientRules
+from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
 
 def of(
     evaluator: Evaluator, op: ir.Operation, gradient: ir.Value, active: set[ir.Value], form: Form
-) -> list[tuple[ir.Value, ir.Value]] | None:
+) -> list[tuple[ir.Value, ir.Value | Scatter]] | None:
     """What a linalg.generic adds to the gradients of the tensors that it reads; None where it is no comprehension."""
     if not is_elementwise(op):
         return None
     body = _Body(evaluator, op, gradient, active, form)
-    found = []
+    found: list[tuple[ir.Value, ir.Value | Scatter]] = []
     arguments = list(op.regions[0].blocks[0].arguments)
     for operand, map_, argument in zip(list(op.operands)[:-1], indexing_maps(op), arguments, strict=False):
         if operand in active and any(True for _ in argument.uses):
@@ -113,11 +114,20 @@ class _Body:
                 del made.inputs[number]
         return value
 
-    def scattered(self, extract: ir.Operation) -> ir.Value:
+    def scattered(self, extract: ir.Operation) -> ir.Value | Scatter:
         """The gradient of a tensor that the body gathers from: every share, added where it was read."""
         evaluator, form = self.evaluator, self.form
         source, *places = list(extract.operands)
         total = self.share(extract.results[0])
+        loops = [_loop_of(place) for place in places]
+        computed = [position for position, loop in enumerate(loops) if loop is None]
+        if len(computed) == 1 and len(set(loops)) == len(loops):
+            position = computed[0]
+            along, plain = self._loops_of(places[position]), [loop for loop in loops if loop is not None]
+            if along and not set(along) & set(plain):
+                shares = index_algebra.summed_to(evaluator, total, (*along, *plain), form)
+                where = self._numbers(places[position], along)
+                return Scatter(evaluator, shares, where, position, shape_of(source), form)
         names: list[Any] = list(range(len(self.shape)))
         kept: list[Any] = []
         gathered = []
@@ -158,6 +168,16 @@ class _Body:
 
         look(value)
         return sorted(found)
+
+    def _numbers(self, place: ir.Value, loops: list[int]) -> ir.Value:
+        """[…loops]: the values of an index of the body, as i32."""
+        evaluator, form = self.evaluator, self.form
+
+        def compute(made: Comprehension) -> ir.Value:
+            value = _Clone(self, made, {d: i for i, d in enumerate(loops)}).value(place)
+            return arithmetic.cast(evaluator, value, ir.IntegerType.get_signless(32), form)
+
+        return tensors.generic(evaluator, tuple(self.shape[d] for d in loops), compute, form)
 
     def _one_hot(self, place: ir.Value, loops: list[int], extent: int) -> ir.Value:
         """[…loops extent]: 1.0 where the index is that of the last dimension, else 0.0."""

@@ -19,6 +19,7 @@ from lispgpt.language.core.values import Closure, Weight, WeightReference, descr
 from lispgpt.language.forms import arithmetic, shapes, tensors
 from lispgpt.language.model import elementwise_gradients
 from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
+from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
 
@@ -46,10 +47,11 @@ def _target(evaluator: Evaluator, target: Any, form: Form) -> ir.Value:
 
 @dataclass
 class _Sum:
-    """Gradients of one value: whole tensors, and parts of it that tensor.insert_slice put into zeros."""
+    """Gradients of one value: whole tensors, parts of it that tensor.insert_slice put into zeros, and rows to add."""
 
     wholes: list[ir.Value] = field(default_factory=list)
     parts: list[ir.Operation] = field(default_factory=list)
+    scatters: list[Scatter] = field(default_factory=list)
 
 
 class _Backward:
@@ -102,7 +104,10 @@ class _Backward:
             if found is None:
                 raise self._no_rule(op)
             for value, part in found:
-                self.add(value, part)
+                if isinstance(part, Scatter):
+                    self.sums.setdefault(value, _Sum()).scatters.append(part)
+                else:
+                    self.add(value, part)
             return
         key = "linalg.contract" if op.name == "linalg.generic" else op.name
         if key == "linalg.reduce":
@@ -168,16 +173,20 @@ class _Backward:
         total: ir.Value | None = None
         for whole in found.wholes:
             total = whole if total is None else arithmetic.binary(evaluator, "+", total, whole, form)
-        if total is None:
+        if total is None and (found.parts or not found.scatters):
             total = self._ground(value, found.parts)
         taken: list[ir.Operation] = []
         for op in found.parts:
+            assert total is not None
             part = op.operands[0]
             if found.wholes or not all(_apart(op, other) for other in taken):
                 part = arithmetic.binary(evaluator, "+", window(evaluator, total, op, form), part, form)
             attributes = {name: op.attributes[name] for name in op.attributes}
             total = evaluator.builder.emit("tensor.insert_slice", [part, total], [total.type], attributes, form)
             taken.append(op)
+        for scatter in found.scatters:
+            total = scatter.onto(total)
+        assert total is not None
         self.sums[value] = _Sum([total])
         return total
 
