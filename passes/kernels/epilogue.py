@@ -58,17 +58,26 @@ class Epilogue:
 
     def write(self, pieces: Sequence[Piece]) -> None:
         """Emit all of a thread's pieces."""
-        row, output = self.first
-        pieces = [Piece(b.add(row, p.row), b.add(output, p.output), p.value) for p in pieces]
+        pieces = list(map(self._placed, pieces))
         width = b.width_of(pieces[0].value)
         if self.product.along_columns % width:
             pieces = [piece.lane(i) for piece in pieces for i in range(width)]
         for start in range(0, len(pieces), BATCH):
+            batch = pieces[start : start + BATCH]
             with self.reader.scope():
-                batch = pieces[start : start + BATCH]
                 finished = [self._finished(piece) for piece in batch]
             for piece, values in zip(batch, finished, strict=True):
                 self._store(piece, values)
+
+    def finished(self, pieces: Sequence[Piece]) -> list[list[ir.Value]]:
+        """For each piece what becomes of it in each result."""
+        with self.reader.scope():
+            return [self._finished(self._placed(piece)) for piece in pieces]
+
+    def _placed(self, piece: Piece) -> Piece:
+        """With its place in the product instead of the tile."""
+        row, output = self.first
+        return Piece(b.add(row, piece.row), b.add(output, piece.output), piece.value)
 
     def _extents(self) -> tuple[int, int]:
         return self.product.rows, self.product.columns

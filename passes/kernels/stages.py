@@ -1,229 +1,154 @@
-"""Tiles of a product's operands on their way through shared memory, some steps of k ahead of the arithmetic."""
+"""A ring of stages in shared memory, through which one warpgroup's copies hand steps of a product to the others.
+
+A stage holds both operands' parts of a tile for one step of k.  Each has two barriers: `full`, whose phase ends when
+copies have brought all of it, and `empty`, whose phase ends when all who read it are done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op
-from lispgpt.passes.kernels.block_memory import ALIGNMENT, BlockMemory
-from lispgpt.passes.kernels.products import Operand, Product
-from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.views import VIEWS
-from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.warpgroup import WarpgroupUnit
-from lispgpt.passes.targets.warpgroup_tiles import FEWEST_STAGES, MOST_STAGES, Tiling
-
-PADDING, TURNED_PADDING = 8, 4
-"""f32 between lines of shared memory, along k or across it, which put what lanes read together on different banks."""
-
-COPY_BYTES = 16
-"""Of one copy."""
+from lispgpt.passes.kernels.tensor_map import Boxes
+from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 
 @dataclass(frozen=True)
 class Side:
-    """How a tile of an operand lies in a stage: in lines along k, or turned, along its rows or columns.
+    """How a tile of an operand lies in a stage: in swizzled lines of 128 bytes along k, or turned, along its rows or
+    columns; first all lines of the first 128 bytes, then those of the next.
 
-    bf16 lies as the warpgroup instructions take it, swizzled, with `inner` elements in a line; f32 in plain lines.
-    outer: rows or columns of the tile.  inner: elements of k.
+    outer: rows or columns of the tile.  inner: elements of k.  sharing: blocks of a cluster that need the same tile,
+    of which each brings a part to all.
     """
 
-    operand: Operand
+    boxes: Boxes
     outer: int
     inner: int
+    line: int
+    sharing: int = 1
 
     @property
     def turned(self) -> bool:
-        return self.operand.along_k == 1
+        return self.boxes.is_along(1)
 
     @property
-    def swizzled(self) -> bool:
-        return self.operand.dtype == "bf16"
+    def item(self) -> int:
+        """Bytes of an element."""
+        return b.item_bytes(self.boxes.argument.type)
 
     @property
     def width(self) -> int:
-        """Elements of one copy."""
-        return COPY_BYTES // b.item_bytes(self.operand.tensor.type)
+        """Elements of a line."""
+        return self.line // self.item
 
     @property
-    def shape(self) -> list[int]:
-        """(lines, elements of one)."""
-        if self.swizzled:
-            blocks = -(-self.outer // self.inner)
-            return [blocks * self.inner if self.turned else self.outer, self.inner]
-        return [self.inner, self.outer + TURNED_PADDING] if self.turned else [self.outer, self.inner + PADDING]
+    def parts(self) -> int:
+        """Pieces that are one line wide."""
+        return -(-self.outer // self.width) if self.turned else self.inner // self.width
+
+    @property
+    def part_bytes(self) -> int:
+        return (self.inner if self.turned else self.outer) * self.line
 
     @property
     def nbytes(self) -> int:
-        lines, length = self.shape
-        return lines * length * b.item_bytes(self.operand.tensor.type)
+        return self.parts * self.part_bytes
 
-    def copies(self) -> int:
-        """Of a whole tile, or of as much of it as there is."""
-        return min(self.outer, self.operand.extent) * self.inner // self.width
+    def map(self, kernel: ir.Operation) -> ir.Value:
+        box = (self.width, self.inner) if self.turned else (self.outer // self.sharing, self.width)
+        return self.boxes.map(kernel, (1, *box))
 
-    def source(self, number: Index) -> tuple[Index, Index]:
-        """(row or column, k) in the tile of the number-th copy."""
-        per_line = (min(self.outer, self.operand.extent) if self.turned else self.inner) // self.width
-        line, part = b.div(number, per_line), b.mul(b.mod(number, per_line), self.width)
-        return (part, line) if self.turned else (line, part)
-
-    def place(self, outer: Index, k: Index, unit: WarpgroupUnit) -> list[Index]:
-        """Where in a stage a copy of what starts at (outer, k) belongs."""
-        line, along = (k, outer) if self.turned else (outer, k)
-        if not self.swizzled:
-            return [line, along]
-        vector = b.div(along, self.width)
-        if self.turned:
-            per_line = self.inner // self.width
-            line, vector = b.add(b.mul(b.div(vector, per_line), self.inner), line), b.mod(vector, per_line)
-        return [line, b.mul(unit.swizzled(line, vector), self.width)]
-
-    def fits(self) -> bool:
-        """Whether copies of the operand are aligned neighbours in memory."""
-        along = self.operand.along_outer if self.turned else self.operand.along_k
-        return self.operand.buffer() is not None and along % self.width == 0
+    def load(
+        self, copies: TensorCopies, map_: ir.Value, first: Sequence[Index], shared: Index, barrier: Index, rank: Index
+    ) -> None:
+        """Start to bring what starts at (batch, row or column, k) to `shared`; rank: this block's in its cluster."""
+        batch, outer, k = first
+        blocks = range(self.sharing) if self.sharing > 1 else ()
+        own = self.parts // self.sharing if self.turned else self.parts
+        for number in range(own):
+            if self.turned:
+                part = b.add(b.mul(rank, own), number) if self.sharing > 1 else number
+                at, place = (b.add(outer, b.mul(part, self.width)), k), b.mul(part, self.part_bytes)
+            else:
+                skipped = b.mul(rank, self.outer // self.sharing) if self.sharing > 1 else 0
+                at = (b.add(outer, skipped), b.add(k, number * self.width))
+                place = b.add(b.mul(skipped, self.line), number * self.part_bytes)
+            copies.load(map_, self.boxes.at((batch, *at)), b.add(shared, place), barrier, blocks)
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What a block's shared memory holds: `stages` of the right operand, then as many of the left one.
+class Place:
+    """A stage's number, and the parity of the phase that its reader waits for."""
 
-    steps: stages that are filled one after the other in all.
-    """
+    slot: Index
+    phase: Index
 
+    def values(self) -> list[ir.Value]:
+        return [b.as_value(self.slot), b.as_value(self.phase)]
+
+
+@dataclass(frozen=True)
+class Ring:
+    """start: address of the first stage; a stage's left operand is followed by its right one.  barriers: address of the
+    `full` ones, which the `empty` ones follow.  sharing: blocks of a cluster whose copies write each other's stages."""
+
+    copies: TensorCopies
     left: Side
     right: Side
-    steps: int
     stages: int
-
-    @classmethod
-    def of(cls, product: Product, tiling: Tiling, inner: int, target: Gpu) -> Layout:
-        left, right = Side(product.left, tiling.rows, inner), Side(product.right, tiling.outputs, inner)
-        steps = -(-product.inner // inner) // tiling.splits
-        one = cls(left, right, steps, 1)
-        fit = (target.dynamic_shared_bytes - ALIGNMENT) // one.nbytes
-        return cls(left, right, steps, max(FEWEST_STAGES, min(steps + 1, MOST_STAGES, fit)))
+    start: Index
+    barriers: Index
+    sharing: int
 
     @property
-    def inner(self) -> int:
-        return self.left.inner
+    def stage_bytes(self) -> int:
+        return self.left.nbytes + self.right.nbytes
 
-    @property
-    def nbytes(self) -> int:
-        return self.stages * (self.left.nbytes + self.right.nbytes)
+    def make(self, readers: int) -> None:
+        """By one thread.  readers: arrivals from each block that end a stage's use."""
+        for slot in range(self.stages):
+            self.copies.make_barrier(self.full(slot), 1)
+            self.copies.make_barrier(self.empty(slot), readers * self.sharing)
+        self.copies.publish_barriers()
 
+    def full(self, slot: Index) -> Index:
+        return b.add(self.barriers, b.mul(slot, self.copies.barrier_bytes))
 
-@dataclass(frozen=True)
-class Block:
-    """Which thread of how many this is, and where in which batch its block's tile and its part of k start."""
+    def empty(self, slot: Index) -> Index:
+        return b.add(self.full(slot), self.stages * self.copies.barrier_bytes)
 
-    thread: Index
-    threads: int
-    first_row: Index
-    first_output: Index
-    first_k: Index
-    batch: Index = 0
+    def left_at(self, slot: Index) -> Index:
+        return b.add(self.start, b.mul(slot, self.stage_bytes))
 
+    def right_at(self, slot: Index) -> Index:
+        return b.add(self.left_at(slot), self.left.nbytes)
 
-class Stages:
-    """Fills and hands out stages: step n of k lies in stage n modulo their number."""
-
-    def __init__(self, layout: Layout, target: Gpu, block: Block) -> None:
-        assert target.copies is not None and target.warpgroup is not None
-        self.layout, self.target, self.block = layout, target, block
-        self.inner = layout.left.operand.layout.extent(layout.left.operand.layout.sums)
-        self.copies, self.unit, self.reader = target.copies, target.warpgroup, Reader(target)
-        self.memory = BlockMemory(target, layout.nbytes, aligned=True)
-        count, left, right = layout.stages, layout.left, layout.right
-        self.right_memory = self.memory.view(0, [count, *right.shape], ir.BF16Type.get())
-        self.left_memory = self.memory.view(
-            count * right.nbytes, [count, *left.shape], left.operand.tensor.type.element_type
+    def after(self, place: Place) -> Place:
+        following = b.add(place.slot, 1)
+        wraps = b.equal(following, self.stages)
+        turned = b.emit("arith.xori", [b.as_value(place.phase), b.as_value(1)], [ir.IndexType.get()])
+        return Place(
+            b.select(wraps, b.as_value(0), b.as_value(following)), b.select(wraps, turned, b.as_value(place.phase))
         )
 
-    def scratch(self, shape: list[int]) -> ir.Value:
-        """f32 memory in place of the stages, once all threads are done with those."""
-        return self.memory.view(0, shape, b.f32())
+    def wait_full(self, place: Place) -> None:
+        self.copies.wait(self.full(place.slot), place.phase)
 
-    def stage(self, step: Index) -> Index:
-        return b.mod(step, self.layout.stages)
+    def wait_empty(self, place: Place) -> None:
+        """For the writer, whose phase is the other one."""
+        other = b.emit("arith.xori", [b.as_value(place.phase), b.as_value(1)], [ir.IndexType.get()])
+        self.copies.wait(self.empty(place.slot), other)
 
-    def start(self, wait: Callable[[], None], right_first: bool) -> None:
-        """Start to fill all stages but one; wait() stands ahead of the left operand, and of the right one unless
-        right_first."""
-        steps = range(min(self.layout.stages - 1, self.layout.steps))
-        if not right_first:
-            wait()
-        for step in steps:
-            self._fill_right(step)
-        if right_first:
-            wait()
-        for step in range(self.layout.stages - 1):
-            if step in steps:
-                self._fill_left(step)
-            self.copies.commit()
-        self._await(self.layout.stages - 2)
+    def expect(self, slot: Index) -> None:
+        self.copies.expect(self.full(slot), self.stage_bytes)
 
-    def advance(self, step: Index) -> None:
-        """At `step`, once the one before has been multiplied: wait for the next one, and refill what is free."""
-        self._await(self.layout.stages - 3)
-        coming = b.add(step, self.layout.stages - 1)
-
-        def fill() -> None:
-            self._fill_right(coming)
-            self._fill_left(coming)
-
-        b.if_then(b.less(coming, self.layout.steps), fill)
-        self.copies.commit()
-
-    def _await(self, newest: int) -> None:
-        """Until all but the newest batches of copies have arrived, those of every thread of the block."""
-        self.copies.wait(newest)
-        self.unit.publish()
-        b.barrier()
-
-    def _fill_right(self, step: Index) -> None:
-        self._fill(self.layout.right, self.block.first_output, step, self.right_memory)
-
-    def _fill_left(self, step: Index) -> None:
-        self._fill(self.layout.left, self.block.first_row, step, self.left_memory)
-
-    def _fill(self, side: Side, first: Index, step: Index, memory: ir.Value) -> None:
-        """Start this thread's copies of a step's tile; past a tensor's last row or column it may stay undefined."""
-        count, threads = side.copies(), self.block.threads
-        for number in range(-(-count // threads)):
-            copy_number = b.add(self.block.thread, number * threads)
-            outer, k = side.source(copy_number)
-
-            def copy(outer: Index = outer, k: Index = k) -> None:
-                buffer, index, live = self._locate(side, b.add(first, outer), step, k)
-                place = [self.stage(step), *side.place(outer, k, self.unit)]
-                self.copies.start(buffer, index, memory, place, side.width, live)
-
-            if (number + 1) * threads <= count:
-                copy()
-            else:
-                b.if_then(b.less(copy_number, count), copy)
-
-    def _locate(self, side: Side, outer: Index, step: Index, k: Index) -> tuple[ir.Value, list[Index], ir.Value | None]:
-        """The buffer of an operand, where an element lies there, and how many of a copy's elements there are.
-
-        Past the last row or column, the last ones'; past the last k none, where k does not fill all steps.
-        """
-        operand, live = side.operand, None
-        if operand.extent > side.outer and operand.extent % side.outer:
-            outer = b.at_most(outer, operand.extent - (side.width if side.turned else 1))
-        k = b.add(b.add(self.block.first_k, b.mul(step, self.layout.inner)), k)
-        if self.inner % self.layout.inner:
-            inside = b.less(k, self.inner)
-            live = b.select(inside, b.as_value(side.width), b.as_value(0))
-            k = b.select(inside, b.as_value(k), b.as_value(0))
-        index, op = operand.index(self.block.batch, outer, k), defining_op(operand.tensor)
-        while op.name != "bufferization.to_tensor":
-            index = VIEWS[op.name](op, index, self.reader)
-            op = defining_op(op.operands[0])
-        return op.operands[0], index, live
+    def release(self, slot: Index, thread: Index) -> None:
+        """By all threads of a warpgroup that is done with a stage; thread: the number of each."""
+        if self.sharing == 1:
+            b.if_then(b.equal(thread, 0), lambda: self.copies.arrive(self.empty(slot)))
+        else:
+            b.if_then(b.less(thread, self.sharing), lambda: self.copies.arrive(self.empty(slot), thread))

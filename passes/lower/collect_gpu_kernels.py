@@ -12,11 +12,14 @@ from __future__ import annotations
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import everything_in, integers, kernel_functions, operations, symbol_of
+from lispgpt.ir.tensor_maps import map_uses, maps_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.states import PLANNED
 
 MODULE_NAME = "kernels"
 SHARED_ALIGNMENT = 16
+MAP_ALIGNMENT = 64
+"""Of tensor maps, which are kernels' last arguments and their only aligned ones."""
 
 
 class CollectGpuKernels(Pass):
@@ -41,11 +44,13 @@ class CollectGpuKernels(Pass):
 
 def _move(kernel: ir.Operation, body: ir.Block) -> None:
     old = kernel.regions[0].blocks[0]
-    function_type = kernel.attributes["function_type"]
+    maps, uses = maps_of(kernel), map_uses(kernel)
+    address = ir.Type.parse("!llvm.ptr")
+    function_type = ir.FunctionType.get([a.type for a in old.arguments] + [address] * len(maps), [])
     shared = _shared_allocations(kernel)
     attributes = {
         "sym_name": kernel.attributes["sym_name"],
-        "function_type": function_type,
+        "function_type": ir.TypeAttr.get(function_type),
         "kernel": ir.UnitAttr.get(),
         "workgroup_attributions": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(shared)),
         "known_block_size": ir.DenseI32ArrayAttr.get(integers(kernel.attributes["block"])),
@@ -53,18 +58,25 @@ def _move(kernel: ir.Operation, body: ir.Block) -> None:
     if shared:
         aligned = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), SHARED_ALIGNMENT)})
         attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([aligned] * len(shared))
+    if maps:
+        plain, aligned = (
+            ir.DictAttr.get({}),
+            ir.DictAttr.get({"llvm.align": ir.Attribute.parse(f"{MAP_ALIGNMENT} : i64")}),
+        )
+        attributes["arg_attrs"] = ir.ArrayAttr.get([plain] * len(old.arguments) + [aligned] * len(maps))
     if "residency" in kernel.attributes:
         attributes["nvvm.minctasm"] = kernel.attributes["residency"]
     if "cluster" in kernel.attributes:
         attributes["nvvm.cluster_dim"] = kernel.attributes["cluster"]
     func = create_op("gpu.func", attributes=attributes, regions=1, loc=kernel.location, ip=ir.InsertionPoint(body))
-    types = [a.type for a in old.arguments] + [a.results[0].type for a in shared]
+    types = [a.type for a in old.arguments] + [address] * len(maps) + [a.results[0].type for a in shared]
     block = func.regions[0].blocks.append(*types, arg_locs=[kernel.location] * len(types))
     for mine, other in zip(old.arguments, block.arguments, strict=False):
         mine.replace_all_uses_with(other)
-    for allocation, argument in zip(shared, list(block.arguments)[len(old.arguments) :], strict=True):
-        allocation.results[0].replace_all_uses_with(argument)
-        allocation.erase()
+    more = list(block.arguments)[len(old.arguments) :]
+    for place, argument in [*((use, more[i]) for i, use in uses), *zip(shared, more[len(maps) :], strict=True)]:
+        place.results[0].replace_all_uses_with(argument)
+        place.erase()
     *ops, terminator = operations(old)
     for op in ops:
         block.append(op)

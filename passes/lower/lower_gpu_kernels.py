@@ -15,19 +15,31 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.targets import Gpu
 
 DYNAMIC = "__dynamic_shmem__"
+MAP = "!llvm.array<128 x i8>"
+"""A tensor map, encoded."""
 
 
 class LowerGpuKernels(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         passmanager.PassManager.parse(target.lowering()).run(module.operation)
-        _link_dynamic_memory(module)
+        for holder in operations(module.body):
+            if holder.name == "gpu.module":
+                for op in operations(holder.regions[0].blocks[0]):
+                    _link_dynamic_memory(op)
+                    _pass_maps_by_value(op)
 
 
-def _link_dynamic_memory(module: ir.Module) -> None:
+def _link_dynamic_memory(op: ir.Operation) -> None:
     """Give dynamic shared memory, which lowering makes an internal array of no elements, the size of the launch."""
-    for holder in operations(module.body):
-        if holder.name != "gpu.module":
-            continue
-        for op in operations(holder.regions[0].blocks[0]):
-            if op.name == "llvm.mlir.global" and symbol_of(op).startswith(DYNAMIC):
-                op.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+    if op.name == "llvm.mlir.global" and symbol_of(op).startswith(DYNAMIC):
+        op.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+
+
+def _pass_maps_by_value(op: ir.Operation) -> None:
+    """Let a launch hold tensor maps, the only aligned arguments, themselves: copies take no others."""
+    if op.name != "llvm.func" or "arg_attrs" not in op.attributes:
+        return
+    by_value = {"llvm.byval": ir.Attribute.parse(MAP), "nvvm.grid_constant": ir.UnitAttr.get()}
+    arguments = [{a.name: a.attr for a in ir.DictAttr(fields)} for fields in op.attributes["arg_attrs"]]
+    arguments = [fields | (by_value if "llvm.align" in fields else {}) for fields in arguments]
+    op.attributes["arg_attrs"] = ir.ArrayAttr.get(list(map(ir.DictAttr.get, arguments)))

@@ -30,6 +30,7 @@ from lispgpt.ir.structure import (
     strings,
     symbol_of,
 )
+from lispgpt.ir.tensor_maps import map_facts
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import refusals
 from lispgpt.passes.memory.destination_passing import byte_size
@@ -71,6 +72,8 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
     """Its work, and where no special schedule took it, what runs it and why the others left it."""
     work = recorded_work(kernel)
     facts: dict[str, Any] = {} if work is None else {"work": {**work, "matrix": _uses_matrices(kernel)}}
+    if maps := map_facts(kernel):
+        facts["tensor_maps"] = maps
     if "schedule" in kernel.attributes:
         facts |= {"schedule": ir.StringAttr(kernel.attributes["schedule"]).value, "refused": refusals(kernel)}
     return facts

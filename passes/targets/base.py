@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.passes.targets.copies import AsyncCopies
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.rates import Rates
+from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 
@@ -101,11 +101,12 @@ class Gpu(Target):
     dynamic_shared_bytes what it can have if it asks; 0 where that is no more.  most_teams: of a block that team_barrier
     can tell apart.
     cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and cluster_cores
-    those of them that clusters of more than two large blocks can use at once; 0: all.
+    those of them that clusters of more than two large blocks can use at once; 0: all.  A cluster stays within a group
+    of twice as many cores as its blocks may be.
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
-    subgroups, which comes with `copies` that run on their own.
+    subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the cache that all cores share.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -137,12 +138,13 @@ class Gpu(Target):
     cores: int = 64
     matrix: MatrixUnit | None = None
     warpgroup: WarpgroupUnit | None = None
-    copies: AsyncCopies | None = None
+    copies: TensorCopies | None = None
     dynamic_shared_bytes: int = 0
     grid_barrier: bool = True
     early_launch: bool = False
     cluster: int = 1
     cluster_cores: int = 0
+    l2_bytes: int = 0
 
     def capabilities(self) -> dict[str, int]:
         return {
@@ -156,7 +158,11 @@ class Gpu(Target):
 
     def cores_for(self, cluster: int) -> int:
         """The cores that blocks in clusters of that size can use at once, one block to a core."""
-        return self.cluster_cores if cluster > 2 and self.cluster_cores else self.cores
+        if cluster <= 2 or not self.cluster_cores:
+            return self.cores
+        group = 2 * self.cluster
+        groups = [group] * (self.cluster_cores // group) + [self.cluster_cores % group]
+        return sum(cores // cluster * cluster for cores in groups)
 
     def dependency_wait(self) -> None:
         """Emit what must stand before the first access to memory that an earlier launch writes."""

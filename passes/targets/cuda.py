@@ -10,9 +10,9 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
-from lispgpt.passes.targets.copies import ASYNC_COPIES
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -135,8 +135,9 @@ CHIPS = {
         cores=132,
         matrix=MMA_SYNC,
         warpgroup=WGMMA,
-        copies=ASYNC_COPIES,
+        copies=TENSOR_COPIES,
         dynamic_shared_bytes=227 * 1024,
+        l2_bytes=50 << 20,
         early_launch=True,
         cluster=8,
         cluster_cores=120,

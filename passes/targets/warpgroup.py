@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.targets.tensor_copies import assembly
 
 SWIZZLE_128 = 1 << 62
 GROUP_STRIDE = (1024 >> 4) << 32
@@ -45,15 +46,15 @@ class WarpgroupUnit:
         lane = b.mod(thread, 32)
         return b.add(b.mul(b.div(thread, 32), 16), b.div(lane, 4)), b.mod(lane, 4)
 
-    def swizzled(self, row: Index, vector: Index) -> Index:
-        """Where the vector-th 16 bytes of a row of B lie within the row's 128."""
-        return b.emit("arith.xori", [b.as_value(vector), b.as_value(b.mod(row, 8))], [ir.IndexType.get()])
-
     def descriptor(self, memory: ir.Value, offset: Index, turned: bool = False) -> ir.Value:
         """Of an operand's lines from a byte offset in swizzled shared memory, whose base is a multiple of 1024."""
-        i64 = ir.IntegerType.get_signless(64)
         base = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
-        address = b.emit("arith.index_cast", [b.add(base, offset)], [i64])
+        return self.descriptor_at(b.add(base, offset), turned)
+
+    def descriptor_at(self, address: Index, turned: bool = False) -> ir.Value:
+        """The same from the address of the first line, an index."""
+        i64 = ir.IntegerType.get_signless(64)
+        address = b.emit("arith.index_cast", [address], [i64])
         short = b.emit("arith.andi", [address, b.constant(0x3FFFF, i64)], [i64])
         short = b.emit("arith.shrui", [short, b.constant(4, i64)], [i64])
         layout = SWIZZLE_128 | GROUP_STRIDE | (TURNED_LEADING if turned else LEADING)
@@ -110,24 +111,33 @@ class WarpgroupUnit:
         """
         return self._assembly(self._text(len(sums), len(sums), True, turned), list(sums), [*left, right])
 
-    def multiply_shared(
-        self, left: ir.Value, right: ir.Value, sums: Sequence[ir.Value], turned: tuple[bool, bool]
+    def multiply_if(
+        self,
+        left: Sequence[ir.Value],
+        right: ir.Value,
+        sums: Sequence[ir.Value],
+        turned: tuple[bool, bool],
+        adds: ir.Value,
     ) -> list[ir.Value]:
-        """The same with a descriptor of A, too.  turned: of A and of B."""
-        count = len(sums)
+        """left: those registers, or a descriptor of A.  turned: of A, where it is in shared memory, and of B.  adds: an
+        i32; where it is 0 the sums start at zero, whatever they were."""
+        count, shared = len(sums), len(left) == 1
         names = ", ".join(f"${i}" for i in range(count))
+        words = ", ".join(f"${2 * count + i}" for i in range(len(left)))
+        at = 2 * count + len(left)
+        flags = f"{int(turned[0])}, {int(turned[1])}" if shared else f"{int(turned[1])}"
         text = (
-            "{ .reg .pred accumulate; setp.eq.u32 accumulate, 0, 0; "
+            f"{{ .reg .pred adds; setp.ne.b32 adds, ${at + 1}, 0; "
             f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{names}}}, "
-            f"${2 * count}, ${2 * count + 1}, accumulate, 1, 1, {int(turned[0])}, {int(turned[1])}; }}"
+            f"{words if shared else f'{{{words}}}'}, ${at}, adds, 1, 1, {flags}; }}"
         )
-        constraints = ["=f"] * count + [str(i) for i in range(count)] + ["l", "l"]
-        return self._emit(text, constraints, [*sums, left, right], [value.type for value in sums])
+        constraints = ["=f"] * count + [str(i) for i in range(count)] + (["l"] if shared else ["r"] * 4) + ["l", "r"]
+        return assembly(text, constraints, [*sums, *left, right, adds], [value.type for value in sums])
 
     def start(self, left: Sequence[ir.Value], right: ir.Value, count: int) -> list[ir.Value]:
         """The same for `count` sums that start at zero."""
         outputs = ["=f"] * count
-        return self._emit(
+        return assembly(
             self._text(count, 0, False, False), outputs + ["r"] * 4 + ["l"], [*left, right], [b.f32()] * count
         )
 
@@ -145,22 +155,7 @@ class WarpgroupUnit:
         """Instructions that change f32 and i32 registers, and take four words and a descriptor or nothing else."""
         outputs = ["=r" if value.type == b.i32() else "=f" for value in changed]
         inputs = [str(i) for i in range(len(changed))] + (["r"] * 4 + ["l"] if others else [])
-        return self._emit(text, outputs + inputs, [*changed, *others], [value.type for value in changed])
-
-    def _emit(
-        self, text: str, constraints: list[str], operands: list[ir.Value], types: list[ir.Type]
-    ) -> list[ir.Value]:
-        attributes = {
-            "asm_string": ir.StringAttr.get(text),
-            "constraints": ir.StringAttr.get(",".join(constraints)),
-            "has_side_effects": ir.UnitAttr.get(),
-        }
-        struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
-        result = create_op("llvm.inline_asm", operands, [struct], attributes).results[0]
-        return [
-            b.emit("llvm.extractvalue", [result], [type_], position=ir.DenseI64ArrayAttr.get([i]))
-            for i, type_ in enumerate(types)
-        ]
+        return assembly(text, outputs + inputs, [*changed, *others], [value.type for value in changed])
 
 
 WGMMA = WarpgroupUnit()

@@ -15,11 +15,13 @@ from lispgpt.runtime.devices.driver import Api, Driver, installed
 from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GPU_POSITIONS, GpuDevice
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
+from lispgpt.runtime.plan.tensor_maps import TensorMap
 
 RANK = 1
 MOST_POSITIONS = GPU_POSITIONS
 LOG_BYTES = 8192
 STATIC_SHARED_BYTES = 48 * 1024
+MAP_TYPES = {"f32": "FLOAT32", "bf16": "BFLOAT16"}
 API = Api(
     vendor="NVIDIA",
     module="cuda.bindings.driver",
@@ -67,6 +69,10 @@ API = Api(
         "ModuleUnload": "cuModuleUnload(_)",
         "SetDynamicSharedBytes": "cuFuncSetAttribute(_, "
         "CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _)",
+        "EncodeTensorMap": "cuTensorMapEncodeTiled(_, _, _, _, _, _, _, "
+        "CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, "
+        "CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B, CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B, "
+        "CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)",
         "LaunchKernel": "cuLaunchKernel(_, _, _, _, _, _, _, _, _, _, _)",
         "LaunchKernelEx": "cuLaunchKernelEx(_, _, _, 0)",
         "GraphInstantiate": "cuGraphInstantiate(_, _)",
@@ -145,6 +151,7 @@ class CudaDevice(GpuDevice):
         super().__init__(driver, stream)
         self._owned.insert(0, ("DevicePrimaryCtxRelease", device))
         self._early: set[str] = set()
+        self._maps: dict[str, tuple[TensorMap, ...]] = {}
         (product,) = driver("DeviceGetName", device)
         major, minor = _capability(driver, device)
         self.chip = f"sm_{major}{minor}"
@@ -193,6 +200,7 @@ class CudaDevice(GpuDevice):
     def _configure(self, kernel: str, facts: Mapping[str, Any]) -> None:
         if facts.get("early_launch", False):
             self._early.add(kernel)
+        self._maps[kernel] = TensorMap.of(facts)
         nbytes = int(facts.get("shared_bytes", 0))
         if nbytes > STATIC_SHARED_BYTES:
             hint = f"the GPU has less shared memory than the {nbytes} bytes that a block wants"
@@ -210,9 +218,21 @@ class CudaDevice(GpuDevice):
             attribute.id = module.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             attribute.value.programmaticStreamSerializationAllowed = 1
             config.attrs, config.numAttrs = [attribute], 1
-        parameters = (tuple(addresses), tuple(ctypes.c_void_p for _ in addresses))
+        maps = [self._encoded(map_, addresses) for map_ in self._maps.get(launch.kernel, ())]
+        kinds = [*(ctypes.c_void_p for _ in addresses), *(None for _ in maps)]
+        parameters = ((*addresses, *maps), tuple(kinds))
         function, about = self._functions[launch.kernel], f"kernel {launch.kernel}"
         self._driver("LaunchKernelEx", config, function, parameters, about=about, hint=DOES_IT_FIT)
+
+    def _encoded(self, map_: TensorMap, addresses: Sequence[int]) -> Any:
+        """A tensor map as copies on the GPU take it."""
+        module, item = self._driver.module, f"CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[map_.dtype]}"
+        kind = getattr(module.CUtensorMapDataType, item)
+        extents, strides = ([module.cuuint64_t(n) for n in numbers] for numbers in (map_.extents, map_.strides))
+        box, steps = ([module.cuuint32_t(n) for n in numbers] for numbers in (map_.box, [1] * len(map_.box)))
+        address = addresses[map_.argument]
+        about = f"a tensor of {map_.dtype} {'x'.join(map(str, reversed(map_.extents)))}"
+        return self._driver("EncodeTensorMap", kind, len(box), address, extents, strides, box, steps, about=about)[0]
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
         executable = super().prepare(entry, buffers)

@@ -10,6 +10,7 @@ from typing import Any
 from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.steps import ACCESSES, LARGEST, Argument, Launch, step_from_json, text, whole
+from lispgpt.runtime.plan.tensor_maps import maps_problem
 
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
 """Of a launch: blocks along one side of its grid, threads of a block, bytes of a block's shared memory."""
@@ -177,7 +178,7 @@ def _launch_problem(launch: Launch, kernels: Mapping[str, Mapping[str, Any]]) ->
         made_for = kernels[launch.kernel].get(name)
         if fact != made_for:
             return f"its {name} {fact} should be {made_for}"
-    return None
+    return maps_problem(kernels[launch.kernel], launch.arguments)
 
 
 def _bounds_problem(arguments: tuple[Argument, ...], buffers: Mapping[str, Buffer]) -> str | None:

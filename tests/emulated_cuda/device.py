@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from emulated_cuda.machine import Memory, launch
-from emulated_cuda.ptx import Kernel, parse
+from emulated_cuda.machine import Memory, launch_step
 
 from lispgpt.runtime.devices.host_memory import HostMemory
 from lispgpt.runtime.plan.plan import Entry
@@ -20,7 +20,7 @@ class EmulatedCuda(HostMemory):
 
     def __init__(self) -> None:
         self.name = "emulated CUDA"
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
 
     def alloc(self, nbytes: int) -> np.ndarray:
         return np.zeros(nbytes, np.uint8)
@@ -36,7 +36,7 @@ class EmulatedCuda(HostMemory):
         objects: Sequence[bytes] = (),
     ) -> None:
         text = code.decode()
-        self._kernels |= {name + suffix: parse(text, name) for name in kernels}
+        self._kernels |= {name + suffix: (text, name, facts) for name, facts in kernels.items()}
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> tuple[Entry, Mapping[str, np.ndarray]]:
         return entry, buffers
@@ -47,9 +47,8 @@ class EmulatedCuda(HostMemory):
         memory = Memory([buffers[name] for name in used])
         addresses = dict(zip(used, memory.addresses, strict=True))
         for step in entry.launches:
-            arguments = [addresses[a.buffer] + a.offset for a in step.arguments]
-            launch(self._kernels[step.kernel], memory, arguments, step.grid, step.shared_bytes)
-            assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"
+            text, name, facts = self._kernels[step.kernel]
+            launch_step(text, replace(step, kernel=name), facts, memory, addresses)
         for number, name in enumerate(used):
             found = memory.read(number, buffers[name])
             if not np.array_equal(found, buffers[name]):

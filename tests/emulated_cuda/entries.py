@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from emulated_cuda.machine import Memory, launch
-from emulated_cuda.ptx import parse
+from emulated_cuda.machine import Memory, launch_step
 
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
@@ -29,9 +28,7 @@ def run_all(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray]) -> 
     addresses = {buffer.name: address for buffer, address in zip(buffers, memory.addresses, strict=True)}
     text = artifact.code.decode()
     for step in entry.launches:
-        arguments = [addresses[a.buffer] + a.offset for a in step.arguments]
-        launch(parse(text, step.kernel), memory, arguments, step.grid, step.shared_bytes)
-        assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"
+        launch_step(text, step, artifact.kernels[step.kernel], memory, addresses)
     numbers = {buffer.name: number for number, buffer in enumerate(buffers)}
     shapes = {name: buffers[numbers[buffer]].shape for name, buffer in entry.results.items()}
     return {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
-from emulated_cuda.ptx import Kernel
+from emulated_cuda.bulk_ops import MappedTensor
+from emulated_cuda.ptx import Kernel, parse
 from emulated_cuda.threads import GLOBAL_BASE, MOST_THREADS, Threads
+
+from lispgpt.runtime.plan.steps import Launch
+from lispgpt.runtime.plan.tensor_maps import TensorMap
 
 
 class Memory:
@@ -34,10 +39,21 @@ class Memory:
 
 
 def launch(
-    kernel: Kernel, memory: Memory, arguments: Sequence[int], grid: Sequence[int], dynamic_bytes: int = 0
-) -> None:
+    kernel: Kernel, memory: Memory, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
+    dynamic_bytes: int = 0, seed: int = 0,
+) -> None:  # fmt: skip
     """Run every block, as many side by side as there is room for."""
     together = max(1, MOST_THREADS // (kernel.threads * kernel.cluster)) * kernel.cluster
     for start in range(0, prod(grid), together):
         blocks = range(start, min(start + together, prod(grid)))
-        Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes).run()
+        Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed).run()
+
+
+def launch_step(
+    text: str, step: Launch, facts: Mapping[str, Any], memory: Memory, addresses: Mapping[str, int]
+) -> None:
+    """Run one step of a plan.  text: the artifact's PTX.  facts: of its kernel.  addresses: of buffers, by name."""
+    starts = [addresses[a.buffer] + a.offset for a in step.arguments]
+    maps = [MappedTensor(map_, starts[map_.argument]) for map_ in TensorMap.of(facts)]
+    launch(parse(text, step.kernel), memory, [*starts, *maps], step.grid, step.shared_bytes)
+    assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"

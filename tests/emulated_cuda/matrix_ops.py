@@ -31,6 +31,12 @@ class MatrixOps(ABC):
     def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None: ...
 
     @abstractmethod
+    def note_reading(self, operand: np.ndarray, nbytes: int, lanes: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def matrix_group(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None: ...
+
+    @abstractmethod
     def whole_warps(self, lanes: np.ndarray) -> None: ...
 
     @abstractmethod
@@ -60,14 +66,15 @@ class MatrixOps(ABC):
         """9.7.15: a warp's 16 rows of m64nNk16, at once; shared operands lie in swizzled lines of 128 bytes."""
         self.whole_warps(lanes)
         if suffixes[0] != "mma_async":
+            self.matrix_group(suffixes, operands, lanes)
             return
         registers, columns = names(operands[0]), int(suffixes[3][4:-3])
         if operands[1].startswith("{"):
             a = self._fragment(operands[1])
         else:
-            rows = self._described(operands[1], 64, operands[-2] == "1").reshape(-1, 4, 16, 16)
+            rows = self._described(operands[1], 64, operands[-2] == "1", lanes).reshape(-1, 4, 16, 16)
             a = rows[np.arange(len(rows)), np.arange(len(rows)) % 4]
-        right = self._described(operands[2], columns, operands[-1] == "1").transpose(0, 2, 1)
+        right = self._described(operands[2], columns, operands[-1] == "1", lanes).transpose(0, 2, 1)
         places = [(GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * INNER + i % 2) for i in range(len(registers))]
         c = np.zeros((len(a), 16, columns), np.float32)
         adds = self.warps(operands[3], "pred")
@@ -78,18 +85,22 @@ class MatrixOps(ABC):
         for (row, column), register in zip(places, registers, strict=True):
             self.write(register, total[:, row, column].reshape(-1), lanes)
 
-    def _described(self, operand: str, outer: int, turned: bool) -> np.ndarray:
+    def _described(self, operand: str, outer: int, turned: bool, lanes: np.ndarray) -> np.ndarray:
         """[warps outer 16] of matrix descriptors: lines along k, or if turned along 64 rows or columns."""
         descriptor = self.warps(operand, "u64")[:, 0].astype(np.int64)
         start, leading, stride = ((descriptor >> n & 0x3FFF) << 4 for n in (0, 16, 32))
-        assert (descriptor >> 62 & 3 == 1).all() and (stride == 1024).all()
+        own = lanes.reshape(-1, 32).any(1)
+        assert (descriptor[own] >> 62 & 3 == 1).all() and (stride[own] == 1024).all()
         rows, k = np.meshgrid(np.arange(outer), np.arange(16), indexing="ij")
         line, along = (k, rows % 64) if turned else (rows, k)
         places = start[:, None, None] + line // 8 * stride[:, None, None] + line % 8 * 128 + 2 * along
         if turned:
             places += rows // 64 * leading[:, None, None]
         places ^= (places >> 7 & 7) << 4
-        assert places.max() + 2 <= self.shared_bytes, "outside shared memory"
+        reach = places[own]
+        assert reach.max() + 2 <= self.shared_bytes, "outside shared memory"
+        places = np.minimum(places, self.shared_bytes - 2)
+        self.note_reading(start, int((reach.max((1, 2)) - start[own]).max()) + 2, lanes)
         places += self.block[::32, None, None] * self.shared_bytes
         return (self.shared.view(np.uint16)[places // 2].astype(np.uint32) << np.uint32(16)).view(np.float32)
 

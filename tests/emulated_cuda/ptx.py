@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,12 @@ class Kernel:
     cluster: int = 1
 
 
+@lru_cache(256)
 def parse(text: str, name: str) -> Kernel:
     """The entry `name` of a module's PTX."""
     match = re.search(rf"\.entry {name}\((.*?)\)(.*?)\n\{{\n(.*?)\n\}}", text, re.DOTALL)
     assert match is not None, name
-    parameters = tuple(re.findall(r"(\w+)[,\s]*$", match[1], re.MULTILINE))
+    parameters = tuple(re.findall(r"(\w+)(?:\[128\])?[,\s]*$", match[1], re.MULTILINE))
     shared, size, body, labels = {}, 0, [], {}
     for statement in re.sub(r"//.*", "", match[3]).split(";"):
         *before, statement = re.split(r"(\$L\w+):\s*", statement.lstrip("{} \t\n").rstrip())
@@ -38,8 +40,8 @@ def parse(text: str, name: str) -> Kernel:
             size = -(-size // int(found[1])) * int(found[1])
             shared[found[3]] = size
             size += int(found[2]) // 8 * int(found[4] or 1)
-        elif found := re.match(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*)", statement, re.DOTALL):
-            operands = tuple(o.strip() for o in re.findall(r"\{[^}]*\}|\[[^]]*\]|[^,\s{[][^,]*", found[4]))
+        elif found := re.match(r"(?:@(!?)(%?\w+)\s+)?([a-z][\w.:]*)\s*(.*)", statement, re.DOTALL):
+            operands = tuple(o.strip() for o in re.findall(r"\[[^]]*\]|\{[^}]*\}|[^,\s{[][^,]*", found[4]))
             body.append(Instruction(found[2] or "", found[1] == "!", found[3], operands))
     size = -(-size // 16) * 16
     shared |= dict.fromkeys(re.findall(r"\.extern \.shared .*?([\w$]+)\[\]", text), size)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+from emulated_cuda.bulk_ops import REMOTE, BulkOps, MappedTensor, Progress
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.operations import Operations
 from emulated_cuda.ptx import Kernel
@@ -16,19 +17,23 @@ from emulated_cuda.registers import SIGNED, UNSIGNED, bytes_of, names
 
 GLOBAL_BASE = 1 << 20
 """Where global memory starts; what is below it is shared."""
+MAP_BASE = 1 << 40
+"""Where tensor maps would lie, which nobody reads."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
 
 
-class Threads(MatrixOps, Operations):
+class Threads(BulkOps, MatrixOps, Operations):
     """The threads of blocks `first` to `first + count` of a launch.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
     """
 
+    global_base = GLOBAL_BASE
+
     def __init__(
-        self, kernel: Kernel, memory: np.ndarray, arguments: Sequence[int], grid: Sequence[int], blocks: range,
-        dynamic_bytes: int = 0,
+        self, kernel: Kernel, memory: np.ndarray, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
+        blocks: range, dynamic_bytes: int = 0, seed: int = 0,
     ) -> None:  # fmt: skip
         self.kernel, self.memory, self.blocks = kernel, memory, blocks
         self.count = len(blocks) * kernel.threads
@@ -36,10 +41,16 @@ class Threads(MatrixOps, Operations):
         self.block = threads // kernel.threads
         self.lane = threads % 32
         self.all = np.ones(self.count, bool)
-        self.shared_bytes = -(-max(kernel.shared_bytes + dynamic_bytes, 1) // 128) * 128
+        self.shared_bytes = -(-max(kernel.shared_bytes + dynamic_bytes, 1) // 1024) * 1024
         self.shared = np.full(len(blocks) * self.shared_bytes, 0xFF, np.uint8)
-        self.arguments = dict(zip(kernel.parameters, arguments, strict=True))
+        self.tensors = {MAP_BASE + i: a for i, a in enumerate(arguments) if isinstance(a, MappedTensor)}
+        values = [MAP_BASE + i if isinstance(a, MappedTensor) else a for i, a in enumerate(arguments)]
+        self.arguments = dict(zip(kernel.parameters, values, strict=True))
         self.registers = self._special(threads, grid)
+        self.registers |= {name: np.full(self.count, value, np.uint64) for name, value in self.arguments.items()}
+        self.progress, self.rng = Progress(), np.random.default_rng(seed)
+        self.stuck = np.zeros(self.count, bool)
+        self.role = threads % kernel.threads // 128
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
 
@@ -53,37 +64,60 @@ class Threads(MatrixOps, Operations):
         values |= {"%tid.y": 0, "%tid.z": 0, "%ntid.y": 1, "%ntid.z": 1, **self.kernel.shared}
         return {name: np.broadcast_to(np.asarray(v, np.uint64), self.count) for name, v in values.items()}
 
+    @property
+    def cluster(self) -> int:
+        return self.kernel.cluster
+
     def run(self) -> None:
-        """Execute to the end; those that are furthest behind go first."""
-        body, labels = self.kernel.body, self.kernel.labels
-        at = np.zeros(self.count, np.int64)
+        """Execute to the end; those that are furthest behind go first.
+
+        Where warpgroups have roles, which barriers in shared memory are a sign of, one of them, in any block, goes on
+        for a random while.
+        """
+        body = self.kernel.body
+        roles = any(instruction.op.startswith("mbarrier") for instruction in body)
+        at, role, turns = np.zeros(self.count, np.int64), -1, 0
         while True:
-            able = (at < len(body)) & (self.waiting < 0)
+            able = (at < len(body)) & (self.waiting < 0) & ~self.stuck
             if not able.any():
-                if (at >= len(body)).all():
+                if (at >= len(body)).all() and not self.progress.copies:
                     return
-                self._open_barriers()
+                if not self.land_some(1):
+                    self._open_barriers()
                 continue
+            if roles:
+                self.land_some(0.02)
+                turns -= 1
+                if turns < 0 or not able[self.role == role].any():
+                    role, turns = int(self.rng.choice(self.role[able])), int(self.rng.geometric(0.02))
+                able &= self.role == role
             here = int(at[able].min())
-            lanes = able & (at == here)
-            instruction = body[here]
-            taken = lanes
-            if instruction.predicate:
-                taken = lanes & ((self.registers[instruction.predicate] != 0) != instruction.negated)
-            name, *suffixes = instruction.op.split(".")
-            at[lanes] += 1
-            if name == "bra":
-                at[taken] = labels[instruction.operands[0]]
-            elif name in ("ret", "exit"):
-                at[taken] = len(body)
-            elif name in ("bar", "barrier"):
-                self._wait(suffixes, instruction.operands, taken)
-            elif name not in ("griddepcontrol", "fence", "pragma") and taken.any():
-                with np.errstate(all="ignore"):
-                    self.execute(name, suffixes, instruction.operands, taken)
+            self._step(here, able & (at == here), at)
+
+    def _step(self, here: int, lanes: np.ndarray, at: np.ndarray) -> None:
+        """One instruction by those of the threads that its predicate lets."""
+        instruction, taken = self.kernel.body[here], lanes
+        if instruction.predicate:
+            taken = lanes & ((self.registers[instruction.predicate] != 0) != instruction.negated)
+        name, *suffixes = instruction.op.split(".")
+        at[lanes] += 1
+        if name == "bra":
+            at[taken] = self.kernel.labels[instruction.operands[0]]
+        elif name in ("ret", "exit"):
+            self.check_stored(taken)
+            at[taken] = len(self.kernel.body)
+        elif name in ("bar", "barrier"):
+            self._wait(suffixes, instruction.operands, taken)
+        elif name not in ("griddepcontrol", "fence", "pragma", "setmaxnreg") and taken.any():
+            with np.errstate(all="ignore"):
+                self.execute(name, suffixes, instruction.operands, taken)
+            if name == "mbarrier" and self.stuck.any():
+                at[lanes & self.stuck] = here
 
     def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Barriers are known by their number and their block, or their cluster's first block."""
+        if "warp" in suffixes:
+            return
         if "cluster" in suffixes:
             if "arrive" not in suffixes:
                 number = 32 * (self.block // self.kernel.cluster * self.kernel.cluster) + 16
@@ -100,7 +134,8 @@ class Threads(MatrixOps, Operations):
         here = self.waiting >= 0
         arrived = np.bincount(self.waiting[here], minlength=1)
         opened = here & (arrived[np.maximum(self.waiting, 0)] == self.wanted)
-        assert opened.any(), f"deadlock at barriers {set((self.waiting[here] % 32).tolist())}"
+        where = set((self.waiting[here] % 32).tolist())
+        assert opened.any(), f"deadlock at barriers {where}; {int(self.stuck.sum())} threads wait in shared memory"
         self.waiting[opened] = -1
 
     def value(self, operand: str, kind: str) -> np.ndarray:
@@ -110,7 +145,9 @@ class Threads(MatrixOps, Operations):
         elif re.match(r"-?\d", operand):
             bits = np.full(self.count, int(operand.rstrip("U"), 0) & (2**64 - 1), np.uint64)
         else:
-            bits = self.registers[operand]
+            bits = self.registers.get(operand)
+            if bits is None:  # which no instruction has written
+                bits = np.full(self.count, 2**64 - 1, np.uint64)
         if kind == "pred":
             return bits != 0
         if kind == "f32":
@@ -174,6 +211,9 @@ class Threads(MatrixOps, Operations):
 
     def op_cp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """9.7.9.25: cp.async, done at once; past as many bytes as the last operand says it writes zeros."""
+        if "bulk" in suffixes:
+            (self.bulk_tensor if "tensor" in suffixes else self.bulk_group)(suffixes, operands, lanes)
+            return
         if suffixes[-1] in ("commit_group", "wait_group"):
             return
         size = int(operands[2])
@@ -185,7 +225,8 @@ class Threads(MatrixOps, Operations):
 
     def op_mapa(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         rank = self.value(operands[2], "u32").astype(np.uint64)
-        self.write(operands[0], (rank + np.uint64(1)) << np.uint64(32) | self.value(operands[1], "u64"), lanes)
+        apart = np.uint64(32 if suffixes[-1] == "u64" else REMOTE.bit_length() - 1)
+        self.write(operands[0], (rank + np.uint64(1)) << apart | self.value(operands[1], "u64"), lanes)
 
     def op_shfl(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         assert suffixes[0] == "sync"

@@ -9,8 +9,7 @@ import pytest
 import seeded
 from compiled_models import Weights, compile_model, open_poisoned, rounded_to_bf16, step
 from emulated_amd.running import Emulation
-from emulated_cuda.machine import Memory, launch
-from emulated_cuda.ptx import parse
+from emulated_cuda.entries import run
 from random_products import RandomProduct, random_product
 
 from lispgpt.cli.kernel_report import kernel_facts
@@ -34,22 +33,9 @@ def on_cpu(product: RandomProduct, values: dict[str, np.ndarray], folder: Path) 
 
 def on_emulated_cuda(artifact: Artifact, values: dict[str, np.ndarray]) -> np.ndarray:
     (entry,) = artifact.plan.entries
-    used = {a.buffer for step in entry.launches for a in step.arguments}
-    buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
-    arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]
-    for array, buffer in zip(arrays, buffers, strict=True):
-        if buffer.name in values:
-            given = values[buffer.name]
-            given = (given.view(np.uint32) >> 16).astype(np.uint16) if buffer.dtype == "bf16" else given
-            array[:] = np.ascontiguousarray(given).reshape(-1).view(np.uint8)
-    memory = Memory(arrays)
-    addresses = {buffer.name: address for buffer, address in zip(buffers, memory.addresses, strict=True)}
-    for made in entry.launches:
-        arguments = [addresses[a.buffer] + a.offset for a in made.arguments]
-        launch(parse(artifact.code.decode(), made.kernel), memory, arguments, made.grid, made.shared_bytes)
-    number = next(i for i, buffer in enumerate(buffers) if buffer.name == next(iter(entry.results.values())))
-    assert memory.broken() == 0
-    return memory.read(number, np.empty(buffers[number].shape, np.float32))
+    dtypes = {buffer.name: buffer.dtype for buffer in artifact.plan.buffers}
+    bits = {n: (v.view(np.uint32) >> 16).astype(np.uint16) if dtypes[n] == "bf16" else v for n, v in values.items()}
+    return run(artifact, entry, bits)
 
 
 def on_emulated_amd(product: RandomProduct, values: dict[str, np.ndarray], artifact: Artifact) -> np.ndarray:

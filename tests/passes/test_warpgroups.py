@@ -57,7 +57,7 @@ def test_many_rows_take_warpgroups(tmp_path: Path, outputs: int) -> None:
     }
     code = artifact.code.decode()
     assert ".target sm_90a" in code and "wgmma.mma_async.sync.aligned.m64n" in code
-    assert "cp.async.cg.shared.global" in code and ".extern .shared" in code
+    assert "cp.async.bulk.tensor.2d.shared::cluster" in code and ".extern .shared" in code
     for entry in artifact.plan.entries:
         for launch in entry.launches:
             assert launch.shared_bytes == artifact.kernels[launch.kernel]["shared_bytes"] <= 227 * 1024

@@ -26,59 +26,73 @@ module {
 // ----- becomes
 func.func "contraction_128x256"
   access = ["read", "read", "write"]
-  block = [256, 1, 1]
+  block = [384, 1, 1]
+  cluster = array<i32: 2, 1, 1>
   function_type = (memref<128x128xf32>, memref<256x128xbf16>, memref<128x256xf32>) -> ()
-  grid = [1, 2, 16]
+  grid = [64, 1, 1]
   kernel = "contraction"
   product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 128, 256, 128>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}
-  shared_bytes = 62464 : i64
+  residency = 1 : i32
+  shared_bytes = 20480 : i64
   sym_visibility = "private"
+  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 256>, strides = array<i64: 256>}]
   tied = [-1]
   work = {bytes = 262144 : i64, context = 0 : i64, operations = 8388608 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  129 arith.addi
-  3 arith.andi
+  1 arith.addf vector<4xf32>
+  155 arith.addi
+  4 arith.andi
   48 arith.andi vector<2xi32>
-  6 arith.cmpi
-  305 arith.constant
+  15 arith.cmpi
+  253 arith.constant
   48 arith.constant vector<2xi32>
-  27 arith.divui
-  2 arith.index_cast
-  56 arith.muli
-  2 arith.ori
-  41 arith.remui
-  2 arith.shrui
+  12 arith.divui
+  3 arith.extui
+  94 arith.index_cast
+  1 arith.minui
+  45 arith.muli
+  3 arith.ori
+  13 arith.remui
+  8 arith.select
+  3 arith.shrui
   48 arith.subf vector<2xf32>
-  1 arith.subi
+  3 arith.subi
   48 arith.truncf vector<2xbf16>
-  4 arith.xori
+  4 arith.trunci
+  9 arith.xori
+  2 builtin.unrealized_conversion_cast
   1 func.return
-  3 gpu.barrier
   2 gpu.block_id
   1 gpu.dynamic_shared_memory
-  1 gpu.thread_id
+  2 gpu.thread_id
   48 llvm.call_intrinsic
-  140 llvm.extractvalue
-  19 llvm.inline_asm
-  3 memref.extract_aligned_pointer_as_index
-  2 memref.view
-  20 nvgpu.device_async_copy
-  4 nvvm.cp.async.commit.group
-  3 nvvm.cp.async.wait.group
-  3 nvvm.fence.proxy
-  2 nvvm.griddepcontrol
-  2 nvvm.wgmma.commit.group.sync.aligned
+  208 llvm.extractvalue
+  48 llvm.inline_asm
+  50 llvm.inttoptr
+  48 llvm.load vector<2xf32>
+  2 llvm.load vector<4xf32>
+  4 llvm.mlir.undef
+  4 memref.extract_aligned_pointer_as_index
+  1 memref.view
+  1 nvvm.barrier
+  5 nvvm.cluster.arrive
+  5 nvvm.cluster.wait
+  3 nvvm.griddepcontrol
+  2 nvvm.mapa
+  3 nvvm.wgmma.commit.group.sync.aligned
   2 nvvm.wgmma.wait.group.sync.aligned
-  1 scf.for
-  6 scf.if
-  7 scf.yield
+  4 scf.condition
+  2 scf.for
+  8 scf.if
+  4 scf.while
+  15 scf.yield
   48 vector.bitcast vector<1xi32>
   48 vector.bitcast vector<2xf32>
   48 vector.bitcast vector<2xi32>
   48 vector.extract vector<1xi32>
   96 vector.extract vector<2xi32>
   2 vector.from_elements vector<2xf32>
-  48 vector.load vector<2xf32>
   2 vector.store vector<2xf32>
+  1 vector.store vector<4xf32>
 func.func "y"
   arguments = ["input:x", "weight:w", "result:y"]
   entry = "y"

@@ -1,0 +1,76 @@
+"""Stores of what a warpgroup instruction's threads hold: each subgroup's 16 rows by way of shared memory, in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.tensor_map import Boxes
+from lispgpt.passes.targets.tensor_copies import TensorCopies
+from lispgpt.passes.targets.warpgroup import WarpgroupUnit
+
+ROWS = 16
+"""Of a subgroup, and of a box."""
+
+
+@dataclass
+class TileStores:
+    """memory: address of a subgroup's `buffers` lots of ROWS swizzled lines.  lane: in the subgroup."""
+
+    copies: TensorCopies
+    unit: WarpgroupUnit
+    memory: Index
+    buffers: int
+    lane: Index
+    started: int = field(default=0, init=False)
+
+    def store(self, map_: ir.Value, boxes: Boxes, at: Sequence[Index], values: Sequence[ir.Value]) -> None:
+        """Store one line's length of columns.
+
+        at: (batch, row, column) of the first.  values: pairs of neighbours by eight columns, and of those by row and
+        row + 8, as the instruction's results lie.
+        """
+        buffer = b.add(self.memory, self.started % self.buffers * self.buffer_bytes)
+        if self.started == 0 or self.started >= self.buffers:
+            newest = self.buffers - 1 if self.started else 0
+            b.if_then(b.equal(self.lane, 0), lambda: self.copies.wait_stored(newest))
+            self.copies.subgroup_barrier()
+        self.started += 1
+        (self._put_words if b.is_short(values[0].type) else self._put_pairs)(buffer, values)
+        self.unit.publish()
+        self.copies.subgroup_barrier()
+        b.if_then(b.equal(self.lane, 0), lambda: self.copies.store(map_, boxes.at(at), buffer))
+
+    def finish(self) -> None:
+        """Ahead of a block's end, which would take the memory away."""
+        b.if_then(b.equal(self.lane, 0), lambda: self.copies.wait_stored(0))
+
+    @property
+    def buffer_bytes(self) -> int:
+        return ROWS * self.copies.line
+
+    def _put_words(self, buffer: Index, values: Sequence[ir.Value]) -> None:
+        """16 columns at a time: four matrices, whose rows' addresses the lanes give."""
+        word = ir.VectorType.get([1], b.i32())
+        words = [b.lane_of(b.emit("vector.bitcast", [value], [word]), 0) for value in values]
+        row, across = b.mod(self.lane, 16), _xor(b.div(self.lane, 16), b.mod(self.lane, 8))
+        line = b.add(buffer, b.mul(row, self.copies.line))
+        for start in range(0, len(words), 4):
+            address = b.add(line, b.mul(_xor(across, start // 2), 16))
+            self.copies.put_matrices(address, words[start : start + 4])
+
+    def _put_pairs(self, buffer: Index, values: Sequence[ir.Value]) -> None:
+        row, pair = b.div(self.lane, 4), b.mod(self.lane, 4)
+        line = b.add(b.add(buffer, b.mul(row, self.copies.line)), b.mul(b.mod(pair, 2), 8))
+        across = _xor(b.div(pair, 2), row)
+        for number, value in enumerate(values):
+            block, half = divmod(number, 2)
+            address = b.add(b.add(line, b.mul(_xor(across, 2 * block), 16)), 8 * half * self.copies.line)
+            self.copies.put_pair(address, [b.lane_of(value, i) for i in range(2)])
+
+
+def _xor(a: Index, b_: Index) -> Index:
+    return b.emit("arith.xori", [b.as_value(a), b.as_value(b_)], [ir.IndexType.get()])

@@ -1,0 +1,228 @@
+"""The kernel of a product on warpgroup instructions: one warpgroup brings steps of k, two multiply and finish tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.kernel import reschedule
+from lispgpt.passes.kernels.left_registers import LeftRegisters
+from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.kernels.stages import Place, Ring, Side
+from lispgpt.passes.kernels.tensor_map import Boxes
+from lispgpt.passes.kernels.tile_stores import ROWS
+from lispgpt.passes.kernels.warpgroup_results import BulkResult, Tile, TileResults, bulk_boxes, sums_stride
+from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, Shape, Tiling, stages
+
+WRITER_REGISTERS, READER_REGISTERS = 40, 232
+"""Of a thread that starts copies, and of one that multiplies: 128 of those and 256 of these are a core's 65536."""
+
+ROW_GROUP = 16
+"""Tiles below each other that blocks take before they go on to the next columns, where those exceed the cache."""
+
+BARRIER_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How the left and the right operand are copied."""
+
+    left: Side
+    right: Side
+
+    @property
+    def turned(self) -> tuple[bool, bool]:
+        return self.left.turned, self.right.turned
+
+    def of(self, tiling: Tiling) -> Sides:
+        """For tiles of that size."""
+        right = replace(self.right, outer=tiling.outputs, sharing=tiling.pair)
+        return Sides(replace(self.left, outer=tiling.rows), right)
+
+
+class WarpgroupProduct:
+    """Emits a product's kernel.  constants: arguments that no launch writes."""
+
+    def __init__(
+        self,
+        kernel: ir.Operation,
+        product: Product,
+        sides: Sides,
+        constants: set[ir.Value],
+        target: Gpu,
+        tiling: Tiling,
+    ) -> None:
+        assert target.warpgroup is not None and target.copies is not None
+        self.kernel, self.product, self.target, self.tiling = kernel, product, target, tiling
+        self.unit, self.copies = target.warpgroup, target.copies
+        self.sides = sides.of(tiling)
+        self.results = outputs_of(kernel)
+        self.warpgroups = tiling.row_parts * tiling.output_parts
+        self.threads = (1 + self.warpgroups) * self.unit.threads
+        shape = Shape(product.rows, product.columns, product.inner, sides.left.item, turned=sides.turned)
+        self.steps = -(-product.inner // (self.unit.inner * tiling.splits))
+        self.row_tiles = -(-product.rows // (tiling.rows * tiling.pair))
+        self.column_tiles = -(-product.columns // tiling.outputs)
+        self.tiles = self.row_tiles * self.column_tiles * product.batches
+        most = max(1, target.cores_for(tiling.cluster) // tiling.cluster)
+        self.clusters = self.tiles if tiling.splits > 1 else min(self.tiles, most)
+        self.stages = stages(tiling, shape, target)
+        if self.clusters == self.tiles:
+            self.stages = min(self.stages, self.steps)
+        self.right_first = sides.right.boxes.argument in constants
+        self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
+
+    def emit(self) -> None:
+        t = self.tiling
+        if not reschedule(self.kernel, [self.clusters * t.cluster], [self.threads], self.target, self._body):
+            return
+        self.memory.record(self.kernel)
+        self.target.set_residency(self.kernel, 1)
+        if t.cluster > 1:
+            self.target.set_cluster(self.kernel, t.cluster)
+
+    def _body(self) -> None:
+        t = self.tiling
+        self.thread = b.thread_id()
+        self.cluster, self.rank = b.div(b.block_id(), t.cluster), b.mod(b.block_id(), t.cluster)
+        self._make_memory()
+        self.maps = [side.map(self.kernel) for side in (self.sides.left, self.sides.right)]
+        self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
+        b.if_then(b.equal(self.thread, 0), lambda: self.ring.make(self.warpgroups))
+        self._meet()
+        self.target.dependency_release()
+        b.either(b.less(self.thread, self.unit.threads), self._write, self._read)
+        if t.pair > 1:
+            self.target.cluster_barrier()  # no block may end while another still copies into its memory
+
+    def _bulk_result(self, boxes: Boxes) -> BulkResult:
+        width = self.copies.line // b.item_bytes(boxes.argument.type)
+        return BulkResult(boxes, boxes.map(self.kernel, (1, ROWS, width)), width)
+
+    def _meet(self) -> None:
+        if self.tiling.cluster > 1:
+            self.target.cluster_barrier()
+        else:
+            b.barrier()
+
+    def _make_memory(self) -> None:
+        """Stages, results on their way to memory, barriers; what a cluster adds up takes the stages' place."""
+        left, right = self.sides.left, self.sides.right
+        staging = STAGING_BYTES * self.warpgroups * self.unit.threads // self.target.subgroup if self.boxes else 0
+        stage = left.nbytes + right.nbytes
+        nbytes = self.stages * stage
+        if self.tiling.splits > 1:
+            nbytes = max(nbytes, self.tiling.rows * sums_stride(self.tiling) * 4)
+        self.memory = BlockMemory(self.target, nbytes + staging + BARRIER_BYTES, aligned=True)
+        base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
+        start = b.add(base, self.memory.start)
+        self.staging = b.add(start, nbytes)
+        barriers = b.add(self.staging, staging)
+        self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
+
+    def _tile(self, number: Index) -> Tile:
+        """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
+        t, product = self.tiling, self.product
+        per_batch = self.row_tiles * self.column_tiles
+        batch, number = (0, number) if product.batches == 1 else (b.div(number, per_batch), b.mod(number, per_batch))
+        if 2 * product.columns * product.inner <= self.target.l2_bytes or self.row_tiles <= ROW_GROUP:
+            row, column = b.div(number, self.column_tiles), b.mod(number, self.column_tiles)
+        else:
+            group, place = (f(number, ROW_GROUP * self.column_tiles) for f in (b.div, b.mod))
+            first = b.mul(group, ROW_GROUP)
+            height = b.at_most(b.sub(self.row_tiles, first), ROW_GROUP)
+            column = b.emit("arith.divui", [place, height], [ir.IndexType.get()])
+            row = b.add(first, b.emit("arith.remui", [place, height], [ir.IndexType.get()]))
+        row = b.add(b.mul(row, t.pair), self.rank) if t.pair > 1 else row
+        k = b.mul(self.rank, self.steps * self.unit.inner) if t.splits > 1 else 0
+        return Tile(batch, b.mul(row, t.rows), b.mul(column, t.outputs), k)
+
+    def _each_tile(self, place: Place, body: Callable[[Index, Place], Place]) -> None:
+        """body(number, where the ring is) for each of this block's tiles."""
+        if self.clusters == self.tiles:
+            body(self.cluster, place)
+            return
+
+        def one(number: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
+            return body(number, Place(slot, phase)).values()
+
+        b.loop(self.cluster, self.tiles, self.clusters, place.values(), one)
+
+    def _write(self) -> None:
+        """The copies' warpgroup: one thread fills stages as they become empty."""
+        self.copies.registers(WRITER_REGISTERS, more=False)
+        b.if_then(b.equal(self.thread, 0), self._fill)
+        if self.tiling.splits > 1:
+            for _ in range(2):
+                self.target.cluster_barrier()
+
+    def _fill(self) -> None:
+        first, early = self._tile(self.cluster), min(self.stages, self.steps)
+        if not self.right_first:
+            self.target.dependency_wait()
+        for step in range(early):
+            self.ring.expect(step)
+            self._load_right(first, step, step)
+        if self.right_first:
+            self.target.dependency_wait()
+        for step in range(early):
+            self._load_left(first, step, step)
+
+        def tile(number: Index, place: Place) -> Place:
+            at = self._tile(number)
+            start: Index = early
+            if self.clusters != self.tiles:
+                start = b.select(b.equal(number, self.cluster), b.as_value(early), b.as_value(0))
+
+            def step(k: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
+                here = Place(slot, phase)
+                self.ring.wait_empty(here)
+                self.ring.expect(slot)
+                self._load_left(at, k, slot)
+                self._load_right(at, k, slot)
+                return self.ring.after(here).values()
+
+            return Place(*b.loop(start, self.steps, 1, place.values(), step))
+
+        self._each_tile(Place(early % self.stages, early // self.stages), tile)
+
+    def _load_left(self, tile: Tile, step: Index, slot: Index) -> None:
+        at = (tile.batch, tile.row, b.add(tile.k, b.mul(step, self.unit.inner)))
+        self.sides.left.load(self.copies, self.maps[0], at, self.ring.left_at(slot), self.ring.full(slot), 0)
+
+    def _load_right(self, tile: Tile, step: Index, slot: Index) -> None:
+        at = (tile.batch, tile.column, b.add(tile.k, b.mul(step, self.unit.inner)))
+        full = self.ring.full(slot)
+        self.sides.right.load(self.copies, self.maps[1], at, self.ring.right_at(slot), full, self.rank)
+
+    def _read(self) -> None:
+        """The other warpgroups: each its part of the tile's rows or columns."""
+        self.copies.registers(READER_REGISTERS, more=True)
+        t, unit = self.tiling, self.unit
+        number, group = b.mod(self.thread, unit.threads), b.sub(b.div(self.thread, unit.threads), 1)
+        row, pair = unit.lane_places(number)
+        row_part = b.mod(group, t.row_parts)
+        member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
+        sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
+        results = TileResults(
+            self.target, self.product, t, self.results, self.bulk, self.staging, self.memory, self.rank, member
+        )
+        left, registers = self.sides.left, None
+        if left.item == 4:
+            registers = LeftRegisters(unit, self.copies, left, member.row, pair)
+        self.target.dependency_wait()
+
+        def tile(number: Index, place: Place) -> Place:
+            place, found = sums.walk(place, registers)
+            results.finish(self._tile(number), found)
+            return place
+
+        self._each_tile(Place(0, 0), tile)
+        results.end()

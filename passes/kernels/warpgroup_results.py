@@ -1,0 +1,163 @@
+"""What becomes of a tile's sums, which threads of two warpgroups hold: added up in a cluster, finished and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
+from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.team import tree
+from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes
+from lispgpt.passes.kernels.tile_stores import ROWS, TileStores
+from lispgpt.passes.kernels.warpgroup_sums import Member
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.tensor_copies import TensorCopies
+from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, Tiling
+
+BULK_DTYPES = ("f32", "bf16")
+SUMS_AT_ONCE = 4
+"""Neighbours that a thread adds up for a cluster."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Where a block's tile starts in which batch, and its part of k."""
+
+    batch: Index
+    row: Index
+    column: Index
+    k: Index
+
+
+@dataclass(frozen=True)
+class BulkResult:
+    """How a result is stored in boxes of ROWS rows and one line of columns."""
+
+    boxes: Boxes
+    map: ir.Value
+    width: int
+
+
+def bulk_boxes(
+    product: Product, results: Sequence[tuple[ir.Value, ir.Value]], copies: TensorCopies
+) -> list[Boxes] | None:
+    """How each result is stored in bulk; None where one cannot be."""
+    layout, found = product.layout, []
+    for _, buffer in results:
+        boxes = find_boxes(buffer, layout, layout.result, (layout.batch, layout.rows, layout.columns), copies)
+        if boxes is None or not boxes.is_along(2) or str(buffer.type.element_type) not in BULK_DTYPES:
+            return None
+        found.append(boxes)
+    return None if product.along_columns % 2 else found
+
+
+def sums_stride(tiling: Tiling) -> int:
+    """f32 from row to row of a tile in shared memory, which put what lanes store together on different banks."""
+    return tiling.outputs + (8 - tiling.outputs) % 32
+
+
+@dataclass(frozen=True)
+class TileResults:
+    """results: (tensor computed from the product, its buffer).  bulk: how they are stored in bulk, if they are.
+    staging: address of the subgroups' memory for that.  memory: the block's, from its start on free once a tile is
+    summed where the cluster adds up.  rank: the block's in its cluster."""
+
+    target: Gpu
+    product: Product
+    tiling: Tiling
+    results: Sequence[tuple[ir.Value, ir.Value]]
+    bulk: Sequence[BulkResult] | None
+    staging: Index
+    memory: BlockMemory
+    rank: Index
+    member: Member
+
+    @property
+    def columns(self) -> int:
+        """Of a warpgroup."""
+        return self.tiling.outputs // self.tiling.output_parts
+
+    @property
+    def first_column(self) -> Index:
+        """Of the warpgroup, in the tile."""
+        return b.mul(self.member.output_part, self.columns)
+
+    def finish(self, tile: Tile, sums: list[ir.Value]) -> None:
+        """By all threads that have multiplied."""
+        column = b.add(self.first_column, b.mul(self.member.pair, 2))
+        pieces = [
+            Piece(row, b.add(column, 8 * n), b.vector_of(sums[4 * n + 2 * half : 4 * n + 2 * half + 2]))
+            for n in range(self.columns // 8)
+            for half, row in enumerate([self.member.row, b.add(self.member.row, 8)])
+        ]
+        if self.tiling.splits > 1:
+            pieces = self._add_splits(pieces)
+        sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
+        epilogue = Epilogue(Reader(self.target), self.product, self.results, sizes, first, tile.batch)
+        with epilogue.reader.scope():
+            done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces)
+            if pieces[done:]:
+                epilogue.write(pieces[done:])
+
+    def end(self) -> None:
+        """By the same threads, ahead of the block's end."""
+        if self.bulk is not None:
+            self._stores().finish()
+
+    def _stores(self) -> TileStores:
+        target, unit, copies = self.target, self.target.warpgroup, self.target.copies
+        assert unit is not None and copies is not None
+        group = b.add(self.member.row_part, b.mul(self.member.output_part, self.tiling.row_parts))
+        subgroup = b.add(b.mul(group, unit.threads // target.subgroup), b.div(self.member.number, target.subgroup))
+        memory = b.add(self.staging, b.mul(subgroup, STAGING_BYTES))
+        lane = b.mod(self.member.number, target.subgroup)
+        return TileStores(copies, unit, memory, STAGING_BYTES // (ROWS * copies.line), lane)
+
+    def _store_in_bulk(
+        self, bulk: Sequence[BulkResult], epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]
+    ) -> int:
+        """Finish and store as many pieces as whole boxes take; their number."""
+        unit, stores = self.target.warpgroup, self._stores()
+        assert unit is not None
+        subgroup = b.div(self.member.number, self.target.subgroup)
+        row = b.add(tile.row, b.add(b.mul(self.member.row_part, unit.rows), b.mul(subgroup, ROWS)))
+        column = b.add(tile.column, self.first_column)
+        widest = max(result.width for result in bulk)
+        whole = self.columns // widest
+        for chunk in range(whole):
+            start = chunk * widest // 4
+            values = epilogue.finished(pieces[start : start + widest // 4])
+            for number, result in enumerate(bulk):
+                own = [each[number] for each in values]
+                for first in range(0, widest, result.width):
+                    at = (tile.batch, row, b.add(column, chunk * widest + first))
+                    stores.store(result.map, result.boxes, at, own[first // 4 : (first + result.width) // 4])
+        return whole * widest // 4
+
+    def _add_splits(self, pieces: list[Piece]) -> list[Piece]:
+        """Add what the blocks of a cluster have summed over their parts of k, in their order; each gets some of it."""
+        t, width, stride, unit = self.tiling, SUMS_AT_ONCE, sums_stride(self.tiling), self.target.warpgroup
+        assert unit is not None
+        threads = t.row_parts * t.output_parts * unit.threads
+        self.target.team_barrier(0, threads)  # which may still multiply from where sums go
+        partial = self.memory.view(0, [t.rows, stride], b.f32())
+        for piece in pieces:
+            b.store(piece.value, partial, [piece.row, piece.output])
+        self.target.cluster_barrier()
+        vectors = t.rows * t.outputs // width
+        count = -(-vectors // t.splits)
+        thread, first = b.sub(b.thread_id(), unit.threads), b.mul(self.rank, count)
+        found = []
+        for row, column in places(thread, threads, count, t.outputs, width, first):
+            row = b.at_most(row, t.rows - 1) if vectors % t.splits else row
+            at = b.add(b.mul(row, stride), column)
+            shares = [self.target.cluster_load(partial, at, rank, width) for rank in range(t.splits)]
+            found.append(Piece(row, column, tree("arith.addf", shares)))
+        self.target.cluster_barrier()
+        return found

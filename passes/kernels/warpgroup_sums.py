@@ -1,0 +1,126 @@
+"""How two warpgroups multiply a tile from a ring of stages, each its part of the rows or columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.left_registers import LeftRegisters
+from lispgpt.passes.kernels.stages import Place, Ring
+from lispgpt.passes.targets.warpgroup import WarpgroupUnit
+
+
+@dataclass(frozen=True)
+class Member:
+    """A thread of the warpgroups that multiply.  number: in its warpgroup.  row_part, output_part: the warpgroup's.
+    row: of the tile, its first; it has results of that and of the eighth after it.  pair: of eight columns it has two,
+    from 2·pair."""
+
+    number: Index
+    row_part: Index
+    output_part: Index
+    row: Index
+    pair: Index
+
+
+@dataclass(frozen=True)
+class TileSums:
+    """columns: of a warpgroup.  steps: of k."""
+
+    unit: WarpgroupUnit
+    ring: Ring
+    member: Member
+    columns: int
+    steps: int
+
+    def walk(self, place: Place, registers: LeftRegisters | None) -> tuple[Place, list[ir.Value]]:
+        """Where the ring is after a tile, and its sums.  registers: of the left operand; None: it stays in memory."""
+        count = self.columns * self.unit.rows // self.unit.threads
+        nothing = [b.emit("llvm.mlir.undef", [], [b.f32()]) for _ in range(count)]
+        if registers is None:
+            return self._walk_shared(place, nothing)
+        return self._walk_registers(place, nothing, registers)
+
+    def _walk_shared(self, place: Place, sums: list[ir.Value]) -> tuple[Place, list[ir.Value]]:
+        """With both operands taken from shared memory."""
+
+        def step(
+            number: ir.Value, slot: ir.Value, phase: ir.Value, before: ir.Value, *sums: ir.Value
+        ) -> list[ir.Value]:
+            here = Place(slot, phase)
+            self.ring.wait_full(here)
+            totals = self._multiply(slot, None, list(sums), number)
+            self.unit.wait(1)
+            b.if_then(b.less(0, number), lambda: self.ring.release(before, self.member.number))
+            return [*self.ring.after(here).values(), slot, *totals]
+
+        slot, phase, last, *sums = b.loop(0, self.steps, 1, [*place.values(), place.values()[0], *sums], step)
+        sums = self.unit.done(sums)
+        self.ring.release(last, self.member.number)
+        return Place(slot, phase), sums
+
+    def _walk_registers(
+        self, place: Place, sums: list[ir.Value], registers: LeftRegisters
+    ) -> tuple[Place, list[ir.Value]]:
+        """With the left operand from registers.  Two steps at a time, because those of one step are made while the
+        other's are in use."""
+        self.ring.wait_full(place)
+        left = registers.load(self.ring.left_at(place.slot))
+        count = len(left)
+
+        def step(number: Index, state: list[ir.Value]) -> list[ir.Value]:
+            """Multiply what is in registers and in a stage; meanwhile prepare the next step's."""
+            here = Place(*state[:2])
+            totals = self._multiply(here.slot, state[3 : 3 + count], state[3 + count :], number)
+            self.unit.wait(1)
+            b.if_then(b.less(0, number), lambda: self.ring.release(state[2], self.member.number))
+            following = self.ring.after(here)
+            self.ring.wait_full(following)
+            left = registers.load(self.ring.left_at(following.slot))
+            return [*following.values(), here.slot, *left, *totals]
+
+        def two_steps(number: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            first = b.mul(number, 2)
+            return step(b.add(first, 1), step(first, list(carried)))
+
+        state = [*place.values(), place.values()[0], *left, *sums]
+        state = b.loop(0, (self.steps - 1) // 2, 1, state, two_steps)
+        if (self.steps - 1) % 2:
+            state = step(self.steps - 2, state)
+        last = Place(*state[:2])
+        sums = self._multiply(last.slot, state[3 : 3 + count], state[3 + count :], self.steps - 1)
+        sums = self.unit.done(sums)
+        if self.steps > 1:
+            self.ring.release(state[2], self.member.number)
+        self.ring.release(last.slot, self.member.number)
+        return self.ring.after(last), sums
+
+    def _multiply(
+        self, slot: Index, left: list[ir.Value] | None, sums: list[ir.Value], number: Index
+    ) -> list[ir.Value]:
+        """Start one step; left: registers, or None for shared memory.  number: of the step, from 0 of a tile."""
+        unit, turned = self.unit, (self.ring.left.turned, self.ring.right.turned)
+        lines = self.ring.right_at(slot)
+        right = unit.descriptor_at(
+            b.add(lines, b.mul(self.member.output_part, self.columns * unit.inner * 2)), turned[1]
+        )
+        first = b.emit("arith.extui", [b.less(0, number)], [b.i32()])
+        always = b.constant(1, b.i32())
+        if left is None:
+            rows = b.mul(self.member.row_part, unit.rows * unit.inner * 2)
+            whole = unit.descriptor_at(b.add(self.ring.left_at(slot), rows), turned[0])
+            sums = unit.ready(sums)
+        else:
+            ready = unit.ready([*left, *sums])
+            left, sums = ready[: len(left)], ready[len(left) :]
+        parts = 1 if left is None else 2
+        for block in range(unit.inner // unit.block):
+            column = unit.advanced(right, block, turned[1])
+            for part in range(parts):
+                at = (block * parts + part) * 4
+                row = [unit.advanced(whole, block, turned[0])] if left is None else left[at : at + 4]
+                sums = unit.multiply_if(row, column, sums, turned, always if block or part else first)
+        unit.commit()
+        return sums

@@ -1,0 +1,283 @@
+"""Barriers in shared memory and bulk copies of tensors' boxes, which go on by themselves until somebody waits.
+
+After "Parallel Thread Execution ISA", sections mbarrier and cp.async.bulk.tensor.  A copy lands at a random moment
+between its start and the wait that needs it, so that whoever does not wait finds what was there before.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from emulated_cuda.registers import names
+
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.runtime.plan.tensor_maps import LINE, TensorMap
+
+REMOTE = 1 << 24
+"""An address in another block's shared memory is the address there, and so many times one more than its rank."""
+
+
+@dataclass(frozen=True)
+class MappedTensor:
+    """A kernel's argument: a map, and where in global memory its tensor starts."""
+
+    map: TensorMap
+    start: int
+
+    def places(self, at: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """For each element of the box at a place, innermost dimension first: its byte in memory, and whether it is."""
+        item = find_dtype(self.map.dtype).item_bytes
+        inside, found = np.ones(1, bool), np.full(1, self.start, np.int64)
+        strides = (item, *self.map.strides)
+        for first, extent, stride, size in list(zip(at, self.map.extents, strides, self.map.box, strict=True))[::-1]:
+            along = first + np.arange(size)
+            inside = (inside[:, None] & (along >= 0) & (along < extent)).reshape(-1)
+            found = (found[:, None] + along * stride).reshape(-1)
+        return np.where(inside, found, self.start), inside
+
+
+@dataclass
+class Barrier:
+    count: int
+    pending: int
+    expected: int = 0
+    phase: int = 0
+
+    def settle(self) -> None:
+        """End the phase where nobody and nothing is missing."""
+        assert self.pending >= 0, "more arrivals at a barrier than it counts"
+        if self.pending == 0 and self.expected == 0:
+            self.phase, self.pending = self.phase ^ 1, self.count
+
+
+@dataclass
+class Copy:
+    """One under way.  owner: the thread that started it, for stores.  run: what it does.  batch: for stores."""
+
+    owner: int
+    run: Callable[[], None]
+    batch: int = -1
+
+
+@dataclass
+class Reading:
+    """Shared memory that a matrix instruction reads until its warpgroup has waited for its batch."""
+
+    block: int
+    warpgroup: int
+    low: int
+    high: int
+    batch: int
+
+
+@dataclass
+class Progress:
+    """barriers: by block and address.  blocked: by thread the (barrier, parity) that it waits for."""
+
+    barriers: dict[tuple[int, int], Barrier] = field(default_factory=dict)
+    copies: list[Copy] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+    batches: dict[int, int] = field(default_factory=dict)
+
+
+class BulkOps(ABC):
+    """block: each thread's block.  cluster: how many neighbouring blocks are one."""
+
+    shared: np.ndarray
+    memory: np.ndarray
+    shared_bytes: int
+    block: np.ndarray
+    lane: np.ndarray
+    tensors: dict[int, MappedTensor]
+    rng: np.random.Generator
+    progress: Progress
+    stuck: np.ndarray
+    global_base: int
+
+    @property
+    @abstractmethod
+    def cluster(self) -> int: ...
+
+    @abstractmethod
+    def value(self, operand: str, kind: str) -> np.ndarray: ...
+
+    @abstractmethod
+    def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None: ...
+
+    def op_mbarrier(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        what = suffixes[0]
+        if what == "try_wait":
+            self._try_wait(operands, lanes)
+            return
+        operands = tuple(o for o in operands if o != "_")
+        addresses = self.value(operands[0].strip("[]"), "u32")
+        numbers = self.value(operands[1], "u32") if len(operands) > 1 else addresses
+        for thread in np.flatnonzero(lanes):
+            key = self._place(int(addresses[thread]), int(self.block[thread]))
+            if what == "init":
+                assert key not in self.progress.barriers, "a barrier that is made twice"
+                self.progress.barriers[key] = Barrier(int(numbers[thread]), int(numbers[thread]))
+                continue
+            assert what == "arrive", suffixes
+            barrier = self.progress.barriers[key]
+            barrier.pending -= 1
+            if "expect_tx" in suffixes:
+                barrier.expected += int(numbers[thread])
+            barrier.settle()
+        self.wake()
+
+    def _place(self, address: int, block: int) -> tuple[int, int]:
+        """(block, address) of an address in the cluster's shared memory."""
+        if address >= REMOTE:
+            block, address = block // self.cluster * self.cluster + address // REMOTE - 1, address % REMOTE
+        return block, address
+
+    def _try_wait(self, operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """Threads whose phase has not ended stay here until it has."""
+        addresses, parities = self.value(operands[1].strip("[]"), "u32"), self.value(operands[2], "u32")
+        over = np.zeros(lanes.size, bool)
+        for thread in np.flatnonzero(lanes):
+            barrier = self.progress.barriers[int(self.block[thread]), int(addresses[thread])]
+            over[thread] = barrier.phase != parities[thread]
+        self.write(operands[0], over, lanes)
+        self.stuck |= lanes & ~over
+
+    def wake(self) -> None:
+        """Something has happened that stuck threads may have waited for."""
+        self.stuck[:] = False
+
+    def bulk_tensor(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """cp.async.bulk.tensor: loads name a barrier, stores a batch of their thread's."""
+        loads = "mbarrier::complete_tx::bytes" in suffixes or "complete_tx::bytes" in suffixes
+        shared, tensor = operands[0:2] if loads else (operands[1], operands[0])
+        tensor, where = _tensor_and_place(tensor)
+        handles, addresses = self.value(tensor, "u64"), self.value(shared.strip("[]"), "u32")
+        at = [self.value(name, "s32") for name in where]
+        for thread in np.flatnonzero(lanes):
+            source = self.tensors[int(handles[thread])]
+            places, inside = source.places([int(a[thread]) for a in at])
+            start = int(addresses[thread])
+            assert start % 128 == 0 and source.map.box[0] * find_dtype(source.map.dtype).item_bytes == LINE
+            block = int(self.block[thread])
+            if loads:
+                barrier = int(self.value(operands[2].strip("[]"), "u32")[thread])
+                blocks = [block]
+                if len(operands) > 3:
+                    mask, first = int(self.value(operands[3], "u16")[thread]), block // self.cluster * self.cluster
+                    blocks = [first + i for i in range(self.cluster) if mask >> i & 1]
+                for to in blocks:
+                    run = self._landing(source, places, inside, start, to, barrier)
+                    self.progress.copies.append(Copy(-1, run))
+            else:
+                batch = self.progress.batches.setdefault(int(thread), 0)
+                run = self._storing(source, places, inside, start, block)
+                self.progress.copies.append(Copy(int(thread), run, batch))
+
+    def _swizzled(self, start: int, nbytes: int, item: int, block: int) -> np.ndarray:
+        places = start + np.arange(0, nbytes, item)
+        places ^= (places >> 7 & 7) << 4
+        assert start + nbytes <= self.shared_bytes, "outside shared memory"
+        return places + block * self.shared_bytes
+
+    def _landing(
+        self, source: MappedTensor, places: np.ndarray, inside: np.ndarray, start: int, block: int, barrier: int
+    ) -> Callable[[], None]:
+        item = find_dtype(source.map.dtype).item_bytes
+        kind = np.dtype(f"u{item}")
+
+        def run() -> None:
+            nbytes = places.size * item
+            for reading in self.progress.readings:
+                meets = reading.block == block and reading.low < start + nbytes and start < reading.high
+                assert not meets, "a copy lands where a matrix instruction still reads"
+            to = self._swizzled(start, nbytes, item, block)
+            values = self.memory.view(kind)[(places - self.global_base) // item]
+            self.shared.view(kind)[to // item] = np.where(inside, values, 0)
+            arrived = self.progress.barriers[block, barrier]
+            arrived.expected -= nbytes
+            arrived.settle()
+
+        return run
+
+    def _storing(
+        self, source: MappedTensor, places: np.ndarray, inside: np.ndarray, start: int, block: int
+    ) -> Callable[[], None]:
+        item = find_dtype(source.map.dtype).item_bytes
+        kind = np.dtype(f"u{item}")
+
+        def run() -> None:
+            found = self.shared.view(kind)[self._swizzled(start, places.size * item, item, block) // item]
+            self.memory.view(kind)[(places[inside] - self.global_base) // item] = found[inside]
+
+        return run
+
+    def bulk_group(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """cp.async.bulk.commit_group and wait_group."""
+        batches = self.progress.batches
+        for thread in map(int, np.flatnonzero(lanes)):
+            if "commit_group" in suffixes:
+                batches[thread] = batches.get(thread, 0) + 1
+                continue
+            oldest = batches.get(thread, 0) - int(operands[0])
+            for copy in [c for c in self.progress.copies if c.owner == thread and c.batch < oldest]:
+                self.land(copy)
+
+    def land(self, copy: Copy) -> None:
+        self.progress.copies.remove(copy)
+        copy.run()
+        self.wake()
+
+    def land_some(self, chance: float) -> bool:
+        """One copy under way, with a chance; whether there is any."""
+        copies = self.progress.copies
+        if copies and self.rng.random() < chance:
+            self.land(copies[int(self.rng.integers(len(copies)))])
+        return bool(copies)
+
+    def check_stored(self, threads: np.ndarray) -> None:
+        """Threads end: their block's memory may go."""
+        late = [c for c in self.progress.copies if c.owner >= 0 and threads[c.owner]]
+        assert not late, "a thread ends while its stores still read shared memory"
+
+    def op_stmatrix(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """Lane 8 i + r gives the address of row r of matrix i; lane l has two elements of each matrix' row l / 4."""
+        registers = names(operands[1])
+        assert "m8n8" in suffixes and len(registers) == 4 and "trans" not in suffixes
+        addresses = self.value(operands[0].strip("[]"), "u32").astype(np.int64)
+        assert (addresses[lanes] % 16 == 0).all() and (addresses[lanes] + 16 <= self.shared_bytes).all()
+        rows = (addresses + self.block * self.shared_bytes).reshape(-1, 4, 8)
+        whole = lanes.reshape(-1, 32).all(1)
+        assert (whole == lanes.reshape(-1, 32).any(1)).all()
+        words = self.shared.view(np.uint32)
+        for i, register in enumerate(registers):
+            values = self.value(register, "u32").reshape(-1, 8, 4)
+            to = rows[:, i, :, None] // 4 + np.arange(4)
+            words[to[whole]] = values[whole]
+
+    def note_reading(self, operand: np.ndarray, nbytes: int, lanes: np.ndarray) -> None:
+        """operand: by warp, where a matrix instruction's operand in shared memory starts; nbytes: how far it goes."""
+        for warp in np.flatnonzero(lanes.reshape(-1, 32).any(1))[::4]:
+            thread = int(warp) * 32
+            key = -1 - thread // 128
+            batch, low = self.progress.batches.setdefault(key, 0), int(operand[warp])
+            self.progress.readings.append(Reading(int(self.block[thread]), key, low, low + nbytes, batch))
+
+    def matrix_group(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """wgmma.commit_group and wait_group."""
+        for thread in map(int, np.flatnonzero(lanes)[::128]):
+            key = -1 - thread // 128
+            if suffixes[0] == "commit_group":
+                self.progress.batches[key] = self.progress.batches.get(key, 0) + 1
+            elif suffixes[0] == "wait_group":
+                oldest = self.progress.batches.get(key, 0) - int(operands[0])
+                readings = self.progress.readings
+                self.progress.readings = [r for r in readings if r.warpgroup != key or r.batch >= oldest]
+
+
+def _tensor_and_place(operand: str) -> tuple[str, list[str]]:
+    """A tensor operand: "[%rd1, {%r1, %r2}]"."""
+    tensor, _, where = operand.strip("[]").partition(",")
+    return tensor.strip(), names(where.strip())
