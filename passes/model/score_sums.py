@@ -157,7 +157,7 @@ def score_sums_of(kernel: ir.Operation) -> ScoreSums | None:
     for op in operations(kernel.regions[0].blocks[0]):
         if "role" in op.attributes:
             by_role[ir.StringAttr(op.attributes["role"]).value].append(op)
-    return score_sums(*by_role.values())
+    return score_sums(*by_role.values()) if by_role["scores"] and by_role["sum"] else None
 
 
 def _numbers(values: Sequence[int]) -> ir.Attribute:
