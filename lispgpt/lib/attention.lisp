@@ -41,7 +41,7 @@
 
 ; Softmax over the positions of (weigh score head t position), which is -inf for what a row does not see, times v:
 ; [texts length heads size] in v's type
-(defn attend-all [q k v weigh]
+(defn weighed-attention [q k v weigh]
   (let [[b s heads size] (shape q)
         [t groups] [(dim k 1) (dim k 2)]
         sharing (/ heads groups)
@@ -55,4 +55,12 @@
 ; a score, as for `attend`
 (defn causal-attention [q k v & weigh]
   (let [weigh (first (concat weigh [(fn [score head t position] score)]))]
-    (attend-all q k v (fn [score head t position] (select (<= t position) (weigh score head t position) -inf)))))
+    (weighed-attention q k v (fn [score head t position] (select (<= t position) (weigh score head t position) -inf)))))
+
+; The same of qkv [rows 3*width], of texts one after the other -> [rows width]
+(defn causal-self-attention [qkv texts heads & weigh]
+  (let [[n columns] (shape qkv)
+        size (/ columns (* 3 heads))
+        part (fn [i] (reshape (heads-of qkv size (* i heads) heads) [texts (/ n texts) heads size]))
+        weigh (first (concat weigh [(fn [score head t position] score)]))]
+    (reshape (causal-attention (part 0) (part 1) (part 2) weigh) [n (* heads size)])))
