@@ -65,9 +65,9 @@ class MatrixOps(ABC):
         if operands[1].startswith("{"):
             a = self._fragment(operands[1])
         else:
-            rows = self._described(operands[1], 64, operands[-2] == "1").reshape(-1, 4, 16, 16)
+            rows = self._described(operands[1], 64, operands[-2] == "1", lanes).reshape(-1, 4, 16, 16)
             a = rows[np.arange(len(rows)), np.arange(len(rows)) % 4]
-        right = self._described(operands[2], columns, operands[-1] == "1").transpose(0, 2, 1)
+        right = self._described(operands[2], columns, operands[-1] == "1", lanes).transpose(0, 2, 1)
         places = [(GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * INNER + i % 2) for i in range(len(registers))]
         c = np.zeros((len(a), 16, columns), np.float32)
         adds = self.warps(operands[3], "pred")
@@ -78,9 +78,11 @@ class MatrixOps(ABC):
         for (row, column), register in zip(places, registers, strict=True):
             self.write(register, total[:, row, column].reshape(-1), lanes)
 
-    def _described(self, operand: str, outer: int, turned: bool) -> np.ndarray:
-        """[warps outer 16] of matrix descriptors: lines along k, or if turned along 64 rows or columns."""
-        descriptor = self.warps(operand, "u64")[:, 0].astype(np.int64)
+    def _described(self, operand: str, outer: int, turned: bool, lanes: np.ndarray) -> np.ndarray:
+        """[warps outer 16] of matrix descriptors: lines along k, or if turned along 64 rows or columns; anything for
+        warps that take no part."""
+        taken, descriptor = lanes[::32], self.warps(operand, "u64")[:, 0].astype(np.int64)
+        descriptor = np.where(taken, descriptor, descriptor[taken.argmax()])
         start, leading, stride = ((descriptor >> n & 0x3FFF) << 4 for n in (0, 16, 32))
         assert (descriptor >> 62 & 3 == 1).all() and (stride == 1024).all()
         rows, k = np.meshgrid(np.arange(outer), np.arange(16), indexing="ij")
