@@ -1,52 +1,74 @@
-"""The left operands of attention's products, in two bf16 parts: queries from memory, softmax weights from scores."""
+"""The left operands of attention's products, in bf16 parts: vectors from memory, weights from scores."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.attention import read_operand
+from lispgpt.passes.kernels.attention import Place, read_operand
 from lispgpt.passes.kernels.matrices import Lanes, joined, split
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.model.attention import Attention
+from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
-Parts = list[list[list[ir.Value]]]
-"""[part][block of k]: a lane's runs, one for each row that it holds of a left operand."""
+Block = list[list[ir.Value]]
+"""[part]: a lane's runs in a block of k, one for each row that it holds of a left operand."""
+
+
+Places = Sequence[tuple[Place, Index]]
+"""The leading indices and the position of each of a lane's rows."""
 
 
 Words = list[list[list[ir.Value]]]
 """[block of k][part]: a lane's four words of a warpgroup's left operand."""
 
 
-def queries(attention: Attention, reader: Reader, lanes: Lanes, places: list[list[Index]]) -> Parts:
-    """The lane's share of the queries of its rows, whose places in the scores are given."""
-    unit = lanes.unit
-    parts: Parts = [[], []]
-    for block in range(-(-attention.depth // unit.block)):
-        d = b.add(block * unit.block, b.mul(lanes.group, unit.run))
-        _append(parts, [_query(attention, reader, place, d, unit) for place in places])
-    return parts
+def parts_of(element: ir.Type) -> int:
+    """In how many bf16 parts numbers of a type are multiplied."""
+    return 1 if str(element) == "bf16" else 2
 
 
-def _query(attention: Attention, reader: Reader, place: list[Index], d: Index, unit: MatrixUnit) -> ir.Value:
-    """A run of a query; zero past its depth."""
-    pieces, depth = [], attention.depth
+def words_of(operand: Operand, unit: MatrixUnit) -> int:
+    """Registers that a lane's share of an operand's vectors takes."""
+    blocks = -(-operand.depth // unit.block)
+    return blocks * len(unit.left_rows) * unit.run * parts_of(operand.element) // 2
+
+
+def operand_block(operand: Operand, reader: Reader, lanes: Lanes, places: Places, block: int) -> Block:
+    """The lane's share, in block `block` of the depth, of an operand's vectors that are its rows, whose places are
+    given; zero past the depth."""
+    d = b.add(block * lanes.unit.block, b.mul(lanes.group, lanes.unit.run))
+    return _block([_run(operand, reader, place, d, lanes.unit) for place in places], parts_of(operand.element))
+
+
+def operand_blocks(
+    operand: Operand, reader: Reader, lanes: Lanes, places: Places, kept: bool
+) -> Callable[[int], Block]:
+    """Gives each block of the depth: kept in registers from here on, or read again each time."""
+    read = partial(operand_block, operand, reader, lanes, places)
+    return [read(n) for n in range(-(-operand.depth // lanes.unit.block))].__getitem__ if kept else read
+
+
+def _run(operand: Operand, reader: Reader, place: tuple[Place, Index], d: Index, unit: MatrixUnit) -> ir.Value:
+    pieces, depth = [], operand.depth
     for i in range(0, unit.run, 4):
         at = b.add(d, i)
         inside = None if depth % unit.block == 0 else b.less(at, depth)
         where = at if inside is None else b.select(inside, b.as_value(at), b.as_value(0))
-        value = b.extend(read_operand(reader, attention.queries, place, None, where, 4))
+        value = read_operand(reader, operand, *place, where, 4)
+        value = value if parts_of(operand.element) == 1 else b.extend(value)
         pieces.append(value if inside is None else b.select(inside, value, b.constant(0.0, value.type)))
     return joined(pieces)
 
 
-def _append(parts: Parts, runs: list[ir.Value]) -> None:
-    """Add a block of k."""
-    pairs = [split(run) for run in runs]
-    for number, part in enumerate(parts):
-        part.append([pair[number] for pair in pairs])
+def _block(runs: list[ir.Value], count: int) -> Block:
+    """Runs in parts, rounded where there is one."""
+    pieces = [split(run) if count == 2 else [b.shortened(run, ir.BF16Type.get())] for run in runs]
+    return [[piece[number] for piece in pieces] for number in range(count)]
 
 
 def weight_shape(unit: MatrixUnit, keys: int) -> list[int]:
@@ -54,26 +76,27 @@ def weight_shape(unit: MatrixUnit, keys: int) -> list[int]:
     return [0] if unit.result_as_left else [2, 16, keys + unit.padding]
 
 
-def weights_in_registers(unit: MatrixUnit, weights: list[list[ir.Value]], keys: int) -> Parts:
-    """weights[i]: the lane's weights of its i-th row, tile by tile."""
-    parts: Parts = [[], []]
-    for block in range(keys // unit.block):
-        _append(parts, [b.vector_of(row[block * unit.run : (block + 1) * unit.run]) for row in weights])
-    return parts
+def weights_in_registers(unit: MatrixUnit, weights: list[list[ir.Value]], keys: int, count: int) -> list[Block]:
+    """weights[i]: the lane's weights of its i-th row, tile by tile.  count: of parts."""
+    blocks = range(0, keys // unit.block * unit.run, unit.run)
+    return [_block([b.vector_of(row[first : first + unit.run]) for row in weights], count) for first in blocks]
 
 
-def store_weights(memory: ir.Value, subgroup: Index, lanes: Lanes, weights: list[list[ir.Value]], keys: int) -> None:
+def store_weights(
+    memory: ir.Value, subgroup: Index, lanes: Lanes, weights: list[list[ir.Value]], keys: int, count: int
+) -> None:
     """To where the subgroup's lanes read them; every thread of the team waits before it does."""
     unit = lanes.unit
     for i, piece in enumerate(unit.pieces()):
         run = len(piece.elements)
         for n in range(keys // unit.columns):
             where = [b.add(lanes.result_row, piece.row), b.add(lanes.result_column, n * unit.columns)]
-            for part, half in enumerate(split(b.vector_of(weights[i][n * run : (n + 1) * run]))):
+            values = b.vector_of(weights[i][n * run : (n + 1) * run])
+            for part, half in enumerate(split(values) if count == 2 else [b.shortened(values, ir.BF16Type.get())]):
                 b.store(half, memory, [subgroup, part, *where])
 
 
-def load_weights(memory: ir.Value, subgroup: Index, lanes: Lanes, keys: int) -> Parts:
+def load_weights(memory: ir.Value, subgroup: Index, lanes: Lanes, keys: int, count: int) -> list[Block]:
     unit = lanes.unit
 
     def run(part: int, row: int, block: int) -> ir.Value:
@@ -82,20 +105,19 @@ def load_weights(memory: ir.Value, subgroup: Index, lanes: Lanes, keys: int) -> 
         return joined([b.load(memory, [*where, b.add(t, i)], 8) for i in range(0, unit.run, 8)])
 
     return [
-        [[run(part, row, block) for row in unit.left_rows] for block in range(keys // unit.block)] for part in range(2)
+        [[run(part, row, block) for row in unit.left_rows] for part in range(count)]
+        for block in range(keys // unit.block)
     ]
 
 
-def query_words(
-    attention: Attention, reader: Reader, lanes: Lanes, places: list[list[Index]], unit: WarpgroupUnit
-) -> Words:
-    """The lane's share of the queries of its two rows for warpgroup instructions."""
+def operand_words(operand: Operand, reader: Reader, lanes: Lanes, places: Places, unit: WarpgroupUnit) -> Words:
+    """The lane's share of an operand's vectors that are its two rows, for warpgroup instructions."""
     words = []
-    for block in range(attention.depth // unit.block):
+    for block in range(operand.depth // unit.block):
         pairs = []
         for column in (0, 8):
             d = b.add(lanes.result_column, block * unit.block + column)
-            pairs += [b.extend(read_operand(reader, attention.queries, place, None, d, 2)) for place in places]
+            pairs += [b.extend(read_operand(reader, operand, *place, d, 2)) for place in places]
         words.append(_parts_of([unit.split(pair) for pair in pairs]))
     return words
 

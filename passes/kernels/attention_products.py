@@ -24,58 +24,66 @@ Weights = list[list[ir.Value]]
 
 
 class Products(Protocol):
-    """Of the team's tile.  Scores and sums are accumulators, one for each tile of the matrix unit."""
+    """Of the team's tile.  Scores and sums are accumulators, one for each tile of the matrix unit; a number says which
+    of the tile's operands is meant."""
 
-    def scores(self) -> list[ir.Value]: ...
+    def scores(self, number: int) -> list[ir.Value]: ...
 
-    def add_values(self, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]: ...
+    def add(self, number: int, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]: ...
 
 
 class SubgroupProducts:
-    """On instructions of one subgroup.  memory: of the block's weights; number: the subgroup's in the block."""
+    """On instructions of one subgroup.  left: for each operand that makes scores, what gives blocks of the left one.
+    parts: of weights, in bf16.  memory: of the block's weights; number: the subgroup's in the block."""
 
     def __init__(
         self,
         tiles: Tiles,
-        queries: left_of.Parts,
+        left: list[Callable[[int], left_of.Block]],
+        parts: int,
         memory: Callable[[], ir.Value],
         number: Index,
         wait: Callable[[], None],
     ) -> None:
-        self.tiles, self.queries, self.lanes = tiles, queries, tiles.lanes
+        self.tiles, self.left, self.parts, self.lanes = tiles, left, parts, tiles.lanes
         self.unit, self.layout = tiles.unit, tiles.layout
         self.memory, self.number, self.wait = memory, number, wait
-        self.products = [p for p in PRODUCTS if p[1] < self.layout.parts]
 
-    def scores(self) -> list[ir.Value]:
-        count = self.layout.positions // self.unit.columns
-        sums = [b.constant(0.0, self.unit.accumulator_type())] * count
-        for block in range(self.layout.padded // self.unit.block):
-            self._multiply(self.queries, block, sums, self.tiles.key_run)
+    def scores(self, number: int) -> list[ir.Value]:
+        sums = [b.constant(0.0, self.unit.accumulator_type())] * (self.layout.count // self.unit.columns)
+        for block in range(self.layout.operands[number].padded // self.unit.block):
+            self._multiply(self.left[number](block), number, block, sums, self.tiles.score_run)
         return sums
 
-    def add_values(self, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]:
-        sums, keys = list(sums), self.layout.positions
+    def add(self, number: int, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]:
+        sums, count = list(sums), self.layout.count
         if self.unit.result_as_left:
-            left = left_of.weights_in_registers(self.unit, weights, keys)
+            left = left_of.weights_in_registers(self.unit, weights, count, self.parts)
         else:
             memory = self.memory()
-            left_of.store_weights(memory, self.number, self.lanes, weights, keys)
+            left_of.store_weights(memory, self.number, self.lanes, weights, count, self.parts)
             self.wait()
-            left = left_of.load_weights(memory, self.number, self.lanes, keys)
-        for block in range(keys // self.unit.block):
-            self._multiply(left, block, sums, self.tiles.value_run)
+            left = left_of.load_weights(memory, self.number, self.lanes, count, self.parts)
+        for block in range(count // self.unit.block):
+            self._multiply(left[block], number, block, sums, self.tiles.sum_run)
         return sums
 
     def _multiply(
-        self, left: left_of.Parts, block: int, sums: list[ir.Value], run: Callable[[int, int, int], ir.Value]
+        self,
+        left: left_of.Block,
+        number: int,
+        block: int,
+        sums: list[ir.Value],
+        run: Callable[[int, int, int, int], ir.Value],
     ) -> None:
         """Add to `sums`, some at a time, the products of block `block` of k."""
+        parts = self.layout.operands[number].parts
+        products = [p for p in PRODUCTS if p[0] < len(left) and p[1] < parts]
         for first in range(0, len(sums), CHAINS):
             numbers = range(first, min(first + CHAINS, len(sums)))
-            runs = [[run(part, n, block) for n in numbers] for part in range(self.layout.parts)]
-            for mine, other in self.products:
-                totals = self.unit.multiply_row(left[mine][block], runs[other], [sums[n] for n in numbers])
+            runs = [[run(number, part, n, block) for n in numbers] for part in range(parts)]
+            for mine, other in products:
+                totals = self.unit.multiply_row(left[mine], runs[other], [sums[n] for n in numbers])
                 sums[first : first + CHAINS] = totals
 
 
@@ -85,31 +93,32 @@ class WarpgroupProducts:
     def __init__(self, unit: WarpgroupUnit, tiles: Tiles, queries: left_of.Words) -> None:
         self.unit, self.tiles, self.queries, self.layout = unit, tiles, queries, tiles.layout
         self.lanes: Lanes = tiles.lanes
-        self.products = [p for p in PRODUCTS if p[1] < self.layout.parts]
+        self.parts = tiles.layout.operands[0].parts
+        self.products = [p for p in PRODUCTS if p[1] < self.parts]
 
-    def scores(self) -> list[ir.Value]:
+    def scores(self, number: int) -> list[ir.Value]:
         sums: list[ir.Value] = []
         self.unit.fence()
-        for other in range(self.layout.parts):
-            keys = self.unit.descriptor(self.tiles.memories[0], self.tiles.offset(0, other))
+        for other in range(self.parts):
+            keys = self.unit.descriptor(self.tiles.memories[number][0], self.tiles.offset(number, other))
             for block, words in enumerate(self.queries):
                 column = self.unit.advanced(keys, block)
                 for mine in [left for left, right in self.products if right == other]:
                     if sums:
                         sums = self.unit.multiply(words[mine], column, sums)
                     else:
-                        sums = self.unit.start(words[mine], column, self.layout.positions // 2)
+                        sums = self.unit.start(words[mine], column, self.layout.count // 2)
         self.unit.commit()
         return self._tiles(self.unit.done(sums))
 
-    def add_values(self, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]:
-        words = left_of.weight_words(self.unit, weights, self.layout.positions)
+    def add(self, number: int, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]:
+        words = left_of.weight_words(self.unit, weights, self.layout.count)
         plain, words = self._ready(self._plain(sums), words)
-        for other in range(self.layout.parts):
-            offset = self.tiles.offset(1, other)
+        for other in range(self.parts):
+            offset = self.tiles.offset(number, other)
             for block, parts in enumerate(words):
                 rows = b.add(offset, block * self.unit.block * self.unit.inner * 2)
-                values = self.unit.descriptor(self.tiles.memories[1], rows)
+                values = self.unit.descriptor(self.tiles.memories[number][0], rows)
                 for mine in [left for left, right in self.products if right == other]:
                     plain = self.unit.multiply(parts[mine], values, plain, turned=True)
         self.unit.commit()

@@ -1,17 +1,19 @@
-"""Tiles of keys and values in shared memory, in bf16: how threads bring them there and how lanes read them back."""
+"""Tiles of what attention goes along, keys and values or queries, in shared memory and in bf16: how threads bring them
+there and how lanes read them back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.attention import read_operand
+from lispgpt.passes.kernels.attention import Place, read_operand
 from lispgpt.passes.kernels.matrices import Lanes, joined, split
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.model.attention import Attention
+from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.targets import Gpu
 
 
@@ -41,57 +43,103 @@ class Rows:
         return b.emit("arith.xori", [b.as_value(column), b.as_value(shift)], [ir.IndexType.get()])
 
 
-class TileLayout:
-    """What a tile of `keys` positions takes: in shared memory, in `parts` bf16 parts, and of `threads` threads."""
+@dataclass(frozen=True)
+class Staged:
+    """An operand that is staged.  scores, sums: whether it is the right operand of products that make scores, and of
+    those in which they weigh it."""
 
-    def __init__(self, attention: Attention, target: Gpu, keys: int, threads: int, for_warpgroups: bool) -> None:
-        """for_warpgroups: whether both are right operands of warpgroup instructions, in their layout."""
+    operand: Operand
+    scores: bool
+    sums: bool
+
+
+class OperandLayout:
+    """What a tile of `count` vectors of an operand takes: in shared memory, in `parts` bf16 parts, and of `threads`
+    threads, each of which brings `vectors` times `width` numbers."""
+
+    def __init__(self, staged: Staged, target: Gpu, count: int, threads: int, for_warpgroups: bool) -> None:
         assert target.matrix is not None
-        self.for_warpgroups = for_warpgroups
-        self.attention, self.unit = attention, target.matrix
-        self.positions, self.threads, self.depth = keys, threads, attention.depth
-        cache_bytes = b.item_bytes(attention.keys.element)
-        self.parts = 1 if cache_bytes == 2 else 2
-        self.width = b.largest_width(self.depth, cache_bytes, target.vector_bytes)
-        self.vectors = -(-keys * self.depth // self.width // threads)
+        self.staged, self.unit, self.count, self.threads = staged, target.matrix, count, threads
+        item_bytes = b.item_bytes(staged.operand.element)
+        self.depth, self.parts = staged.operand.depth, 1 if item_bytes == 2 else 2
+        self.width = b.largest_width(self.depth, item_bytes, target.vector_bytes)
+        self.vectors = -(-count * self.depth // self.width // threads)
+        self.words = self.vectors * self.width * item_bytes // 4
         self.padded = -(-self.depth // self.unit.block) * self.unit.block
-        self.keys, self.values = self._keys(), self._values()
+        self.for_warpgroups = for_warpgroups
+        self.both = staged.scores and staged.sums and self.unit.result_as_left
+        self.rows = [*([self._for_scores()] if staged.scores and not self.both else [])]
+        self.rows += [self._for_sums()] if staged.sums else []
 
-    def _keys(self) -> Rows:
+    def _for_scores(self) -> Rows:
         """Eight lanes read 64 bytes of two neighbouring rows at once."""
         if self.for_warpgroups:
-            return Rows(self.positions, self.depth, 0, 8, 8)
+            return Rows(self.count, self.depth, 0, 8, 8)
         turns = self.unit.padding == 0 and self.padded % 64 == 0
-        return Rows(self.positions, self.padded, self.unit.padding, *((2, 32) if turns else ()))
+        return Rows(self.count, self.padded, self.unit.padding, *((2, 32) if turns else ()))
 
-    def _values(self) -> Rows:
+    def _for_sums(self) -> Rows:
         """As they are where the unit can turn them: it reads 16 bytes of eight neighbouring rows at once."""
         if not self.unit.result_as_left:
-            return Rows(self.depth, self.positions, self.unit.padding)
-        if self.depth % 64 == 0:
-            return Rows(self.positions, self.depth, 0, 8, 8)
-        return Rows(self.positions, self.depth, 8 if self.depth % 16 == 0 else 0)
+            return Rows(self.depth, self.count, self.unit.padding)
+        width = self.padded if self.both else self.depth
+        if width % 64 == 0:
+            return Rows(self.count, width, 0, 8, 8)
+        return Rows(self.count, width, 8 if width % 16 == 0 else 0)
 
     @property
-    def words(self) -> int:
-        """Registers of a thread that one tile takes on its way."""
-        return 2 * self.vectors * self.width * b.item_bytes(self.attention.keys.element) // 4
+    def is_turned(self) -> bool:
+        """Whether sums read it with neighbouring vectors' numbers side by side."""
+        return self.staged.sums and not self.unit.result_as_left
+
+    def part_bytes(self, which: int) -> int:
+        return 2 * self.rows[which].count * self.rows[which].stride
 
     @property
     def nbytes(self) -> int:
         """In shared memory."""
-        return sum(self.part_bytes(rows) * self.parts for rows in (self.keys, self.values))
+        return sum(self.part_bytes(which) for which in range(len(self.rows))) * self.parts
 
-    def part_bytes(self, rows: Rows) -> int:
-        return 2 * rows.count * rows.stride
+    def live(self, thread: Index, number: int, count: int) -> ir.Value | None:
+        """Whether a thread's number-th of `count` tasks is one; None where it always is."""
+        linear = b.add(thread, number * self.threads)
+        return b.less(linear, count) if (number + 1) * self.threads > count else None
+
+    def place(self, thread: Index, number: int) -> tuple[Index, Index]:
+        """(vector, d) of a thread's number-th load: neighbouring threads go along d, or where shared memory only holds
+        them turned along the vectors."""
+        linear, per_row = b.add(thread, number * self.threads), self.depth // self.width
+        if self.is_turned and not self.staged.scores:
+            return b.mod(linear, self.count), b.mul(b.mod(b.div(linear, self.count), per_row), self.width)
+        return b.mod(b.div(linear, per_row), self.count), b.mul(b.mod(linear, per_row), self.width)
+
+
+class TileLayout:
+    """Of all operands that are staged together."""
+
+    def __init__(
+        self, staged: Sequence[Staged], target: Gpu, count: int, threads: int, for_warpgroups: bool = False
+    ) -> None:
+        """for_warpgroups: whether all are right operands of warpgroup instructions, in their layout."""
+        assert target.matrix is not None
+        self.operands = [OperandLayout(one, target, count, threads, for_warpgroups) for one in staged]
+        self.unit, self.count, self.threads = target.matrix, count, threads
+
+    @property
+    def words(self) -> int:
+        """Registers of a thread that one tile takes on its way."""
+        return sum(one.words for one in self.operands)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(one.nbytes for one in self.operands)
 
 
 class Tiles:
     """Each team's tile.
 
     memory: gives what starts at a byte of the block's shared memory, with its shape and type.  thread: of the team.
-    place: indices of a row of the scores, whose keys and values are those of all the block's rows.  last: the largest
-    position.
+    place: gives the leading indices and the position of what is staged at an index.  last: the largest of these.
     """
 
     def __init__(
@@ -103,93 +151,85 @@ class Tiles:
         teams: int,
         team: Index,
         thread: Index,
-        place: list[Index],
-        last: ir.Value,
+        place: Callable[[Index], tuple[Place, Index]],
+        last: Index,
     ) -> None:
-        self.layout, self.unit, self.attention = layout, layout.unit, layout.attention
+        self.layout, self.unit = layout, layout.unit
         self.reader, self.lanes, self.team, self.thread = reader, lanes, team, thread
         self.place, self.last = place, last
-        self.memories, start = [], 0
-        for rows in (layout.keys, layout.values):
-            shape = [teams, layout.parts, rows.count, rows.stride]
-            self.memories.append(memory(start, shape, ir.BF16Type.get()))
-            start += teams * layout.parts * layout.part_bytes(rows)
+        self.memories: list[list[ir.Value]] = []
+        start = 0
+        for one in layout.operands:
+            views = []
+            for which, rows in enumerate(one.rows):
+                views.append(memory(start, [teams, one.parts, rows.count, rows.stride], ir.BF16Type.get()))
+                start += teams * one.parts * one.part_bytes(which)
+            self.memories.append(views)
 
-    def offset(self, which: int, part: int) -> Index:
-        """Bytes from the start of the memory of keys (0) or values (1) to a part of the team's tile."""
-        nbytes = self.layout.part_bytes((self.layout.keys, self.layout.values)[which])
-        return b.mul(b.add(b.mul(self.team, self.layout.parts), part), nbytes)
+    def offset(self, number: int, part: int) -> Index:
+        """Bytes from the start of an operand's first memory to a part of the team's tile."""
+        one = self.layout.operands[number]
+        return b.mul(b.add(b.mul(self.team, one.parts), part), one.part_bytes(0))
 
     def load(self, start: Index) -> list[ir.Value]:
-        """This thread's vectors of the keys from position `start` on, then of the values; past the last, the last's."""
-        attention = self.attention
+        """This thread's vectors of each operand from the `start`-th on; past the last, the last's."""
         found: list[ir.Value] = []
-        for operand, place_of in ((attention.keys, self._key_place), (attention.values, self._value_place)):
-            for number in range(self.layout.vectors):
-                t, d = place_of(number)
-                at = b.at_most(b.add(start, t), self.last)
-                found.append(read_operand(self.reader, operand, self.place, at, d, self.layout.width))
+        for one in self.layout.operands:
+            for number in range(one.vectors):
+                t, d = one.place(self.thread, number)
+                place, position = self.place(b.at_most(b.add(start, t), self.last))
+                found.append(read_operand(self.reader, one.staged.operand, place, position, d, one.width))
         return found
-
-    def _key_place(self, number: int) -> tuple[Index, Index]:
-        """(t, d) of this thread's number-th vector: neighbouring threads go along d."""
-        vector = b.add(self.thread, number * self.layout.threads)
-        per_row = self.layout.depth // self.layout.width
-        return b.mod(b.div(vector, per_row), self.layout.positions), b.mul(b.mod(vector, per_row), self.layout.width)
-
-    def _value_place(self, number: int) -> tuple[Index, Index]:
-        """The same for values; where shared memory holds them transposed, neighbouring threads go along t."""
-        if self.unit.result_as_left:
-            return self._key_place(number)
-        vector, positions = b.add(self.thread, number * self.layout.threads), self.layout.positions
-        per_row = self.layout.depth // self.layout.width
-        return b.mod(vector, positions), b.mul(b.mod(b.div(vector, positions), per_row), self.layout.width)
 
     def store(self, loaded: list[ir.Value]) -> None:
         """Put what load gave in shared memory."""
-        keys, values = self.memories
-        for number in range(self.layout.vectors):
-            t, d = self._key_place(number)
-            for part, piece in enumerate(self._parts(loaded[number])):
-                b.store(piece, keys, [self.team, part, t, self.layout.keys.column(t, d)])
-        for number in range(self.layout.vectors):
-            t, d = self._value_place(number)
-            for part, piece in enumerate(self._parts(loaded[self.layout.vectors + number])):
-                if self.unit.result_as_left:
-                    b.store(piece, values, [self.team, part, t, self.layout.values.column(t, d)])
+        rest = iter(loaded)
+        for one, memories in zip(self.layout.operands, self.memories, strict=True):
+            for number in range(one.vectors):
+                live = one.live(self.thread, number, one.count * one.depth // one.width)
+                b.if_live(live, partial(self._store, one, memories, next(rest), *one.place(self.thread, number)))
+            if one.staged.scores:
+                self._clear_padding(one, memories[0])
+
+    def _store(self, one: OperandLayout, memories: list[ir.Value], value: ir.Value, t: Index, d: Index) -> None:
+        for part, piece in enumerate([value] if one.parts == 1 else split(value)):
+            for which, memory in enumerate(memories):
+                if one.is_turned and which == len(memories) - 1:
+                    for i in range(one.width):
+                        b.store(b.lane_of(piece, i), memory, [self.team, part, b.add(d, i), t])
                 else:
-                    for i in range(self.layout.width):
-                        b.store(b.lane_of(piece, i), values, [self.team, part, b.add(d, i), t])
-        self._clear_padding()
+                    b.store(piece, memory, [self.team, part, t, one.rows[which].column(t, d)])
 
-    def _parts(self, value: ir.Value) -> list[ir.Value]:
-        return [value] if self.layout.parts == 1 else split(value)
+    def _clear_padding(self, one: OperandLayout, memory: ir.Value) -> None:
+        """Zero what lies past the depth, which matrix instructions multiply too."""
+        excess = one.padded - one.depth
+        zero, count = b.constant(0.0, ir.BF16Type.get()), one.count * excess
 
-    def _clear_padding(self) -> None:
-        """Zero the keys past the depth, which matrix instructions multiply too."""
-        excess, layout = self.layout.padded - self.layout.depth, self.layout
-        zero = b.constant(0.0, ir.BF16Type.get())
-        for number in range(-(-layout.positions * excess // layout.threads)):
-            place = b.mod(b.add(self.thread, number * layout.threads), layout.positions * excess)
-            t, d = b.div(place, excess), b.add(layout.depth, b.mod(place, excess))
-            for part in range(layout.parts):
-                b.store(zero, self.memories[0], [self.team, part, t, layout.keys.column(t, d)])
+        def clear(place: Index) -> None:
+            t, d = b.div(place, excess), b.add(one.depth, b.mod(place, excess))
+            for part in range(one.parts):
+                b.store(zero, memory, [self.team, part, t, one.rows[0].column(t, d)])
 
-    def key_run(self, part: int, number: int, block: int) -> ir.Value:
-        """The lane's run, in block `block` of the depth, of the number-th tile of keys as right operand."""
+        for number in range(-(-count // one.threads)):
+            place = b.add(self.thread, number * one.threads)
+            b.if_live(one.live(self.thread, number, count), partial(clear, place))
+
+    def score_run(self, operand: int, part: int, number: int, block: int) -> ir.Value:
+        """The lane's run, in block `block` of the depth, of the number-th tile of an operand's vectors."""
         t = b.add(self.lanes.row, number * self.unit.columns)
         d = b.add(block * self.unit.block, b.mul(self.lanes.group, self.unit.run))
-        return self._run(self.memories[0], [self.team, part, t], self.layout.keys.column(t, d))
+        rows = self.layout.operands[operand].rows[0]
+        memory = self.memories[operand][0]
+        runs = [[self.team, part, t, rows.column(t, b.add(d, i))] for i in range(0, self.unit.run, 8)]
+        return joined([b.load(memory, place, 8) for place in runs])
 
-    def value_run(self, part: int, number: int, block: int) -> ir.Value:
-        """The lane's run, in block `block` of the positions, of the number-th columns of the values."""
+    def sum_run(self, operand: int, part: int, number: int, block: int) -> ir.Value:
+        """The lane's run, in block `block` of the vectors, of the number-th columns of what is weighed."""
+        rows, memory = self.layout.operands[operand].rows[-1], self.memories[operand][-1]
         if self.unit.result_as_left:
             t = b.add(self.lanes.lane, block * self.unit.block)
-            d = self.layout.values.column(self.lanes.lane, number * self.unit.columns)
-            return self.unit.load_right(self.memories[1], [b.as_value(i) for i in (self.team, part, t, d)])
+            d = rows.column(self.lanes.lane, number * self.unit.columns)
+            return self.unit.load_right(memory, [b.as_value(i) for i in (self.team, part, t, d)])
         d = b.add(self.lanes.row, number * self.unit.columns)
         t = b.add(block * self.unit.block, b.mul(self.lanes.group, self.unit.run))
-        return self._run(self.memories[1], [self.team, part, d], t)
-
-    def _run(self, memory: ir.Value, row: list[Index], k: Index) -> ir.Value:
-        return joined([b.load(memory, [*row, b.add(k, i)], 8) for i in range(0, self.unit.run, 8)])
+        return joined([b.load(memory, [self.team, part, d, b.add(t, i)], 8) for i in range(0, self.unit.run, 8)])

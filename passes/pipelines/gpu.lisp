@@ -19,8 +19,10 @@
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
+    (pass schedule-gpu-flash-attention)
     (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
+    (pass schedule-gpu-tiled-gradients)
     (pass schedule-attention-gradients)
     (pass divide-kernels)             ; what none of them took, op by op
     (pass recognise-products)

@@ -32,7 +32,7 @@ from lispgpt.passes.kernels.attention import bind_cache, first_position, last_po
 from lispgpt.passes.kernels.attention_products import Products, SubgroupProducts, WarpgroupProducts
 from lispgpt.passes.kernels.attention_results import join_teams, share_size, write_rows
 from lispgpt.passes.kernels.attention_scores import Mask
-from lispgpt.passes.kernels.attention_tiles import TileLayout, Tiles
+from lispgpt.passes.kernels.attention_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.kernels.cache_rows import split_off_writes
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.matrices import lanes_of
@@ -44,6 +44,9 @@ from lispgpt.passes.targets import Gpu
 
 AHEAD_WORDS = 120
 """Registers that queries, sums and a tile under way may take: with more, a tile is loaded when it is its turn."""
+
+KEPT_WORDS = 128
+"""Registers that queries and sums may take: with more, queries are read again for every tile."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +114,11 @@ class _Schedule:
         self.rows = 16 * self.subgroups
         self.warpgroup = target.warpgroup if options.warpgroups and self._suits_warpgroups(options.keys) else None
         self.keys = self._tile_keys(options.keys)
-        self.tile = TileLayout(attention, target, self.keys, self.threads, self.warpgroup is not None)
+        staged = (Staged(attention.keys, True, False), Staged(attention.values, False, True))
+        self.tile = TileLayout(staged, target, self.keys, self.threads, self.warpgroup is not None)
         self.sum_tiles = attention.depth // self.unit.columns
         self.ahead = self._words() <= AHEAD_WORDS
+        self.kept = self._words() - self.tile.words <= KEPT_WORDS
         while self.teams > 1 and not self.fits():
             self.teams -= 1
 
@@ -141,8 +146,11 @@ class _Schedule:
 
     def _words(self) -> int:
         """Registers that a lane's queries and sums take, and a tile on its way."""
-        queries = len(self.unit.left_rows) * self.tile.padded // self.unit.groups
-        return queries + self.sum_tiles * prod(self.unit.accumulator) + self.tile.words
+        return (
+            left_of.words_of(self.attention.queries, self.unit)
+            + self.sum_tiles * prod(self.unit.accumulator)
+            + self.tile.words
+        )
 
     def _memory_bytes(self) -> int:
         weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
@@ -174,7 +182,8 @@ class _Schedule:
         self.start = self._start()
         self.end = b.add(last, 1)
         lanes, teams = self.lanes, (self.teams, self.team, self.thread)
-        self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, self._place(0), last)
+        place = self._place(0)
+        self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
         self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
         rows = [b.add(b.add(own_first, lanes.result_row), piece.row) for piece in self.unit.pieces()]
         places = [self._place(row) for row in rows]
@@ -195,17 +204,18 @@ class _Schedule:
 
     def _products(self, own_first: Index, number: Index) -> Products:
         """number: the subgroup's in the block."""
-        own, facts = b.add(own_first, self.lanes.row), (self.attention, self.reader, self.lanes)
-        places = [self._place(b.add(own, row)) for row in self.unit.left_rows]
+        own, facts = b.add(own_first, self.lanes.row), (self.attention.queries, self.reader, self.lanes)
+        places = [(self._place(b.add(own, row)), 0) for row in self.unit.left_rows]
         if self.warpgroup is not None:
-            queries = left_of.query_words(*facts, places, self.warpgroup)
+            queries = left_of.operand_words(*facts, places, self.warpgroup)
             return WarpgroupProducts(self.warpgroup, self.tiles, queries)
 
         def memory() -> ir.Value:
             shape = [self.teams * self.subgroups, *left_of.weight_shape(self.unit, self.keys)]
             return self.memory.view(self.teams * self.tile.nbytes, shape, ir.BF16Type.get())
 
-        return SubgroupProducts(self.tiles, left_of.queries(*facts, places), memory, number, self._wait)
+        parts, left = 2 if self.attention.exact else 1, [left_of.operand_blocks(*facts, places, self.kept)]
+        return SubgroupProducts(self.tiles, left, parts, memory, number, self._wait)
 
     def _wait(self) -> None:
         self.target.team_barrier(self.team, self.threads)
@@ -253,9 +263,9 @@ class _Schedule:
                     self.warpgroup.publish()
                 self._wait()
                 coming = self.tiles.load(b.add(start, step)) if self.ahead else []
-                scores = self.mask.rows(self.products.scores(), start)
+                scores = self.mask.rows(self.products.scores(0), start)
                 state, weights = state.weigh(scores, self.lanes, self.target)
-                sums = self.products.add_values(weights, state.sums)
+                sums = self.products.add(1, weights, state.sums)
             return [*coming, *state.tops, *state.totals, *sums]
 
         results = b.loop(self.start, self.end, step, [*staged, *running.values()], body)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import seeded
 from compiled_models import Weights
+from emulated_amd.running import Emulation
 from emulated_cuda.entries import run_all
 from trained_attention import Case
 
@@ -61,6 +62,36 @@ def test_values_on_the_cpu(case: Case, tmp_path: Path) -> None:
 def test_values_on_nvidia_row_by_row(case: Case, tmp_path: Path) -> None:
     given, artifact = case.inputs(seeded.rng()), compiled(case, "cuda:sm_80", tmp_path)
     case.check(run_all(artifact, artifact.plan.entries[0], given), given)
+
+
+TILED = [
+    Case(length=70, size=64, heads=1, groups=1, texts=1, dtype="bf16"),
+    Case(length=96, size=80, groups=1, texts=1, weigh="window"),
+    Case(length=65, size=32, heads=1, groups=1, texts=1, weigh="softcap", all=True),
+]
+
+
+@pytest.mark.parametrize("case", TILED, ids=str)
+def test_values_on_nvidia_in_tiles(case: Case, tmp_path: Path) -> None:
+    given, artifact = case.inputs(seeded.rng()), compiled(case, "cuda:sm_80", tmp_path)
+    assert_on_matrix_units(artifact)
+    case.check(run_all(artifact, artifact.plan.entries[0], given), given)
+
+
+def assert_on_matrix_units(artifact: Artifact) -> None:
+    modules = [text for text in artifact.code.decode().split(".version") if "attention" in text]
+    assert all("mma" in text for text in modules)
+
+
+AMD = [("gfx942", TILED[0]), ("gfx1151", TILED[1]), ("gfx1201", TILED[2]), ("gfx1151", Case(length=12))]
+
+
+@pytest.mark.parametrize(("chip", "case"), AMD, ids=str)
+def test_values_on_amd(chip: str, case: Case, tmp_path: Path) -> None:
+    given, artifact = case.inputs(seeded.rng()), compiled(case, f"rocm:{chip}", tmp_path)
+    emulation, entry = Emulation(artifact, given), artifact.plan.entries[0]
+    emulation.run(entry)
+    case.check({name: emulation.buffers[buffer].view(np.float32) for name, buffer in entry.results.items()}, given)
 
 
 def arena(case: Case, target: str, folder: Path) -> int:

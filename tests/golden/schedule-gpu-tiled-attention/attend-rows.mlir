@@ -56,11 +56,11 @@ func.func "attention_64x1x64"
   48 amdgpu.wmma vector<8xf32>
   48 arith.addf
   4 arith.addf vector<8xf32>
-  182 arith.addi
+  188 arith.addi
   8 arith.andi vector<2xi32>
   4 arith.andi vector<8xi32>
   35 arith.cmpi
-  855 arith.constant
+  861 arith.constant
   16 arith.constant vector<2xi32>
   2 arith.constant vector<8xf32>
   8 arith.constant vector<8xi32>
