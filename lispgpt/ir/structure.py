@@ -77,14 +77,14 @@ def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
 
 
 def loop_extents(op: ir.Operation) -> dict[int, int]:
-    """The extents of a linalg op's loops by their numbers."""
+    """The extents of a linalg op's loops by their numbers; below 0 where one is not known while compiling."""
     if "indexing_maps" not in op.attributes:
         return dict(enumerate(max((shape_of(v) for v in op.operands), key=prod)))
     extents: dict[int, int] = {}
     for value, map_ in zip(op.operands, indexing_maps(op), strict=True):
         for dim, extent in zip(dim_positions(map_), shape_of(value), strict=True):
             if dim is not None:
-                extents[dim] = extent
+                extents[dim] = max(extent, extents.get(dim, extent))
     return extents
 
 

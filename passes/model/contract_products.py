@@ -32,6 +32,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.find_attention import find_attentions
+from lispgpt.passes.model.product_layout import factors_of
 
 FLOATS = ("f32", "bf16", "f16")
 
@@ -64,15 +65,8 @@ def _multiplies_and_adds(op: ir.Operation) -> bool:
     if any(not isinstance(o.type, ir.RankedTensorType) or str(o.type.element_type) not in FLOATS for o in op.operands):
         return False
     block = op.regions[0].blocks[0]
-    total = defining_op(operations(block)[-1].operands[0])
-    if total is None or total.name != "arith.addf" or len(block.arguments) != 3:
-        return False
-    left, right, start = block.arguments
-    others = [v for v in total.operands if v != start]
-    product = defining_op(others[0]) if len(others) == 1 else None
-    if product is None or product.name != "arith.mulf":
-        return False
-    return {_uncast(v) for v in product.operands} == {left, right}
+    factors = factors_of(block)
+    return factors is not None and {_uncast(v) for v in factors} == set(list(block.arguments)[:2])
 
 
 def _uncast(value: ir.Value) -> ir.Value:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import dim_positions, indexing_maps, integers, loop_extents
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, integers, loop_extents, operations
 
 ATTRIBUTE = "product"
 
@@ -86,6 +86,22 @@ class ProductLayout:
         multiple of that many on; 1 where its last dimension is of another kind."""
         last = _last(dimensions, loops, self.extents)
         return 1 if last is None else self.extents[last]
+
+
+def has_plain_dimensions(op: ir.Operation) -> bool:
+    """Whether each dimension of a linalg op's tensors is a loop of its own."""
+    maps = [dim_positions(m) for m in indexing_maps(op)]
+    return all(None not in loops and len(set(loops)) == len(loops) for loops in maps)
+
+
+def factors_of(block: ir.Block) -> list[ir.Value] | None:
+    """What a linalg op's body of three arguments multiplies and adds to the third; None where it does anything else."""
+    total = defining_op(operations(block)[-1].operands[0]) if len(block.arguments) == 3 else None
+    if total is None or total.name != "arith.addf":
+        return None
+    others = [value for value in total.operands if value != block.arguments[2]]
+    product = defining_op(others[0]) if len(others) == 1 else None
+    return list(product.operands) if product is not None and product.name == "arith.mulf" else None
 
 
 def _last(

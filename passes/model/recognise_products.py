@@ -12,20 +12,14 @@ Ensures: `ProductLayout.of_kernel` describes every kernel of kind "contraction" 
 from __future__ import annotations
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import dim_positions, indexing_maps, kernel_functions, operations
+from lispgpt.ir.structure import kernel_functions, operations
 from lispgpt.passes.base import Pass
-from lispgpt.passes.model.product_layout import ATTRIBUTE, ProductLayout
+from lispgpt.passes.model.product_layout import ATTRIBUTE, ProductLayout, has_plain_dimensions
 
 
 class RecogniseProducts(Pass):
     def run(self, module: ir.Module, target: object) -> None:
         for kernel in kernel_functions(module, "contraction"):
             found = [op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract"]
-            if len(found) == 1 and _has_plain_dimensions(found[0]):
+            if len(found) == 1 and has_plain_dimensions(found[0]):
                 kernel.attributes[ATTRIBUTE] = ProductLayout.of_contraction(found[0]).attribute()
-
-
-def _has_plain_dimensions(op: ir.Operation) -> bool:
-    """Whether each dimension of a contraction's tensors is a loop of its own."""
-    maps = [dim_positions(m) for m in indexing_maps(op)]
-    return all(None not in loops and len(set(loops)) == len(loops) for loops in maps)

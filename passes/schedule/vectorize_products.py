@@ -13,16 +13,16 @@ of columns or sums, or inside GPU kernels are left to convert-linalg-to-loops.  
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir, passmanager
-from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps
+from lispgpt.ir.structure import defining_op, operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates
+from lispgpt.passes.model.product_layout import ProductLayout, factors_of, has_plain_dimensions
 
 ROWS, COLUMNS = 4, 32
 """A tile where columns lie side by side: 4 x 32 sums fill eight registers of 16 lanes."""
@@ -36,126 +36,91 @@ SMALLEST, SHARED = 4096, 1 << 21
 
 class VectorizeProducts(Pass):
     def run(self, module: ir.Module, target: object) -> None:
-        if not _walk(module.operation, lambda op: op.name.startswith("linalg.")):
+        if not any(op.name.startswith("linalg.") for op in _outside_kernels(module.operation)):
             return
         passmanager.PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(module.operation)
         made: dict[str, str] = {}
-        for op in _walk(module.operation, lambda op: op.name == "linalg.generic"):
-            product = _recognise(op)
+        for op in list(_outside_kernels(module.operation)):
+            product = _recognise(op) if op.name == "linalg.generic" else None
             if product is not None:
                 _replace(module, op, product, made)
 
 
 @dataclass(frozen=True)
 class Product:
-    """out[batch…, m, n] += a[…, m, k] * b[…, k, n], by loop numbers; rows is None where there is no m.
+    """out[batch…, m, n] += a[…, m, k] * b[…, k, n], by the layout's loops; rows is None where there is no m.
 
     A loop over the batch may leave a where it is.
     along_columns: whether b's columns lie side by side (else the summed dimension does, in a and b).
     """
 
     operands: tuple[ir.Value, ir.Value, ir.Value]
-    maps: tuple[list[int], list[int], list[int]]
-    extents: list[int]
-    batch: list[int]
-    rows: int | None
-    column: int
-    summed: int
+    layout: ProductLayout
     along_columns: bool
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        return self.layout.batch + self.layout.columns[:-1]
+
+    @property
+    def rows(self) -> int | None:
+        return next(iter(self.layout.rows), None)
+
+    @property
+    def column(self) -> int:
+        return self.layout.columns[-1]
+
+    @property
+    def summed(self) -> int:
+        return self.layout.sums[0]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Of the loops; below 0 where one is not known while compiling."""
+        return self.layout.extents
 
     @property
     def column_block(self) -> int:
         return COLUMNS if self.along_columns else DOT_COLUMNS
 
 
-def _walk(root: ir.Operation, wanted: Callable[[ir.Operation], bool]) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def look(op: Any) -> Any:
-        if op.operation.name in ("gpu.module", "gpu.launch"):
-            return ir.WalkResult.SKIP
-        if wanted(op.operation):
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(look, ir.WalkOrder.PRE_ORDER)
-    return found
+def _outside_kernels(op: ir.Operation) -> Iterator[ir.Operation]:
+    for region in op.regions:
+        for block in region.blocks:
+            for child in operations(block):
+                if child.name not in ("gpu.module", "gpu.launch"):
+                    yield child
+                    yield from _outside_kernels(child)
 
 
 def _recognise(op: ir.Operation) -> Product | None:
-    if len(op.operands) != 3 or len(op.results) or not _multiplies_and_adds(op):
+    """The product that an op on memory is; None where it has another layout, or is small."""
+    if len(op.operands) != 3 or any(not isinstance(v.type, ir.MemRefType) for v in op.operands):
         return None
-    left, right, out = op.operands
-    if not all(isinstance(v.type, ir.MemRefType) for v in (left, right, out)):
+    factors = factors_of(op.regions[0].blocks[0])
+    if factors is None or not has_plain_dimensions(op):
         return None
-    maps = [dim_positions(m) for m in indexing_maps(op)]
-    kinds = ["reduction" in str(t) for t in op.attributes["iterator_types"]]
-    if any(p is None for m in maps for p in m) or sum(kinds) != 1 or not maps[2]:
+    block = op.regions[0].blocks[0]
+    if {_without_extension(v) for v in factors} != set(list(block.arguments)[:2]):
         return None
-    summed, column = kinds.index(True), maps[2][-1] or 0
-    if column not in maps[1]:
-        left, right, maps = right, left, [maps[1], maps[0], maps[2]]
-    if column in maps[0] or column not in maps[1] or summed not in maps[0] or summed not in maps[1]:
+    layout = ProductLayout.of_contraction(op)
+    kept = {*layout.batch, *layout.rows, *layout.columns}
+    if kept != set(layout.result) or len(layout.rows) > 1 or len(layout.sums) != 1 or not layout.columns:
         return None
-    others = [d for d in range(len(kinds)) if d not in (summed, column)]
-    only_rows = [d for d in others if d in maps[0] and d not in maps[1]]
-    if len(only_rows) > 1 or any(d not in maps[2] for d in others):
-        return None
-    extents = _extents(maps, (left, right, out), len(kinds))
-    return _with_layout((left, right, out), maps, extents, others, only_rows[0] if only_rows else None, column, summed)
-
-
-def _with_layout(
-    operands: tuple[ir.Value, ir.Value, ir.Value],
-    maps: Sequence[Any],
-    extents: list[int],
-    others: list[int],
-    rows: int | None,
-    column: int,
-    summed: int,
-) -> Product | None:
-    contiguous = [_last_stride(v) == 1 for v in operands]
-    along_columns = maps[1][-1] == column and contiguous[1] and contiguous[2]
-    along_sum = maps[0][-1] == summed and maps[1][-1] == summed and contiguous[0] and contiguous[1]
-    batch = [d for d in others if d != rows]
-    known = [extents[d] for d in (*batch, column, summed)]
-    work = math.prod(n for n in extents if n > 0)
+    left, right, out = (op.operands[i] for i in (*layout.operands, 2))
+    near = [_last_stride(v) == 1 for v in (left, right, out)]
+    along_columns = layout.right[-1] == layout.columns[-1] == layout.result[-1] and near[1] and near[2]
+    along_sum = layout.left[-1] == layout.right[-1] == layout.sums[0] and near[0] and near[1]
+    known = [extent for loop, extent in enumerate(layout.extents) if loop not in layout.rows]
+    work = math.prod(n for n in layout.extents if n > 0)
     if not (along_columns or along_sum) or min(known) < 0 or work < SMALLEST:
         return None
-    first, second, third = maps
-    return Product(operands, (first, second, third), extents, batch, rows, column, summed, along_columns)
+    return Product((left, right, out), layout, along_columns)
 
 
 def _last_stride(value: ir.Value) -> int:
     strides, _ = ir.MemRefType(value.type).get_strides_and_offset()
     return strides[-1] if strides else 1
-
-
-def _extents(maps: Sequence[Sequence[Any]], operands: Sequence[ir.Value], loops: int) -> list[int]:
-    """Each loop's extent; -1 where it is not known while compiling."""
-    extents = [-1] * loops
-    for dims, value in zip(maps, operands, strict=True):
-        type_ = ir.MemRefType(value.type)
-        for position, dim in enumerate(dims):
-            if not type_.is_dynamic_dim(position):
-                extents[dim] = type_.shape[position]
-    return extents
-
-
-def _multiplies_and_adds(op: ir.Operation) -> bool:
-    """Whether the body is yield(acc + ext(x) * ext(y)) on floats."""
-    block = op.regions[0].blocks[0]
-    x, y, acc = block.arguments
-    terminator = list(block.operations)[-1].operation
-    total = defining_op(terminator.operands[0]) if len(terminator.operands) == 1 else None
-    if total is None or total.name != "arith.addf" or acc not in total.operands:
-        return False
-    term = total.operands[1] if total.operands[0] == acc else total.operands[0]
-    product = defining_op(term)
-    if product is None or product.name != "arith.mulf":
-        return False
-    sources = [_without_extension(v) for v in product.operands]
-    return x in sources and y in sources and sources[0] != sources[1]
 
 
 def _without_extension(value: ir.Value) -> ir.Value:
@@ -166,20 +131,16 @@ def _without_extension(value: ir.Value) -> ir.Value:
 def _replace(module: ir.Module, op: ir.Operation, product: Product, made: dict[str, str]) -> None:
     """Call the product's function in place of op; products of the same form share one."""
     types = [v.type for v in product.operands]
-    key = f"{[str(t) for t in types]} {product.maps} {product.extents}"
+    key = f"{[str(t) for t in types]} {product.layout}"
     blocks = -(-product.extents[product.column] // product.column_block)
     items = math.prod([blocks, *(product.extents[d] for d in product.batch)])
     if key not in made:
         made[key] = f"product_{len(made)}"
         with op.location, ir.InsertionPoint(module.body):
             _Builder(made[key], product, blocks).build()
-    index = ir.IndexType.get()
     with op.location, ir.InsertionPoint(op):
-        ends = [
-            create_op("arith.constant", [], [index], {"value": ir.IntegerAttr.get(index, n)}).results[0]
-            for n in (0, items)
-        ]
-        create_op("func.call", [*ends, *product.operands], [], {"callee": ir.FlatSymbolRefAttr.get(made[key])})
+        operands = [b.as_value(0), b.as_value(items), *product.operands]
+        create_op("func.call", operands, [], {"callee": ir.FlatSymbolRefAttr.get(made[key])})
     op.erase()
 
 
@@ -207,7 +168,7 @@ class _Builder:
         start, stop, self.a, self.b, self.out = entry.arguments
         self.element = self.out.type.element_type
         with ir.InsertionPoint(entry):
-            _loop(start, stop, 1, self._item)
+            b.each(start, stop, 1, self._item)
             create_op("func.return")
 
     def _item(self, item: Index) -> None:
@@ -223,19 +184,14 @@ class _Builder:
         elif whole == 0:
             self._columns_one_by_one(0, columns)
         else:
-
-            def full() -> list[ir.Value]:
-                self._all_rows(first, width)
-                return []
-
-            def rest() -> list[ir.Value]:
-                self._columns_one_by_one(whole * width, columns)
-                return []
-
-            b.choose(b.less(block, whole), [], full, rest)
+            b.either(
+                b.less(block, whole),
+                lambda: self._all_rows(first, width),
+                lambda: self._columns_one_by_one(whole * width, columns),
+            )
 
     def _columns_one_by_one(self, start: int, stop: int) -> None:
-        _loop(start, stop, 1, lambda column: self._all_rows(column, 1))
+        b.each(start, stop, 1, lambda column: self._all_rows(column, 1))
 
     def _all_rows(self, first: Index, width: int) -> None:
         product = self.product
@@ -246,12 +202,12 @@ class _Builder:
         at_once = ROWS if product.along_columns else DOT_ROWS
         rows: Index = product.extents[product.rows]
         if rows < 0:
-            position = b.as_value(product.maps[2].index(product.rows))
+            position = b.as_value(product.layout.result.index(product.rows))
             rows = b.emit("memref.dim", [self.out, position], [ir.IndexType.get()])
         whole = b.mul(b.div(rows, at_once), at_once)
-        _loop(0, whole, at_once, lambda row: tile(row, at_once, first, width))
+        b.each(0, whole, at_once, lambda row: tile(row, at_once, first, width))
         if whole != rows:
-            _loop(whole, rows, 1, lambda row: tile(row, 1, first, width))
+            b.each(whole, rows, 1, lambda row: tile(row, 1, first, width))
 
     def _indices(self, operand: int, **at: Index) -> list[Index]:
         product = self.product
@@ -259,7 +215,7 @@ class _Builder:
         for dim, key in ((product.rows, "m"), (product.column, "n"), (product.summed, "k")):
             if dim is not None:
                 place[dim] = at.get(key, 0)
-        return [place[d] for d in product.maps[operand]]
+        return [place[d] for d in (product.layout.left, product.layout.right, product.layout.result)[operand]]
 
     def _load(self, memory: ir.Value, place: list[Index], width: int) -> ir.Value:
         """In the output's type."""
@@ -311,13 +267,3 @@ class _Builder:
             return [b.fma(x, y, total) for (x, y), total in zip(pairs, so_far, strict=True)]
 
         return b.loop(start, stop, lanes, totals, step)
-
-
-def _loop(start: Index, stop: Index, step: int, body: Callable[[Index], None]) -> None:
-    """A loop that carries nothing."""
-
-    def inside(i: ir.Value) -> list[ir.Value]:
-        body(i)
-        return []
-
-    b.loop(start, stop, step, [], inside)
