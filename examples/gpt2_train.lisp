@@ -27,3 +27,5 @@
 
 (training (fn [tokens targets random]
             (head-loss (hidden-of tokens random) wte (reshape targets [(fold * 1 (shape targets))]) vocab)))
+
+(generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})
