@@ -9,7 +9,7 @@
 
 (defn attend-all [x l]
   (let [qkv (linear (norm x (ln1-w l) (ln1-b l)) (qkv-w l) (qkv-b l))]
-    (linear (causal-attention (cast qkv activation-type) (batch) heads) (proj-w l) (proj-b l))))
+    (linear (causal-self-attention (cast qkv activation-type) (batch) heads) (proj-w l) (proj-b l))))
 
 (defn feed-forward-all [x l]
   (let [hidden (gelu (linear (norm x (ln2-w l) (ln2-b l)) (fc-w l) (fc-b l)))]
@@ -27,3 +27,5 @@
 
 (training (fn [tokens targets random]
             (head-loss (hidden-of tokens random) wte (reshape targets [(fold * 1 (shape targets))]) vocab)))
+
+(generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

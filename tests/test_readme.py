@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lispgpt.cli.main import main
+from lispgpt.runtime.training.run_folder import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -31,6 +32,11 @@ def blocks(language: str) -> list[Block]:
     return [Block(*parts) for parts in found if parts[0] == language]
 
 
+def commands() -> list[str]:
+    """The lines for a shell, those that end in a backslash with the next."""
+    return [line for block in blocks("sh") for line in block.text.replace("\\\n", " ").splitlines()]
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder where every command of the README has run, in order, beside the examples and the Lisp files it shows."""
@@ -43,7 +49,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("LISPGPT_CACHE", str(folder / "cache"))
-        for command in [line for block in blocks("sh") for line in block.text.splitlines()]:
+        for command in commands():
             words = shlex.split(command, comments=True)
             assert words.pop(0) == "lispgpt"
             with pytest.raises(SystemExit) as ended:
@@ -58,7 +64,14 @@ def squeezed(text: str) -> str:
 
 
 def test_the_commands_run_and_write_what_they_say(place: Path) -> None:
-    for name in ("small.bin", "tiny.lgpt", "same.mlir", "dumps/00-input.mlir"):
+    for name in (
+        "small.bin",
+        "tiny.lgpt",
+        "same.mlir",
+        "dumps/00-input.mlir",
+        "story.png",
+        "runs/story/latest/model.bin",
+    ):
         assert (place / name).is_file()
 
 
@@ -137,9 +150,28 @@ def test_the_commands_of_the_first_lines_run(place: Path, tmp_path: Path) -> Non
         assert done.stdout.startswith("Once upon a time")
 
 
+def test_a_run_of_steps_learns_and_goes_on(place: Path) -> None:
+    records = read_metrics(place / "runs" / "story")
+    assert [record["step"] for record in records] == list(range(1, 211))
+    assert records[199]["loss"] < 0.5 * records[0]["loss"] and "val_loss" in records[199]
+
+
+def test_hipgpts_shape_is_trained_as_it_is(place: Path) -> None:
+    """By the command that is shown, with fewer steps of a text that is here."""
+    (command,) = re.findall(r"^    (lispgpt train .*)$", README.replace("\\\n", " "), re.MULTILINE)
+    text = (place / "examples" / "texts" / "harbour.txt").read_text()
+    (place / "novel.txt").write_text(text * 3)
+    words = shlex.split(command.replace("--steps 2000", "--steps 5"))[1:]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.chdir(place)
+        main(words)
+    losses = [record["loss"] for record in read_metrics(place / "runs" / "hipgpt")]
+    assert ended.value.code == 0 and len(losses) == 5 and losses[-1] < losses[0]
+
+
 def test_what_it_names_is_there() -> None:
     for path in re.findall(r"`((?:examples|passes|runtime|lispgpt|tools)/[\w./]+)`", README):
         if path != "passes/model/count_ops.py":
             assert (ROOT / path.rstrip("/")).exists(), path
-    assert len(README.splitlines()) < 240
+    assert len(README.splitlines()) < 270
     assert all(len(line) <= 120 or line.startswith("|") for line in README.splitlines())

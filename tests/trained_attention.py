@@ -38,7 +38,7 @@ class Case:
             return f"({name} [{' '.join(map(str, self.shape(count)))}] f32)"
 
         weigh = f"(fn [score head t position] {WEIGH[self.weigh]})"
-        call = "attend-all" if self.all else "causal-attention"
+        call = "weighed-attention" if self.all else "causal-attention"
         inputs = given("q", self.heads) + given("k", self.groups) + given("v", self.groups) + given("o", self.heads)
         path.write_text(f"""
 (require attention)

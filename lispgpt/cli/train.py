@@ -42,17 +42,8 @@ STEPS: dict[str, tuple[Any, str]] = {
     "checkpoint-every": (WHOLE, "Steps between checkpoints; 0 for the last one only."),
     "keep": (FROM_ONE, "How many checkpoints to keep."),
 }
-BEGINNING = (
-    "data",
-    "validation",
-    "fraction",
-    "tokenizer",
-    "vocab_size",
-    "checkpoint",
-    "preset",
-    "settings",
-    "schedule",
-)
+DATA = ("data", "val_data", "val_fraction", "tokenizer", "vocab_size")
+BEGINNING = (*DATA, "checkpoint", "preset", "settings", "schedule")
 
 
 def step_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,54 +5,62 @@
 (require nn)
 (require gradients)
 
-; q [b s g h d], k [b t g d] -> [b s g h t]
+; q [b s g h d], k [b t g d] -> [b g h s t]
 (defn scores-of [q k]
-  (contract [b s g h t] q [b s g h d] k [b t g d]))
+  (contract [b g h s t] q [b s g h d] k [b t g d]))
 
 (defgradient scores-of [gradient y q k]
   (let [g (cast gradient (dtype k))]
-    [(contract [b s g h d] g [b s g h t] k [b t g d])
-     (contract [b t g d] g [b s g h t] q [b s g h d])]))
+    [(contract [b s g h d] g [b g h s t] k [b t g d])
+     (contract [b t g d] g [b g h s t] q [b s g h d])]))
 
 ; Over the last dimension.
 (defn log-sum-exp [x]
   (let [top (maximum x)
-        [b s g h t] (shape x)
-        powers (tensor [b b s s g g h h t t] (exp (- (at x b s g h t) (at top b s g h))))]
+        [b g h s t] (shape x)
+        powers (tensor [b b g g h h s s t t] (exp (- (at x b g h s t) (at top b g h s))))]
     (+ top (log (sum powers)))))
 
-; seen [b s g h t], of which lse is the log-sum-exp, v [b t g d] -> [b s g h d] in v's type
+; seen [b g h s t], of which lse is the log-sum-exp, v [b t g d] -> [b s g h d] in v's type
 (defn attended [seen lse v]
-  (cast (contract [b s g h d] (cast (softmax seen) (dtype v)) [b s g h t] v [b t g d])
+  (cast (contract [b s g h d] (cast (softmax seen) (dtype v)) [b g h s t] v [b t g d])
         (dtype v)))
 
 (defgradient attended [gradient y seen lse v]
-  (let [[b s g h t] (shape seen)
+  (let [[b g h s t] (shape seen)
         into (cast gradient (dtype v))
         size (dim y 4)
-        inner (sum (tensor [b b s s g g h h d size]
+        inner (sum (tensor [b b g g h h s s d size]
                      (* (cast (at into b s g h d) f32) (cast (at y b s g h d) f32))))
-        weights (tensor [b b s s g g h h t t] (exp (- (at seen b s g h t) (at lse b s g h))))
-        through (contract [b s g h t] into [b s g h d] v [b t g d])]
-    [(tensor [b b s s g g h h t t]
-       (* (at weights b s g h t) (- (at through b s g h t) (at inner b s g h))))
+        weights (tensor [b b g g h h s s t t] (exp (- (at seen b g h s t) (at lse b g h s))))
+        through (contract [b g h s t] into [b s g h d] v [b t g d])]
+    [(tensor [b b g g h h s s t t]
+       (* (at weights b g h s t) (- (at through b g h s t) (at inner b g h s))))
      nil
-     (contract [b t g d] (cast weights (dtype v)) [b s g h t] into [b s g h d])]))
+     (contract [b t g d] (cast weights (dtype v)) [b g h s t] into [b s g h d])]))
 
 ; Softmax over the positions of (weigh score head t position), which is -inf for what a row does not see, times v:
 ; [texts length heads size] in v's type
-(defn attend-all [q k v weigh]
+(defn weighed-attention [q k v weigh]
   (let [[b s heads size] (shape q)
         [t groups] [(dim k 1) (dim k 2)]
         sharing (/ heads groups)
         scale (/ 1.0 (sqrt size))
         scores (scores-of (reshape q [b s groups sharing size]) k)
-        seen (tensor [b b s s g groups h sharing t t]
-               (weigh (* scale (at scores b s g h t)) (+ (* g sharing) h) t s))]
+        seen (tensor [b b g groups h sharing s s t t]
+               (weigh (* scale (at scores b g h s t)) (+ (* g sharing) h) t s))]
     (reshape (attended seen (log-sum-exp seen) v) [b s heads (dim v 3)])))
 
 ; Each row sees the positions up to its own; (weigh score head t position), where one is given, makes something else of
 ; a score, as for `attend`
 (defn causal-attention [q k v & weigh]
   (let [weigh (first (concat weigh [(fn [score head t position] score)]))]
-    (attend-all q k v (fn [score head t position] (select (<= t position) (weigh score head t position) -inf)))))
+    (weighed-attention q k v (fn [score head t position] (select (<= t position) (weigh score head t position) -inf)))))
+
+; The same of qkv [rows 3*width], of texts one after the other -> [rows width]
+(defn causal-self-attention [qkv texts heads & weigh]
+  (let [[n columns] (shape qkv)
+        size (/ columns (* 3 heads))
+        part (fn [i] (reshape (heads-of qkv size (* i heads) heads) [texts (/ n texts) heads size]))
+        weigh (first (concat weigh [(fn [score head t position] score)]))]
+    (reshape (causal-attention (part 0) (part 1) (part 2) weigh) [n (* heads size)])))

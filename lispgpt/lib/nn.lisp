@@ -162,18 +162,6 @@
         part (fn [i] (heads-of qkv size (* i heads) heads))]
     (attend (part 0) (part 1) (part 2) cache)))
 
-; The same without a cache, of whole sequences: qkv [batch*positions 3*width], each position sees those up to its own
-; -> [batch*positions width], in the type of qkv
-(defn causal-attention [qkv batch heads]
-  (let [[n columns] (shape qkv)
-        [s size] [(/ n batch) (/ columns (* 3 heads))]
-        part (fn [i] (reshape (heads-of qkv size (* i heads) heads) [batch s heads size]))
-        scores (contract [b h s t] (part 0) [b s h d] (part 1) [b t h d])
-        seen (tensor [b batch h heads i s t s]
-               (select (<= t i) (* (at scores b h i t) (/ 1.0 (sqrt size))) -inf))
-        weighted (contract [b s h d] (cast (softmax seen) (dtype qkv)) [b h s t] (part 2) [b t h d])]
-    (cast (reshape weighted [n (* heads size)]) (dtype qkv))))
-
 ; ---- padding: a chunk that a prompt does not fill has its first row more than once, at one position
 
 ; Whether row i is there for its own sake: the last row of its sequence is, and others where the next stands elsewhere.

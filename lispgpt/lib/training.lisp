@@ -11,6 +11,7 @@
 ; W.master (the weight in f32, where the model's is bf16) and W.gradient (the sum over micro-batches).
 (require-dialect arith math tensor)
 (require nn)
+(require attention)
 (require gradients)
 (require random)
 

@@ -131,6 +131,8 @@ def _go_on(
     opened = None if tokenizer is None or not options.sample_every else tokenizers.open(tokenizer)
     cache = None if machine.cache is None else Cache(machine.cache)
     validates = EVALUATE in found.entries and validation is not None and options.eval_every > 0
+    if options.eval_every and not validates:
+        watcher.note(_why_none(found))
     with Model(
         request, beginning, opened, cache=cache, device=machine.target or facts["target"], threads=machine.threads
     ) as model:
@@ -192,6 +194,15 @@ def stopping() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+def _why_none(found: Declared) -> str:
+    """Why nothing is validated."""
+    if EVALUATE not in found.entries:
+        return f"the program has no entry {EVALUATE!r}, so there is no validation"
+    return (
+        "what is held back of the data is less than a sequence, so there is no validation (--val-fraction, --val-data)"
+    )
 
 
 def _beginning(facts: Mapping[str, Any], found: Declared, options: Options) -> Checkpoint:

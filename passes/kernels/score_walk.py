@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from math import prod
 
 from lispgpt.ir import build as b
@@ -90,6 +90,20 @@ class Walk:
         if bounds[0] is not None and self._follows(bounds[0]):  # t ≥ s + c
             return [low, clamped(b.add(_minus(last, bounds[0].constant), 1), high)]
         return [low, high]
+
+    def all_seen(self, kept: Index, rows: int, along: Index, count: int) -> ir.Value | None:
+        """Whether rows of results are sums over all of `count` neighbours along, which there are; None where bounds
+        say nothing of either.  The walk is ordered."""
+        first, last = (kept, b.add(kept, rows - 1)), (along, b.add(along, count - 1))
+        queries, positions = (first, last) if self.sums.over_positions else (last, first)
+        found = []
+        if self.sums.upper is not None:
+            found.append(b.less(positions[1], b.add(queries[0], self.sums.upper.constant), 3))
+        if self.sums.lower is not None:
+            found.append(b.less(b.add(queries[1], self.sums.lower.constant), positions[0], 3))
+        if self.extent(self.along) % count:
+            found.append(b.less(last[1], self.extent(self.along)))
+        return reduce(lambda a, c: b.binary("arith.andi", a, c), found) if found else None
 
     @property
     def is_ordered(self) -> bool:

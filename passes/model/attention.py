@@ -21,7 +21,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import dim_positions, indexing_maps, operations, shape_of
 from lispgpt.passes.model.cache_writes import CacheWrite
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
-from lispgpt.passes.model.score_sums import ScoreSums
+from lispgpt.passes.model.score_sums import ScoreProduct, ScoreSums, WeighedSum
 from lispgpt.passes.model.visible import Bound, visible_bounds
 
 
@@ -135,6 +135,13 @@ class Attention:
         rounding = [op for op in self.rounding if op is not None]
         ops = [self.scores, *self.weigh, self.softmax, self.weighted, *rounding, *self.log_sum]
         return [*ops, *(w.loop for w in self.writes)]
+
+    def as_sums(self) -> ScoreSums:
+        """The same, weighed by what a softmax makes."""
+        weights = self.softmax if self.rounding[0] is None else self.rounding[0]
+        summed = WeighedSum(self.weighted, weights.results[0], self.values, self.out)
+        product = ScoreProduct(self.scores, self.queries, self.keys)
+        return ScoreSums((product,), self.weigh, (summed,), self.weigh[-1] if self.weigh else None)
 
     def products(self) -> list[ir.Operation]:
         """The contractions of this kernel and of those that compute its gradients."""

@@ -19,7 +19,7 @@ from functools import cached_property
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, is_elementwise, operations, shape_of
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
-from lispgpt.passes.model.visible import Bound, is_minus_infinity, visible_bounds
+from lispgpt.passes.model.visible import Bound, is_minus_infinity, known_within, visible_bounds
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,23 @@ class WeighedSum:
     other: Operand
     out: Operand
 
+    @property
+    def unrounded(self) -> ir.Value:
+        """The weights before they are rounded, where an op does nothing else."""
+        op = defining_op(self.weights)
+        names = [inner.name for inner in operations(op.regions[0].blocks[0])] if is_elementwise(op) else []
+        return op.operands[0] if names == ["arith.truncf", "linalg.yield"] else self.weights
+
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Of one kernel: all are over the same dimensions.  weigh: elementwise ops from scores to weights, in order."""
+    """Of one kernel: all are over the same dimensions.  weigh: elementwise ops from scores to weights, in order.
+    masked: the one that hides positions from a softmax, where that makes the weights."""
 
     products: tuple[ScoreProduct, ...]
     weigh: tuple[ir.Operation, ...]
     sums: tuple[WeighedSum, ...]
+    masked: ir.Operation | None = None
 
     own = None
     """No rows are written to a cache."""
@@ -86,11 +95,18 @@ class ScoreSums:
 
     @cached_property
     def _bounds(self) -> tuple[Bound | None, Bound | None]:
+        if self.masked is not None:
+            return visible_bounds(self.masked)
         for op in self.weigh:
             found = visible_bounds(op)
             if found != (None, None) and all(_vanishes(s.weights, op.results[0]) for s in self.sums):
                 return found
         return None, None
+
+    @cached_property
+    def known_within(self) -> frozenset[ir.Value]:
+        """Comparisons of the elementwise ops that hold wherever the bounds do."""
+        return frozenset(c for op in self.weigh for c in known_within(op, self.upper, self.lower))
 
     def contractions(self) -> list[ir.Operation]:
         return [*(p.op for p in self.products), *(s.op for s in self.sums)]

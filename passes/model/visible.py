@@ -62,22 +62,51 @@ def visible_bounds(op: ir.Operation) -> tuple[Bound | None, Bound | None]:
     """The upper and the lower bound that an elementwise op puts on its last loop; None where it puts none."""
     upper = lower = None
     for predicate, condition, holds in _conditions(operations(op.regions[0].blocks[0])[-1].operands[0], op):
-        compare = defining_op(condition)
-        sides = [_linear(value, op) for value in compare.operands]
-        if sides[0] is None or sides[1] is None:
-            continue
-        slope, terms, constant = _minus(sides[0], sides[1])
-        if slope not in (1, -1):
-            continue
-        if slope == 1:  # t + rest ⋚ 0
-            terms, constant = tuple((-sign, v) for sign, v in terms), -constant
-        else:
-            predicate = TURNED[predicate]
-        if predicate in (LESS, AT_MOST):
-            upper = upper or Bound(op, terms, constant - (predicate == LESS), condition, holds)
-        else:
-            lower = lower or Bound(op, terms, constant + (predicate == MORE), condition, holds)
+        found = _bound(op, predicate, condition, holds)
+        if found is not None and found[0]:
+            upper = upper or found[1]
+        elif found is not None:
+            lower = lower or found[1]
     return upper, lower
+
+
+def _bound(op: ir.Operation, predicate: int, condition: ir.Value, holds: bool) -> tuple[bool, Bound] | None:
+    """Whether a comparison of the position is an upper bound, and that bound; None where it is none."""
+    sides = [_linear(value, op) for value in defining_op(condition).operands]
+    if sides[0] is None or sides[1] is None:
+        return None
+    slope, terms, constant = _minus(sides[0], sides[1])
+    if slope not in (1, -1):
+        return None
+    if slope == 1:  # t + rest ⋚ 0
+        terms, constant = tuple((-sign, v) for sign, v in terms), -constant
+    else:
+        predicate = TURNED[predicate]
+    if predicate in (LESS, AT_MOST):
+        return True, Bound(op, terms, constant - (predicate == LESS), condition, holds)
+    return False, Bound(op, terms, constant + (predicate == MORE), condition, holds)
+
+
+def known_within(op: ir.Operation, upper: Bound | None, lower: Bound | None) -> list[ir.Value]:
+    """The comparisons in an elementwise op's body that are true of every position within bounds of the same scores."""
+    found = []
+    for inner in operations(op.regions[0].blocks[0]):
+        predicate = ir.IntegerAttr(inner.attributes["predicate"]).value if inner.name == "arith.cmpi" else None
+        one = _bound(op, predicate, inner.results[0], True) if predicate in NEGATED else None
+        limit = None if one is None else upper if one[0] else lower
+        if one is None or limit is None or _loops(one[1]) is None or _loops(one[1]) != _loops(limit):
+            continue
+        if one[1].constant >= limit.constant if one[0] else one[1].constant <= limit.constant:
+            found.append(inner.results[0])
+    return found
+
+
+def _loops(bound: Bound) -> list[tuple[int, int]] | None:
+    """A bound's terms by the loops that they are the indices of; None where some are anything else."""
+    ops = [(sign, defining_op(value)) for sign, value in bound.terms]
+    if any(op is None or op.name != "linalg.index" for _, op in ops):
+        return None
+    return sorted((sign, _loop(op)) for sign, op in ops)
 
 
 def _conditions(value: ir.Value, op: ir.Operation) -> Iterator[tuple[int, ir.Value, bool]]:

@@ -86,11 +86,12 @@ class MatrixOps(ABC):
             self.write(register, total[:, row, column].reshape(-1), lanes)
 
     def _described(self, operand: str, outer: int, turned: bool, lanes: np.ndarray) -> np.ndarray:
-        """[warps outer 16] of matrix descriptors: lines along k, or if turned along 64 rows or columns."""
-        descriptor = self.warps(operand, "u64")[:, 0].astype(np.int64)
+        """[warps outer 16] of matrix descriptors: lines along k, or if turned along 64 rows or columns; anything for
+        warps that take no part."""
+        taken, descriptor = lanes[::32], self.warps(operand, "u64")[:, 0].astype(np.int64)
+        descriptor = np.where(taken, descriptor, descriptor[taken.argmax()])
         start, leading, stride = ((descriptor >> n & 0x3FFF) << 4 for n in (0, 16, 32))
-        own = lanes.reshape(-1, 32).any(1)
-        assert (descriptor[own] >> 62 & 3 == 1).all() and (stride[own] == 1024).all()
+        assert (descriptor >> 62 & 3 == 1).all() and (stride == 1024).all()
         rows, k = np.meshgrid(np.arange(outer), np.arange(16), indexing="ij")
         line, along = (k, rows % 64) if turned else (rows, k)
         places = start[:, None, None] + line // 8 * stride[:, None, None] + line % 8 * 128 + 2 * along
