@@ -19,7 +19,6 @@
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
-    (pass schedule-gpu-flash-attention)
     (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
     (pass schedule-gpu-tiled-gradients)

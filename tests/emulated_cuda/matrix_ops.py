@@ -98,10 +98,9 @@ class MatrixOps(ABC):
         if turned:
             places += rows // 64 * leading[:, None, None]
         places ^= (places >> 7 & 7) << 4
-        reach = places[own]
-        assert reach.max() + 2 <= self.shared_bytes, "outside shared memory"
+        assert places.max() + 2 <= self.shared_bytes, "outside shared memory"
         places = np.minimum(places, self.shared_bytes - 2)
-        self.note_reading(start, int((reach.max((1, 2)) - start[own]).max()) + 2, lanes)
+        self.note_reading(start, int((places.max((1, 2)) - start).max()) + 2, lanes)
         places += self.block[::32, None, None] * self.shared_bytes
         return (self.shared.view(np.uint16)[places // 2].astype(np.uint32) << np.uint32(16)).view(np.float32)
 
