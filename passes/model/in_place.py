@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lispgpt.base.errors import UserError
+from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     callee_of,
@@ -18,7 +19,13 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.model.cache_writes import is_scatter
 from lispgpt.passes.model.kernel_groups import KernelGroup, is_inline
-from lispgpt.passes.model.placements import is_placement, is_same_slice
+from lispgpt.passes.model.placements import (
+    is_placement,
+    is_same_slice,
+    lies_together,
+    start_and_step,
+    starts_aligned,
+)
 
 
 def read_arguments(group: KernelGroup) -> set[ir.Value]:
@@ -107,10 +114,27 @@ def _in_place_argument(value: ir.OpResult, outer: ir.Value, arguments: list[ir.V
     start = arguments[number] if number >= 0 else None
     if start is None or not _returns_to(start, outer):
         raise UserError(
-            f"what {callee} changes in place has to be an input, a weight or a state of the entry, or a part of one, "
-            "and the launch's value what that is afterwards"
+            f"what {callee} changes in place {_misplaced(defining_op(given))}", users_span(outer.owner.location)
         )
     return number
+
+
+def _misplaced(window: ir.Operation | None) -> str:
+    """What has to be otherwise for a launch to change a tensor in place, of which the window may be the cause."""
+    if window is not None and window.name == "tensor.extract_slice":
+        whole = window.operands[0]
+        if not lies_together(window, whole):
+            return "has to lie together in memory, and this part of a tensor has gaps"
+        if not starts_aligned(window, whole):
+            start, step = start_and_step(window, whole)
+            return (
+                f"starts at element {start} of what it is a part of: for the alignment of vectors that has to be a "
+                f"multiple of {step}"
+            )
+    return (
+        "has to be an input, a weight or a state of the entry, or a part of one, and the launch's value what that is "
+        "afterwards"
+    )
 
 
 def _returns_to(start: ir.Value, value: ir.Value) -> bool:

@@ -52,11 +52,17 @@ def starts_aligned(window: ir.Operation, whole: ir.Value) -> bool:
 
     A schedule may take several of the window's dimensions as one, so that its last extent alone limits no vector.
     """
+    start, step = start_and_step(window, whole)
+    return start % step == 0
+
+
+def start_and_step(window: ir.Operation, whole: ir.Value) -> tuple[int, int]:
+    """(the element of the whole tensor at which a window starts, the number that has to divide it)."""
     start = 0
     for offset, extent in zip(ir.DenseI64ArrayAttr(window.attributes["static_offsets"]), shape_of(whole), strict=True):
         start = start * extent + offset
     sizes = ir.DenseI64ArrayAttr(window.attributes["static_sizes"])
-    return start % math.gcd(math.prod(sizes), WIDEST_VECTOR) == 0
+    return start, math.gcd(math.prod(sizes), WIDEST_VECTOR)
 
 
 def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:

@@ -159,3 +159,38 @@ def test_mistakes(tmp_path: Path, body: str, message: str) -> None:
     )
     with pytest.raises(UserError, match=message):
         compile_model(path)
+
+PART = """(require-dialect arith gpu memref tensor)
+(state (memory [4 40]))
+(kernel add-one [m]
+  (let [i (thread-id x)]
+    (memref.store (+ (memref.load m 0 i) 1.0) m 0 i)))
+(entry step [(x [1])]
+  (let [old (read-state memory)
+        new (launch add-one [1] [8] (in-place (slice old [1 START] [ROWS 8])))]
+    (update! memory (tensor.insert_slice
+      {:static_offsets array<i64: 1, START> :static_sizes array<i64: ROWS, 8> :static_strides array<i64: 1, 1>
+       :operandSegmentSizes array<i32: 1, 1, 0, 0, 0>} new old))
+    {:memory new}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "rows", "said"),
+    [(3, 1, r"starts at element 43 .* for the alignment of vectors .* a multiple of 8"), (8, 2, "lie together")],
+)
+def test_a_part_that_cannot_change_in_place_is_told_why(start: int, rows: int, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "part.lisp"
+    path.write_text(PART.replace("START", str(start)).replace("ROWS", str(rows)))
+    with pytest.raises(UserError, match=said) as caught:
+        compile_model(path)
+    assert str(caught.value.span).endswith("part.lisp:8:13")
+
+
+def test_an_aligned_part_changes_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "part.lisp"
+    path.write_text(PART.replace("START", "8").replace("ROWS", "1"))
+    with open_poisoned(compile_model(path), Weights({})) as session:
+        session.forget()
+        for count in (1, 2):
+            assert (session.run("step", [0])["memory"] == count).all()
