@@ -56,7 +56,7 @@ def open_tokenizer(path: Path) -> Tokenizer:
 
 
 def write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None:
-    """Write a tokenizer.json, with the merges that the ids as ranks amount to."""
+    """Write a tokenizer.json, with the merges that the ids as ranks amount to; UserError where they amount to none."""
     alphabet = byte_alphabet()
     ranks = ranks_of(pieces, end_of_text)
 
@@ -66,7 +66,11 @@ def write(path: Path, pieces: Sequence[bytes], end_of_text: int | None) -> None:
     vocab = {spell(piece): token for piece, token in ranks.items()}
     if end_of_text is not None:
         vocab[END_OF_TEXT] = end_of_text
-    library = _library(models.BPE(vocab, [(spell(left), spell(right)) for left, right in merges_of(ranks)]))
+    merges = [(spell(left), spell(right)) for left, right in merges_of(ranks)]
+    try:
+        library = _library(models.BPE(vocab, merges))
+    except Exception as error:  # the library raises nothing narrower for a token that is missing
+        raise UserError(f"cannot write {path}: the tokens are no byte-pair encoding ({str(error)[:200]})") from error
     with replacing(path) as file:
         file.write(library.to_str().encode("utf-8"))
 

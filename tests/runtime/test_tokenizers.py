@@ -298,3 +298,10 @@ def test_a_generation_config_adds_ends(
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(UserError, match=r"generation_config\.json"):
         tokenizers.open(tmp_path)
+
+
+def test_tokens_that_lack_single_bytes_are_not_written_as_merges(tmp_path: Path) -> None:
+    pieces = [piece for piece in synthetic_pieces(300) if piece != b"o"] + [b"o-", b"-o"]
+    with pytest.raises(UserError, match="no byte-pair encoding"):
+        write_huggingface(tmp_path / "tokenizer.json", pieces, None)
+    assert not list(tmp_path.iterdir())
