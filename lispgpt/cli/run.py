@@ -77,8 +77,9 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     if isinstance(source, Artifact) and not options["trust"]:
         check_trusted(source, program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
     if isinstance(source, Request) and options["entry"] is None:
-        device = options["target"] if options["target"].startswith("emulated:") else source.target
-        found = run_or_compile(source, observer, cache, options["arguments"], partial(wake_driver, device))
+        emulated = options["target"].startswith("emulated:")
+        wake = None if emulated else partial(wake_driver, source.target)
+        found = run_or_compile(source, observer, cache, options["arguments"], wake, emulated)
         if isinstance(found, int):
             return found
         source = found

@@ -65,10 +65,12 @@ def run_or_compile(
     cache: Cache | None,
     arguments: Sequence[str] | None,
     meanwhile: Callable[[], None] | None = None,
+    emulated: bool = False,
 ) -> Artifact | int:
     """The artifact of a model program; a program with a `main` is run with these arguments, and gives its exit code.
 
     arguments: None refuses such programs.  cache: None compiles anew.  meanwhile: see `compile_in_child`.
+    emulated: whether there is but an emulated GPU, which runs models alone.
     """
     if not request.program.exists():
         raise UserError(f"there is no file {request.program}")
@@ -88,6 +90,11 @@ def run_or_compile(
             if is_program(program):
                 if arguments is None:
                     raise UserError(f"{request.program} is a program with a `main`: lispgpt run runs it")
+                if emulated:
+                    raise UserError(
+                        f"{request.program} is a program with a `main`, and emulated GPUs run models alone: "
+                        "--target cpu runs its kernels too"
+                    )
                 return run(job_of(program, request, observer), arguments)
             artifact = compile_program(program, request, observer)
         if cache is not None:

@@ -47,3 +47,8 @@ def test_an_emulated_chip_gives_the_cpus_tokens_and_a_trace(checkpoint: Path) ->
 def test_what_cannot_be_is_said(arguments: list[str], message: str, checkpoint: Path) -> None:
     ran = run(str(PROGRAM), "--checkpoint", str(checkpoint), "--prompt-tokens", "1", *arguments)
     assert ran.returncode == 1 and message in ran.stderr, ran.stderr
+
+
+def test_programs_with_a_main_do_not_run_on_an_emulated_chip() -> None:
+    ran = run(str(PROGRAM.parent / "tour" / "12-gpu-vector-add.lisp"), "--target", "emulated:gfx1151")
+    assert ran.returncode == 1 and "emulated GPUs run models alone" in ran.stderr, ran.stderr

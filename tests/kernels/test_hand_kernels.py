@@ -160,6 +160,7 @@ def test_mistakes(tmp_path: Path, body: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         compile_model(path)
 
+
 PART = """(require-dialect arith gpu memref tensor)
 (state (memory [4 40]))
 (kernel add-one [m]
