@@ -137,7 +137,8 @@ def _go_on(
         request, beginning, opened, cache=cache, device=machine.target or facts["target"], threads=machine.threads
     ) as model:
         names = [*entries_of_steps(options.accumulate), *([EVALUATE] if validates else [])]
-        model.add(names, {"batch": options.batch, "length": options.length})
+        watcher.note(f"compiling {request.program} for {request.target}")
+        model.add(names, {"batch": options.batch, "length": options.length}, generating=options.sample_every > 0)
         batches = Batches(training, options.batch, options.length, options.seed)
         trainer = Trainer(model.session, options, batches)
         if last is not None:

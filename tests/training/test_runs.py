@@ -185,7 +185,7 @@ def test_a_damaged_checkpoint_never_loads(place: Path, tmp_path: Path, file: str
     for step in (10, 20):
         (run / "checkpoints" / f"step-000000{step}" / "training.safetensors").unlink()
     _, seen = train(run, place / "cache", resume=True)
-    assert seen.about["done"] == 0 and len(seen.notes) == 3
+    assert seen.about["done"] == 0 and len(seen.notes) == 4
     assert losses(run) == losses(whole)
 
 
@@ -286,3 +286,20 @@ def test_shards_train_as_their_text_does_and_need_no_tokenizer_library(place: Pa
     words = [place / "tiny.lisp", shards, tmp_path / "text" / "tokenizer.json", tmp_path / "run", place / "cache"]
     subprocess.run([sys.executable, "-c", code, *map(str, words)], cwd=ROOT, check=True)
     assert losses(tmp_path / "run") == losses(tmp_path / "text")
+
+
+def test_an_emulated_gpu_trains_as_the_cpu_does(place: Path, tmp_path: Path) -> None:
+    found = {}
+    for target in ("cpu", "emulated:gfx1151"):
+        begun(place, tmp_path / target, steps=4, batch=2, length=4, eval_every=4, eval_batches=2, target=target)
+        found[target] = read_metrics(tmp_path / target)
+    ours, theirs = found.values()
+    for record, other in zip(ours, theirs, strict=True):
+        for name in ("loss", "grad_norm", "lr"):
+            assert abs(record[name] - other[name]) < 1e-5 * max(1, abs(record[name])), (record, other)
+    assert abs(ours[-1]["val_loss"] - theirs[-1]["val_loss"]) < 1e-5
+    weights, others = weights_of(tmp_path / "cpu"), weights_of(tmp_path / "emulated:gfx1151")
+    for name in weights:
+        np.testing.assert_allclose(weights[name], others[name], atol=1e-5)
+    train(tmp_path / "emulated:gfx1151", place / "cache", resume=True, steps=5, target="cpu")
+    assert len(losses(tmp_path / "emulated:gfx1151")) == 5
