@@ -74,7 +74,8 @@ def train(
     checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the program's config.
     options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes.
     profile: is called with the trainer after the last step.  A run that is interrupted (Ctrl-C) keeps a checkpoint.
-    UserError for whatever does not fit, and where the training diverges.
+    One that goes on takes a program where its own has moved, and options that leave its steps as they are.  UserError
+    for whatever does not fit, and where the training diverges.
     """
     unknown = next((name for name in options if name not in {field.name for field in fields(Options)}), None)
     if unknown is not None:
@@ -102,6 +103,8 @@ def train(
         if given is not None:
             begin(folder, given, Options(**options))
             options = {}
+        elif program is not None:
+            folder.begin(folder.facts() | {"program": str(Path(program).resolve())})
         return _go_on(folder, options, machine, watcher or Unwatched(), profile)
 
 
@@ -121,13 +124,15 @@ def _go_on(
     last = folder.last_good(watcher.note)
     done = 0 if last is None else last[0]
     history = folder.forget_after(done)
+    if not Path(facts["program"]).is_file():
+        raise UserError(f"there is no file {facts['program']}, which the run trains: name the program, where it is")
     request = Request(
         Path(facts["program"]), running_target(machine.target or facts["target"]), facts["settings"], facts["header"]
     )
     found = declared(request)
     beginning = _beginning(facts, found, options) if last is None else open_snapshot(last[1])
     tokenizer = None if facts["tokenizer"] is None else folder.path / facts["tokenizer"]
-    training, validation = Shards.from_json(facts["data"]).streams(options.length)
+    training, validation = Shards.from_json(facts["data"], folder.path).streams(options.length)
     opened = None if tokenizer is None or not options.sample_every else tokenizers.open(tokenizer)
     cache = None if machine.cache is None else Cache(machine.cache)
     validates = EVALUATE in found.entries and validation is not None and options.eval_every > 0
@@ -159,7 +164,7 @@ def _go_on(
             )
             watcher.begin(_about(trainer, batches, infos, done))
             outcome = loop.run()
-        if profile is not None:
+        if profile is not None and not outcome.interrupted:
             profile(trainer)
         return outcome
 

@@ -176,8 +176,9 @@ def test_a_damaged_checkpoint_never_loads(place: Path, tmp_path: Path, file: str
     data = bytearray(damaged.read_bytes())
     data[int(seeded.rng().integers(len(data)))] ^= 1 << int(seeded.rng().integers(8))
     damaged.write_bytes(data)
+    opened = run / "latest" / (file if file == "training.safetensors" else "")
     with pytest.raises(UserError, match="damaged"):
-        checkpoints.open(run / "latest")
+        checkpoints.open(opened)
     _, seen = train(run, place / "cache", resume=True)
     assert seen.about["done"] == 20 and "damaged" in seen.notes[0]
     assert losses(run) == losses(whole)
@@ -251,6 +252,19 @@ def test_a_run_goes_on_with_more_steps_but_not_with_other_ones(place: Path, tmp_
         begun(place, run, steps=3)
     with pytest.raises(UserError, match="there is no run at"):
         train(tmp_path / "none", place / "cache", resume=True)
+
+
+def test_a_run_and_its_program_can_be_moved(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    program = program_file(tmp_path / "here")
+    begun(place, tmp_path / "whole", steps=8, seed=2)
+    begun(place, tmp_path / "here" / "run", steps=4, seed=2, program=program)
+    (tmp_path / "here").rename(tmp_path / "there")
+    run = tmp_path / "there" / "run"
+    with pytest.raises(UserError, match=r"there is no file .*here.*: name the program"):
+        train(run, place / "cache", resume=True, steps=8)
+    train(run, place / "cache", resume=True, program=tmp_path / "there" / "tiny.lisp")
+    assert losses(run) == losses(tmp_path / "whole")
 
 
 def test_weights_to_begin_with_and_their_sizes(place: Path, tmp_path: Path) -> None:
