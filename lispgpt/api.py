@@ -199,15 +199,26 @@ class Model:
         """What the session began with."""
         return self.session.artifact
 
-    def add(self, entries: Sequence[str], sizes: Mapping[str, int]) -> None:
-        """Compile entries of a program for these sizes of their free dimensions, and load them."""
+    def add(self, entries: Sequence[str], sizes: Mapping[str, int], generating: bool = False) -> None:
+        """Compile entries of a program for these sizes of their free dimensions, and load them.
+
+        generating: also those that text is generated with, before the device is opened: then no compiler has to be
+        started beside a driver later on.
+        """
         assert self._request is not None
-        self._add(replace(self._request, entries=tuple(entries), sizes=[dict(sizes)]))
+        requests = [replace(self._request, entries=tuple(entries), sizes=[dict(sizes)])]
+        requests += [replace(self._request, unsized=True)] if generating else []
+        for artifact in [artifact_of(request, self._observer, self._cache) for request in requests]:
+            self._load(artifact)
 
     def _add(self, request: Request | None) -> None:
         """Compile a request, where there is one, into the session."""
         artifact = self._artifact if request is None else artifact_of(request, self._observer, self._cache)
         assert artifact is not None
+        self._load(artifact)
+
+    def _load(self, artifact: Artifact) -> None:
+        """Load what was compiled into the session, which the first opens."""
         if self._session is not None:
             self._session.add(artifact)
             return

@@ -85,8 +85,8 @@ def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **o
     """
     options["data"] += options["more_data"]
     given = {name: options[name] for name in BEGINNING if options[name] not in (None, ())}
-    if resume and (program is not None or given):
-        raise click.UsageError("--resume goes on with what the run began with: it takes no program and no data")
+    if resume and given:
+        raise click.UsageError("--resume goes on with what the run began with: it takes no data and no settings")
     if not resume and program is None:
         raise click.UsageError("give a PROGRAM to train, or --resume")
     settings = parse_settings(given.pop("settings", ()))

@@ -56,18 +56,24 @@ class Shards:
         if not self.training:
             raise UserError("all of the data is for validation, by its names; there is nothing to train on")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, folder: Path) -> dict[str, Any]:
+        """Paths and sizes; those in the run's folder from there on, so that it can be moved."""
+
+        def listed(paths: Sequence[Path]) -> list[list[Any]]:
+            own = [path.relative_to(folder) if path.is_relative_to(folder) else path for path in paths]
+            return [[str(name), path.stat().st_size] for name, path in zip(own, paths, strict=True)]
+
         return {
-            "training": [[str(path), path.stat().st_size] for path in self.training],
-            "validation": [[str(path), path.stat().st_size] for path in self.validation],
+            "training": listed(self.training),
+            "validation": listed(self.validation),
             "fraction": self.fraction,
         }
 
     @staticmethod
-    def from_json(data: Any) -> Shards:
+    def from_json(data: Any, folder: Path) -> Shards:
         """UserError where shards are no longer what they were."""
         try:
-            listed = [[(Path(path), int(size)) for path, size in data[kind]] for kind in ("training", "validation")]
+            listed = [[(folder / path, int(size)) for path, size in data[kind]] for kind in ("training", "validation")]
             fraction = float(data["fraction"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"the run's list of shards is damaged: {error}") from error

@@ -76,7 +76,7 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
             "tokenizer": None if made is None else made.name,
             "target": given.target,
             "options": asdict(options.resolved()),
-            "data": data.to_json(),
+            "data": data.to_json(folder.path.resolve()),
         }
     )
 

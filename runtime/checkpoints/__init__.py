@@ -13,6 +13,9 @@ from lispgpt.runtime.checkpoints.sealed import LATEST, SEAL, sealed_facts
 
 __all__ = ["Checkpoint", "TensorInfo", "format_named", "formats", "open"]
 
+_READ_OF_FOLDERS = ("config.json", "model.safetensors", "tokenizer.json")
+"""Of a sealed folder, what whoever opens it reads; a training run has more there."""
+
 _FOREIGN = {
     b"GGUF": "a GGUF file of llama.cpp",
     b"PK\x03\x04": "a zip file (a PyTorch one?); save the model with save_pretrained, which writes model.safetensors",
@@ -47,7 +50,9 @@ def open(path: str | Path) -> Checkpoint:
     if (path / LATEST).is_dir():
         path = path / LATEST
     if (path / SEAL).is_file():
-        sealed_facts(path)
+        sealed_facts(path, _READ_OF_FOLDERS)
+    elif (path.parent / SEAL).is_file():
+        sealed_facts(path.parent, (path.name,))
     head = _head(path)
     for module in formats().values():
         if module.recognises(path, head):

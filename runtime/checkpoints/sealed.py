@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,18 @@ def sealing(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
         raise UserError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def sealed_facts(path: Path) -> dict[str, Any]:
-    """What the seal of a folder says; UserError where a file of it is missing, or is not as it was written."""
+def sealed_facts(path: Path, only: Collection[str] | None = None) -> dict[str, Any]:
+    """What the seal of a folder says; UserError where a file of it is missing, or is not as it was written.
+
+    only: the files to look at, where the seal names them; None for all.
+    """
     seal = read_json(path / SEAL)
     files = seal.get("files")
     if not isinstance(files, dict) or not files:
         raise UserError(f"{path / SEAL} is damaged: it names no files")
     for name, known in files.items():
+        if only is not None and name not in only:
+            continue
         file = path / name
         if Path(name).name != name or not file.is_file():
             raise UserError(f"{path} is damaged: {name} is missing")

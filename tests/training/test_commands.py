@@ -70,7 +70,7 @@ def test_train_evaluate_and_generate(place: Path) -> None:
     out, _ = call(place, "run", "tiny.lisp", "--checkpoint", "runs/first/latest", "--prompt", "the cat", "--greedy")
     assert out.startswith("the cat sat down")
     _, err = call(place, *TRAIN, "runs/first", "--resume", code=2)
-    assert "it takes no program and no data" in err
+    assert "it takes no data and no settings" in err
     _, err = call(place, "train", "--run", "runs/none", code=2)
     assert "give a PROGRAM" in err
 

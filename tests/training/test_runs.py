@@ -176,8 +176,9 @@ def test_a_damaged_checkpoint_never_loads(place: Path, tmp_path: Path, file: str
     data = bytearray(damaged.read_bytes())
     data[int(seeded.rng().integers(len(data)))] ^= 1 << int(seeded.rng().integers(8))
     damaged.write_bytes(data)
+    opened = run / "latest" / (file if file == "training.safetensors" else "")
     with pytest.raises(UserError, match="damaged"):
-        checkpoints.open(run / "latest")
+        checkpoints.open(opened)
     _, seen = train(run, place / "cache", resume=True)
     assert seen.about["done"] == 20 and "damaged" in seen.notes[0]
     assert losses(run) == losses(whole)
@@ -185,7 +186,7 @@ def test_a_damaged_checkpoint_never_loads(place: Path, tmp_path: Path, file: str
     for step in (10, 20):
         (run / "checkpoints" / f"step-000000{step}" / "training.safetensors").unlink()
     _, seen = train(run, place / "cache", resume=True)
-    assert seen.about["done"] == 0 and len(seen.notes) == 3
+    assert seen.about["done"] == 0 and len(seen.notes) == 4
     assert losses(run) == losses(whole)
 
 
@@ -253,6 +254,19 @@ def test_a_run_goes_on_with_more_steps_but_not_with_other_ones(place: Path, tmp_
         train(tmp_path / "none", place / "cache", resume=True)
 
 
+def test_a_run_and_its_program_can_be_moved(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    program = program_file(tmp_path / "here")
+    begun(place, tmp_path / "whole", steps=8, seed=2)
+    begun(place, tmp_path / "here" / "run", steps=4, seed=2, program=program)
+    (tmp_path / "here").rename(tmp_path / "there")
+    run = tmp_path / "there" / "run"
+    with pytest.raises(UserError, match=r"there is no file .*here.*: name the program"):
+        train(run, place / "cache", resume=True, steps=8)
+    train(run, place / "cache", resume=True, program=tmp_path / "there" / "tiny.lisp")
+    assert losses(run) == losses(tmp_path / "whole")
+
+
 def test_weights_to_begin_with_and_their_sizes(place: Path, tmp_path: Path) -> None:
     begun(place, tmp_path / "first", steps=60)
     before = losses(tmp_path / "first")
@@ -286,3 +300,20 @@ def test_shards_train_as_their_text_does_and_need_no_tokenizer_library(place: Pa
     words = [place / "tiny.lisp", shards, tmp_path / "text" / "tokenizer.json", tmp_path / "run", place / "cache"]
     subprocess.run([sys.executable, "-c", code, *map(str, words)], cwd=ROOT, check=True)
     assert losses(tmp_path / "run") == losses(tmp_path / "text")
+
+
+def test_an_emulated_gpu_trains_as_the_cpu_does(place: Path, tmp_path: Path) -> None:
+    found = {}
+    for target in ("cpu", "emulated:gfx1151"):
+        begun(place, tmp_path / target, steps=4, batch=2, length=4, eval_every=4, eval_batches=2, target=target)
+        found[target] = read_metrics(tmp_path / target)
+    ours, theirs = found.values()
+    for record, other in zip(ours, theirs, strict=True):
+        for name in ("loss", "grad_norm", "lr"):
+            assert abs(record[name] - other[name]) < 1e-5 * max(1, abs(record[name])), (record, other)
+    assert abs(ours[-1]["val_loss"] - theirs[-1]["val_loss"]) < 1e-5
+    weights, others = weights_of(tmp_path / "cpu"), weights_of(tmp_path / "emulated:gfx1151")
+    for name in weights:
+        np.testing.assert_allclose(weights[name], others[name], atol=1e-5)
+    train(tmp_path / "emulated:gfx1151", place / "cache", resume=True, steps=5, target="cpu")
+    assert len(losses(tmp_path / "emulated:gfx1151")) == 5

@@ -1,0 +1,196 @@
+"""Going on with a run: from what its folder says to the loop of its steps."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lispgpt.api import Model, running_target
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.cache import Cache
+from lispgpt.compiler.compiled import Declared, declared
+from lispgpt.compiler.request import Request
+from lispgpt.runtime import checkpoints, tokenizers
+from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
+from lispgpt.runtime.data.batches import Batches, Stream
+from lispgpt.runtime.training.initial import InitialWeights
+from lispgpt.runtime.training.loop import Loop, Outcome, Watcher
+from lispgpt.runtime.training.options import Options, spelled
+from lispgpt.runtime.training.run_folder import RunFolder
+from lispgpt.runtime.training.snapshot import SessionWeights, open_snapshot, read_states
+from lispgpt.runtime.training.trainer import EVALUATE, Trainer, entries_of_steps
+from lispgpt.training.data import Shards
+from lispgpt.training.prepare import VERSION
+
+FIXED = {"batch", "length", "accumulate", "lr", "min_lr", "warmup", "clip", "weight_decay", "beta1", "beta2", "seed"}
+"""Options that a run keeps: with others it would not be the same run."""
+
+SAMPLE_SEED = 1
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a run trains: target, where it is not the one that it was begun with; threads of a CPU; a folder that keeps
+    what was compiled."""
+
+    target: str | None = None
+    threads: int | None = None
+    cache: Path | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its folder describes it, to be gone on with on a machine.
+
+    facts: of run.json.  last: the newest checkpoint that is whole.  history: the records of the steps up to it.
+    """
+
+    folder: RunFolder
+    machine: Machine
+    facts: Mapping[str, Any]
+    options: Options
+    last: Path | None
+    done: int
+    history: list[dict[str, Any]]
+    request: Request
+    found: Declared
+    training: Stream
+    validation: Stream | None
+
+    @staticmethod
+    def read(folder: RunFolder, changes: Mapping[str, Any], machine: Machine, say: Callable[[str], None]) -> Run:
+        """What a folder says; changes: options that are others from here on.
+
+        say: is told what is amiss.  UserError where the run cannot be gone on with.
+        """
+        facts = folder.facts()
+        if facts.get("version") != VERSION:
+            raise UserError(f"{folder.path} was begun by another lispgpt, and cannot be gone on with")
+        options = changed(Options.from_json(facts["options"]), changes)
+        if changes:
+            folder.begin(facts | {"options": asdict(options)})
+        last = folder.last_good(say)
+        done = 0 if last is None else last[0]
+        program, target = Path(facts["program"]), running_target(machine.target or facts["target"])
+        if not program.is_file():
+            raise UserError(f"there is no file {program}, which the run trains: name the program, where it is")
+        request = Request(program, target, facts["settings"], facts["header"])
+        found = declared(request)
+        training, validation = Shards.from_json(facts["data"], folder.path).streams(options.length)
+        if options.eval_every and (validation is None or EVALUATE not in found.entries):
+            say(_why_none(found))
+            validation = None
+        history, kept = folder.forget_after(done), None if last is None else last[1]
+        evaluated = validation if options.eval_every else None
+        return Run(folder, machine, facts, options, kept, done, history, request, found, training, evaluated)
+
+    def go(self, watcher: Watcher, profile: Callable[[Trainer], None] | None) -> Outcome:
+        """Take the steps that are left; profile: is called with the trainer behind the last."""
+        options, machine, beginning = self.options, self.machine, self._beginning()
+        cache, device = None if machine.cache is None else Cache(machine.cache), machine.target or self.facts["target"]
+        samples = options.sample_every > 0
+        tokenizer = tokenizers.open(self._tokenizer) if samples and self._tokenizer is not None else None
+        watcher.note(f"compiling {self.request.program} for {self.request.target}")
+        with Model(self.request, beginning, tokenizer, cache=cache, device=device, threads=machine.threads) as model:
+            names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
+            model.add(names, {"batch": options.batch, "length": options.length}, generating=samples)
+            batches = Batches(self.training, options.batch, options.length, options.seed)
+            trainer = Trainer(model.session, options, batches)
+            if self.last is not None:
+                read_states(self.last, model.session, trainer.entries)
+            watcher.begin(self._about(trainer, batches))
+            outcome = self._loop(model, trainer, beginning, watcher)
+            if profile is not None and not outcome.interrupted:
+                profile(trainer)
+            return outcome
+
+    def _loop(self, model: Model, trainer: Trainer, beginning: Checkpoint, watcher: Watcher) -> Outcome:
+        with stopping() as stop:
+            return Loop(
+                trainer,
+                self.folder,
+                SessionWeights(model.session, beginning, self._infos()),
+                watcher,
+                validation=self.validation,
+                sample=(lambda: sample(model, self.options)) if self.options.sample_every else None,
+                stop=stop,
+                done=self.done,
+                history=self.history,
+                files=() if self._tokenizer is None else (self._tokenizer,),
+            ).run()
+
+    @property
+    def _tokenizer(self) -> Path | None:
+        name = self.facts["tokenizer"]
+        return None if name is None else self.folder.path / name
+
+    def _beginning(self) -> Checkpoint:
+        """The weights of the last step that was kept, or of step 0."""
+        if self.last is not None:
+            return open_snapshot(self.last)
+        if self.facts["checkpoint"] is not None:
+            return checkpoints.open(self.facts["checkpoint"])
+        return InitialWeights(self.found.config, self.found.weights, self.found.initial, self.options.seed)
+
+    def _infos(self) -> dict[str, TensorInfo]:
+        return {name: TensorInfo(shape, dtype, stacked) for name, shape, dtype, stacked in self.found.weights}
+
+    def _about(self, trainer: Trainer, batches: Batches) -> dict[str, Any]:
+        """What `Watcher.begin` is told."""
+        return {
+            "device": trainer.session.device.name,
+            "parameters": sum(math.prod(info.shape) for info in self._infos().values()),
+            "steps": self.options.steps,
+            "done": self.done,
+            "tokens": self.options.tokens,
+            "windows": batches.windows,
+            "floor_s": trainer.floor_seconds(),
+        }
+
+
+def changed(options: Options, changes: Mapping[str, Any]) -> Options:
+    """The options of a run that is gone on with; UserError where its steps would be others."""
+    for name, value in changes.items():
+        if name in FIXED and value != getattr(options, name):
+            raise UserError(f"{spelled(name)} belongs to a new run: this one has {getattr(options, name)}")
+    return replace(options, **changes)
+
+
+def sample(model: Model, options: Options) -> str:
+    """Text that the model writes by now, drawn by a seed that is always the same."""
+    prompt: Any = options.sample
+    if not prompt and (model.tokenizer is None or not model.tokenizer.prompt("")):
+        prompt = [0]
+    text = model.generate(prompt, max_new_tokens=options.sample_tokens, seed=SAMPLE_SEED)
+    return options.sample + "".join(text)
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Whether this process was asked to end (SIGINT, SIGTERM) since; it does not end by itself meanwhile."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: asked.set()) for number in numbers]
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _why_none(found: Declared) -> str:
+    """Why nothing is validated."""
+    if EVALUATE not in found.entries:
+        return f"the program has no entry {EVALUATE!r}, so there is no validation"
+    return (
+        "what is held back of the data is less than a sequence, so there is no validation (--val-fraction, --val-data)"
+    )
