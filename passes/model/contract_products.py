@@ -15,9 +15,9 @@ Requires: entries on tensors.  Ensures: what it takes is a linalg.contract that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import (
     defining_op,
@@ -32,6 +32,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.find_attention import find_attentions
+from lispgpt.passes.model.linalg_ops import contract, elementwise, filled, reduce
 from lispgpt.passes.model.product_layout import factors_of
 
 FLOATS = ("f32", "bf16", "f16")
@@ -155,74 +156,28 @@ def contraction(left: ir.Value, right: ir.Value, loops: Sequence[Sequence[int]])
     """A linalg.contract whose dimensions run over these loops, in left, right and result."""
     f32, count = ir.F32Type.get(), 1 + max(max(group, default=0) for group in loops)
     extents = dict(zip([*loops[0], *loops[1]], [*shape_of(left), *shape_of(right)], strict=True))
-    start = _zeros([extents[loop] for loop in loops[2]])
+    start = filled([extents[loop] for loop in loops[2]], f32, 0.0)
     dims = [ir.AffineExpr.get_dim(i) for i in range(count)]
     maps = [ir.AffineMap.get(count, 0, [dims[loop] for loop in group]) for group in loops]
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
-    }
-    op = create_op("linalg.contract", [left, right, start], [start.type], attributes, regions=1)
-    types = [left.type.element_type, right.type.element_type, f32]
-    with _body(op, types) as block:
-        factors = [_widened(v) for v in list(block.arguments)[:2]]
-        product = create_op("arith.mulf", factors, [f32]).results[0]
-        create_op("linalg.yield", [create_op("arith.addf", [block.arguments[2], product], [f32]).results[0]])
-    return op.results[0]
+
+    def body(values: Sequence[ir.Value]) -> ir.Value:
+        product = b.binary("arith.mulf", b.extend(values[0]), b.extend(values[1]))
+        return b.binary("arith.addf", values[2], product)
+
+    return contract(left, right, start, maps, body)
 
 
 def _summed(tensor: ir.Value, dimension: int) -> ir.Value:
     """A tensor's sums along one dimension, in f32."""
-    f32, shape = ir.F32Type.get(), list(shape_of(tensor))
-    start = _zeros(shape[:dimension] + shape[dimension + 1 :])
-    attributes = {"dimensions": ir.DenseI64ArrayAttr.get([dimension])}
-    op = create_op("linalg.reduce", [tensor, start], [start.type], attributes, regions=1)
-    with _body(op, [tensor.type.element_type, f32]) as block:
-        value = _widened(block.arguments[0])
-        create_op("linalg.yield", [create_op("arith.addf", [block.arguments[1], value], [f32]).results[0]])
-    return op.results[0]
+    shape = list(shape_of(tensor))
+    start = filled(shape[:dimension] + shape[dimension + 1 :], b.f32(), 0.0)
+    return reduce(tensor, start, dimension, lambda values: b.binary("arith.addf", values[1], b.extend(values[0])))
 
 
 def _added(start: ir.Value, sums: ir.Value, type_: ir.Type) -> ir.Value:
     """start + sums, rounded to the type's elements where they are narrower."""
-    f32 = ir.F32Type.get()
-    identity = ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape_of(sums))))
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([identity] * 3),
-        "iterator_types": ir.ArrayAttr.get([parallel] * len(shape_of(sums))),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
-    }
-    empty = create_op("tensor.empty", [], [type_]).results[0]
-    op = create_op("linalg.generic", [start, sums, empty], [type_], attributes, regions=1)
-    with _body(op, [start.type.element_type, f32, type_.element_type]) as block:
-        value = create_op("arith.addf", [_widened(block.arguments[0]), block.arguments[1]], [f32]).results[0]
-        if type_.element_type != f32:
-            value = create_op("arith.truncf", [value], [type_.element_type]).results[0]
-        create_op("linalg.yield", [value])
-    return op.results[0]
 
+    def body(first: ir.Value, second: ir.Value) -> ir.Value:
+        return b.shortened(b.binary("arith.addf", b.extend(first), second), type_.element_type)
 
-@contextmanager
-def _body(op: ir.Operation, types: Sequence[ir.Type]) -> Iterator[ir.Block]:
-    """Make an op's one block; what is emitted within goes to its end."""
-    block = ir.Block.create_at_start(op.regions[0], list(types))
-    with ir.InsertionPoint(block):
-        yield block
-
-
-def _zeros(shape: Sequence[int]) -> ir.Value:
-    f32 = ir.F32Type.get()
-    type_ = ir.RankedTensorType.get(list(shape), f32)
-    zero = create_op("arith.constant", [], [f32], {"value": ir.FloatAttr.get(f32, 0.0)}).results[0]
-    empty = create_op("tensor.empty", [], [type_]).results[0]
-    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
-    op = create_op("linalg.fill", [zero, empty], [type_], segments, regions=1)
-    with _body(op, [f32, f32]) as block:
-        create_op("linalg.yield", [block.arguments[0]])
-    return op.results[0]
-
-
-def _widened(value: ir.Value) -> ir.Value:
-    f32 = ir.F32Type.get()
-    return value if value.type == f32 else create_op("arith.extf", [value], [f32]).results[0]
+    return elementwise([start, sums], type_, body)

@@ -25,9 +25,9 @@ from lispgpt.ir.structure import captured_values, defining_op, kernel_functions,
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of
 from lispgpt.passes.kernels.refusal import note_refusal, refusals
-from lispgpt.passes.model.copies import elementwise_copy
 from lispgpt.passes.model.kernel_groups import root_kind
 from lispgpt.passes.model.kernel_work import kernel_work, record_work
+from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.schedule.kernel_parts import Parts
 from lispgpt.passes.schedule.softmax_parts import take_apart_softmax
 from lispgpt.passes.schedule.unrolled_loops import unroll_loops

@@ -23,6 +23,7 @@ from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import kernel_functions, nested_operations, operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of, set_launch
+from lispgpt.passes.model.linalg_ops import copy
 from lispgpt.passes.schedule.softmax_parts import take_apart_softmax
 from lispgpt.passes.targets import Gpu, Target
 
@@ -44,8 +45,10 @@ class RunInOrder(Pass):
         passmanager.PassManager.parse(TO_MEMORY).run(module.operation)
         for kernel in left:
             for op in list(nested_operations(kernel)):
-                if op.name == "memref.copy":
-                    _copy_elements(op)
+                if op.name == "memref.copy":  # a call into a runtime library where layouts differ
+                    with ir.InsertionPoint(op), op.location:
+                        copy(*op.operands)
+                    op.erase()
                 elif op.name == "memref.alloc":
                     _borrow(module, kernel, op)
         passmanager.PassManager.parse(TO_LOOPS).run(module.operation)
@@ -67,8 +70,8 @@ def _keep_loops_in_place(kernel: ir.Operation) -> None:
         for i, (value, argument) in enumerate(zip(terminator.operands, carried, strict=True)):
             if isinstance(value.type, ir.RankedTensorType) and value.type == argument.type and value != argument:
                 with ir.InsertionPoint(terminator), op.location:
-                    copy = create_op("bufferization.materialize_in_destination", [value, argument], [value.type])
-                terminator.operands[i] = copy.results[0]
+                    kept = create_op("bufferization.materialize_in_destination", [value, argument], [value.type])
+                terminator.operands[i] = kept.results[0]
 
 
 def _borrow(module: ir.Module, kernel: ir.Operation, op: ir.Operation) -> None:
@@ -86,19 +89,6 @@ def _borrow(module: ir.Module, kernel: ir.Operation, op: ir.Operation) -> None:
             memory = create_op("memref.alloc", [], [type_], segments).results[0]
             create_op("func.call", [*call.operands, memory], [], {"callee": call.attributes["callee"]})
         call.erase()
-    op.erase()
-
-
-def _copy_elements(op: ir.Operation) -> None:
-    """memref.copy becomes linalg.copy: the former is a call into a runtime library where layouts differ."""
-    source, target = op.operands
-    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])}
-    with ir.InsertionPoint(op), op.location:
-        copy = create_op("linalg.copy", [source, target], [], segments, regions=1)
-        elements = [source.type.element_type, target.type.element_type]
-        block = ir.Block.create_at_start(copy.regions[0], elements)
-        with ir.InsertionPoint(block):
-            create_op("linalg.yield", [block.arguments[0]])
     op.erase()
 
 
