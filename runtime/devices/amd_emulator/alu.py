@@ -66,7 +66,7 @@ def dual(step: Step) -> None:
 def _parts(step: Step, i: Instruction) -> tuple[Callable[[Waves], Any], Callable[[Waves, Any], None]]:
     """(what an instruction computes from its operands, what it does with it)."""
     widths = {part: i.operands[n][1] for part, names in FIELDS.items() for n in reversed(names) if n in i.operands}
-    if i.name == "V_DIV_SCALE_F32":  # the tables give its result two words
+    if i.name == "V_DIV_SCALE_F32" or "_MIX" in i.name:  # the tables give its result two words, or half of one
         widths["D0"] = 32
     done = operation(i, step.lanes, widths)
     gets = [operand(step, i, part, widths.get(part, 32), done.inputs) for part in done.inputs]

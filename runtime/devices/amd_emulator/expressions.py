@@ -18,6 +18,7 @@ from lispgpt.runtime.devices.amd_emulator.values import (
     literal,
     reinterpret,
     storage,
+    trim,
 )
 
 MEMBER, CONVERSION = re.compile(r"(bf|[uifb])(\d+)$"), re.compile(r"(bf|[uif])(\d+)_to_(bf|[uif])(\d+)$")
@@ -229,7 +230,7 @@ class Expressions:
         if value.kind == "number" and value.number is not None:
             return literal(-value.number if isinstance(node.op, ast.USub) else ~int(value.number))
         value = bits_of(value) if isinstance(node.op, ast.Invert) else value
-        return Value(f"({SYMBOLS[type(node.op)]}{value.code})", value.kind, value.bits)
+        return _held(f"({SYMBOLS[type(node.op)]}{value.code})", value)
 
     def _BoolOp(self, node: ast.BoolOp) -> Value:
         unknown, decides = [], isinstance(node.op, ast.Or)
@@ -264,8 +265,13 @@ class Expressions:
         if op in ("<<", ">>"):
             left = convert(left, "u", 32) if left.kind == "number" else left
             shift = right if right.kind == "number" else bits_of(right)
-            return Value(f"({left.code} {op} {convert(shift, left.kind, left.bits).code})", left.kind, left.bits)
+            return _held(f"({left.code} {op} {convert(shift, left.kind, left.bits).code})", left)
         left, right = common(left, right)
         if op in ("==", "!=", "<", ">", "<=", ">="):
             return Value(f"({left.code} {op} {right.code})", "bool", 1)
-        return Value(f"({left.code} {python} {right.code})", left.kind, left.bits)
+        return _held(f"({left.code} {python} {right.code})", left)
+
+
+def _held(code: str, like: Value) -> Value:
+    """What an operation gives, in the bits that its type has."""
+    return trim(code, like.kind, like.bits) if like.kind in ("u", "i") else Value(code, like.kind, like.bits)

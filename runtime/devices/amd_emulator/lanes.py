@@ -12,7 +12,7 @@ from lispgpt.runtime.devices.amd_emulator.operands import Source, Step, source
 from lispgpt.runtime.devices.amd_emulator.waves import FIRST_VECTOR, Waves
 
 Reads = Callable[[Waves], np.ndarray]
-"""The lane that each lane reads [wave or 1, lane]."""
+"""The lane that each lane reads [wave or 1, lane]; the number of lanes for none, which gives 0."""
 
 
 def dpp_pattern(i: Instruction, lane: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -140,8 +140,9 @@ def _move(step: Step, field: str, reads: Reads, shared: bool = False) -> None:
 
     def run(waves: Waves) -> None:
         value = np.broadcast_to(get(waves), (waves.count, waves.lanes))
-        value = np.where(waves.active, value, np.uint32(0)) if shared else value
-        lanes = np.broadcast_to(reads(waves), value.shape)
+        if shared:
+            value = np.pad(np.where(waves.active, value, np.uint32(0)), ((0, 0), (0, 1)))
+        lanes = np.broadcast_to(reads(waves), (waves.count, waves.lanes))
         waves.set_vector(place - FIRST_VECTOR, np.take_along_axis(value, lanes, axis=1))
 
     step.run = run
@@ -181,7 +182,7 @@ def _named(step: Step, backward: bool) -> Reads:
         return np.arange(lanes)[None] // group * group + (chosen % np.uint32(group)).astype(np.int64)
 
     def reads(waves: Waves) -> np.ndarray:
-        found = np.tile(np.arange(lanes), (waves.count, 1))
+        found = np.full((waves.count, lanes), lanes)
         wave, lane = np.nonzero(waves.active)
         found[wave, there(waves)[wave, lane]] = lane
         return found

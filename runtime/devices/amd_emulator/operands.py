@@ -168,17 +168,13 @@ def _packed(i: Instruction, place: int, index: int, bits: int) -> tuple[Any, ...
         changes: list[Change] = [bit_field(16 * low, 16), widened] if high else []
         changes += [absolute(32)] * flips[1] + [negated(32)] * flips[0]
         return place, 32, False, tuple(changes)
-    known = constant(place, bits // 2, floating=True)
-    if known is not None and bits == 64:
-        return place, 32, False, (lambda value: value.astype(u64) * u64(0x100000001),)
     plain = (low, high, *flips) == (0, 1, False, False)
-    return (
-        place,
-        bits,
-        bits == 32,
-        () if plain else (halves(bits, (low, high), flips),),
-        (low, high) if bits == 64 else (),
-    )
+    parts = () if plain else (halves(bits, (low, high), flips),)
+    if constant(place) is None:
+        return place, bits, bits == 32, parts, (low, high) if bits == 64 else ()
+    if bits == 64:  # a constant stands for both
+        return place, 32, False, (lambda value: value.astype(u64) * u64(0x100000001), *parts)
+    return place, 16, True, parts
 
 
 def bit_field(low: int, size: int, signed: bool = False) -> Change:
@@ -238,7 +234,7 @@ def result(step: Step, i: Instruction, part: str, kind: str, bits: int) -> Calla
         if bits > 32:
             return lambda waves, value, lanes: waves.set_scalar64(place, register_bits(value, kind)[:, 0])
         return lambda waves, value, lanes: waves.set_scalar(place, encode(value, kind)[:, 0])
-    if i.operands.get("vdst", ("", 32))[1] == 16:
+    if i.operands.get("vdst", ("", 32))[1] == 16 and i.format != "VOP3P":  # whose pseudocode names halves itself
         bits = 16
     put = _vector(step, i, place, bits)
     return lambda waves, value, lanes: put(waves, encode(value, kind), lanes)

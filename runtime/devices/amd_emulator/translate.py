@@ -42,9 +42,9 @@ OVERRIDES = [(re.compile(pattern), text) for pattern, text in (
     (r"V_PK_MOV_B32", "D0.u64 = {{ S1[31 : 0].u32, S0[31 : 0].u32 }}"),
     (r"V_MAD_(?:CO_)?U64_U32", "p = 64'U(S0.u32) * 64'U(S1.u32); D0.u64 = p + S2.u64; VCC = D0.u64 < p"),
     (r"V_MAD_(?:CO_)?I64_I32", "D0.i64 = 64'I(S0.i32) * 64'I(S1.i32) + S2.i64; VCC = D0.i64 < 0"),
-    (r"V_FMA_MIX_F32", "D0.f32 = fma(S0.f32, S1.f32, S2.f32)"),
-    (r"V_FMA_MIXLO_F16", "D0[15 : 0].f16 = f32_to_f16(fma(S0.f32, S1.f32, S2.f32))"),
-    (r"V_FMA_MIXHI_F16", "D0[31 : 16].f16 = f32_to_f16(fma(S0.f32, S1.f32, S2.f32))"),
+    (r"V_(?:FMA|MAD)_MIX_F32", "D0.f32 = fma(S0.f32, S1.f32, S2.f32)"),
+    (r"V_(?:FMA|MAD)_MIXLO_F16", "D0[15 : 0].f16 = f32_to_f16(fma(S0.f32, S1.f32, S2.f32))"),
+    (r"V_(?:FMA|MAD)_MIXHI_F16", "D0[31 : 16].f16 = f32_to_f16(fma(S0.f32, S1.f32, S2.f32))"),
 )]  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def convert(value: Value, kind: str, bits: int) -> Value:
     code = value.code if to == storage(value.kind, value.bits) else f"({value.code}).astype({to})"
     if any(floating):
         return Value(code, kind, bits, narrow=value if all(floating) and bits > value.bits else None)
-    found = _trim(code, kind, bits) if bits < value.bits or kind != value.kind else Value(code, kind, bits)
+    found = trim(code, kind, bits) if bits < value.bits or kind != value.kind else Value(code, kind, bits)
     return found if value.number is None else found._replace(number=_wrapped(int(value.number), kind, bits))
 
 
@@ -63,7 +63,7 @@ def _wrapped(number: int, kind: str, bits: int) -> int:
     return number - (1 << bits) if kind == "i" and number >> (bits - 1) else number
 
 
-def _trim(code: str, kind: str, bits: int) -> Value:
+def trim(code: str, kind: str, bits: int) -> Value:
     """Integer bits in storage of their size, cut to the wanted width and extended by its kind."""
     size, to = 32 if bits <= 32 else 64, storage(kind, bits)
     if bits == size:
@@ -86,7 +86,7 @@ def bits_of(value: Value) -> Value:
             return Value(f"bf16_bits({value.code})", "u", 16)
         case "f" if value.bits == 16:
             return Value(f"({value.code}).view(u16).astype(u32)", "u", 16)
-    return _trim(f"({value.code}).view({storage('u', value.bits)})", "u", value.bits)
+    return trim(f"({value.code}).view({storage('u', value.bits)})", "u", value.bits)
 
 
 def reinterpret(value: Value, kind: str, bits: int) -> Value:
@@ -102,7 +102,7 @@ def reinterpret(value: Value, kind: str, bits: int) -> Value:
     if kind == "f":
         return Value(f"({unsigned}).{'astype(u16).' if bits == 16 else ''}view(f{bits})", kind, bits)
     code = unsigned if kind == "u" else f"({unsigned}).view({storage(kind, bits)})"
-    return _trim(code, kind, bits) if bits < raw.bits or kind == "i" else Value(code, kind, bits)
+    return trim(code, kind, bits) if bits < raw.bits or kind == "i" else Value(code, kind, bits)
 
 
 def field(value: Value, high: int, low: int) -> Value:
@@ -118,7 +118,7 @@ def field(value: Value, high: int, low: int) -> Value:
     wanted, left = high - low + 1, raw.bits - low
     if raw.bits > 32 and wanted <= 32:
         code, left = f"{code}.astype(u32)", min(left, 32)
-    return _trim(code, "u", wanted) if wanted < left else Value(code, "u", wanted)
+    return trim(code, "u", wanted) if wanted < left else Value(code, "u", wanted)
 
 
 def common(left: Value, right: Value) -> tuple[Value, Value]:
