@@ -17,12 +17,12 @@
 
 (defn hidden-of [tokens random]
   (let [[b t] (shape tokens)
-        places (tensor [n (* b t)] (cast (mod n t) i32))
         drop (fn [x place] (dropout x dropout-rate random place))
         block (fn [x l]
                 (let [x (+ x (drop (attend-all x l) (+ 1 (* 2 l))))]
                   (+ x (drop (feed-forward-all x l) (+ 2 (* 2 l))))))
-        x (drop (+ (rows wte (reshape tokens [(* b t)])) (rows wpe places)) 0)]
+        words (reshape (rows wte (reshape tokens [(* b t)])) [b t width])
+        x (drop (reshape (+ words (slice wpe [0 0] [t width])) [(* b t) width]) 0)]
     (norm (fold block x (range layers)) lnf-w lnf-b)))
 
 (training (fn [tokens targets random]
