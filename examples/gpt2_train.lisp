@@ -5,14 +5,16 @@
 
 (config activation-type f32  dropout-rate 0.0)         ; bf16: what products read is in bf16, their sums in f32
 
-(defn norm [x w b] (cast (layer-norm x w b epsilon) activation-type))
+(defn norm [x w b]                                     ; computed again for the gradient, not kept
+  (cast (recompute layer-norm x w b epsilon) activation-type))
 
 (defn attend-all [x l]
   (let [qkv (linear (norm x (ln1-w l) (ln1-b l)) (qkv-w l) (qkv-b l))]
     (linear (causal-self-attention (cast qkv activation-type) (batch) heads) (proj-w l) (proj-b l))))
 
 (defn feed-forward-all [x l]
-  (let [hidden (gelu (linear (norm x (ln2-w l) (ln2-b l)) (fc-w l) (fc-b l)))]
+  (let [before (linear (norm x (ln2-w l) (ln2-b l)) (fc-w l) (fc-b l))
+        hidden (gelu (cast before activation-type))]
     (linear (cast hidden activation-type) (out-w l) (out-b l))))
 
 (defn hidden-of [tokens random]
