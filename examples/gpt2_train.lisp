@@ -5,24 +5,26 @@
 
 (config activation-type f32  dropout-rate 0.0)         ; bf16: what products read is in bf16, their sums in f32
 
-(defn norm [x w b] (cast (layer-norm x w b epsilon) activation-type))
+(defn norm [x w b]                                     ; computed again for the gradient, not kept
+  (cast (recompute layer-norm x w b epsilon) activation-type))
 
 (defn attend-all [x l]
   (let [qkv (linear (norm x (ln1-w l) (ln1-b l)) (qkv-w l) (qkv-b l))]
     (linear (causal-self-attention (cast qkv activation-type) (batch) heads) (proj-w l) (proj-b l))))
 
 (defn feed-forward-all [x l]
-  (let [hidden (gelu (linear (norm x (ln2-w l) (ln2-b l)) (fc-w l) (fc-b l)))]
+  (let [before (linear (norm x (ln2-w l) (ln2-b l)) (fc-w l) (fc-b l))
+        hidden (gelu (cast before activation-type))]
     (linear (cast hidden activation-type) (out-w l) (out-b l))))
 
 (defn hidden-of [tokens random]
   (let [[b t] (shape tokens)
-        places (tensor [n (* b t)] (cast (mod n t) i32))
         drop (fn [x place] (dropout x dropout-rate random place))
         block (fn [x l]
                 (let [x (+ x (drop (attend-all x l) (+ 1 (* 2 l))))]
                   (+ x (drop (feed-forward-all x l) (+ 2 (* 2 l))))))
-        x (drop (+ (rows wte (reshape tokens [(* b t)])) (rows wpe places)) 0)]
+        words (reshape (rows wte (reshape tokens [(* b t)])) [b t width])
+        x (drop (reshape (+ words (slice wpe [0 0] [t width])) [(* b t) width]) 0)]
     (norm (fold block x (range layers)) lnf-w lnf-b)))
 
 (training (fn [tokens targets random]

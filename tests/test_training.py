@@ -157,7 +157,7 @@ def test_the_gradient_of_a_gather_adds_rows_in_their_order(tmp_path: Path, targe
     t, u = rng.standard_normal((37, 24)).astype(np.float32), rng.standard_normal((24, 37)).astype(np.float32)
     save_file({"t": t, "u": u}, tmp_path / "w.safetensors")
     (tmp_path / "gathers.lisp").write_text(GATHERS)
-    ids, g = rng.integers(0, 37, 100).astype(np.int32), rng.standard_normal((100, 24)).astype(np.float32)
+    ids, g = rng.integers(0, 37, 104).astype(np.int32), rng.standard_normal((104, 24)).astype(np.float32)
     ids[:20] = 5
     with lispgpt.load(tmp_path / "gathers.lisp", tmp_path / "w.safetensors", target=target) as model:
         found = model.run("f", ids=ids, g=g)

@@ -54,10 +54,11 @@
 (defgradient math.erf [g y a] [(* g (/ 2.0 (sqrt pi)) (exp (- (* a a))))])
 (defgradient math.erfc [g y a] [(- (* g (/ 2.0 (sqrt pi)) (exp (- (* a a)))))])
 
-; ---- products: a contraction's gradients are contractions, with the lists of indices swapped
+; ---- products: a contraction's gradients are contractions, with the lists of indices swapped; of bf16, so are they
 
 (defgradient linalg.contract [g y x w]
-  (let [[xi wi yi] (indices y)]
+  (let [[xi wi yi] (indices y)
+        g (if (and (= (dtype x) bf16) (= (dtype w) bf16)) (cast g bf16) g)]
     [(contraction (shape x) xi g yi w wi)
      (contraction (shape w) wi g yi x xi)]))
 

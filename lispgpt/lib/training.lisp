@@ -116,8 +116,9 @@
         (select (< step warmup) (/ (* lr step) (max warmup 1.0)) (+ min-lr (* left (- lr min-lr))))))
     step lr warmup steps min-lr))
 
+; Of all elements, row by row first.
 (defn square-sum [x]
-  (sum (reshape (square x) [(fold * 1 (shape x))])))
+  (fold (fn [sums dimension] (sum sums)) (square x) (shape x)))
 
 ; The root of the sum of all squares, and what to multiply gradients by so that it is at most clip (0: as large as it is).
 (defn clipped [gradients clip]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -13,6 +14,8 @@ from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers, sliced_index
 from lispgpt.passes.model.cache_writes import is_scatter
 
+TOGETHER = 8
+"""Parts that are looked at together by threads that write some of them."""
 Mine = Callable[[list[Index]], ir.Value] | None
 
 
@@ -45,22 +48,38 @@ class Update:
 
     def _within(self, reader: Reader, index: list[Index], loops: list[ir.Operation], width: int, mine: Mine) -> None:
         if not loops:
-            offsets = list(self.insert.operands)[2:]
-            where = sliced_index(self.insert, offsets, self.shape, index, reader)
-            if mine is None:
-                self._put(reader, index, where, width)
-            else:
-                b.if_then(mine(where), lambda: self._put(reader, index, where, width))
+            self._put(reader, index, self._where(reader, index), width)
             return
         low, high, step = (reader.index_of(v) for v in list(loops[0].operands)[:3])
+        counter = loops[0].regions[0].blocks[0].arguments[0]
+        together = TOGETHER if mine is not None and high % TOGETHER == 0 else 1
 
         def body(number: ir.Value) -> list[ir.Value]:
             with reader.scope():
-                reader.indices[loops[0].regions[0].blocks[0].arguments[0]] = number
-                self._within(reader, index, loops[1:], width, mine)
+                if mine is not None:
+                    self._several(reader, index, [b.add(number, i) for i in range(together)], width, mine)
+                else:
+                    reader.indices[counter] = number
+                    self._within(reader, index, loops[1:], width, mine)
             return []
 
-        b.loop(low, high, step, [], body)
+        b.loop(low, high, together if mine is not None else step, [], body)
+
+    def _several(
+        self, reader: Reader, index: list[Index], numbers: list[Index], width: int, mine: Callable[..., ir.Value]
+    ) -> None:
+        """Write the parts of these numbers, in order, of which most are not for this thread: that is read ahead."""
+        (counter, _) = self.loops[0].regions[0].blocks[0].arguments
+        places = []
+        for number in numbers:
+            reader.indices[counter] = number
+            places.append(self._where(reader, index))
+        for number, where in zip(numbers, places, strict=True):
+            reader.indices[counter] = number
+            b.if_then(mine(where), partial(self._put, reader, index, where, width))
+
+    def _where(self, reader: Reader, index: list[Index]) -> list[Index]:
+        return sliced_index(self.insert, list(self.insert.operands)[2:], self.shape, index, reader)
 
     def _put(self, reader: Reader, index: list[Index], where: list[Index], width: int) -> None:
         aligned = reader.target.aligned_rows

@@ -77,7 +77,9 @@ def _puts_rows(op: ir.Operation, looking: bool) -> bool:
     looks = [user for user, number in uses if (user, number) != (insert, 1)]
     if not looking:
         return not looks
-    return len(looks) == 1 and is_same_slice(looks[0], insert) and looks[0].operands[1:] == insert.operands[2:]
+    return (
+        len(looks) == 1 and is_same_slice(looks[0], insert) and list(looks[0].operands)[1:] == list(insert.operands)[2:]
+    )
 
 
 def is_written_in_place(op: ir.Operation) -> bool:

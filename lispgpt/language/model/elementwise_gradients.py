@@ -20,6 +20,9 @@ from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
 
+PASSING = ("arith.addf", "arith.subf", "arith.extf", "arith.truncf")
+
+
 def of(
     evaluator: Evaluator, op: ir.Operation, gradient: ir.Value, active: set[ir.Value], form: Form
 ) -> list[tuple[ir.Value, ir.Value | Scatter]] | None:
@@ -53,13 +56,16 @@ class _Body:
 
     def share(self, wanted: ir.Value) -> ir.Value:
         """g[i…] * df/d(wanted) at every point of the loops."""
+        if self._passes(wanted):
+            return self.gradient
         everywhere = tuple(range(len(self.shape)))
 
         def compute(made: Comprehension) -> ir.Value:
             clone = _Clone(self, made, {d: d for d in everywhere})
             depends = self._dependents(wanted)
             result = operations(self.block)[-1].operands[0]
-            shares = {result: made.read(self.evaluator, self.gradient, everywhere, self.form)}
+            whole = made.read(self.evaluator, self.gradient, everywhere, self.form)
+            shares = {result: tensors.widened(self.evaluator, whole, self.form)}
             for inner in reversed(operations(self.block)[:-1]):
                 made_here = inner.results[0] if len(inner.results) == 1 else wanted
                 if made_here != wanted and made_here in shares and made_here in depends:
@@ -69,6 +75,19 @@ class _Body:
             return self._only(made, zero if value is None else value)
 
         return tensors.generic(self.evaluator, self.shape, compute, self.form)
+
+    def _passes(self, wanted: ir.Value) -> bool:
+        """Whether y is the wanted value and what does not depend on it, added and rounded: its gradient is g."""
+        value, depends = operations(self.block)[-1].operands[0], self._dependents(wanted)
+        while value != wanted:
+            op = defining_op(value)
+            if op is None or op.name not in PASSING or op.results[0] in self.evaluator.states.of(GradientRules).calls:
+                return False
+            sources = [v for v in op.operands if v in depends]
+            if len(sources) != 1 or (op.name == "arith.subf" and sources[0] != op.operands[0]):
+                return False
+            value = sources[0]
+        return True
 
     def _dependents(self, wanted: ir.Value) -> set[ir.Value]:
         found = {wanted}

@@ -180,7 +180,7 @@ def _inserted(evaluator: Evaluator, form: Form, gradient: Any, part: Any) -> Any
     gradient = shapes.tensor_of(evaluator, gradient, form, "inserted")
     if len(op.operands) > 1:
         evaluator.site.fail("a slice at an offset that is computed has no gradient rule; use `at`", form)
-    zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, evaluator.builder.f32, form)
+    zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, gradient.type.element_type, form)
     names = ("static_offsets", "static_sizes", "static_strides")
     attributes = {name: op.attributes[name] for name in names}
     attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0])
@@ -202,6 +202,6 @@ def _without_window(evaluator: Evaluator, form: Form, gradient: Any, result: Any
     """`(without-window g y)`: g with zeros where y = (insert part whole …) has part."""
     op = _made_by(evaluator, result, ("tensor.insert_slice",), form)
     gradient = shapes.tensor_of(evaluator, gradient, form, "without-window")
-    zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, evaluator.builder.f32, form)
+    zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, gradient.type.element_type, form)
     attributes = {name: op.attributes[name] for name in op.attributes}
     return evaluator.builder.emit("tensor.insert_slice", [zeros, gradient], [gradient.type], attributes, form)

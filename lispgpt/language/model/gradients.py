@@ -2,7 +2,8 @@
 
 The ops of the entry are walked backwards once.  What each makes of the gradient of its result is said in Lisp, by
 `defgradient` (lib/gradients.lisp has the language's own rules); `elementwise_gradients` applies the scalar rules inside
-the body of a `tensor`.  Gradients are f32 where the value is f32, bf16 or f16.
+the body of a `tensor`.  A gradient that is asked for is f32; on the way to it, that of a bf16 value is rounded to bf16,
+so that products of bf16 have gradients that are such products.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lispgpt.ir.structure import captured_values, defining_op, integers, operati
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Closure, Weight, WeightReference, describe
-from lispgpt.language.forms import arithmetic, shapes, tensors
+from lispgpt.language.forms import arithmetic, casts, shapes, tensors
 from lispgpt.language.model import elementwise_gradients
 from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
 from lispgpt.language.model.scattering import Scatter
@@ -75,7 +76,18 @@ class _Backward:
             self.loss, tensors.filled(self.evaluator, shape_of(self.loss), 1.0, self.evaluator.builder.f32, self.form)
         )
         self._walk(ops)
-        return tuple(self._gradient_of(target) for target in self.targets)
+        f32 = self.evaluator.builder.f32
+        return tuple(self._as(self._gradient_of(target), f32) for target in self.targets)
+
+    def _as(self, gradient: ir.Value, dtype: ir.Type) -> ir.Value:
+        """A gradient in another type, element by element."""
+        if gradient.type.element_type == dtype:
+            return gradient
+
+        def compute(value: ir.Value) -> ir.Value:
+            return casts.cast(self.evaluator, value, dtype, self.form)
+
+        return tensors.elementwise(self.evaluator, compute, (gradient,), self.form, widen=False)
 
     def _spread_activity(self, ops: list[ir.Operation]) -> None:
         """Mark the values that depend on a target."""
@@ -92,6 +104,8 @@ class _Backward:
     def _through(self, op: ir.Operation, result: ir.Value) -> None:
         """Add to the gradients of what a value was made from."""
         evaluator, gradient = self.evaluator, self._gradient_of(result)
+        if result.type.element_type == ir.BF16Type.get():
+            gradient = self._as(gradient, result.type.element_type)
         if result in self.rules.recomputed:
             self._recompute(result, gradient)
             return
@@ -178,9 +192,12 @@ class _Backward:
         taken: list[ir.Operation] = []
         for op in found.parts:
             assert total is not None
+            if found.wholes:
+                total = self._as(total, evaluator.builder.f32)
             part = op.operands[0]
             if found.wholes or not all(_apart(op, other) for other in taken):
                 part = arithmetic.binary(evaluator, "+", window(evaluator, total, op, form), part, form)
+            part = self._as(part, total.type.element_type)
             attributes = {name: op.attributes[name] for name in op.attributes}
             total = evaluator.builder.emit("tensor.insert_slice", [part, total], [total.type], attributes, form)
             taken.append(op)
@@ -194,9 +211,11 @@ class _Backward:
         """What the parts of a gradient are put into: zeros, or nothing where they are all of it."""
         evaluator, form, shape = self.evaluator, self.form, shape_of(value)
         apart = all(_apart(one, other) for i, one in enumerate(parts) for other in parts[:i])
+        dtypes = {op.operands[0].type.element_type for op in parts}
+        dtype = dtypes.pop() if apart and len(dtypes) == 1 else evaluator.builder.f32
         if apart and sum(prod(shape_of(op.operands[0])) for op in parts) == prod(shape):
-            return tensors.empty(evaluator, shape, evaluator.builder.f32, form)
-        return tensors.filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
+            return tensors.empty(evaluator, shape, dtype, form)
+        return tensors.filled(evaluator, shape, 0.0, dtype, form)
 
     def _no_rule(self, op: ir.Operation) -> Exception:
         what = f"{op.name} by {_combiner(op)}" if op.name == "linalg.reduce" else op.name

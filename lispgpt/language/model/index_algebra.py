@@ -57,7 +57,7 @@ def padded(evaluator: Evaluator, part: ir.Value, shape: tuple[int, ...], form: F
     own = shape_of(part)
     if own == shape:
         return part
-    zeros = tensors.filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
+    zeros = tensors.filled(evaluator, shape, 0.0, part.type.element_type, form)
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get([0] * len(shape)),
         "static_sizes": ir.DenseI64ArrayAttr.get(list(own)),
