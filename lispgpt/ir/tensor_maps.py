@@ -33,7 +33,7 @@ def map_facts(kernel: ir.Operation) -> list[dict[str, object]]:
     found = []
     for fields in map(ir.DictAttr, maps_of(kernel)):
         fact: dict[str, object] = {n: list(ir.DenseI64ArrayAttr(fields[n])) for n in ("extents", "strides", "box")}
-        fact["argument"] = ir.IntegerAttr(fields["argument"]).value
+        fact |= {n: ir.IntegerAttr(fields[n]).value for n in ("argument", "offset")}
         fact["dtype"] = ir.StringAttr(fields["dtype"]).value
         found.append(fact)
     return found

@@ -4,30 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op
+from lispgpt.ir.structure import defining_op, integers, kept_dimensions, shape_of
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.kernel import coordinates
+from lispgpt.passes.kernels.views import DYNAMIC
 from lispgpt.passes.model.product_layout import ProductLayout
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 
 @dataclass(frozen=True)
-class Boxes:
-    """A kernel's argument that holds one of a product's tensors, row-major, as boxes of it are copied.
-
-    groups: its dimensions, outermost first, as loops of the product that lie side by side and belong to one kind.
-    kinds: the loops of each kind, of which all but the first, the batch, are one group or none.
-    """
+class Strided:
+    """Where in a kernel's argument the elements of a view of it lie: from its offset-th element on.  extents, strides:
+    of each of the view's dimensions, strides counted in elements."""
 
     argument: ir.Value
+    offset: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A view of a kernel's argument that is one of a product's tensors, as boxes of it are copied.
+
+    groups: its dimensions, outermost first, as loops of the product that one index runs through and that belong to one
+    kind; strides: theirs.  kinds: the loops of each kind, of which all but the first, the batch, are one group.
+    """
+
+    view: Strided
     layout: ProductLayout
     groups: tuple[tuple[int, ...], ...]
+    strides: tuple[int, ...]
     kinds: tuple[tuple[int, ...], ...]
+
+    @property
+    def argument(self) -> ir.Value:
+        return self.view.argument
 
     @property
     def along(self) -> tuple[int, ...]:
@@ -64,39 +82,101 @@ class Boxes:
             "argument": ir.IntegerAttr.get(i64, ir.BlockArgument(self.argument).arg_number),
             "dtype": ir.StringAttr.get(str(self.argument.type.element_type)),
             "extents": ir.DenseI64ArrayAttr.get(extents),
-            "strides": ir.DenseI64ArrayAttr.get([prod(extents[:i]) * item for i in range(1, len(extents))]),
+            "offset": ir.IntegerAttr.get(i64, self.view.offset * item),
+            "strides": ir.DenseI64ArrayAttr.get([stride * item for stride in reversed(self.strides[:-1])]),
             "box": ir.DenseI64ArrayAttr.get([sizes[group[0]] for group in reversed(self.groups)]),
         }
         return address_of_map(kernel, ir.DictAttr.get(fields))
 
 
 def find_boxes(
-    buffer: ir.Value | None,
+    view: Strided | None,
     layout: ProductLayout,
     dimensions: Sequence[int],
     kinds: Sequence[tuple[int, ...]],
     copies: TensorCopies,
 ) -> Boxes | None:
-    """How to copy boxes of a buffer with one loop for each dimension; None where copies cannot.
+    """How to copy boxes of a view with one loop for each dimension; None where copies cannot.
 
     kinds: the loops that are the batch, then those of which a box has several.
     """
-    if buffer is None or defining_op(buffer) is not None:
+    if view is None:
         return None
-    if buffer.type.affine_map != ir.AffineMap.get_identity(len(buffer.type.shape)):
-        return None
-    kept = [[loop for loop in kind if layout.extents[loop] > 1] for kind in kinds]
+    kept = [tuple(loop for loop in kind if layout.extents[loop] > 1) for kind in kinds]
     groups: list[list[int]] = []
-    for loop in (loop for loop in dimensions if layout.extents[loop] > 1):
+    strides: list[int] = []
+    for loop, stride in zip(dimensions, view.strides, strict=True):
+        if layout.extents[loop] == 1:
+            continue
         (kind,) = [k for k in kept if loop in k]
-        if groups and groups[-1][-1] in kind and kind.index(groups[-1][-1]) + 1 == kind.index(loop):
+        last = groups[-1][-1] if groups else -1
+        follows = last in kind and kind.index(last) + 1 == kind.index(loop)
+        if follows and strides[-1] == stride * layout.extents[loop]:
             groups[-1].append(loop)
+            strides[-1] = stride
         else:
             groups.append([loop])
+            strides.append(stride)
     sides = [[g for g in groups if g[0] in kind] for kind in kept[1:]]
     if any(len(side) != 1 for side in sides) or not 1 < len(groups) <= copies.rank or groups[-1][0] in kept[0]:
         return None
-    pitch = layout.extent(tuple(groups[-1])) * b.item_bytes(buffer.type)
-    if pitch % copies.alignment:
+    item = b.item_bytes(view.argument.type)
+    if strides[-1] != 1 or any(n * item % copies.alignment for n in (view.offset, *strides[:-1])):
         return None
-    return Boxes(buffer, layout, tuple(map(tuple, groups)), tuple(map(tuple, kept)))
+    return Boxes(view, layout, tuple(map(tuple, groups)), tuple(strides), tuple(kept))
+
+
+def strided(tensor: ir.Value) -> Strided | None:
+    """A tensor as a view of an argument through reshapes and slices that are known while compiling, if it is one."""
+    op = defining_op(tensor)
+    if op is None:
+        return None
+    if op.name == "bufferization.to_tensor":
+        return whole(op.operands[0])
+    source = strided(op.operands[0]) if op.name in _THROUGH else None
+    return None if source is None else _THROUGH[op.name](op, source)
+
+
+def whole(buffer: ir.Value) -> Strided | None:
+    """An argument as it is, where it is row-major."""
+    if defining_op(buffer) is not None:
+        return None
+    shape = tuple(buffer.type.shape)
+    if buffer.type.affine_map != ir.AffineMap.get_identity(len(shape)):
+        return None
+    return Strided(buffer, 0, shape, tuple(prod(shape[i + 1 :]) for i in range(len(shape))))
+
+
+def _sliced(op: ir.Operation, source: Strided) -> Strided | None:
+    offsets, sizes, steps = (integers(op.attributes[f"static_{n}"]) for n in ("offsets", "sizes", "strides"))
+    if DYNAMIC in (*offsets, *sizes, *steps):
+        return None
+    offset = source.offset + sum(n * stride for n, stride in zip(offsets, source.strides, strict=True))
+    kept = kept_dimensions(sizes, shape_of(op.results[0]))
+    strides = [n * stride for n, stride, keep in zip(steps, source.strides, kept, strict=True) if keep]
+    return Strided(source.argument, offset, shape_of(op.results[0]), tuple(strides))
+
+
+def _expanded(op: ir.Operation, source: Strided) -> Strided | None:
+    shape, strides = shape_of(op.results[0]), []
+    for group, stride in zip(op.attributes["reassociation"], source.strides, strict=True):
+        extents = [shape[i] for i in integers(group)]
+        strides += [stride * prod(extents[i + 1 :]) for i in range(len(extents))]
+    return Strided(source.argument, source.offset, shape, tuple(strides))
+
+
+def _collapsed(op: ir.Operation, source: Strided) -> Strided | None:
+    strides = []
+    for group in op.attributes["reassociation"]:
+        parts = [(source.extents[i], source.strides[i]) for i in integers(group) if source.extents[i] > 1]
+        if any(a[1] != c[0] * c[1] for a, c in pairwise(parts)):
+            return None
+        strides.append(parts[-1][1] if parts else 1)
+    return Strided(source.argument, source.offset, shape_of(op.results[0]), tuple(strides))
+
+
+_THROUGH = {
+    "tensor.extract_slice": _sliced,
+    "tensor.expand_shape": _expanded,
+    "tensor.collapse_shape": _collapsed,
+}

@@ -18,28 +18,37 @@ ROWS = 16
 
 @dataclass
 class TileStores:
-    """memory: address of a subgroup's `buffers` lots of ROWS swizzled lines.  lane: in the subgroup."""
+    """memory: address of a subgroup's `buffers` lots of ROWS swizzled lines.  lane: in the subgroup.  results: how many
+    tensors lines are filled for in turns."""
 
     copies: TensorCopies
     unit: WarpgroupUnit
     memory: Index
     buffers: int
     lane: Index
+    results: int
     started: int = field(default=0, init=False)
 
-    def store(self, map_: ir.Value, boxes: Boxes, at: Sequence[Index], values: Sequence[ir.Value]) -> None:
-        """Store one line's length of columns.
-
-        at: (batch, row, column) of the first.  values: pairs of neighbours by eight columns, and of those by row and
-        row + 8, as the instruction's results lie.
-        """
-        buffer = b.add(self.memory, self.started % self.buffers * self.buffer_bytes)
+    def open(self) -> Index:
+        """A buffer whose store, if there was one, has read it."""
+        buffer = b.add(self.memory, self.started % self.buffers * ROWS * self.copies.line)
         if self.started == 0 or self.started >= self.buffers:
-            newest = self.buffers - 1 if self.started else 0
+            # A line may be opened ahead of others and stored after them, as many as there are other results.
+            newest = self.buffers - 2 * self.results + 1 if self.started else 0
             b.if_then(b.equal(self.lane, 0), lambda: self.copies.wait_stored(newest))
             self.copies.subgroup_barrier()
         self.started += 1
-        (self._put_words if b.is_short(values[0].type) else self._put_pairs)(buffer, values)
+        return buffer
+
+    def put(self, buffer: Index, first: int, values: Sequence[ir.Value]) -> None:
+        """Put columns into a buffer, from the first-th of its lines on.
+
+        values: pairs of neighbours by eight columns, and of those by row and row + 8, as the instruction's results lie.
+        """
+        (self._put_words if b.is_short(values[0].type) else self._put_pairs)(buffer, first // 8, values)
+
+    def close(self, buffer: Index, map_: ir.Value, boxes: Boxes, at: Sequence[Index]) -> None:
+        """Store a buffer's lines.  at: (batch, row, column) of the first element."""
         self.unit.publish()
         self.copies.subgroup_barrier()
         b.if_then(b.equal(self.lane, 0), lambda: self.copies.store(map_, boxes.at(at), buffer))
@@ -48,27 +57,23 @@ class TileStores:
         """Ahead of a block's end, which would take the memory away."""
         b.if_then(b.equal(self.lane, 0), lambda: self.copies.wait_stored(0))
 
-    @property
-    def buffer_bytes(self) -> int:
-        return ROWS * self.copies.line
-
-    def _put_words(self, buffer: Index, values: Sequence[ir.Value]) -> None:
+    def _put_words(self, buffer: Index, block: int, values: Sequence[ir.Value]) -> None:
         """16 columns at a time: four matrices, whose rows' addresses the lanes give."""
         word = ir.VectorType.get([1], b.i32())
         words = [b.lane_of(b.emit("vector.bitcast", [value], [word]), 0) for value in values]
         row, across = b.mod(self.lane, 16), _xor(b.div(self.lane, 16), b.mod(self.lane, 8))
         line = b.add(buffer, b.mul(row, self.copies.line))
         for start in range(0, len(words), 4):
-            address = b.add(line, b.mul(_xor(across, start // 2), 16))
+            address = b.add(line, b.mul(_xor(across, block + start // 2), 16))
             self.copies.put_matrices(address, words[start : start + 4])
 
-    def _put_pairs(self, buffer: Index, values: Sequence[ir.Value]) -> None:
+    def _put_pairs(self, buffer: Index, block: int, values: Sequence[ir.Value]) -> None:
         row, pair = b.div(self.lane, 4), b.mod(self.lane, 4)
         line = b.add(b.add(buffer, b.mul(row, self.copies.line)), b.mul(b.mod(pair, 2), 8))
         across = _xor(b.div(pair, 2), row)
         for number, value in enumerate(values):
-            block, half = divmod(number, 2)
-            address = b.add(b.add(line, b.mul(_xor(across, 2 * block), 16)), 8 * half * self.copies.line)
+            eight, half = divmod(number, 2)
+            address = b.add(b.add(line, b.mul(_xor(across, 2 * (block + eight)), 16)), 8 * half * self.copies.line)
             self.copies.put_pair(address, [b.lane_of(value, i) for i in range(2)])
 
 

@@ -19,7 +19,7 @@ from lispgpt.passes.kernels.tile_stores import ROWS
 from lispgpt.passes.kernels.warpgroup_results import BulkResult, Tile, TileResults, bulk_boxes, sums_stride
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, Shape, Tiling, stages
+from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, stages, staging_bytes
 
 WRITER_REGISTERS, READER_REGISTERS = 40, 232
 """Of a thread that starts copies, and of one that multiplies: 128 of those and 256 of these are a core's 65536."""
@@ -66,7 +66,14 @@ class WarpgroupProduct:
         self.results = outputs_of(kernel)
         self.warpgroups = tiling.row_parts * tiling.output_parts
         self.threads = (1 + self.warpgroups) * self.unit.threads
-        shape = Shape(product.rows, product.columns, product.inner, sides.left.item, turned=sides.turned)
+        self.shape = shape = Shape(
+            product.rows,
+            product.columns,
+            product.inner,
+            sides.left.item,
+            turned=sides.turned,
+            results=len(self.results),
+        )
         self.steps = -(-product.inner // (self.unit.inner * tiling.splits))
         self.row_tiles = -(-product.rows // (tiling.rows * tiling.pair))
         self.column_tiles = -(-product.columns // tiling.outputs)
@@ -115,7 +122,7 @@ class WarpgroupProduct:
     def _make_memory(self) -> None:
         """Stages, results on their way to memory, barriers; what a cluster adds up takes the stages' place."""
         left, right = self.sides.left, self.sides.right
-        staging = STAGING_BYTES * self.warpgroups * self.unit.threads // self.target.subgroup if self.boxes else 0
+        staging = 0 if self.boxes is None else staging_bytes(self.tiling, self.shape, self.target)
         stage = left.nbytes + right.nbytes
         nbytes = self.stages * stage
         if self.tiling.splits > 1:

@@ -13,7 +13,7 @@ from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import tree
-from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes
+from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, whole
 from lispgpt.passes.kernels.tile_stores import ROWS, TileStores
 from lispgpt.passes.kernels.warpgroup_sums import Member
 from lispgpt.passes.targets import Gpu
@@ -21,6 +21,9 @@ from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, Tiling
 
 BULK_DTYPES = ("f32", "bf16")
+FEWEST_COLUMNS = 32
+"""That a thread finishes at once where there are several results, which would else take too many registers."""
+
 SUMS_AT_ONCE = 4
 """Neighbours that a thread adds up for a cluster."""
 
@@ -50,7 +53,7 @@ def bulk_boxes(
     """How each result is stored in bulk; None where one cannot be."""
     layout, found = product.layout, []
     for _, buffer in results:
-        boxes = find_boxes(buffer, layout, layout.result, (layout.batch, layout.rows, layout.columns), copies)
+        boxes = find_boxes(whole(buffer), layout, layout.result, (layout.batch, layout.rows, layout.columns), copies)
         if boxes is None or not boxes.is_along(2) or str(buffer.type.element_type) not in BULK_DTYPES:
             return None
         found.append(boxes)
@@ -115,9 +118,10 @@ class TileResults:
         assert unit is not None and copies is not None
         group = b.add(self.member.row_part, b.mul(self.member.output_part, self.tiling.row_parts))
         subgroup = b.add(b.mul(group, unit.threads // target.subgroup), b.div(self.member.number, target.subgroup))
-        memory = b.add(self.staging, b.mul(subgroup, STAGING_BYTES))
+        results = len(self.results)
+        memory = b.add(self.staging, b.mul(subgroup, results * STAGING_BYTES))
         lane = b.mod(self.member.number, target.subgroup)
-        return TileStores(copies, unit, memory, STAGING_BYTES // (ROWS * copies.line), lane)
+        return TileStores(copies, unit, memory, results * STAGING_BYTES // (ROWS * copies.line), lane, results)
 
     def _store_in_bulk(
         self, bulk: Sequence[BulkResult], epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]
@@ -128,17 +132,21 @@ class TileResults:
         subgroup = b.div(self.member.number, self.target.subgroup)
         row = b.add(tile.row, b.add(b.mul(self.member.row_part, unit.rows), b.mul(subgroup, ROWS)))
         column = b.add(tile.column, self.first_column)
-        widest = max(result.width for result in bulk)
-        whole = self.columns // widest
-        for chunk in range(whole):
-            start = chunk * widest // 4
-            values = epilogue.finished(pieces[start : start + widest // 4])
+        widths = [result.width for result in bulk]
+        narrow = min(widths) if len(bulk) == 1 else FEWEST_COLUMNS
+        done = self.columns // max(widths) * max(widths)
+        opened: list[Index] = [0] * len(bulk)
+        for first in range(0, done, narrow):
+            values = epilogue.finished(pieces[first // 4 : (first + narrow) // 4])
             for number, result in enumerate(bulk):
-                own = [each[number] for each in values]
-                for first in range(0, widest, result.width):
-                    at = (tile.batch, row, b.add(column, chunk * widest + first))
-                    stores.store(result.map, result.boxes, at, own[first // 4 : (first + result.width) // 4])
-        return whole * widest // 4
+                within = first % result.width
+                if within == 0:
+                    opened[number] = stores.open()
+                stores.put(opened[number], within, [each[number] for each in values])
+                if within + narrow == result.width:
+                    at = (tile.batch, row, b.add(column, first - within))
+                    stores.close(opened[number], result.map, result.boxes, at)
+        return done // 4
 
     def _add_splits(self, pieces: list[Piece]) -> list[Piece]:
         """Add what the blocks of a cluster have summed over their parts of k, in their order; each gets some of it."""

@@ -25,7 +25,7 @@ from lispgpt.passes.kernels.kernel import constant_arguments
 from lispgpt.passes.kernels.products import Product, find_product
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Side
-from lispgpt.passes.kernels.tensor_map import find_boxes
+from lispgpt.passes.kernels.tensor_map import find_boxes, strided
 from lispgpt.passes.kernels.warpgroup_product import Sides, WarpgroupProduct
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
@@ -64,7 +64,7 @@ class ScheduleGpuWarpgroups(Pass):
         ):
             return None
         left, right = (
-            find_boxes(o.buffer(), layout, o.dimensions, (layout.batch, o.outer, layout.sums), copies)
+            find_boxes(strided(o.tensor), layout, o.dimensions, (layout.batch, o.outer, layout.sums), copies)
             for o in (product.left, product.right)
         )
         if left is None or right is None:
@@ -73,8 +73,9 @@ class ScheduleGpuWarpgroups(Pass):
 
     def _tiling(self, kernel: ir.Operation, product: Product, sides: Sides, target: Gpu) -> Tiling:
         left_bytes = b.item_bytes(product.left.tensor.type)
-        result_bytes = sum(b.item_bytes(buffer.type) for _, buffer in outputs_of(kernel))
-        shape = Shape(product.rows, product.columns, product.inner, left_bytes, result_bytes, sides.turned)
+        results = [b.item_bytes(buffer.type) for _, buffer in outputs_of(kernel)]
+        extents = (product.rows, product.columns, product.inner)
+        shape = Shape(*extents, left_bytes, sum(results), sides.turned, len(results))
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair")]
         candidates = [
             tiling for tiling in tilings(target, shape) if all(n in (0, getattr(tiling, name)) for name, n in wanted)

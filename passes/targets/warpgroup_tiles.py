@@ -22,13 +22,13 @@ SHARED_SHAPES = ((2, 1, 256), (1, 2, 256))
 """The same where the left operand is taken from shared memory."""
 
 STAGING_BYTES = 4096
-"""For results of one of a tile's eight subgroups on their way to memory."""
+"""For one result of one of a tile's subgroups on its way to memory."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a product is to its tiles: extents, the bytes of an element on the left and of all results of a sum, and
-    whether operands are brought in lines of rows and of columns."""
+    """What a product is to its tiles: extents, the bytes of an element on the left and of all `results` of a sum,
+    and whether operands are brought in lines of rows and of columns."""
 
     rows: int
     outputs: int
@@ -36,6 +36,7 @@ class Shape:
     left_bytes: int = 4
     result_bytes: int = 4
     turned: tuple[bool, bool] = (False, False)
+    results: int = 1
 
     @property
     def parts(self) -> int:
@@ -95,10 +96,17 @@ def stages(tiling: Tiling, shape: Shape, target: Gpu) -> int:
     """How many steps of k a block's memory holds at once."""
     unit = target.warpgroup
     assert unit is not None
-    subgroups = tiling.row_parts * tiling.output_parts * unit.threads // target.subgroup
     # Barriers take the last 1024 bytes, and as many go to alignment.
-    room = target.dynamic_shared_bytes - 2048 - (STAGING_BYTES * subgroups if tiling.splits == 1 else 0)
+    room = target.dynamic_shared_bytes - 2048 - staging_bytes(tiling, shape, target)
     return min(MOST_STAGES, room // tiling.stage_bytes(shape, unit.inner))
+
+
+def staging_bytes(tiling: Tiling, shape: Shape, target: Gpu) -> int:
+    """What a block keeps free for results on their way to memory."""
+    unit = target.warpgroup
+    assert unit is not None
+    subgroups = tiling.row_parts * tiling.output_parts * unit.threads // target.subgroup
+    return STAGING_BYTES * subgroups * shape.results if tiling.splits == 1 else 0
 
 
 def cost(tiling: Tiling, shape: Shape, target: Gpu, batches: int = 1) -> float:

@@ -230,7 +230,7 @@ class CudaDevice(GpuDevice):
         kind = getattr(module.CUtensorMapDataType, item)
         extents, strides = ([module.cuuint64_t(n) for n in numbers] for numbers in (map_.extents, map_.strides))
         box, steps = ([module.cuuint32_t(n) for n in numbers] for numbers in (map_.box, [1] * len(map_.box)))
-        address = addresses[map_.argument]
+        address = addresses[map_.argument] + map_.offset
         about = f"a tensor of {map_.dtype} {'x'.join(map(str, reversed(map_.extents)))}"
         return self._driver("EncodeTensorMap", kind, len(box), address, extents, strides, box, steps, about=about)[0]
 

@@ -20,9 +20,10 @@ elements of a box, and of a tensor, along one.  Source: "CUDA Driver API", cuTen
 @dataclass(frozen=True)
 class TensorMap:
     """extents: of the dimensions, innermost first.  strides: bytes from element to element of each but the innermost,
-    whose elements are neighbours.  box: elements of a copy along each.  argument: whose address the tensor's is."""
+    whose elements are neighbours.  box: elements of a copy along each.  It starts `offset` bytes into an argument."""
 
     argument: int
+    offset: int
     dtype: str
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -34,6 +35,7 @@ class TensorMap:
         return tuple(
             TensorMap(
                 whole(fields["argument"]),
+                whole(fields["offset"]),
                 text(fields["dtype"]),
                 *(tuple(map(whole, fields[name])) for name in ("extents", "strides", "box")),
             )
@@ -50,9 +52,15 @@ class TensorMap:
             return "a tensor map's rank is wrong"
         if any(not 0 < n <= MOST_EXTENT for n in self.extents) or any(not 0 < n <= MOST_BOX for n in self.box):
             return "a tensor map's extents are wrong"
-        if any(n % ALIGNMENT for n in self.strides) or argument.offset % ALIGNMENT or self.box[0] * item != LINE:
+        if (
+            any(n % ALIGNMENT for n in self.strides)
+            or (argument.offset + self.offset) % ALIGNMENT
+            or self.box[0] * item != LINE
+        ):
             return "a tensor map is not aligned"
-        last = sum((n - 1) * stride for n, stride in zip(self.extents, (item, *self.strides), strict=True))
+        last = self.offset + sum(
+            (n - 1) * stride for n, stride in zip(self.extents, (item, *self.strides), strict=True)
+        )
         if last + item > argument.nbytes:
             return f"a tensor map of {last + item} bytes is for an argument of {argument.nbytes}"
         return None

@@ -95,6 +95,7 @@ class BulkOps(ABC):
     rng: np.random.Generator
     progress: Progress
     stuck: np.ndarray
+    unfenced: np.ndarray
     global_base: int
 
     @property
@@ -208,6 +209,9 @@ class BulkOps(ABC):
         item = find_dtype(source.map.dtype).item_bytes
         kind = np.dtype(f"u{item}")
 
+        first = (start + block * self.shared_bytes) // 4
+        assert not self.unfenced[first : first + places.size * item // 4].any(), "a copy may miss what was stored"
+
         def run() -> None:
             found = self.shared.view(kind)[self._swizzled(start, places.size * item, item, block) // item]
             self.memory.view(kind)[(places[inside] - self.global_base) // item] = found[inside]
@@ -243,19 +247,19 @@ class BulkOps(ABC):
         assert not late, "a thread ends while its stores still read shared memory"
 
     def op_stmatrix(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """Lane 8 i + r gives the address of row r of matrix i; lane l has two elements of each matrix' row l / 4."""
+        """9.7.14.5.16: lane 8 i + r names row r of matrix i; lane l has two elements of each matrix' row l / 4."""
         registers = names(operands[1])
         assert "m8n8" in suffixes and len(registers) == 4 and "trans" not in suffixes
         addresses = self.value(operands[0].strip("[]"), "u32").astype(np.int64)
         assert (addresses[lanes] % 16 == 0).all() and (addresses[lanes] + 16 <= self.shared_bytes).all()
         rows = (addresses + self.block * self.shared_bytes).reshape(-1, 4, 8)
-        whole = lanes.reshape(-1, 32).all(1)
-        assert (whole == lanes.reshape(-1, 32).any(1)).all()
+        whole = lanes.reshape(-1, 32).any(1)
         words = self.shared.view(np.uint32)
         for i, register in enumerate(registers):
             values = self.value(register, "u32").reshape(-1, 8, 4)
             to = rows[:, i, :, None] // 4 + np.arange(4)
             words[to[whole]] = values[whole]
+            self.unfenced[to[whole]] = np.flatnonzero(lanes).reshape(-1, 8, 4) + 1
 
     def note_reading(self, operand: np.ndarray, nbytes: int, lanes: np.ndarray) -> None:
         """operand: by warp, where a matrix instruction's operand in shared memory starts; nbytes: how far it goes."""

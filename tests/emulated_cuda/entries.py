@@ -6,16 +6,16 @@ import numpy as np
 from emulated_cuda.machine import Memory, launch_step
 
 from lispgpt.runtime.plan.artifact import Artifact
-from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.plan import Buffer, Entry
 
 
-def run(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray]) -> np.ndarray:
-    """The entry's first result, which is f32.  values: of inputs, weights and states, by their names."""
-    return next(iter(run_all(artifact, entry, values).values()))
+def run(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], seed: int = 0) -> np.ndarray:
+    """The entry's first result, as f32.  values: of inputs, weights and states, by their names."""
+    return next(iter(run_all(artifact, entry, values, seed).values()))
 
 
-def run_all(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """All of an entry's results, which are f32."""
+def run_all(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
+    """All of an entry's results, those in bf16 as f32.  seed: of the order in which warpgroups take turns."""
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]
@@ -28,9 +28,13 @@ def run_all(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray]) -> 
     addresses = {buffer.name: address for buffer, address in zip(buffers, memory.addresses, strict=True)}
     text = artifact.code.decode()
     for step in entry.launches:
-        launch_step(text, step, artifact.kernels[step.kernel], memory, addresses)
+        launch_step(text, step, artifact.kernels[step.kernel], memory, addresses, seed)
     numbers = {buffer.name: number for number, buffer in enumerate(buffers)}
-    shapes = {name: buffers[numbers[buffer]].shape for name, buffer in entry.results.items()}
-    return {
-        name: memory.read(numbers[entry.results[name]], np.empty(shape, np.float32)) for name, shape in shapes.items()
-    }
+    return {name: _result(memory, numbers[place], buffers[numbers[place]]) for name, place in entry.results.items()}
+
+
+def _result(memory: Memory, number: int, buffer: Buffer) -> np.ndarray:
+    if buffer.dtype == "bf16":
+        bits = memory.read(number, np.empty(buffer.shape, np.uint16))
+        return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return memory.read(number, np.empty(buffer.shape, np.float32))

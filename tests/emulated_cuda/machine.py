@@ -50,10 +50,10 @@ def launch(
 
 
 def launch_step(
-    text: str, step: Launch, facts: Mapping[str, Any], memory: Memory, addresses: Mapping[str, int]
+    text: str, step: Launch, facts: Mapping[str, Any], memory: Memory, addresses: Mapping[str, int], seed: int = 0
 ) -> None:
     """Run one step of a plan.  text: the artifact's PTX.  facts: of its kernel.  addresses: of buffers, by name."""
     starts = [addresses[a.buffer] + a.offset for a in step.arguments]
-    maps = [MappedTensor(map_, starts[map_.argument]) for map_ in TensorMap.of(facts)]
-    launch(parse(text, step.kernel), memory, [*starts, *maps], step.grid, step.shared_bytes)
+    maps = [MappedTensor(map_, starts[map_.argument] + map_.offset) for map_ in TensorMap.of(facts)]
+    launch(parse(text, step.kernel), memory, [*starts, *maps], step.grid, step.shared_bytes, seed)
     assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"

@@ -19,6 +19,8 @@ GLOBAL_BASE = 1 << 20
 """Where global memory starts; what is below it is shared."""
 MAP_BASE = 1 << 40
 """Where tensor maps would lie, which nobody reads."""
+TOGETHER = {"wgmma": 128, "setmaxnreg": 128, "shfl": 32, "bar.warp": 32, "ldmatrix": 32, "stmatrix": 32, "mma": 32}
+"""How many threads execute such an instruction together."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
 
@@ -50,6 +52,7 @@ class Threads(BulkOps, MatrixOps, Operations):
         self.registers |= {name: np.full(self.count, value, np.uint64) for name, value in self.arguments.items()}
         self.progress, self.rng = Progress(), np.random.default_rng(seed)
         self.stuck = np.zeros(self.count, bool)
+        self.unfenced = np.zeros(self.shared.size // 4, np.int32)
         self.role = threads % kernel.threads // 128
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
@@ -91,8 +94,23 @@ class Threads(BulkOps, MatrixOps, Operations):
                 if turns < 0 or not able[self.role == role].any():
                     role, turns = int(self.rng.choice(self.role[able])), int(self.rng.geometric(0.02))
                 able &= self.role == role
+            here, lanes = self._next(able, at)
+            self._step(here, lanes, at)
+
+    def _next(self, able: np.ndarray, at: np.ndarray) -> tuple[int, np.ndarray]:
+        """The next instruction and who executes it: what a warp or a warpgroup does together, once all are there."""
+        able = able.copy()
+        while able.any():
             here = int(at[able].min())
-            self._step(here, able & (at == here), at)
+            lanes = able & (at == here)
+            instruction = self.kernel.body[here]
+            together = next((n for name, n in TOGETHER.items() if instruction.op.startswith(name)), 1)
+            groups = (lanes | (at >= len(self.kernel.body))).reshape(-1, together)
+            ready = lanes & np.repeat(groups.all(1), together)
+            if ready.any():
+                return here, ready
+            able &= ~lanes
+        raise AssertionError("an instruction of a warp that some of its threads miss")
 
     def _step(self, here: int, lanes: np.ndarray, at: np.ndarray) -> None:
         """One instruction by those of the threads that its predicate lets."""
@@ -108,7 +126,10 @@ class Threads(BulkOps, MatrixOps, Operations):
             at[taken] = len(self.kernel.body)
         elif name in ("bar", "barrier"):
             self._wait(suffixes, instruction.operands, taken)
-        elif name not in ("griddepcontrol", "fence", "pragma", "setmaxnreg") and taken.any():
+        elif name == "fence":
+            if "proxy" in suffixes:
+                self.unfenced[np.isin(self.unfenced, np.flatnonzero(taken) + 1)] = 0
+        elif name not in ("griddepcontrol", "pragma", "setmaxnreg") and taken.any():
             with np.errstate(all="ignore"):
                 self.execute(name, suffixes, instruction.operands, taken)
             if name == "mbarrier" and self.stuck.any():
@@ -206,6 +227,8 @@ class Threads(BulkOps, MatrixOps, Operations):
         registers, size = names(operands[1]), int(suffixes[-1][1:]) // 8
         memory, places = self.places(operands[0], size * len(registers), lanes)
         words = memory.view(UNSIGNED[size * 8])
+        if memory is self.shared:
+            self.unfenced[places // 4] = np.flatnonzero(lanes) + 1
         for i, register in enumerate(registers):
             words[places // size + i] = self.value(register, f"u{size * 8}")[lanes]
 

@@ -1,0 +1,152 @@
+"""Products by tensor maps, executed as PTX on numpy: tiles, clusters, layouts, what follows them, and seeded faults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import rounded_to_bf16
+from emulated_cuda.entries import run_all
+
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.passes.kernels import warpgroup_product
+from lispgpt.passes.targets import cuda, warpgroup_tiles
+from lispgpt.runtime.plan.artifact import Artifact
+
+PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
+SHAPES = {
+    "x": "[300 328] bf16", "f": "[300 328]", "w": "[200 328] bf16", "v": "[328 200] bf16", "dy": "[300 200] bf16",
+    "b": "[200]", "r": "[300 200]", "q": "[40 3 600] bf16", "p": "[3 40 3 200] bf16",
+}  # fmt: skip
+"""Rows, columns and k fill neither the last tile nor the last step."""
+
+PRODUCTS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
+    "forward": ("(contract [n o] x [n i] w [o i])", lambda x, w: x @ w.T),
+    "backward": ("(contract [n i] dy [n o] w [o i])", lambda dy, w: dy @ w),
+    "of a weight": ("(contract [o i] dy [n o] x [n i])", lambda dy, x: dy.T @ x),
+    "from registers": ("(contract [n o] f [n i] v [i o])", lambda f, v: f @ v),
+    "of slices": (
+        "(contract [n o] (slice x [32 0] [200 192]) [n i] (slice w [0 136] [96 192]) [o i])",
+        lambda x, w: x[32:232, :192] @ w[:96, 136:].T,
+    ),
+    "of heads": (
+        "(contract [h n m] (slice q [0 0 200] [40 3 200]) [n h d] (slice p [1 0 0 0] [1 40 3 200]) [o m h d])",
+        lambda q, p: np.einsum("nhd,mhd->hnm", q[:, :, 200:400], p[1]),
+    ),
+}
+TILES = (
+    "",
+    ":pair 2 :outputs 128 :rows 128",
+    ":splits 3 :pair 1 :outputs 64",
+    ":rows 64 :outputs 128",
+    ":pair 1 :outputs 192",
+)
+
+
+@pytest.fixture
+def few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few that each has several tiles; columns that exceed the cache; stages that are soon used again."""
+    chip = replace(cuda.CHIPS["sm_90a"], cores=4, cluster_cores=0, l2_bytes=1)
+    monkeypatch.setitem(cuda.CHIPS, "sm_90a", chip)
+    monkeypatch.setattr(warpgroup_product, "ROW_GROUP", 2)
+    monkeypatch.setattr(warpgroup_tiles, "MOST_STAGES", 3)
+
+
+def made(folder: Path, result: str, options: str = "") -> Artifact:
+    program, pipeline = folder / "product.lisp", folder / "mine.lisp"
+    used = [name for name in SHAPES if re.search(rf"[ (]{name}[ )]", result)]
+    weights = " ".join(f"({name} {SHAPES[name]})" for name in used)
+    program.write_text(f"(require nn)(config context 1)(weights {weights})(entry out [tokens positions] {result})")
+    pipeline.write_text(PIPELINE.replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})"))
+    artifact = compile_request(Request(program, "cuda:sm_90a", pipeline=pipeline), Observer())[0]
+    assert any("tensor_maps" in facts for facts in artifact.kernels.values())
+    return artifact
+
+
+def random_values(names: list[str], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    found = {}
+    for name in names:
+        shape, _, dtype = SHAPES[name].strip("[").partition("]")
+        values = rng.standard_normal([int(n) for n in shape.split()], np.float32)
+        found[name] = rounded_to_bf16(values) if dtype else values
+    return found
+
+
+def results(artifact: Artifact, values: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    dtypes = {buffer.name: buffer.dtype for buffer in artifact.plan.buffers}
+    bits = {n: (v.view(np.uint32) >> 16).astype(np.uint16) if dtypes[n] == "bf16" else v for n, v in values.items()}
+    (entry,) = artifact.plan.entries
+    return run_all(artifact, entry, bits, seed)
+
+
+def close(found: np.ndarray, wanted: np.ndarray, error: float) -> bool:
+    return found.shape == wanted.shape and bool(np.linalg.norm(found - wanted) <= error * np.linalg.norm(wanted))
+
+
+@pytest.mark.usefixtures("few_cores")
+@pytest.mark.parametrize("options", TILES)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_equal_float64(name: str, options: str, tmp_path: Path) -> None:
+    form, reference = PRODUCTS[name]
+    names = list(reference.__code__.co_varnames)
+    rng = seeded.rng()
+    seed, values = int(rng.integers(1 << 30)), random_values(names, rng)
+    found = results(made(tmp_path, form, options), values, seed)
+    wanted = reference(*(values[n].astype(np.float64) for n in names))
+    assert close(found["out"], wanted, 3e-5), f"turns of seed {seed}"
+
+
+@pytest.mark.usefixtures("few_cores")
+@pytest.mark.parametrize("options", TILES[:3])
+def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path) -> None:
+    """A bias, an activation and a residual sum, results of two dtypes."""
+    product = "(contract [n o] x [n i] w [o i])"
+    form = f"(let [y (+ r (gelu (+ {product} b)))] {{:wide y :narrow (cast y bf16)}})"
+    rng = seeded.rng()
+    seed, values = int(rng.integers(1 << 30)), random_values(["x", "w", "b", "r"], rng)
+    artifact = made(tmp_path, form, options)
+    assert len([k for k in artifact.kernels if k.startswith("contraction")]) == 1
+    found = results(artifact, values, seed)
+    x, w, bias, residual = (values[n].astype(np.float64) for n in ("x", "w", "b", "r"))
+    y = x @ w.T + bias
+    wanted = residual + 0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))
+    assert close(found["wide"], wanted, 3e-5) and close(found["narrow"], wanted, 4e-3), f"turns of seed {seed}"
+
+
+FAULTS = {
+    "nobody waits for what copies bring": (
+        r"mbarrier\.try_wait.*?selp\.u32 (%r\d+), 0, 1, over; \}",
+        r"mov.b32 \1, 0;",
+    ),
+    "a stage is never released": (r"mbarrier\.arrive\.shared::cta\.b64 _, \[%r\d+\];", ""),
+    "matrix instructions are not waited for": (r"wgmma\.wait_group\.sync\.aligned\s+1;", ""),
+    "fewer bytes are expected": (r"(arrive\.expect_tx\.shared::cta\.b64 _, \[%r\d+\], )%r\d+;", r"\g<1>16384;"),
+    "stores are read too late": (r"cp\.async\.bulk\.wait_group\.read \d;", ""),
+    "stores are not fenced": (r"\n\tfence\.proxy\.async\.shared::cta;", "\n"),
+}
+
+
+@pytest.mark.usefixtures("few_cores")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault: str, tmp_path: Path) -> None:
+    form, reference = PRODUCTS["forward"]
+    artifact = made(tmp_path, form, ":rows 128 :outputs 64 :pair 1 :splits 1")
+    rng = seeded.rng()
+    values = random_values(["x", "w"], rng)
+    wanted = reference(values["x"].astype(np.float64), values["w"].astype(np.float64))
+    pattern, replacement = FAULTS[fault]
+    code, count = re.subn(pattern, replacement, artifact.code.decode())
+    assert count
+    for seed in rng.integers(1 << 30, size=8):
+        assert close(results(artifact, values, int(seed))["out"], wanted, 3e-5), f"turns of seed {seed}"
+        try:
+            if not close(results(replace(artifact, code=code.encode()), values, int(seed))["out"], wanted, 3e-5):
+                return
+        except AssertionError:
+            return
+    raise AssertionError("the fault goes unnoticed")
