@@ -113,6 +113,8 @@ def is_elementwise(op: ir.Operation) -> bool:
 
 def captured_values(op: ir.Operation) -> list[ir.Value]:
     """Values that ops inside an op's regions use and that are defined outside it, each once."""
+    if not len(op.regions):
+        return []
     inside: set = set()
     found: list[ir.Value] = []
     seen: set = set()

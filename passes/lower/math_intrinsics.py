@@ -11,9 +11,10 @@ is below 2^24.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from lispgpt.base.errors import UserError
+from lispgpt.ir import build as b
 from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import everything_in, operations
@@ -40,24 +41,25 @@ OF_BITS = {"math.ctpop": "ctpop", "math.ctlz": "ctlz", "math.cttz": "cttz"}
 
 class MathIntrinsics(Pass):
     def run(self, module: ir.Module, target: object) -> None:
-        for op in _kernels_ops(module, ("arith.remf",)):
+        for op in _kernels_ops(module, {"arith.remf"}):
             with op.location, ir.InsertionPoint(op):
-                value = remainder(*map(Number, op.operands)).value
-            op.results[0].replace_all_uses_with(value)
-            op.erase()
-        for op in _kernels_ops(module, (*EXACT, *OF_BITS)):
+                _replace(op, remainder(*map(Number, op.operands)).value)
+        for op in _kernels_ops(module, EXACT.keys() | OF_BITS.keys() | EXPANSIONS.keys()):
             with op.location, ir.InsertionPoint(op):
                 value = _exact(op) or _of_bits(op)
             if value is not None:
-                op.results[0].replace_all_uses_with(value)
-                op.erase()
-        for op in _kernels_ops(module, tuple(EXPANSIONS)):
-            type_ = op.operands[0].type
-            kind = type_.element_type if isinstance(type_, ir.VectorType) else type_
-            raise UserError(f"GPUs have no {op.name} of {kind}: cast to f32", users_span(op.location))
+                _replace(op, value)
+            elif op.name in EXPANSIONS:
+                kind = b.element_of(op.operands[0].type)
+                raise UserError(f"GPUs have no {op.name} of {kind}: cast to f32", users_span(op.location))
 
 
-def _kernels_ops(module: ir.Module, names: Sequence[str]) -> list[ir.Operation]:
+def _replace(op: ir.Operation, value: ir.Value) -> None:
+    op.results[0].replace_all_uses_with(value)
+    op.erase()
+
+
+def _kernels_ops(module: ir.Module, names: Set[str]) -> list[ir.Operation]:
     """The ops of these names in GPU kernels."""
     modules = [op for op in operations(module.body) if op.name == "gpu.module"]
     return [op for gpu_module in modules for op in everything_in(gpu_module) if op.name in names]
@@ -65,33 +67,23 @@ def _kernels_ops(module: ir.Module, names: Sequence[str]) -> list[ir.Operation]:
 
 def _exact(op: ir.Operation) -> ir.Value | None:
     type_ = op.results[0].type
-    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
-    if op.name not in EXACT or not isinstance(element, (ir.F32Type, ir.F64Type)):
+    if op.name not in EXACT or not isinstance(b.element_of(type_), (ir.F32Type, ir.F64Type)):
         return None
-    return _call(f"llvm.{EXACT[op.name]}.{_suffix(type_)}", list(op.operands), type_)
+    return _call(EXACT[op.name], list(op.operands), type_)
 
 
 def _of_bits(op: ir.Operation) -> ir.Value | None:
-    type_ = op.results[0].type
     if op.name not in OF_BITS:
         return None
-    operands = list(op.operands)
-    if op.name != "math.ctpop":
-        i1 = ir.IntegerType.get_signless(1)
-        operands.append(create_op("arith.constant", [], [i1], {"value": ir.IntegerAttr.get(i1, 0)}).results[0])
-    return _call(f"llvm.{OF_BITS[op.name]}.{_suffix(type_)}", operands, type_)
-
-
-def _suffix(type_: ir.Type) -> str:
-    """The type in an intrinsic's name."""
-    if isinstance(type_, ir.VectorType):
-        return f"v{math.prod(type_.shape)}{type_.element_type}"
-    return str(type_)
+    flag = [] if op.name == "math.ctpop" else [b.constant(0, ir.IntegerType.get_signless(1))]
+    return _call(OF_BITS[op.name], [*op.operands, *flag], op.results[0].type)
 
 
 def _call(name: str, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
+    """LLVM's intrinsic of that name for a type."""
+    suffix = f"v{math.prod(type_.shape)}{type_.element_type}" if isinstance(type_, ir.VectorType) else str(type_)
     attributes = {
-        "intrin": ir.StringAttr.get(name),
+        "intrin": ir.StringAttr.get(f"llvm.{name}.{suffix}"),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
     }
