@@ -9,7 +9,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 
 FLOAT_PREDICATES = ("false", "==", ">", ">=", "<", "<=", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "!=", "uno")
-INTEGER_PREDICATES = ("==", "!=", "<", "<=", ">", ">=")
+INTEGER_PREDICATES = ("==", "!=", "<", "<=", ">", ">=", "u<", "u<=", "u>", "u>=")
 
 
 class Number:
@@ -54,6 +54,13 @@ class Number:
     def __rtruediv__(self, other: Operand) -> Number:
         return self._arithmetic("div", other, turned=True)
 
+    def __mod__(self, other: Operand) -> Number:
+        """Of integers ≥ 0, as // is."""
+        return self.emit("arith.remui", other)
+
+    def __floordiv__(self, other: Operand) -> Number:
+        return self.emit("arith.divui", other)
+
     def __neg__(self) -> Number:
         return self.emit("arith.negf")
 
@@ -73,7 +80,7 @@ class Number:
         return self.emit("arith.shli", other)
 
     def is_(self, relation: str, other: Operand) -> Number:
-        """A comparison: of floats ordered, but for "!=" and names that begin with u; of integers signed."""
+        """A comparison: of floats ordered, but for "!=" and names with u in them; of integers signed, but with a u."""
         number = (FLOAT_PREDICATES if self.real else INTEGER_PREDICATES).index(relation)
         attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
         types = [self.like(ir.IntegerType.get_signless(1))]

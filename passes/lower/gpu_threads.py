@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lispgpt.base.errors import UserError
+from lispgpt.ir import build as b
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import operations
+from lispgpt.passes.lower.arithmetic import Number
 from lispgpt.passes.lower.gpu_exchanges import Exchanges, integer
 from lispgpt.passes.lower.gpu_launchers import AT_BARRIER, DONE, Launcher
 
@@ -95,14 +98,14 @@ class _Thread(Exchanges):
 
     def _place(self) -> None:
         """Linear thread number, lane and subgroup, for the ops that ask for them."""
-        v = self.values
-        line = self._math("addi", v["ty"], self._math("muli", v["tz"], v["by"]))
-        self.thread = self._math("addi", v["tx"], self._math("muli", line, v["bx"]))
-        self.threads = self._math("muli", self._math("muli", v["bx"], v["by"]), v["bz"])
-        self.size = self._constant(self.launcher.subgroup_size)
-        self.lane = self._math("remui", self.thread, self.size)
-        self.first = self._math("subi", self.thread, self.lane)
-        self.padded = self._math("muli", self._op("arith.ceildivui", [self.threads, self.size], self.index), self.size)
+        x, y, z, width, height, depth = (Number(self.values[n]) for n in ("tx", "ty", "tz", "bx", "by", "bz"))
+        line = y + z * height
+        self.thread = x + width * line
+        self.threads = width * height * depth
+        self.size = Number(b.as_value(self.launcher.subgroup_size))
+        self.lane = self.thread % self.size
+        self.first = self.thread - self.lane
+        self.padded = self.threads.emit("arith.ceildivui", self.size) * self.size
 
     def _dimension(self, op: ir.Operation, names: str) -> list[ir.Value]:
         axis = str(op.attributes["dimension"]).split("<dim ")[1][0]
@@ -121,20 +124,20 @@ class _Thread(Exchanges):
         return self._dimension(op, "b")
 
     def _global_id(self, op: ir.Operation) -> list[ir.Value]:
-        (block,), (size,), (thread,) = self._block_id(op), self._block_dim(op), self._thread_id(op)
-        return [self._math("addi", self._math("muli", block, size), thread)]
+        block, size, thread = (Number(self._dimension(op, names)[0]) for names in ("id", "b", "t"))
+        return [(block * size + thread).value]
 
     def _lane_id(self, _: ir.Operation) -> list[ir.Value]:
-        return [self.lane]
+        return [self.lane.value]
 
     def _subgroup_id(self, _: ir.Operation) -> list[ir.Value]:
-        return [self._math("divui", self.thread, self.size)]
+        return [(self.thread // self.size).value]
 
     def _num_subgroups(self, _: ir.Operation) -> list[ir.Value]:
-        return [self._math("divui", self.padded, self.size)]
+        return [(self.padded // self.size).value]
 
     def _subgroup_size(self, _: ir.Operation) -> list[ir.Value]:
-        return [self.size]
+        return [self.size.value]
 
     def _dynamic_shared_memory(self, _: ir.Operation) -> list[ir.Value]:
         return [self.values["dynamic"]]
@@ -156,12 +159,12 @@ class _Thread(Exchanges):
                 "addr_space": ir.IntegerAttr.get(self.i32, 0),
             }
             create_op("llvm.mlir.global", attributes=attributes, regions=1)
-        address = self._op("llvm.mlir.addressof", [], self.pointer, global_name=ir.FlatSymbolRefAttr.get(name))
+        address = b.emit("llvm.mlir.addressof", [], [self.pointer], global_name=ir.FlatSymbolRefAttr.get(name))
         values = [address]
         for value in op.operands:
             if isinstance(value.type, ir.FloatType) and value.type.width < 64:
-                value = self._op("arith.extf", [value], ir.F64Type.get())
-            values.append(self._cast(value, i64) if isinstance(value.type, ir.IndexType) else value)
+                value = b.emit("arith.extf", [value], [ir.F64Type.get()])
+            values.append(b.emit("arith.index_cast", [value], [i64]) if isinstance(value.type, ir.IndexType) else value)
         attributes = {
             "callee": ir.FlatSymbolRefAttr.get("gpu_printf"),
             "var_callee_type": ir.TypeAttr.get(ir.Type.parse("!llvm.func<i32 (ptr, ...)>")),
@@ -175,19 +178,19 @@ class _Thread(Exchanges):
         """Allocate the frame in the entry block, free it in `cleanup`, leave through `suspended`."""
         token, i64 = ir.Type.parse("token"), ir.IntegerType.get_signless(64)
         self.function.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("presplitcoroutine")])
-        null = self._op("llvm.mlir.zero", [], self.pointer)
-        self.no_token = self._op("llvm.mlir.none", [], token)
-        self.not_final = self._constant(0, ir.IntegerType.get_signless(1))
-        identity = self._op("llvm.intr.coro.id", [self._constant(0, self.i32), null, null, null], token)
-        bytes_ = self._op("llvm.intr.coro.size", [], i64)
+        null = b.emit("llvm.mlir.zero", [], [self.pointer])
+        self.no_token = b.emit("llvm.mlir.none", [], [token])
+        self.not_final = b.constant(0, ir.IntegerType.get_signless(1))
+        identity = b.emit("llvm.intr.coro.id", [b.constant(0, self.i32), null, null, null], [token])
+        bytes_ = b.emit("llvm.intr.coro.size", [], [i64])
         call = {"callee": ir.FlatSymbolRefAttr.get("gpu_thread_alloc")}
         memory = create_op("func.call", [bytes_], [self.pointer], call).results[0]
-        handle = self._op("llvm.intr.coro.begin", [identity, memory], self.pointer)
+        handle = b.emit("llvm.intr.coro.begin", [identity, memory], [self.pointer])
         last = list(self.function.regions[0].blocks)[-1]
         self.cleanup = last.create_after()
         self.suspended = self.cleanup.create_after()
         with ir.InsertionPoint(self.cleanup):
-            frame = self._op("llvm.intr.coro.free", [identity, handle], self.pointer)
+            frame = b.emit("llvm.intr.coro.free", [identity, handle], [self.pointer])
             create_op("func.call", [frame], [], {"callee": ir.FlatSymbolRefAttr.get("gpu_thread_free")})
             create_op("cf.br", successors=[self.suspended])
         with ir.InsertionPoint(self.suspended):
@@ -198,7 +201,7 @@ class _Thread(Exchanges):
         """Suspend before op, then go on there; the insertion point of what follows is op's new block."""
         if status is not None:
             self._set_status(status)
-        state = self._op("llvm.intr.coro.suspend", [self.no_token, self.not_final], self.i8)
+        state = b.emit("llvm.intr.coro.suspend", [self.no_token, self.not_final], [self.i8])
         block, resumed = op.block, _split_before(op)
         attributes = {
             "case_values": ir.DenseElementsAttr.get([ir.IntegerAttr.get(self.i8, n) for n in (0, 1)]),
@@ -209,7 +212,7 @@ class _Thread(Exchanges):
             create_op("cf.switch", [state], [], attributes, successors=[self.suspended, resumed, self.cleanup])
 
     def _set_status(self, status: int) -> None:
-        create_op("memref.store", [self._constant(status, self.i8), self.values["status"], self.thread])
+        create_op("memref.store", [b.constant(status, self.i8), self.values["status"], self.thread.value])
 
     def _return(self, _: ir.Operation) -> list[ir.Value]:
         if self.launcher.waits:
@@ -226,13 +229,12 @@ class _Thread(Exchanges):
 
 def _split_before(op: ir.Operation) -> ir.Block:
     """Move op and what follows it into a new block right behind its block."""
-    block = op.block
-    operations = [o.operation for o in block.operations]
-    rest = block.create_after()
-    for moved in operations[operations.index(op) :]:
+    ops = operations(op.block)
+    rest = op.block.create_after()
+    for moved in ops[ops.index(op) :]:
         rest.append(moved)
     return rest
 
 
 def _ops(root: ir.Operation) -> list[ir.Operation]:
-    return [op.operation for region in root.regions for block in region.blocks for op in block.operations]
+    return [op for region in root.regions for block in region.blocks for op in operations(block)]
