@@ -58,6 +58,8 @@ def compile(
     checkpoint: its header sets the program's config, and settings win over it.  batch: sequences decoded together,
     beside single ones.  shapes: sizes of entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which
     to compile; all by default.  pipeline: a file in place of the target's own.
+
+    The user's cache folder notes that the artifact was made here, so that `load` trusts its file.
     """
     header = {} if checkpoint is None else dict(checkpoints.open(checkpoint).config)
     given = {"sizes": [dict(shape) for shape in shapes], "entries": entries}
@@ -119,7 +121,7 @@ class Model:
 
     States live as long as the model: an entry finds what the entries before it left.  device: the target that was asked
     for, which may be an emulated one of the artifact's chip.  trace: a kernel whose
-    instructions an emulated GPU prints.
+    instructions an emulated GPU prints.  name: of the artifact, for messages.
     """
 
     def __init__(
@@ -134,12 +136,14 @@ class Model:
         threads: int | None = None,
         check: bool = False,
         trace: str = "",
+        name: str = "the artifact",
     ) -> None:
         self._request = source if isinstance(source, Request) else None
         self._artifact = source if isinstance(source, Artifact) else None
         self._checkpoint, self.tokenizer = checkpoint, tokenizer
         self._cache, self._observer = cache, observer
         self._device, self._threads, self._check, self._trace = device, threads, check, trace
+        self._name = str(self._request.program) if self._request else name
         self._session: Session | None = None
 
     def __enter__(self) -> Model:
@@ -269,8 +273,11 @@ class Model:
     def _generation(self) -> Mapping[str, Any]:
         generate = self.artifact.generate
         if generate is None:
-            what = self._request.program if self._request else "the artifact"
-            raise UserError(f"{what} has no `generate` form, so there is nothing to run; add (generate ENTRY)")
+            names = ", ".join(dict.fromkeys(entry.name for entry in self.artifact.plan.entries))
+            raise UserError(
+                f"{self._name} has no `generate` form, so it gives no text: add (generate ENTRY), or run an entry with "
+                f"--entry NAME (there is {names})"
+            )
         return generate
 
     def _generating(self) -> Session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from safetensors.numpy import save_file
 from test_cli import Call, assert_one_error, call, made
 
 import lispgpt
+from lispgpt.cli.arrays import read_inputs
 from lispgpt.runtime.plan.artifact import load_artifact
 
 __all__ = ["call", "made"]
@@ -157,3 +159,18 @@ def test_weights_for_a_program_come_from_the_command_line(call: Call, tmp_path: 
     assert ran.code == 0 and ran.out.startswith("ab")
     assert_one_error(call("checkpoint", "make", tiny, "--for", tmp_path / "tiny.lisp", "--layers", 2), 2, "--for")
     assert_one_error(call("checkpoint", "make", tiny, "--set", "width=3"), 2, "--for PROGRAM")
+
+
+def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(12.0).reshape(3, 4))
+    np.savez_compressed(tmp_path / "b.npz", x=np.arange(50), y=np.ones(3))
+    rng = seeded.rng()
+    for _ in range(300):
+        name = str(rng.choice(["a.npy", "b.npz"]))
+        data = bytearray((tmp_path / name).read_bytes())
+        for place in rng.integers(0, min(len(data), 300), rng.integers(1, 4)):
+            data[place] = rng.integers(256)
+        damaged = tmp_path / f"damaged{name[1:]}"
+        damaged.write_bytes(data[: rng.integers(1, len(data))] if rng.random() < 0.2 else data)
+        with suppress(lispgpt.UserError, MemoryError):
+            read_inputs((f"x={damaged}",))

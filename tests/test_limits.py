@@ -43,7 +43,11 @@ def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     assert_refused(shell("lispgpt run leaves.lisp >/dev/full", tmp_path), "standard output: ")
 
 
-@pytest.mark.parametrize("command", ["run {}", "compile {}", "fmt {}", "opt {}", "run x.lisp --pipeline {}"])
+@pytest.mark.parametrize(
+    "command",
+    ["run {}", "compile {}", "fmt {}", "opt {}", "run x.lisp --pipeline {}", "run {}.lgpt", "run x.lisp --entry logits "
+     "--input tokens={}.npy"],
+)  # fmt: skip
 @pytest.mark.parametrize("kind", ["fifo", "/dev/zero"])
 def test_pipes_and_devices_are_no_files(command: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / "x.lisp").write_text("(entry logits [tokens positions] tokens)")
@@ -51,6 +55,10 @@ def test_pipes_and_devices_are_no_files(command: str, kind: str, tmp_path: Path)
     if kind == "fifo":
         os.mkfifo(tmp_path / "pipe.lisp")
         place = "pipe.lisp"
+    if "{}." in command:  # where the ending says what it is
+        ending = command.partition("{}")[2]
+        (tmp_path / f"link{ending}").symlink_to(place)
+        place = "link"
     assert_refused(shell(f"lispgpt {command.format(place)}", tmp_path), "a pipe or a device")
 
 

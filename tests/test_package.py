@@ -63,3 +63,7 @@ def test_the_wheel_is_whole_and_works_elsewhere(tmp_path: Path) -> None:
     lispgpt("checkpoint", "make", "small.bin", *sizes)
     run = ["run", "gpt2_generate.lisp", "--checkpoint", "small.bin", "--prompt", "hi", "--format", "json"]
     assert len(json.loads(lispgpt(*run, "--max-new-tokens", "3"))["tokens"]) == 3
+    installed = subprocess.run(
+        [place / "bin" / "lispgpt", "--version"], env=environment, capture_output=True, text=True
+    )
+    assert installed.stdout.startswith("lispgpt, version"), installed.stderr

@@ -29,6 +29,12 @@ def read_ordinary(path: Path, largest: int = LARGEST) -> bytes:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def check_ordinary(path: Path) -> None:
+    """UserError for a pipe or a device, which may never end; what is not there is for the reader to say."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise UserError(f"cannot read {path}: it is a pipe or a device, and no ordinary file")
+
+
 def read_text(path: Path) -> str:
     """An ordinary file's text; UserError where it is not UTF-8, too."""
     try:

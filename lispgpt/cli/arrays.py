@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import tokenize
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,19 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
+from lispgpt.base.reading import check_ordinary
+
+DAMAGED = (
+    ValueError,
+    TypeError,
+    EOFError,
+    RuntimeError,
+    SyntaxError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy and the libraries under it raise for files that are not as they should be."""
 
 MOST_SHOWN = 64
 """Numbers of a result that are printed."""
@@ -33,6 +49,7 @@ def _read(name: str, value: str) -> np.ndarray:
     if not value.endswith((".npy", ".npz")):
         return _from_json(name, value)
     path = Path(value)
+    check_ordinary(path)
     try:
         loaded: Any = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -44,7 +61,7 @@ def _read(name: str, value: str) -> np.ndarray:
             raise UserError(f"{path} has no array {name!r}; it has {', '.join(loaded.files) or 'none'}")
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
+    except DAMAGED as error:
         raise UserError(f"{path} is no numpy file: {error}") from error
 
 

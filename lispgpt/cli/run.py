@@ -88,7 +88,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     compiled = time.time()
     tokenizer = tokenizers.find(options["checkpoint"], options["tokenizer_path"])
     given = {name: options[name] for name in ("threads", "check", "trace")}
-    given |= {"cache": cache, "observer": observer, "device": options["target"]}
+    given |= {"name": str(program), "cache": cache, "observer": observer, "device": options["target"]}
     with Model(source, checkpoint, tokenizer, **given) as model:
         if options["entry"] is not None:
             write_results(model.run(options["entry"], **read_inputs(options["inputs"])), options["output"])

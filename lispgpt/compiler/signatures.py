@@ -72,7 +72,7 @@ def signer(path: Path, manifest: bytes, signature: bytes) -> str:
 
 def listed_keys(path: Path) -> list[str]:
     """The public keys in a user's list; none where there is no list."""
-    if not path.exists():
+    if not os.path.exists(path):  # nor where it may not be looked for
         return []
     keys = []
     for number, line in enumerate(read_text(path).splitlines(), 1):

@@ -20,6 +20,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import parse_json, replacing
+from lispgpt.base.reading import check_ordinary
 from lispgpt.runtime.plan.plan import Plan
 from lispgpt.runtime.plan.steps import LARGEST
 from lispgpt.runtime.plan.work import Rates, Work
@@ -191,6 +192,7 @@ def _is_option(option: tuple[str, Any]) -> bool:
 
 def _reader(path: Path) -> Any:
     """A function from a member's name, and what stands for it where it is missing, to its bytes."""
+    check_ordinary(path)
 
     def from_folder(name: str, absent: bytes | None = None) -> bytes:
         member = path / name
