@@ -12,7 +12,6 @@ from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.reader.forms import Form
 
-
 SHARES, SHORTEST_SHARE = (128, 64, 32, 16, 8, 4, 2), 16
 """How many sums a long one is taken apart into, the most that divides it, and how long each is at least."""
 
