@@ -12,7 +12,7 @@ Before:                                               After:
 
 Requires: what outline-kernels ensures.
 Ensures: an entry's arguments are byte buffers, `types` gives the tensor type each one holds, `arguments` is extended by
-"result:NAME" for each result; intermediates are memref.alloc, of bytes where one is put together from parts; kernels
+"result:NAME" for each result; intermediates are memref.alloc, of bytes where kernels make or read parts of one; kernels
 return nothing, and a tied result is written in its argument.  `access` says for each of a kernel's arguments whether a
 launch reads it, writes all of it, or changes it (see ir/access.py).  States change in place: a new value that was made
 elsewhere is copied in by a kernel of its own, behind the last kernel that reads the old one.
@@ -130,6 +130,7 @@ class _Entry:
         self.assembled: dict[ir.Value, ir.Value] = {}
         self.parts: dict[ir.Value, tuple[ir.Value, int]] = {}
         self.memory: dict[ir.Value, ir.Value] = {}
+        self.sliced: set[ir.Value] = set()
 
     def rewrite(self, tied: dict[str, list[int]]) -> None:
         entry = self.entry
@@ -146,6 +147,7 @@ class _Entry:
         self.destinations = {v: _Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
         names += [n for n, _ in extra]
         self._find_assembled(ops)
+        self.sliced = {_viewed(op.operands[0]) for op in ops if op.name == "tensor.extract_slice"}
         with ir.InsertionPoint(terminator):
             for op in ops[:-1]:
                 with op.location:
@@ -177,7 +179,7 @@ class _Entry:
             self.parts.setdefault(part, (self.assembled[op.results[0]], _slice_offset(op, whole.type)))
 
     def _memory_of(self, assembled: ir.Value) -> ir.Value:
-        """The bytes that a tensor is put together in."""
+        """The bytes that a tensor is in which is put together, or of which there are slices."""
         if assembled not in self.memory:
             bytes_ = ir.MemRefType.get([byte_size(assembled.type)], ir.IntegerType.get_signless(8))
             self.memory[assembled] = _allocated(bytes_)
@@ -231,6 +233,8 @@ class _Entry:
         if result in self.parts:
             assembled, offset = self.parts[result]
             return _Place(self._memory_of(assembled), offset)
+        if result in self.sliced:
+            return _Place(self._memory_of(result), 0)
         return _Place(_allocated(_memref(result.type)), 0)
 
     def _before_reading(self, value: ir.Value) -> None:
@@ -267,6 +271,15 @@ class _Entry:
 def _allocated(type_: ir.Type) -> ir.Value:
     segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
     return create_op("memref.alloc", [], [type_], segments).results[0]
+
+
+def _viewed(value: ir.Value) -> ir.Value:
+    """What a slice of a value, or of a reshape of it, is a part of."""
+    op = defining_op(value)
+    while op is not None and op.name in ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape"):
+        value = op.operands[0]
+        op = defining_op(value)
+    return value
 
 
 def _copy_kernel(module: ir.Module, type_: ir.Type) -> str:

@@ -254,10 +254,26 @@ def _build_kernel(
 
 
 def _is_entry_view(op: ir.Operation) -> bool:
-    """Whether the op is a slice of an entry's argument that is only an offset, at which vectors are aligned."""
+    """Whether the op is a slice that is only an offset, at which vectors are aligned, of an entry's argument, or some
+    rows of one or of what another kernel makes: one kernel then does for all of them."""
     if op.name != "tensor.extract_slice" or len(op.operands) != 1:
         return False
-    source = defining_op(op.operands[0])
-    if source is not None and not is_placement(source):
+    whole = op.operands[0]
+    source = defining_op(whole)
+    if source is not None and not is_placement(source) and not (_takes_rows(op) and _is_in_memory(whole)):
         return False
-    return lies_together(op, op.operands[0]) and starts_aligned(op, op.operands[0])
+    return lies_together(op, whole) and starts_aligned(op, whole)
+
+
+def _takes_rows(op: ir.Operation) -> bool:
+    """Whether a slice has the whole of each dimension but the first, and several rows of that."""
+    shape, whole = shape_of(op.results[0]), shape_of(op.operands[0])
+    return len(shape) == len(whole) and shape[1:] == whole[1:] and shape[0] > 1
+
+
+def _is_in_memory(value: ir.Value) -> bool:
+    """Whether a value, or what it is a reshape of, is an entry's argument or what a kernel makes."""
+    op = defining_op(value)
+    while op is not None and op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        op = defining_op(op.operands[0])
+    return op is None or not is_inline(op)

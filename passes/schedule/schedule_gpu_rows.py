@@ -38,7 +38,7 @@ class ScheduleGpuRows(Pass):
 def _schedule(kernel: ir.Operation, target: Gpu, most: int) -> None:
     outputs = outputs_of(kernel)
     rows = _row_shape(kernel, [tensor for tensor, _ in outputs])
-    longest = _longest_row(kernel)
+    longest = _longest_row(kernel, rows)
     width = b.largest_width(longest, 4, target.vector_bytes)
     needed = -(-longest // width)
     threads = min(most, -(-needed // target.subgroup) * target.subgroup)
@@ -74,12 +74,13 @@ def _is_row_value(tensor: ir.Value, op: ir.Operation) -> bool:
     return made == op and shape_of(tensor) == shape_of(op.results[0])
 
 
-def _longest_row(kernel: ir.Operation) -> int:
+def _longest_row(kernel: ir.Operation, rows: tuple[int, ...]) -> int:
+    """The most elements that a row has of what the kernel computes; what has the shape of the rows has one."""
     extents = [1]
     for op in operations(kernel.regions[0].blocks[0]):
         if op.name == "linalg.reduce":
             extents.append(shape_of(op.operands[0])[-1])
-        elif op.name in ("linalg.generic", "linalg.softmax"):
+        elif op.name in ("linalg.generic", "linalg.softmax") and shape_of(op.results[0]) != rows:
             extents.append((1, *shape_of(op.results[0]))[-1])
     return max(extents)
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import captured_values, defining_op, integers, operations, shape_of
+from lispgpt.ir.structure import VIEWS, captured_values, defining_op, integers, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Closure, Weight, WeightReference, describe
@@ -104,7 +104,7 @@ class _Backward:
     def _through(self, op: ir.Operation, result: ir.Value) -> None:
         """Add to the gradients of what a value was made from."""
         evaluator, gradient = self.evaluator, self._gradient_of(result)
-        if result.type.element_type == ir.BF16Type.get():
+        if result.type.element_type == ir.BF16Type.get() and not self._is_asked_for(result):
             gradient = self._as(gradient, result.type.element_type)
         if result in self.rules.recomputed:
             self._recompute(result, gradient)
@@ -130,6 +130,14 @@ class _Backward:
             raise self._no_rule(op)
         count = len(op.operands) - (len(op.results) if op.name.startswith("linalg.") else 0)
         self._apply(self.rules.of_ops[key], gradient, result, list(op.operands)[:count], op)
+
+    def _is_asked_for(self, value: ir.Value) -> bool:
+        """Whether a value is a part, or a view, of one of those to differentiate by."""
+        op = defining_op(value)
+        while op is not None and op.name in VIEWS:
+            value = op.operands[0]
+            op = defining_op(value)
+        return value in self.targets
 
     def _apply(
         self, rule: Closure, gradient: ir.Value, result: Any, operands: list[ir.Value], op: ir.Operation

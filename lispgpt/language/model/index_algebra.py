@@ -8,9 +8,12 @@ from typing import Any
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import shape_of
 from lispgpt.language.core.evaluator import Evaluator
-from lispgpt.language.forms import tensors
+from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.reader.forms import Form
+
+SHARES, SHORTEST_SHARE = (128, 64, 32, 16, 8, 4, 2), 16
+"""How many sums a long one is taken apart into, the most that divides it, and how long each is at least."""
 
 
 def summed_to(evaluator: Evaluator, tensor: ir.Value, kept: tuple[int, ...], form: Form) -> ir.Value:
@@ -23,6 +26,17 @@ def summed_to(evaluator: Evaluator, tensor: ir.Value, kept: tuple[int, ...], for
 
 
 def _reduced(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: Form) -> ir.Value:
+    """The sum over dimensions, in two steps where the first is long: sums of shares of it, which are independent, and
+    the sum of those."""
+    extents = shape_of(tensor)
+    share = next((extents[0] // n for n in SHARES if extents[0] % n == 0 and extents[0] // n >= SHORTEST_SHARE), 0)
+    if share and dropped[0] == 0 and len(dropped) < len(extents):
+        split = shapes.reshape(evaluator, tensor, (extents[0] // share, share, *extents[1:]), form)
+        tensor, dropped = _summed(evaluator, split, [d + 1 for d in dropped], form), [0]
+    return _summed(evaluator, tensor, dropped, form)
+
+
+def _summed(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: Form) -> ir.Value:
     shape = tuple(extent for d, extent in enumerate(shape_of(tensor)) if d not in dropped)
     start = tensors.filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
     dimensions = {"dimensions": ir.DenseI64ArrayAttr.get(dropped)}
