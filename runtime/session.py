@@ -179,12 +179,10 @@ class Session:
         return self._declared[name]
 
     def write(self, name: str, array: np.ndarray) -> None:
-        """Give a state, or a weight that entries update, its contents, in its declared shape (BF16 as uint16)."""
+        """Give a state its contents, in its declared shape (BF16 as uint16)."""
         declared = self._declared[name]
         if array.shape != declared.shape or array.dtype != find_dtype(declared.dtype).numpy:
             raise ValueError(f"{name}: {array.dtype}{array.shape} for {declared.dtype}{declared.shape}")
-        if declared.kind == "weight" and name not in self._owned:
-            self._own(declared)
         self.device.copy_in(self._buffers[name], np.ascontiguousarray(array))
 
     def prepare(self, entry: Entry) -> Any:
