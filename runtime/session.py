@@ -161,18 +161,15 @@ class Session:
 
     def forget(self, entries: Iterable[Entry] | None = None) -> None:
         """Make the states of these entries zeros, as they were at the start; all states by default."""
-        for name in self.held("state", self._entries if entries is None else entries):
+        for name in self.held("state", entries):
             declared = self._declared[name]
             self.device.copy_in(self._buffers[name], np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
 
-    def held(self, kind: str, entries: Iterable[Entry]) -> list[str]:
-        """The buffers of a kind, such as "state", that steps of these entries read or write."""
-        used = {argument.buffer for entry in entries for step in entry.steps for argument in step.arguments}
+    def held(self, kind: str, entries: Iterable[Entry] | None = None) -> list[str]:
+        """The buffers of a kind, such as "state", that steps of these entries read or write; of all by default."""
+        every = self._entries if entries is None else entries
+        used = {argument.buffer for entry in every for step in entry.steps for argument in step.arguments}
         return [name for name, declared in self._declared.items() if declared.kind == kind and name in used]
-
-    def every_entry(self) -> list[Entry]:
-        """All entries that were loaded."""
-        return list(self._entries)
 
     def declared(self, name: str) -> Buffer:
         """A buffer's kind, shape and dtype."""
