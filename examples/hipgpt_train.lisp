@@ -47,7 +47,9 @@
         n (* b t)
         places (tensor [i n] (cast (mod i t) i32))
         x (+ (rows tok-emb (reshape tokens [n])) (rows pos-emb places))
-        x (blocks-of x (fn [qkv l] (causal-attention qkv b heads)) (fn [x place] (dropout x dropout-rate random place)))
+        x (blocks-of x
+                     (fn [qkv l] (causal-self-attention qkv b heads))
+                     (fn [x place] (dropout x dropout-rate random place)))
         targets (reshape targets [n])]
     (if head-bias (head-loss x out-proj targets vocab out-bias) (head-loss x out-proj targets vocab))))
 

@@ -41,13 +41,18 @@ class Profile:
     microseconds: float
 
 
-def profile_entry(session: Session, entry: Entry, positions: Positions, inputs: Mapping[str, Any]) -> Profile:
+def profile_entry(
+    session: Session, entry: Entry, positions: Positions, inputs: Mapping[str, Any], alone: bool = False
+) -> Profile:
     """Times of an entry and its kernels on these inputs, with rows at these positions.
 
     On a device whose floors are known, a kernel's time is what a run takes less without it: then caches hold what they
     hold in a run, which is not the weights.  A kernel without arithmetic is run twice instead: what it writes may be
     addresses, which others could not do without.  Elsewhere a kernel's launches run alone, over and over.  So does the
     launch that advances the inputs, which every other run does without.
+
+    alone: run kernels alone wherever it is: for entries so long that no launch finds in caches what the last one left,
+    and a run for each kernel would take minutes.
     """
     own, device = tuple(step for step in entry.steps if not _advances(step, entry)), session.device
 
@@ -60,7 +65,7 @@ def profile_entry(session: Session, entry: Entry, positions: Positions, inputs: 
         mine = tuple(launch for launch in entry.steps if launch.kernel == kernel)
         work = Work.of(session.artifact.kernels[kernel])
         others = tuple(launch for launch in own if launch.kernel != kernel)
-        if session.artifact.rates is not None and 0 < len(others) < len(own):
+        if not alone and session.artifact.rates is not None and 0 < len(others) < len(own):
             dispensable = work is not None and work.operations + work.position_operations > 0
             changed = others if dispensable else tuple(n for n in own for _ in range(1 + (n.kernel == kernel)))
             whole, other = _fastest(device, [everything, run_of(changed)])

@@ -161,30 +161,25 @@ class Session:
 
     def forget(self, entries: Iterable[Entry] | None = None) -> None:
         """Make the states of these entries zeros, as they were at the start; all states by default."""
-        for name in self.held("state", self._entries if entries is None else entries):
+        for name in self.held("state", entries):
             declared = self._declared[name]
             self.device.copy_in(self._buffers[name], np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
 
-    def held(self, kind: str, entries: Iterable[Entry]) -> list[str]:
-        """The buffers of a kind, such as "state", that steps of these entries read or write."""
-        used = {argument.buffer for entry in entries for step in entry.steps for argument in step.arguments}
+    def held(self, kind: str, entries: Iterable[Entry] | None = None) -> list[str]:
+        """The buffers of a kind, such as "state", that steps of these entries read or write; of all by default."""
+        every = self._entries if entries is None else entries
+        used = {argument.buffer for entry in every for step in entry.steps for argument in step.arguments}
         return [name for name, declared in self._declared.items() if declared.kind == kind and name in used]
-
-    def every_entry(self) -> list[Entry]:
-        """All entries that were loaded."""
-        return list(self._entries)
 
     def declared(self, name: str) -> Buffer:
         """A buffer's kind, shape and dtype."""
         return self._declared[name]
 
     def write(self, name: str, array: np.ndarray) -> None:
-        """Give a state, or a weight that entries update, its contents, in its declared shape (BF16 as uint16)."""
+        """Give a state its contents, in its declared shape (BF16 as uint16)."""
         declared = self._declared[name]
         if array.shape != declared.shape or array.dtype != find_dtype(declared.dtype).numpy:
             raise ValueError(f"{name}: {array.dtype}{array.shape} for {declared.dtype}{declared.shape}")
-        if declared.kind == "weight" and name not in self._owned:
-            self._own(declared)
         self.device.copy_in(self._buffers[name], np.ascontiguousarray(array))
 
     def prepare(self, entry: Entry) -> Any:

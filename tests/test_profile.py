@@ -152,6 +152,24 @@ def test_where_floors_are_known_a_kernel_takes_what_a_run_takes_more_with_it(art
     assert any(second not in kernels for kernels in steps)
 
 
+def test_kernels_of_long_entries_run_alone_also_where_floors_are_known(artifact: Artifact, clock: Clock) -> None:
+    class Timed(NullDevice):
+        """A launch takes a second for each letter of its kernel's name."""
+
+        def launch(self, executable: Entry) -> None:
+            super().launch(executable)
+            together.append({x.kernel for x in executable.launches})
+            clock.now += sum(len(x.kernel) for x in executable.launches)
+
+    together: list[set[str]] = []
+    with Session(replace(artifact, rates=RATE), Timed(), random_weights(artifact)) as session:  # type: ignore[arg-type]
+        entry = session.entry("decode-greedy", batch=1)
+        profiled = profile_entry(session, entry, [[5]], {"tokens": [[1]], "positions": [[5]]}, alone=True)
+    assert [row.microseconds for row in profiled.rows] == [len(row.kernel) * 1e6 for row in profiled.rows]
+    every = {x.kernel for x in entry.launches}
+    assert {len(kernels) for kernels in together} == {1, len(every)}, "a kernel or all of them"
+
+
 def test_bandwidth_is_that_of_a_copy_that_reads_and_writes(
     artifact: Artifact, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,6 +111,6 @@ def _profile(trainer: Trainer) -> None:
 
     rates = measured_rates(trainer.session)
     for entry, inputs in trainer.profiled():
-        profile = profile_entry(trainer.session, entry, trainer.rows, inputs)
+        profile = profile_entry(trainer.session, entry, trainer.rows, inputs, alone=True)
         known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
         click.echo(f"{entry.label}, kernel by kernel; {known}\n{table(profile, rates)}", err=True)

@@ -35,7 +35,7 @@ class SessionWeights(Checkpoint):
         self.path = Path("(the weights that are trained)")
         self.config = dict(session.config)
         self._session, self._beginning, self._infos = session, beginning, infos
-        self._held = set(session.held("weight", session.every_entry()))
+        self._held = set(session.held("weight"))
         self._last: tuple[str, np.ndarray] | None = None
         matrices = {info.dtype for info in infos.values() if len(info.shape) - info.stacked > 1}
         self.config.setdefault("weight-type", "bf16" if matrices == {"bf16"} else "f32")
