@@ -19,7 +19,6 @@ from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
-
 PASSING = ("arith.addf", "arith.subf", "arith.extf", "arith.truncf")
 
 
