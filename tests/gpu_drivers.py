@@ -25,7 +25,8 @@ PARAMETERS = {
     "MemFreeHost": "pointer", "ModuleLoadData": "code", "ModuleLoadDataEx": "code count options values",
     "ModuleGetFunction": "module name", "ModuleUnload": "module", "SetDynamicSharedBytes": "function value",
     "LaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
-    "LaunchKernelEx": "config function parameters", "StreamBeginCapture": "stream", "StreamEndCapture": "stream",
+    "LaunchKernelEx": "config function parameters", "EncodeTensorMap": "dtype rank address extents strides box steps",
+    "StreamBeginCapture": "stream", "StreamEndCapture": "stream",
     "StreamSynchronize": "stream", "StreamDestroy": "stream", "GraphInstantiate": "graph flags",
     "GraphUpload": "executable stream", "GraphLaunch": "executable stream", "GraphExecDestroy": "executable",
     "GraphDestroy": "graph", "EventRecord": "event stream", "EventSynchronize": "event", "EventDestroy": "event",
@@ -96,6 +97,8 @@ class StandIn:
             return lambda *arguments: self.call(self.names[symbol], arguments)
         if symbol == "CUlaunchConfig":
             return lambda: SimpleNamespace(attrs=[])
+        if symbol in ("cuuint64_t", "cuuint32_t"):
+            return int
         if symbol == "CUlaunchAttribute":
             return lambda: SimpleNamespace(value=SimpleNamespace())
         return Members()
@@ -135,8 +138,9 @@ class StandIn:
             given.shared, given.stream = config.sharedMemBytes, config.hStream
             given.attributes = [(a.id, a.value.programmaticStreamSerializationAllowed) for a in config.attrs]
             values, types = given.parameters
-            assert types == (ctypes.c_void_p,) * len(values)
-            given.addresses = list(values)
+            maps = types.count(None)
+            assert types == (ctypes.c_void_p,) * (len(values) - maps) + (None,) * maps
+            given.addresses, given.maps = list(values[: len(values) - maps]), list(values[len(values) - maps :])
         else:
             given.grid, given.block = (given.gx, given.gy, given.gz), (given.bx, given.by, given.bz)
             assert given.parameters is None

@@ -1,8 +1,9 @@
 """Tensor maps of kernels, by which bulk copies know tensors: what is listed of them, and what stands for them.
 
 A kernel's function lists them in `tensor_maps`: dictionaries of the number of the argument that holds the tensor, its
-dtype, its extents and strides and a copy's box.  The body takes their addresses from casts of nothing that name one of
-them; collect-gpu-kernels makes those the kernel's last arguments.  A device encodes the maps ahead of a launch.
+offset in bytes there (0 if not said), its dtype, extents and strides, and a copy's box.  The body takes their addresses
+from casts of nothing that name one of them; collect-gpu-kernels makes those the kernel's last arguments.  A device
+encodes the maps ahead of a launch.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def map_facts(kernel: ir.Operation) -> list[dict[str, object]]:
     found = []
     for fields in map(ir.DictAttr, maps_of(kernel)):
         fact: dict[str, object] = {n: list(ir.DenseI64ArrayAttr(fields[n])) for n in ("extents", "strides", "box")}
-        fact |= {n: ir.IntegerAttr(fields[n]).value for n in ("argument", "offset")}
+        fact |= {n: ir.IntegerAttr(fields[n]).value if n in fields else 0 for n in ("argument", "offset")}
         fact["dtype"] = ir.StringAttr(fields["dtype"]).value
         found.append(fact)
     return found

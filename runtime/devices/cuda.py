@@ -152,6 +152,7 @@ class CudaDevice(GpuDevice):
         self._owned.insert(0, ("DevicePrimaryCtxRelease", device))
         self._early: set[str] = set()
         self._maps: dict[str, tuple[TensorMap, ...]] = {}
+        self._described: dict[TensorMap, list[Any]] = {}
         (product,) = driver("DeviceGetName", device)
         major, minor = _capability(driver, device)
         self.chip = f"sm_{major}{minor}"
@@ -226,13 +227,21 @@ class CudaDevice(GpuDevice):
 
     def _encoded(self, map_: TensorMap, addresses: Sequence[int]) -> Any:
         """A tensor map as copies on the GPU take it."""
-        module, item = self._driver.module, f"CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[map_.dtype]}"
-        kind = getattr(module.CUtensorMapDataType, item)
-        extents, strides = ([module.cuuint64_t(n) for n in numbers] for numbers in (map_.extents, map_.strides))
-        box, steps = ([module.cuuint32_t(n) for n in numbers] for numbers in (map_.box, [1] * len(map_.box)))
+        if map_ not in self._described:
+            self._described[map_] = self._description(map_)
+        kind, *numbers = self._described[map_]
         address = addresses[map_.argument] + map_.offset
         about = f"a tensor of {map_.dtype} {'x'.join(map(str, reversed(map_.extents)))}"
-        return self._driver("EncodeTensorMap", kind, len(box), address, extents, strides, box, steps, about=about)[0]
+        return self._driver("EncodeTensorMap", kind, len(map_.box), address, *numbers, about=about)[0]
+
+    def _description(self, map_: TensorMap) -> list[Any]:
+        """What the driver takes beside an address: the element type, extents, strides, box and its steps."""
+        module = self._driver.module
+        kind = getattr(module.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[map_.dtype]}")
+        steps = [1] * len(map_.box)
+        long, short = (map_.extents, map_.strides), (map_.box, steps)
+        numbers = [[module.cuuint64_t(n) for n in group] for group in long]
+        return [kind, *numbers, *([module.cuuint32_t(n) for n in group] for group in short)]
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
         executable = super().prepare(entry, buffers)
