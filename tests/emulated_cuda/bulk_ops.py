@@ -235,11 +235,12 @@ class BulkOps(ABC):
         self.wake()
 
     def land_some(self, chance: float) -> bool:
-        """One copy under way, with a chance; whether there is any."""
+        """One copy under way, with a chance; whether there was any."""
         copies = self.progress.copies
-        if copies and self.rng.random() < chance:
+        found = bool(copies)
+        if found and self.rng.random() < chance:
             self.land(copies[int(self.rng.integers(len(copies)))])
-        return bool(copies)
+        return found
 
     def check_stored(self, threads: np.ndarray) -> None:
         """Threads end: their block's memory may go."""
