@@ -19,6 +19,7 @@
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
+    (pass schedule-gpu-flash-attention)
     (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
     (pass schedule-gpu-tiled-gradients)

@@ -28,9 +28,9 @@ from lispgpt.passes.kernels import block_memory
 from lispgpt.passes.kernels.attention import last_position, read_operand, store_operand
 from lispgpt.passes.kernels.attention_results import write_rows
 from lispgpt.passes.kernels.attention_scores import Mask
+from lispgpt.passes.kernels.copied_tiles import CopiedTiles, mapped_operands
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.matrices import lanes_of, shaped
-from lispgpt.passes.kernels.operand_copies import CopiedTiles, copied_bytes, copy_source
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.score_weights import RowValues
@@ -44,19 +44,26 @@ from lispgpt.passes.targets import Gpu
 ROWS = 64
 """Of a warpgroup."""
 
+BARRIER_BYTES = 1024
+
 
 @dataclass(frozen=True)
 class ScheduleGpuFlashAttention(Pass):
-    """rows: the fewest of what results and sums go along to treat this way.  warpgroups: of a block.  keys: of a tile
-    of attention; along: of what gradients are sums over.  stages: tiles in shared memory."""
+    """rows: the fewest of what results and sums go along to treat this way.  warpgroups: of a block; keys: of a tile of
+    attention.  gradient_warpgroups, along: the same for gradients, and what they are sums over.  stages: tiles in
+    shared memory.  own: numbers of its rows' vectors and sums that a warpgroup may have for each row in registers: with more,
+    and where a tile has as many vectors as a warpgroup rows, its vectors are in shared memory.  (With equal extents,
+    ptxas of CUDA 12.9 and 13.0 lets weights overwrite them.)"""
 
     name: ClassVar[str] = "schedule-gpu-flash-attention"
     starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     rows: int = 64
-    warpgroups: int = 3
-    keys: int = 128
+    warpgroups: int = 2
+    keys: int = 64
+    gradient_warpgroups: int = 1
     along: int = 32
-    stages: int = 2
+    stages: int = 4
+    own: int = 256
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.warpgroup is None:
@@ -73,15 +80,17 @@ class ScheduleGpuFlashAttention(Pass):
                     schedule.emit()
 
     def _suits(self, walk: Walk, target: Gpu) -> bool:
-        """Whether all operands are bf16 in memory, of depths that instructions take, with enough of them."""
-        products = [side for n in range(len(walk.sums.products)) for side in walk.sides(n)]
-        operands = [*products, *(one.other for one in walk.sums.sums)]
+        """Whether all operands are bf16 that copies can bring, of depths that instructions take, with enough rows."""
+        if target.copies is None or not walk.is_ordered:
+            return False
+        sides = [walk.sides(n) for n in range(len(walk.sums.products))]
+        own, others = [side[0] for side in sides], [*(side[1] for side in sides), *(s.other for s in walk.sums.sums)]
         return (
             min(walk.extent(walk.kept), walk.extent(walk.along)) >= self.rows
-            and all(str(o.element) == "bf16" and o.depth in (64, 128) and o.has_rows for o in operands)
-            and all(copy_source(operand, target) is not None for operand in operands)
+            and all(operand.depth in (64, 128) for operand in (*own, *others))
+            and mapped_operands(own, walk.kept, target.copies) is not None
+            and mapped_operands(others, walk.along, target.copies) is not None
             and all(one.out.has_rows and str(b.element_of(one.weights.type)) == "bf16" for one in walk.sums.sums)
-            and walk.is_ordered
         )
 
 
@@ -96,41 +105,41 @@ class _Schedule:
         target: Gpu,
         options: ScheduleGpuFlashAttention,
     ) -> None:
-        assert target.warpgroup is not None and target.matrix is not None
+        assert target.warpgroup is not None and target.matrix is not None and target.copies is not None
         self.kernel, self.walk, self.sums, self.attention = kernel, walk, walk.sums, attention
-        self.target, self.unit, self.matrix, self.stages = target, target.warpgroup, target.matrix, options.stages
+        self.target, self.unit, self.matrix, self.copies = target, target.warpgroup, target.matrix, target.copies
         self.extent, self.long = walk.extent(walk.kept), walk.extent(walk.along)
-        self.groups = min(options.warpgroups, -(-self.extent // ROWS))
+        most = options.gradient_warpgroups if attention is None else options.warpgroups
+        self.groups = min(most, -(-self.extent // ROWS))
         self.rows, self.threads = ROWS * self.groups, self.unit.threads * self.groups
-        self.count = options.along if attention is None else options.keys
+        self.count, self.stages = options.along if attention is None else options.keys, options.stages
         scored = [walk.sides(n)[1] for n in range(len(self.sums.products))]
         self.staged = list(dict.fromkeys([*scored, *(one.other for one in self.sums.sums)]))
         self.own = [walk.sides(n)[0] for n in range(len(self.sums.products))]
-        self.in_registers = sum(o.depth for o in self.own) + sum(s.other.depth for s in self.sums.sums) <= 256
+        words = sum(o.depth for o in self.own) + sum(s.other.depth for s in self.sums.sums)
+        self.in_registers = words <= options.own and self.count != ROWS
 
     def fits(self) -> bool:
         return block_memory.fits(self.target, self._memory_bytes(), True)
 
     def _own_bytes(self) -> int:
-        return 0 if self.in_registers else sum(copied_bytes(o, self.rows) for o in self.own)
+        return 0 if self.in_registers else 2 * self.rows * sum(o.depth for o in self.own)
 
     def _memory_bytes(self) -> int:
-        return self._own_bytes() + self.stages * sum(copied_bytes(o, self.count) for o in self.staged)
+        tile = 2 * self.count * sum(o.depth for o in self.staged)
+        return self._own_bytes() + self.stages * tile + BARRIER_BYTES
 
     def emit(self) -> None:
         tiles = -(-self.extent // self.rows)
-        if reschedule(self.kernel, [prod(self.walk.tasks), tiles], [self.threads], self.target, self._body):
+        if reschedule(self.kernel, [tiles, prod(self.walk.tasks)], [self.threads], self.target, self._body):
             self.memory.record(self.kernel)
 
     def _body(self) -> None:
         target, thread = self.target, b.thread_id()
         self.thread, self.group = thread, b.div(thread, self.unit.threads)
         self.lanes = lanes_of(self.matrix, b.mod(thread, target.subgroup))
-        self.reader, self.task = Reader(target), b.block_id("x")
-        self.memory = block_memory.BlockMemory(target, self._memory_bytes(), True)
-        target.dependency_release()
-        target.dependency_wait()
-        number: Index = b.block_id("y")
+        self.reader, self.task = Reader(target), b.block_id("y")
+        number: Index = b.block_id("x")
         if self.sums.over_positions:
             number = b.sub(b.as_value(-(-self.extent // self.rows) - 1), number)
         self.first = b.mul(number, self.rows)
@@ -138,13 +147,48 @@ class _Schedule:
         own = b.add(self.group_first, b.mul(b.mod(b.div(thread, target.subgroup), 4), 16))
         self.kept = [b.add(own, b.add(self.lanes.result_row, piece.row)) for piece in self.matrix.pieces()]
         self.places = [self._place(0, row, 0)[0] for row in self.kept]
+        self._make_memory()
+        target.dependency_release()
+        target.dependency_wait()
         self.left = [self._words(operand) for operand in self.own] if self.in_registers else self._own_tiles()
-        start = self._start()
-        self._finish(b.loop(0, self.walk.rounds, 1, start, self._round))
+        start = [b.as_value(0), *self._start()]
+        self._finish(b.loop(0, self.walk.rounds, 1, start, self._round)[1:])
 
     def _place(self, round_: Index, kept: Index, along: Index) -> tuple[list[Index], Index]:
         kept = b.at_most(kept, self.extent - 1) if self.extent % self.rows else kept
         return self.walk.place(self.task, round_, kept, along)
+
+    def _make_memory(self) -> None:
+        """The block's own vectors, stages, barriers: those of the stages, full and empty, and of the own vectors."""
+        self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), True)
+        base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
+        self.base = b.add(base, self.memory.start)
+        self.tiles = self._copied(self.staged, self.walk.along, self.count, self.stages, self._own_bytes())
+        self.barriers = b.add(self.base, self._memory_bytes() - BARRIER_BYTES)
+        if not self.in_registers:
+            self.own_tiles = self._copied(self.own, self.walk.kept, self.rows, 1, 0)
+
+        def make() -> None:
+            for slot in range(self.stages):
+                self.copies.make_barrier(self._full(slot), 1)
+                self.copies.make_barrier(self._empty(slot), self.groups)
+            self.copies.make_barrier(self._full(2 * self.stages), 1)
+            self.copies.publish_barriers()
+
+        b.if_then(b.equal(self.thread, 0), make)
+        b.barrier()
+
+    def _copied(self, operands: list[Operand], along: int, count: int, stages: int, start: int) -> CopiedTiles:
+        mapped = mapped_operands(operands, along, self.copies)
+        assert mapped is not None
+        maps = [one.map(self.kernel, count, self.unit.inner) for one in mapped]
+        return CopiedTiles(mapped, maps, self.copies, self.unit, count, stages, b.add(self.base, start))
+
+    def _full(self, slot: Index) -> Index:
+        return b.add(self.barriers, b.mul(slot, self.copies.barrier_bytes))
+
+    def _empty(self, slot: Index) -> Index:
+        return b.add(self._full(slot), self.stages * self.copies.barrier_bytes)
 
     # ---- a warpgroup's own vectors
 
@@ -163,11 +207,11 @@ class _Schedule:
 
     def _own_tiles(self) -> Any:
         """[operand][block of k]: descriptors of the warpgroup's rows in shared memory."""
-        place = lambda row: self._place(0, row, 0)  # noqa: E731
-        tiles = CopiedTiles(self.own, self.target, self.rows, 1, self.memory.view, 0, self.thread, self.threads, place)
-        tiles.start(self.first, 0, self.extent - 1)
-        assert self.target.copies is not None
-        self.target.copies.commit()
+        tiles, barrier = self.own_tiles, self._full(2 * self.stages)
+        place = self.walk.place(self.task, 0, self.first, 0)
+        b.if_then(b.equal(self.thread, 0), lambda: tiles.load(place, 0, barrier))
+        self.copies.wait(barrier, 0)
+        self.copies.subgroup_barrier()
         return [
             [tiles.line(n, 0, b.mul(self.group, ROWS), block) for block in range(operand.depth // self.unit.block)]
             for n, operand in enumerate(self.own)
@@ -182,38 +226,40 @@ class _Schedule:
         zero = b.constant(0.0, b.f32())
         return [zero] * sum(one.other.depth // 2 for one in self.sums.sums)
 
-    def _round(self, round_: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+    def _round(self, round_: ir.Value, done: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+        """One way along, behind `done` tiles of earlier ones: stages are filled some tiles ahead, by one thread."""
         with self.reader.scope():
-            whole = self._range(round_, self.first, self.rows)
-            mine = self._range(round_, self.group_first, ROWS) if self.groups > 1 else whole
-            self.round, self.mine = round_, mine
-            place = lambda along: self._place(round_, 0, along)  # noqa: E731
-            facts = (self.target, self.count, self.stages, self.memory.view, self._own_bytes())
-            self.tiles = CopiedTiles(self.staged, *facts, self.thread, self.threads, place)
+            low, high = self._range(round_, self.first, self.rows)
+            self.mine = self._range(round_, self.group_first, ROWS) if self.groups > 1 else [low, high]
+            self.round = round_
             self.values = RowValues(self.sums, self.reader, self.walk.along)
             self._prepare(round_)
-            assert self.target.copies is not None
-            copies, (low, high) = self.target.copies, whole
-            if self.walk.rounds > 1:
-                b.barrier()
-            for number in range(self.stages - 1):
-                self._copy(b.add(low, number * self.count), number, high)
-                copies.commit()
+            ahead = self.stages - 2
 
-            def step(at: ir.Value, *carried: ir.Value) -> Sequence[ir.Value]:
-                number = b.div(b.sub(at, low), self.count)
-                copies.wait(self.stages - 2)
-                self.unit.publish()
-                b.barrier()
-                coming = b.mod(b.add(number, self.stages - 1), self.stages)
-                self._copy(b.add(at, (self.stages - 1) * self.count), coming, high)
-                copies.commit()
-                return self._take(at, b.mod(number, self.stages), list(carried))
+            def fill(at: Index, number: Index) -> None:
+                first = b.binary("arith.andi", b.equal(self.thread, 0), b.less(at, high))
+                b.if_then(first, lambda: self._fill(round_, at, number))
 
-            return b.loop(low, high, self.count, list(carried), step)
+            for tile in range(ahead):
+                fill(b.add(low, tile * self.count), b.add(done, tile))
 
-    def _copy(self, at: Index, stage: Index, high: Index) -> None:
-        b.if_then(b.less(at, high), lambda: self.tiles.start(at, stage, self.long - 1))
+            def step(at: ir.Value, number: ir.Value, *carried: ir.Value) -> Sequence[ir.Value]:
+                fill(b.add(at, ahead * self.count), b.add(number, ahead))
+                slot = b.mod(number, self.stages)
+                self.copies.wait(self._full(slot), b.mod(b.div(number, self.stages), 2))
+                self.copies.subgroup_barrier()
+                found = self._take(at, slot, list(carried))
+                one = b.equal(b.mod(self.thread, self.unit.threads), 0)
+                b.if_then(one, lambda: self.copies.arrive(self._empty(slot)))
+                return [b.add(number, 1), *found]
+
+            return b.loop(low, high, self.count, [done, *carried], step)
+
+    def _fill(self, round_: Index, at: Index, number: Index) -> None:
+        """Start to bring the number-th tile to its stage, once all are done with what is there."""
+        slot = b.mod(number, self.stages)
+        self.copies.wait(self._empty(slot), b.mod(b.add(b.div(number, self.stages), 1), 2))
+        self.tiles.load(self.walk.place(self.task, round_, 0, at), slot, self._full(slot))
 
     def _range(self, round_: Index, first: Index, rows: int) -> list[Index]:
         """From where to where some of neighbouring rows see something; from a whole tile on."""
@@ -250,13 +296,13 @@ class _Schedule:
             operand = self.staged.index(self.walk.sides(number)[1])
             for block, mine in enumerate(left):
                 right = self.tiles.line(operand, stage, 0, block)
-                if not self.in_registers:
-                    sums = sums or [b.constant(0.0, b.f32())] * (self.count // 2)
-                    sums = self.unit.multiply_shared(mine, right, sums, (False, False))
-                elif sums:
+                if not sums:
+                    begin = self.unit.start if self.in_registers else self.unit.start_shared
+                    sums = begin(mine, right, self.count // 2)
+                elif self.in_registers:
                     sums = self.unit.multiply(mine, right, sums)
                 else:
-                    sums = self.unit.start(mine, right, self.count // 2)
+                    sums = self.unit.multiply_shared(mine, right, sums)
             self.unit.commit()
             found.append(sums)
         done = iter(self.unit.done([value for sums in found for value in sums]))

@@ -134,6 +134,26 @@ class WarpgroupUnit:
         constraints = ["=f"] * count + [str(i) for i in range(count)] + (["l"] if shared else ["r"] * 4) + ["l", "r"]
         return assembly(text, constraints, [*sums, *left, right, adds], [value.type for value in sums])
 
+    def multiply_shared(self, left: ir.Value, right: ir.Value, sums: Sequence[ir.Value]) -> list[ir.Value]:
+        """The same with a descriptor of A, too; neither is turned."""
+        count = len(sums)
+        constraints = ["=f"] * count + [str(i) for i in range(count)] + ["l", "l"]
+        return assembly(self._shared_text(count, count), constraints, [*sums, left, right], [b.f32()] * count)
+
+    def start_shared(self, left: ir.Value, right: ir.Value, count: int) -> list[ir.Value]:
+        """The same for `count` sums that start at zero."""
+        constraints = ["=f"] * count + ["l", "l"]
+        return assembly(self._shared_text(count, 0), constraints, [left, right], [b.f32()] * count)
+
+    def _shared_text(self, count: int, tied: int) -> str:
+        """$0 and on are the sums, then `tied` once more, then two descriptors."""
+        names = ", ".join(f"${i}" for i in range(count))
+        return (
+            f"{{ .reg .pred accumulate; setp.{'eq' if tied else 'ne'}.u32 accumulate, 0, 0; "
+            f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{names}}}, "
+            f"${count + tied}, ${count + tied + 1}, accumulate, 1, 1, 0, 0; }}"
+        )
+
     def start(self, left: Sequence[ir.Value], right: ir.Value, count: int) -> list[ir.Value]:
         """The same for `count` sums that start at zero."""
         outputs = ["=f"] * count

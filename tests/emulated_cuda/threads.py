@@ -138,6 +138,9 @@ class Threads(BulkOps, MatrixOps, Operations):
     def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Barriers are known by their number and their block, or their cluster's first block."""
         if "warp" in suffixes:
+            alone = lanes & ~np.repeat(lanes.reshape(-1, 32).all(1), 32)
+            numbers = 32 * (int(self.block.max()) + 1) + np.arange(self.count) // 32
+            self.waiting[alone], self.wanted[alone] = numbers[alone], 32
             return
         if "cluster" in suffixes:
             if "arrive" not in suffixes:

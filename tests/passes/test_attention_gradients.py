@@ -83,6 +83,22 @@ def assert_on_matrix_units(artifact: Artifact) -> None:
     assert all("mma" in text for text in modules)
 
 
+FLASH = [
+    Case(length=70, size=64, heads=1, groups=1, texts=1, dtype="bf16"),
+    Case(length=200, size=64, heads=4, groups=2, texts=1, dtype="bf16", weigh="window"),
+    Case(length=96, size=128, heads=1, groups=1, dtype="bf16"),
+    Case(length=101, size=64, heads=1, groups=1, dtype="bf16", all=True),
+]
+
+
+@pytest.mark.parametrize("case", FLASH, ids=str)
+def test_values_on_warpgroups(case: Case, tmp_path: Path) -> None:
+    given, artifact = case.inputs(seeded.rng()), compiled(case, "cuda:sm_90a", tmp_path)
+    modules = [text for text in artifact.code.decode(errors="replace").split(".version") if "attention" in text]
+    assert all("wgmma" in text for text in modules)
+    case.check(run_all(artifact, artifact.plan.entries[0], given), given)
+
+
 AMD = [("gfx942", TILED[0]), ("gfx1151", TILED[1]), ("gfx1201", TILED[2]), ("gfx1151", Case(length=12))]
 
 

@@ -1,0 +1,180 @@
+"""Tiles of bf16 operands that bulk copies bring to shared memory, in the layout that warpgroup instructions take.
+
+A tile of `count` vectors of an operand has their first 64 numbers in lines of 128 bytes, one below the other, then the
+next 64 of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, shape_of
+from lispgpt.ir.tensor_maps import address_of_map
+from lispgpt.passes.kernels.attention import Place
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.views import DYNAMIC, VIEWS
+from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand
+from lispgpt.passes.targets.tensor_copies import TensorCopies
+from lispgpt.passes.targets.warpgroup import WarpgroupUnit
+
+
+@dataclass(frozen=True)
+class MappedOperand:
+    """Where an operand's numbers lie in a kernel's argument: element `start` and strides, by dimension.
+
+    Copies see the argument as rows, one for each vector along `along`, of as many elements as lie between two of them;
+    what changes within a row, such as the head, is where in it a box starts.
+    """
+
+    operand: Operand
+    argument: ir.Value
+    along: int
+    start: int
+    strides: dict[int, int]
+
+    @classmethod
+    def of(cls, operand: Operand, along: int, copies: TensorCopies) -> MappedOperand | None:
+        """None where copies cannot see it so."""
+        buffer, op = None, defining_op(operand.tensor)
+        while op is not None and op.name in VIEWS:
+            if op.name == "tensor.extract_slice" and DYNAMIC in list(op.attributes["static_offsets"]):
+                return None
+            op = defining_op(op.operands[0])
+        if op is not None and op.name == "bufferization.to_tensor":
+            buffer = op.operands[0]
+        if buffer is None or defining_op(buffer) is not None or str(operand.element) != "bf16":
+            return None
+        start = _linear(operand, [0] * len(operand.dims))
+        units = [[int(i == n) for i in range(len(operand.dims))] for n in range(len(operand.dims))]
+        extents = shape_of(operand.tensor)
+        strides = {
+            dim: _linear(operand, unit) - start if extent > 1 else 0
+            for dim, unit, extent in zip(operand.dims, units, extents, strict=True)
+        }
+        found = cls(operand, buffer, along, start, strides)
+        return found if found._fits(copies) else None
+
+    def _fits(self, copies: TensorCopies) -> bool:
+        row = self.strides.get(self.along, 0)
+        last = self.start + sum(self.strides[d] * (self.extent(d) - 1) for d in self.inner) + self.operand.depth - 1
+        pitches = [self.strides[d] for d in (self.along, *self.outer)]
+        return (
+            self.strides[DEPTH] == 1
+            and last < row
+            and 2 + len(self.outer) <= copies.rank
+            and all(2 * pitch % copies.alignment == 0 for pitch in pitches)
+        )
+
+    def extent(self, dim: int) -> int:
+        return shape_of(self.operand.tensor)[self.operand.dims.index(dim)]
+
+    @property
+    def inner(self) -> list[int]:
+        """Dimensions that lie within a row, but for the depth."""
+        row = self.strides.get(self.along, 0)
+        return [d for d, s in self.strides.items() if d not in (self.along, DEPTH) and 0 < s < row]
+
+    @property
+    def outer(self) -> list[int]:
+        """Dimensions that lie beyond one, innermost first."""
+        rest = [d for d, s in self.strides.items() if d not in (self.along, DEPTH, *self.inner) and s]
+        return sorted(rest, key=self.strides.__getitem__)
+
+    def map(self, kernel: ir.Operation, rows: int, columns: int) -> ir.Value:
+        """The address of a map for boxes of so many vectors, and so many of their numbers."""
+        i64, dims = ir.IntegerType.get_signless(64), (self.along, *self.outer)
+        fields: dict[str, ir.Attribute] = {
+            "argument": ir.IntegerAttr.get(i64, ir.BlockArgument(self.argument).arg_number),
+            "dtype": ir.StringAttr.get("bf16"),
+            "extents": ir.DenseI64ArrayAttr.get([self.strides[self.along], *map(self.extent, dims)]),
+            "strides": ir.DenseI64ArrayAttr.get([2 * self.strides[d] for d in dims]),
+            "box": ir.DenseI64ArrayAttr.get([columns, rows, *[1] * len(self.outer)]),
+        }
+        return address_of_map(kernel, ir.DictAttr.get(fields))
+
+    def at(self, place: Place, t: Index, d: int) -> list[Index]:
+        """Where a box starts that has the number `d` of a vector first."""
+        named = {**dict(enumerate(place)), POSITION: t}
+        parts = [b.mul(named[dim], self.strides[dim]) for dim in self.inner]
+        return [reduce(b.add, parts, self.start + d), named[self.along], *(named[dim] for dim in self.outer)]
+
+
+def _linear(operand: Operand, index: Sequence[Index]) -> int:
+    """The element of the buffer, counted from its first, that an operand has at a known index."""
+    index, op = list(index), defining_op(operand.tensor)
+    while op.name in VIEWS:
+        index = VIEWS[op.name](op, index, _NoIndices())
+        op = defining_op(op.operands[0])
+    place = 0
+    for extent, i in zip(shape_of(op.operands[0]), index, strict=True):
+        assert isinstance(i, int)
+        place = place * extent + i
+    return place
+
+
+class _NoIndices:
+    def index_of(self, value: ir.Value) -> Index:
+        raise Refused("a slice of what is copied starts where is not known")
+
+
+@dataclass(frozen=True)
+class CopiedTiles:
+    """`stages` tiles of each operand.  start: address of the first.  maps: of the operands, for boxes of `count` rows.
+
+    place: gives the leading indices and the position of what is copied at an index.
+    """
+
+    operands: Sequence[MappedOperand]
+    maps: Sequence[ir.Value]
+    copies: TensorCopies
+    unit: WarpgroupUnit
+    count: int
+    stages: int
+    start: Index
+
+    @property
+    def stage_bytes(self) -> int:
+        return sum(map(self._bytes, self.operands))
+
+    def _bytes(self, mapped: MappedOperand) -> int:
+        return 2 * self.count * mapped.operand.depth
+
+    def load(self, at: tuple[Place, Index], stage: Index, barrier: Index) -> None:
+        """By one thread: start to bring what is from a place on, of all operands, which a barrier is to count."""
+        self.copies.expect(barrier, self.stage_bytes)
+        for number, (mapped, map_) in enumerate(zip(self.operands, self.maps, strict=True)):
+            for part in range(mapped.operand.depth // self.unit.inner):
+                place = b.add(self.start, self._offset(number, stage, part, 0))
+                self.copies.load(map_, mapped.at(*at, part * self.unit.inner), place, barrier)
+
+    def line(self, operand: int, stage: Index, row: Index, block: int) -> ir.Value:
+        """A descriptor of the vectors from `row` on, along which k goes, at the block-th 16 of their depth."""
+        part, inside = divmod(block * self.unit.block, self.unit.inner)
+        first = self.unit.descriptor_at(b.add(self.start, self._offset(operand, stage, part, row)))
+        return self.unit.advanced(first, inside // self.unit.block)
+
+    def turned(self, operand: int, stage: Index, block: int, part: int) -> ir.Value:
+        """A descriptor of the block-th 16 vectors, across which k goes, and of the part-th 64 of their depth."""
+        return self.unit.descriptor_at(b.add(self.start, self._offset(operand, stage, part, block * self.unit.block)))
+
+    def _offset(self, operand: int, stage: Index, part: int, row: Index) -> Index:
+        """Bytes from the start."""
+        line_bytes = 2 * self.unit.inner
+        before = sum(self._bytes(mapped) for mapped in self.operands[:operand])
+        return b.add(
+            b.mul(stage, self.stage_bytes), b.add(b.mul(row, line_bytes), before + part * self.count * line_bytes)
+        )
+
+
+def mapped_operands(operands: Sequence[Operand], along: int, copies: TensorCopies) -> list[MappedOperand] | None:
+    """How copies see each; None where they cannot see some."""
+    found = [MappedOperand.of(operand, along, copies) for operand in operands]
+    return None if None in found else [one for one in found if one is not None]
+
+
+Places = Callable[[Index], tuple[Place, Index]]
