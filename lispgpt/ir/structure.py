@@ -91,12 +91,13 @@ def loop_extents(op: ir.Operation) -> dict[int, int]:
 def trip_count(op: ir.Operation) -> int:
     """How many times the body of an op runs, as far as it is known here."""
     if op.name == "scf.for":
-        start, stop, step = (_constant(v) for v in list(op.operands)[:3])
+        start, stop, step = (constant_number(v) for v in list(op.operands)[:3])
         return 1 if start is None or stop is None or step is None else max(0, -(-(stop - start) // step))
     return prod(loop_extents(op).values()) if op.name.startswith("linalg.") else 1
 
 
-def _constant(value: ir.Value) -> int | None:
+def constant_number(value: ir.Value) -> int | None:
+    """The number of an arith.constant; None for any other value."""
     op = defining_op(value)
     return ir.IntegerAttr(op.attributes["value"]).value if op is not None and op.name == "arith.constant" else None
 
@@ -142,6 +143,19 @@ def replace_captured(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> Non
         for i, operand in enumerate(nested.operands):
             if operand in mapping:
                 nested.operands[i] = mapping[operand]
+
+
+def clone_with(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> ir.Operation:
+    """A copy at the insertion point that uses other values, in its regions too, where there are such; its results
+    become those of the op's."""
+    copy: ir.Operation = op.clone().operation
+    for i, operand in enumerate(op.operands):
+        if operand in values:
+            copy.operands[i] = values[operand]
+    if len(op.regions):
+        replace_captured(copy, values)
+    values.update(zip(op.results, copy.results, strict=True))
+    return copy
 
 
 def nested_operations(op: ir.Operation) -> Iterator[ir.Operation]:

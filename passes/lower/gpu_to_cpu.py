@@ -25,6 +25,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import nested_operations, symbol_of
@@ -183,13 +185,9 @@ def _convert_launch(op: ir.Operation, launchers: dict[str, Launcher]) -> None:
     sizes = [_as_type(group[0], ir.IndexType.get()) for group in groups[1:7]]
     i32 = ir.IntegerType.get_signless(32)
     dynamic, arguments = groups[10], groups[11]
-    zero = create_op("arith.constant", [], [i32], {"value": ir.IntegerAttr.get(i32, 0)}).results[0]
-    shared = _as_type(dynamic[0], i32) if dynamic else zero
-    blocks = sizes[0]
-    for size in sizes[1:3]:
-        blocks = create_op("arith.muli", [blocks, size], [blocks.type]).results[0]
-    first = create_op("arith.constant", [], [blocks.type], {"value": ir.IntegerAttr.get(blocks.type, 0)}).results[0]
-    operands = [first, blocks, *sizes, shared, *arguments]
+    shared = _as_type(dynamic[0], i32) if dynamic else b.constant(0, i32)
+    blocks = b.mul(b.mul(sizes[0], sizes[1]), sizes[2])
+    operands = [b.as_value(0), blocks, *sizes, shared, *arguments]
     create_op("func.call", operands, [], {"callee": ir.FlatSymbolRefAttr.get(launcher.name)})
 
 
@@ -211,20 +209,12 @@ def _convert_alloc(op: ir.Operation) -> None:
 
 def _convert_memset(destination: ir.Value, value: ir.Value) -> None:
     """Write value to every element, in a loop over each dimension."""
-    index = ir.IndexType.get()
 
-    def constant(number: int) -> ir.Value:
-        return create_op("arith.constant", [], [index], {"value": ir.IntegerAttr.get(index, number)}).results[0]
+    def loop(indices: list[Index]) -> None:
+        if len(indices) == ir.MemRefType(destination.type).rank:
+            b.store(value, destination, indices)
+        else:
+            size = b.emit("memref.dim", [destination, b.as_value(len(indices))], [ir.IndexType.get()])
+            b.each(0, size, 1, lambda index: loop([*indices, index]))
 
-    def loop(dimension: int, indices: list[ir.Value]) -> None:
-        if dimension == ir.MemRefType(destination.type).rank:
-            create_op("memref.store", [value, destination, *indices])
-            return
-        size = create_op("memref.dim", [destination, constant(dimension)], [index]).results[0]
-        nest = create_op("scf.for", [constant(0), size, constant(1)], regions=1)
-        body = ir.Block.create_at_start(nest.regions[0], [index])
-        with ir.InsertionPoint(body):
-            loop(dimension + 1, [*indices, body.arguments[0]])
-            create_op("scf.yield")
-
-    loop(0, [])
+    loop([])

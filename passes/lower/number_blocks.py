@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import everything_in, integers, kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.states import PLANNED
@@ -42,17 +43,12 @@ def _number_blocks(kernel: ir.Operation) -> None:
     for op in ids:
         axis = "xyz".index(str(op.attributes["dimension"])[-2])
         with ir.InsertionPoint(op), op.location:
-            value = number
+            value: b.Index = number
             if axis:
-                value = create_op("arith.divui", [value, _constant(math.prod(grid[:axis]))], [index]).results[0]
+                value = b.div(value, math.prod(grid[:axis]))
             if axis < last:
-                value = create_op("arith.remui", [value, _constant(grid[axis])], [index]).results[0]
-        op.results[0].replace_all_uses_with(value)
+                value = b.mod(value, grid[axis])
+            op.results[0].replace_all_uses_with(b.as_value(value))
         op.erase()
     types = ir.FunctionType.get([index, *(a.type for a in moved)], [])
     kernel.attributes["function_type"] = ir.TypeAttr.get(types)
-
-
-def _constant(value: int) -> ir.Value:
-    index = ir.IndexType.get()
-    return create_op("arith.constant", [], [index], {"value": ir.IntegerAttr.get(index, value)}).results[0]

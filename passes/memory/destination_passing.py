@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.ir import build as b
 from lispgpt.ir.access import READ, READ_WRITE, WRITE, set_access
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
@@ -262,10 +263,7 @@ class _Entry:
     def _view(self, place: _Place, type_: ir.Type) -> ir.Value:
         if defining_op(place.buffer) is not None and place.buffer.type == _memref(type_):
             return place.buffer
-        offset = create_op(
-            "arith.constant", [], [ir.IndexType.get()], {"value": ir.IntegerAttr.get(ir.IndexType.get(), place.offset)}
-        )
-        return create_op("memref.view", [place.buffer, offset.results[0]], [_memref(type_)]).results[0]
+        return b.emit("memref.view", [place.buffer, b.as_value(place.offset)], [_memref(type_)])
 
 
 def _allocated(type_: ir.Type) -> ir.Value:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, entry_functions, operations, strings
 from lispgpt.passes.base import Pass
 from lispgpt.passes.memory.destination_passing import byte_size
@@ -70,15 +71,12 @@ def _rewrite(entry: ir.Operation, offsets: dict[ir.Operation, int], size: int) -
     block = entry.regions[0].blocks[0]
     buffer_type = ir.MemRefType.get([size], ir.IntegerType.get_signless(8))
     arena = block.add_argument(buffer_type, ir.Location.unknown())
-    index = ir.IndexType.get()
     for op, offset in offsets.items():
         views = [use.owner.operation for use in op.results[0].uses if use.owner.operation.name == "memref.view"]
         for old in views or [op]:
             inner = ir.IntegerAttr(defining_op(old.operands[1]).attributes["value"]).value if views else 0
             with ir.InsertionPoint(old), old.location:
-                value = {"value": ir.IntegerAttr.get(index, offset + inner)}
-                start = create_op("arith.constant", [], [index], value).results[0]
-                view = create_op("memref.view", [arena, start], [old.results[0].type]).results[0]
+                view = b.emit("memref.view", [arena, b.as_value(offset + inner)], [old.results[0].type])
             old.results[0].replace_all_uses_with(view)
             old.erase()
         if views:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import VIEWS, defining_op, integers, kept_dimensions, operations, shape_of
+from lispgpt.ir.structure import VIEWS, constant_number, defining_op, integers, kept_dimensions, operations, shape_of
 from lispgpt.passes.model.placements import is_placement, is_same_slice
 
 
@@ -97,11 +97,6 @@ def is_written_in_place(op: ir.Operation) -> bool:
 def _only_write(value: ir.Value) -> ir.Operation | None:
     users = [use.owner.operation for use in value.uses]
     return users[0] if len(users) == 1 and is_cache_write(users[0]) else None
-
-
-def constant_number(value: ir.Value) -> int | None:
-    op = defining_op(value)
-    return ir.IntegerAttr(op.attributes["value"]).value if op is not None and op.name == "arith.constant" else None
 
 
 # ---- where a row goes

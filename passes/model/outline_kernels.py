@@ -24,11 +24,11 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     captured_values,
+    clone_with,
     defining_op,
     entry_functions,
     nested_operations,
     operations,
-    replace_captured,
     shape_of,
     strings,
 )
@@ -153,12 +153,10 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
             return value
         if not is_inline(op) and not is_placement(op):
             raise InternalError(f"outline-kernels: {op.name} is used before its kernel has run")
+        for operand in op.operands:
+            resolve(operand)
         with ir.InsertionPoint(terminator), op.location:
-            operands = [resolve(v) for v in op.operands]
-            copy = op.clone()
-            for i, operand in enumerate(operands):
-                copy.operands[i] = operand
-        values.update(zip(op.results, copy.operation.results, strict=True))
+            clone_with(op, values)
         return values[value]
 
     last = {argument: group for group in groups for argument in read_arguments(group)}
@@ -219,14 +217,10 @@ def _build_kernel(
         return mapping[value]
 
     def copy(op: ir.Operation) -> ir.Operation:
-        operands = [bring(v) for v in op.operands]
-        captured = {v: bring(v) for v in captured_values(op)}
+        for value in (*op.operands, *captured_values(op)):
+            bring(value)
         with ir.InsertionPoint(body):
-            clone = op.clone().operation
-        for i, operand in enumerate(operands):
-            clone.operands[i] = operand
-        replace_captured(clone, captured)
-        return clone
+            return clone_with(op, mapping)
 
     for op in group.ops:
         clone = copy(op)

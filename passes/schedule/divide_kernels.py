@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from lispgpt.ir.access import set_access, tensor_access
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import captured_values, defining_op, kernel_functions, replace_captured
+from lispgpt.ir.structure import captured_values, clone_with, defining_op, kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of
 from lispgpt.passes.kernels.refusal import note_refusal, refusals
@@ -142,14 +142,10 @@ class _Part:
             return create_op("bufferization.to_tensor", [memory], [type_], flags).results[0]
 
     def _copy(self, op: ir.Operation) -> ir.Operation:
-        operands = [self.bring(v) for v in op.operands]
-        captured = {v: self.bring(v) for v in captured_values(op)}
+        for value in (*op.operands, *captured_values(op)):
+            self.bring(value)
         with ir.InsertionPoint(self.body):
-            copy = op.clone().operation
-        for i, operand in enumerate(operands):
-            copy.operands[i] = operand
-        replace_captured(copy, captured)
-        return copy
+            return clone_with(op, self.tensors)
 
     def _finish(self, kernel: ir.Operation) -> None:
         with ir.InsertionPoint(self.body):

@@ -25,13 +25,12 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     callee_of,
-    captured_values,
+    clone_with,
     defining_op,
     entry_functions,
     everything_in,
     kernel_functions,
     operations,
-    replace_captured,
     symbol_of,
 )
 from lispgpt.passes.base import Pass
@@ -77,8 +76,8 @@ def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target:
         region = launch.regions[0]
         if len(region.blocks) != 1:
             raise UserError("a kernel that a model calls has structured control flow: scf, and not cf")
-        _clone([op for op in body if op.name == "arith.constant"], values)
-        _clone(operations(region.blocks[0])[:-1], values)
+        for op in [*(op for op in body if op.name == "arith.constant"), *operations(region.blocks[0])[:-1]]:
+            clone_with(op, values)
     for op in reversed(old[:-1]):
         op.erase()
     if isinstance(target, Gpu):
@@ -137,16 +136,6 @@ def _places(launch: ir.Operation) -> dict[ir.Value, ir.Value]:
         segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
         values[argument] = create_op("memref.alloca", [], [argument.type], segments).results[0]
     return values
-
-
-def _clone(ops: list[ir.Operation], values: dict[ir.Value, ir.Value]) -> None:
-    """Copies at the insertion point, which use and extend `values`."""
-    for op in ops:
-        copy = op.clone().operation
-        for i, operand in enumerate(op.operands):
-            copy.operands[i] = values.get(operand, operand)
-        replace_captured(copy, {v: values[v] for v in captured_values(op) if v in values})
-        values.update(zip(op.results, copy.results, strict=True))
 
 
 def _expand_math(kernel: ir.Operation, target: Gpu) -> None:

@@ -25,7 +25,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir, passmanager
-from lispgpt.ir.structure import kernel_functions, nested_operations, operations, shape_of
+from lispgpt.ir.structure import constant_number, kernel_functions, nested_operations, operations, shape_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, refusable, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -33,7 +33,6 @@ from lispgpt.passes.kernels.reductions import vector_loop
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
 from lispgpt.passes.kernels.updates import Update, update_of
-from lispgpt.passes.model.cache_writes import constant_number
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.schedule.kernel_parts import ENDS
 from lispgpt.passes.targets import Gpu, Target

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import everything_in, operations
+from lispgpt.ir.structure import clone_with, constant_number, everything_in, operations
 from lispgpt.passes.base import Pass
 
 
@@ -84,43 +85,22 @@ def _carry(loop: ir.Operation, load: ir.Operation, store: ir.Operation) -> ir.Op
 
 def _unroll(loop: ir.Operation, count: int) -> None:
     """Do `count` steps in each round, where the bounds are known and divide."""
-    bounds = [_constant(v) for v in list(loop.operands)[:3]]
-    if any(b is None for b in bounds):
+    bounds = [constant_number(v) for v in list(loop.operands)[:3]]
+    if None in bounds:
         return
-    start, stop, step = (b for b in bounds if b is not None)
+    start, stop, step = (bound for bound in bounds if bound is not None)
     if (stop - start) % (step * count):
         return
     block = loop.regions[0].blocks[0]
     index, carried = block.arguments
     *body, terminator = operations(block)
-    index_type = ir.IndexType.get()
     with loop.location, ir.InsertionPoint(terminator):
         total = terminator.operands[0]
         for number in range(1, count):
-            offset = {"value": ir.IntegerAttr.get(index_type, number * step)}
-            distance = create_op("arith.constant", [], [index_type], offset).results[0]
-            place = create_op("arith.addi", [index, distance], [index_type]).results[0]
-            total = _copy(body, {index: place, carried: total}, terminator.operands[0])
+            values = {index: b.add(index, number * step), carried: total}
+            for op in body:
+                clone_with(op, values)
+            total = values[terminator.operands[0]]
         terminator.operands[0] = total
     with loop.location, ir.InsertionPoint(loop):
-        wide = {"value": ir.IntegerAttr.get(index_type, step * count)}
-        loop.operands[2] = create_op("arith.constant", [], [index_type], wide).results[0]
-
-
-def _copy(body: list[ir.Operation], values: dict[ir.Value, ir.Value], wanted: ir.Value) -> ir.Value:
-    """Copies of ops at the insertion point with other operands; the copy of the wanted value."""
-    for op in body:
-        copy = op.clone()
-        for number, operand in enumerate(op.operands):
-            if operand in values:
-                copy.operands[number] = values[operand]
-        values |= dict(zip(op.results, copy.results, strict=True))
-    return values[wanted]
-
-
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
-        return None
-    number: int = ir.IntegerAttr(owner.operation.attributes["value"]).value
-    return number
+        loop.operands[2] = b.as_value(step * count)

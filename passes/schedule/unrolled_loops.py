@@ -6,12 +6,12 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     captured_values,
-    defining_op,
+    clone_with,
+    constant_number,
     dim_positions,
     indexing_maps,
     is_elementwise,
     operations,
-    replace_captured,
     shape_of,
 )
 
@@ -30,11 +30,8 @@ def unroll_loops(kernel: ir.Operation, most_rounds: int) -> None:
 
 
 def _rounds(loop: ir.Operation) -> range | None:
-    made = [defining_op(v) for v in list(loop.operands)[:3]]
-    if any(op is None or op.name != "arith.constant" for op in made):
-        return None
-    low, high, step = (ir.IntegerAttr(op.attributes["value"]).value for op in made)
-    return range(low, high, step)
+    low, high, step = (constant_number(v) for v in list(loop.operands)[:3])
+    return None if low is None or high is None or step is None else range(low, high, step)
 
 
 def _unroll(loop: ir.Operation, rounds: range) -> None:
@@ -46,11 +43,7 @@ def _unroll(loop: ir.Operation, rounds: range) -> None:
             known = {counter: b.constant(number, counter.type), **dict(zip(carried, values, strict=True))}
             *ops, terminator = operations(block)
             for op in ops:
-                copy = op.clone().operation
-                for i, operand in enumerate(op.operands):
-                    copy.operands[i] = known.get(operand, operand)
-                replace_captured(copy, known)
-                known.update(zip(op.results, copy.results, strict=True))
+                clone_with(op, known)
         values = [known.get(v, v) for v in terminator.operands]
     for result, value in zip(loop.results, values, strict=True):
         result.replace_all_uses_with(value)
