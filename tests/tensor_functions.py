@@ -36,10 +36,12 @@ def program(text: str, shapes: list[tuple[int, int]] = [(1, 1)], **options: Any)
     return evaluate(Source("test.lisp", text), wanted=Wanted(shapes), **given)
 
 
-def run(text: str, inputs: list[np.ndarray], shapes: list[tuple[int, int]], function: str) -> list[np.ndarray]:
+def run(
+    text: str, inputs: list[np.ndarray], shapes: list[tuple[int, int]], function: str, **options: Any
+) -> list[np.ndarray]:
     """Evaluate a program and call one of its functions; its results, first filled with a poison value."""
     with new_context(), ir.Location.unknown():
-        return call(program(text, shapes), inputs, function)
+        return call(program(text, shapes, **options), inputs, function)
 
 
 def call(made: Program, inputs: list[np.ndarray], function: str) -> list[np.ndarray]:
