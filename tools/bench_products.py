@@ -6,8 +6,9 @@
 
 For a layer of `inputs` to `outputs`: forward x [rows inputs] · w [outputs inputs], and from dy [rows outputs] the
 gradients dx = dy · w, which sums over outputs, and dw = dy · x, which sums over rows.  --dtypes: of x and dy, and of w
-(for dw: of x).  Layouts take turns, and every figure is the median over the rounds; `relative` is to the forward
-product of the same layer.
+(for dw: of x); forward products and dx are in the type of x and dy, and dw is in f32, while torch.mm has bf16 results.
+Layouts take turns, and every figure is the median over the rounds, in which CHAIN products in one graph are run;
+`relative` is to the forward product of the same layer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from entry_timing import EntryTiming, add_options, timing
@@ -23,9 +24,12 @@ from entry_timing import EntryTiming, add_options, timing
 LAYERS = {"proj": (768, 768), "qkv": (768, 2304), "fc": (768, 3072), "out": (3072, 768), "head": (768, 50304)}
 """(inputs, outputs) of GPT-2 124M's products."""
 
+CHAIN = 20
+"""Products in one graph, whose launch takes as long as a small one."""
+
 LAYOUTS = {
-    "forward": "(contract [n o] x{l} [n i] w{l} [o i])",
-    "dx": "(contract [n i] dy{l} [n o] w{l} [o i])",
+    "forward": "(cast (contract [n o] x{l} [n i] w{l} [o i]) {d})",
+    "dx": "(cast (contract [n i] dy{l} [n o] w{l} [o i]) {d})",
     "dw": "(contract [o i] dy{l} [n o] x{l} [n i])",
 }
 
@@ -38,12 +42,32 @@ def program(rows: int, layers: list[str], dtypes: tuple[str, str]) -> str:
         shapes = {"x": (rows, inputs, dtypes[0]), "dy": (rows, outputs, dtypes[0]), "w": (outputs, inputs, dtypes[1])}
         lines += [f"(weights ({name}{layer} [{n} {k}] {dtype}))" for name, (n, k, dtype) in shapes.items()]
         for layout, form in LAYOUTS.items():
-            lines.append(f"(entry {layout}-{layer} [tokens positions] {form.format(l=layer)})")
+            lines.append(f"(entry {layout}-{layer} [tokens positions] {form.format(l=layer, d=dtypes[0])})")
     return "\n".join(lines)
 
 
-def torch_products(rows: int, layer: str) -> dict[str, Callable[[int], float]]:
-    """For each layout how to time torch.mm on bf16 operands; empty without torch and a GPU for it."""
+class TorchProduct:
+    """torch.mm on bf16 operands, CHAIN of them in a graph, which does not keep the tensors alive by itself."""
+
+    def __init__(self, torch: Any, left: Any, right: Any) -> None:
+        self.torch, self.tensors = torch, (left, right)
+        self.result, self.graph = torch.mm(left, right), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for _ in range(CHAIN):
+                torch.mm(left, right, out=self.result)
+
+    def seconds(self, repeats: int) -> float:
+        self.graph.replay()
+        self.torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(repeats):
+            self.graph.replay()
+        self.torch.cuda.synchronize()
+        return (time.perf_counter() - started) / repeats / CHAIN
+
+
+def torch_products(rows: int, layer: str) -> dict[str, TorchProduct]:
+    """For each layout torch.mm; empty without torch and a GPU for it."""
     try:
         import torch
     except ImportError:
@@ -54,20 +78,7 @@ def torch_products(rows: int, layer: str) -> dict[str, Callable[[int], float]]:
     shapes = {"x": (rows, inputs), "dy": (rows, outputs), "w": (outputs, inputs)}
     x, dy, w = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for shape in shapes.values())
     pairs = {"forward": (x, w.T), "dx": (dy, w), "dw": (dy.T, x)}
-
-    def timed(left: Any, right: Any) -> Callable[[int], float]:
-        def run(repeats: int) -> float:
-            torch.mm(left, right)
-            torch.cuda.synchronize()
-            started = time.perf_counter()
-            for _ in range(repeats):
-                torch.mm(left, right)
-            torch.cuda.synchronize()
-            return (time.perf_counter() - started) / repeats
-
-        return run
-
-    return {layout: timed(*pair) for layout, pair in pairs.items()}
+    return {layout: TorchProduct(torch, *pair) for layout, pair in pairs.items()}
 
 
 def rows_of(bench: EntryTiming) -> dict[str, int]:
@@ -82,9 +93,11 @@ def measure(bench: EntryTiming, layer: str, rounds: int, repeats: int) -> None:
     times: dict[tuple[str, str], list[float]] = {}
     for _ in range(rounds):
         for layout in LAYOUTS:
-            times.setdefault((layout, "own"), []).append(bench.seconds(bench.entry(f"{layout}-{layer}"), repeats))
+            entry = bench.entry(f"{layout}-{layer}")
+            chain = replace(entry, steps=entry.steps * CHAIN)
+            times.setdefault((layout, "own"), []).append(bench.seconds(chain, repeats) / CHAIN)
             if layout in others:
-                times.setdefault((layout, "torch"), []).append(others[layout](repeats))
+                times.setdefault((layout, "torch"), []).append(others[layout].seconds(repeats))
     operations = 2 * rows * inputs * outputs
     medians = {key: statistics.median(values) for key, values in times.items()}
     for layout in LAYOUTS:

@@ -39,13 +39,20 @@ PRODUCTS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
         lambda q, p: np.einsum("nhd,mhd->hnm", q[:, :, 200:400], p[1]),
     ),
 }
-TILES = (
-    "",
+PAIR, SPLIT, LOW, WIDE = (
     ":pair 2 :outputs 128 :rows 128",
-    ":splits 3 :pair 1 :outputs 64",
+    ":splits 3 :outputs 64",
     ":rows 64 :outputs 128",
-    ":pair 1 :outputs 192",
+    ":outputs 192",
 )
+CASES = [
+    *(("forward", options) for options in ("", PAIR, SPLIT, LOW, WIDE)),
+    *(("backward", options) for options in (PAIR, WIDE)),
+    *(("of a weight", options) for options in (PAIR, SPLIT)),
+    *(("from registers", options) for options in ("", SPLIT, LOW)),
+    ("of slices", WIDE),
+    ("of heads", ""),
+]
 
 
 @pytest.fixture
@@ -89,8 +96,7 @@ def close(found: np.ndarray, wanted: np.ndarray, error: float) -> bool:
 
 
 @pytest.mark.usefixtures("few_cores")
-@pytest.mark.parametrize("options", TILES)
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize(("name", "options"), CASES)
 def test_products_equal_float64(name: str, options: str, tmp_path: Path) -> None:
     form, reference = PRODUCTS[name]
     names = list(reference.__code__.co_varnames)
@@ -102,7 +108,7 @@ def test_products_equal_float64(name: str, options: str, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("few_cores")
-@pytest.mark.parametrize("options", TILES[:3])
+@pytest.mark.parametrize("options", ("", SPLIT))
 def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path) -> None:
     """A bias, an activation and a residual sum, results of two dtypes."""
     product = "(contract [n o] x [n i] w [o i])"
