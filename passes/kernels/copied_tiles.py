@@ -6,18 +6,17 @@ next 64 of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, shape_of
+from lispgpt.ir.structure import shape_of
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.attention import Place
-from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.views import DYNAMIC, VIEWS
+from lispgpt.passes.kernels.tensor_map import strided
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
@@ -40,23 +39,12 @@ class MappedOperand:
     @classmethod
     def of(cls, operand: Operand, along: int, copies: TensorCopies) -> MappedOperand | None:
         """None where copies cannot see it so."""
-        buffer, op = None, defining_op(operand.tensor)
-        while op is not None and op.name in VIEWS:
-            if op.name == "tensor.extract_slice" and DYNAMIC in list(op.attributes["static_offsets"]):
-                return None
-            op = defining_op(op.operands[0])
-        if op is not None and op.name == "bufferization.to_tensor":
-            buffer = op.operands[0]
-        if buffer is None or defining_op(buffer) is not None or str(operand.element) != "bf16":
+        view = strided(operand.tensor)
+        if view is None or str(operand.element) != "bf16":
             return None
-        start = _linear(operand, [0] * len(operand.dims))
-        units = [[int(i == n) for i in range(len(operand.dims))] for n in range(len(operand.dims))]
-        extents = shape_of(operand.tensor)
-        strides = {
-            dim: _linear(operand, unit) - start if extent > 1 else 0
-            for dim, unit, extent in zip(operand.dims, units, extents, strict=True)
-        }
-        found = cls(operand, buffer, along, start, strides)
+        numbers = zip(operand.dims, view.strides, view.extents, strict=True)
+        strides = {dim: stride if extent > 1 else 0 for dim, stride, extent in numbers}
+        found = cls(operand, view.argument, along, view.offset, strides)
         return found if found._fits(copies) else None
 
     def _fits(self, copies: TensorCopies) -> bool:
@@ -90,6 +78,7 @@ class MappedOperand:
         i64, dims = ir.IntegerType.get_signless(64), (self.along, *self.outer)
         fields: dict[str, ir.Attribute] = {
             "argument": ir.IntegerAttr.get(i64, ir.BlockArgument(self.argument).arg_number),
+            "offset": ir.IntegerAttr.get(i64, 0),
             "dtype": ir.StringAttr.get("bf16"),
             "extents": ir.DenseI64ArrayAttr.get([self.strides[self.along], *map(self.extent, dims)]),
             "strides": ir.DenseI64ArrayAttr.get([2 * self.strides[d] for d in dims]),
@@ -102,24 +91,6 @@ class MappedOperand:
         named = {**dict(enumerate(place)), POSITION: t}
         parts = [b.mul(named[dim], self.strides[dim]) for dim in self.inner]
         return [reduce(b.add, parts, self.start + d), named[self.along], *(named[dim] for dim in self.outer)]
-
-
-def _linear(operand: Operand, index: Sequence[Index]) -> int:
-    """The element of the buffer, counted from its first, that an operand has at a known index."""
-    index, op = list(index), defining_op(operand.tensor)
-    while op.name in VIEWS:
-        index = VIEWS[op.name](op, index, _NoIndices())
-        op = defining_op(op.operands[0])
-    place = 0
-    for extent, i in zip(shape_of(op.operands[0]), index, strict=True):
-        assert isinstance(i, int)
-        place = place * extent + i
-    return place
-
-
-class _NoIndices:
-    def index_of(self, value: ir.Value) -> Index:
-        raise Refused("a slice of what is copied starts where is not known")
 
 
 @dataclass(frozen=True)
@@ -171,10 +142,49 @@ class CopiedTiles:
         )
 
 
+@dataclass(frozen=True)
+class TileRing:
+    """Stages that one thread fills and warpgroups read: tile n is in stage n modulo their number.
+
+    barriers: address of those that end when a stage is full, which those that end when it is empty follow.
+    """
+
+    tiles: CopiedTiles
+    barriers: Index
+
+    def make(self, readers: int) -> None:
+        """By one thread, which publishes them after that."""
+        for slot in range(self.tiles.stages):
+            self.tiles.copies.make_barrier(self.full(slot), 1)
+            self.tiles.copies.make_barrier(self.full(b.add(slot, self.tiles.stages)), readers)
+
+    def full(self, slot: Index) -> Index:
+        return b.add(self.barriers, b.mul(slot, self.tiles.copies.barrier_bytes))
+
+    def _round(self, number: Index) -> Index:
+        return b.div(number, self.tiles.stages)
+
+    def fill(self, at: tuple[Place, Index], number: Index) -> None:
+        """By one thread: start to bring the number-th tile, once all are done with what is in its stage."""
+        slot = b.mod(number, self.tiles.stages)
+        empty = self.full(b.add(slot, self.tiles.stages))
+        self.tiles.copies.wait(empty, b.mod(b.add(self._round(number), 1), 2))
+        self.tiles.load(at, slot, self.full(slot))
+
+    def wait(self, number: Index) -> Index:
+        """By whole warps, until the number-th tile is there; its stage."""
+        slot = b.mod(number, self.tiles.stages)
+        self.tiles.copies.wait(self.full(slot), b.mod(self._round(number), 2))
+        self.tiles.copies.subgroup_barrier()
+        return slot
+
+    def release(self, slot: Index, thread: Index) -> None:
+        """By all threads of a warpgroup that is done with a stage; thread: the number of each."""
+        empty = self.full(b.add(slot, self.tiles.stages))
+        b.if_then(b.equal(thread, 0), lambda: self.tiles.copies.arrive(empty))
+
+
 def mapped_operands(operands: Sequence[Operand], along: int, copies: TensorCopies) -> list[MappedOperand] | None:
     """How copies see each; None where they cannot see some."""
     found = [MappedOperand.of(operand, along, copies) for operand in operands]
     return None if None in found else [one for one in found if one is not None]
-
-
-Places = Callable[[Index], tuple[Place, Index]]

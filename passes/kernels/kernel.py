@@ -15,6 +15,7 @@ from lispgpt.ir.structure import (
     defining_op,
     entry_functions,
     kernel_functions,
+    nested_operations,
     operations,
     strings,
     symbol_of,
@@ -56,6 +57,14 @@ def reschedule(
             op.erase()
         set_launch(kernel, grid, block)
     return "grid" in kernel.attributes
+
+
+def contract(kernel: ir.Operation) -> None:
+    """Let products and the sums that they are part of be rounded once."""
+    flag = ir.Attribute.parse("#arith.fastmath<contract>")
+    for op in nested_operations(kernel):
+        if op.name in ("arith.mulf", "arith.addf", "arith.subf"):
+            op.attributes["fastmath"] = flag
 
 
 def set_launch(kernel: ir.Operation, grid: Sequence[int], block: Sequence[int]) -> None:

@@ -74,13 +74,13 @@ func.func "attention_gradient_1x128x1x1x64"
   shared_bytes = 34816 : i64
   sums = {bounds = ["upper"], depths = [64, 64, 64], extents = [1, 1, 1, 128, 128], over = "positions"}
   sym_visibility = "private"
-  tensor_maps = [{argument = 1 : i64, box = array<i64: 64, 32>, dtype = "bf16", extents = array<i64: 64, 128>, strides = array<i64: 128>}, {argument = 4 : i64, box = array<i64: 64, 32>, dtype = "bf16", extents = array<i64: 64, 128>, strides = array<i64: 128>}]
+  tensor_maps = [{argument = 1 : i64, box = array<i64: 64, 32>, dtype = "bf16", extents = array<i64: 64, 128>, offset = 0 : i64, strides = array<i64: 128>}, {argument = 4 : i64, box = array<i64: 64, 32>, dtype = "bf16", extents = array<i64: 64, 128>, offset = 0 : i64, strides = array<i64: 128>}]
   tied = [-1]
   work = {bytes = 99328 : i64, context = 0 : i64, operations = 6389760 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  123 arith.addi
+  167 arith.addi
   14 arith.andi
   73 arith.cmpi
-  573 arith.constant
+  597 arith.constant
   8 arith.divui
   45 arith.index_cast
   1 arith.minui
