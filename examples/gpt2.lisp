@@ -1,8 +1,8 @@
 ; GPT-2: "Language Models are Unsupervised Multitask Learners", Radford et al. 2019.
 (require nn)
 
-(config vocab 50257  padded-vocab 50304  context 1024  layers 12  heads 12  width 768  epsilon 1e-5
-        weight-type bf16  cache-type f32)
+(config vocab 50257  padded-vocab (* 128 (ceil-div vocab 128))  context 1024  layers 12  heads 12  width 768
+        hidden (* 4 width)  activation "gelu_new"  epsilon 1e-5  tied-head true  weight-type bf16  cache-type f32)
 
 (weights                                        ; bound by name to the checkpoint's tensors
   (wte [padded-vocab width] weight-type)
@@ -13,11 +13,13 @@
     (proj-w [width width] weight-type {:init (normal (/ 0.02 (sqrt (* 2 layers))))})
     (proj-b [width])
     (ln2-w [width] {:init 1})                   (ln2-b [width])
-    (fc-w [(* 4 width) width] weight-type)      (fc-b [(* 4 width)])
-    (out-w [width (* 4 width)] weight-type {:init (normal (/ 0.02 (sqrt (* 2 layers))))})
+    (fc-w [hidden width] weight-type)           (fc-b [hidden])
+    (out-w [width hidden] weight-type {:init (normal (/ 0.02 (sqrt (* 2 layers))))})
     (out-b [width]))
   (lnf-w [width] {:init 1})
-  (lnf-b [width]))
+  (lnf-b [width])
+  (when (not tied-head)
+    (head-w [padded-vocab width] weight-type)))
 
 (state (kv [layers batch 2 heads context (/ width heads)] cache-type))    ; keys and values of every position so far
 
@@ -25,8 +27,13 @@
   (let [qkv (linear (layer-norm x (ln1-w l) (ln1-b l) epsilon) (qkv-w l) (qkv-b l))]
     (linear (attention qkv (kv l) heads) (proj-w l) (proj-b l))))
 
+(def activate
+  (cond (= activation "gelu") gelu-exact
+        (= activation "relu") relu
+        :else gelu))
+
 (defn feed-forward [x l]
-  (let [hidden (gelu (linear (layer-norm x (ln2-w l) (ln2-b l) epsilon) (fc-w l) (fc-b l)))]
+  (let [hidden (activate (linear (layer-norm x (ln2-w l) (ln2-b l) epsilon) (fc-w l) (fc-b l)))]
     (linear hidden (out-w l) (out-b l))))
 
 (defn layer [x l]
@@ -36,4 +43,4 @@
 (entry logits [tokens positions]
   (let [x (+ (rows wte tokens) (rows wpe positions))
         x (fold layer x (range layers))]
-    (matmul-transposed (layer-norm (last x) lnf-w lnf-b epsilon) wte)))
+    (matmul-transposed (layer-norm (last x) lnf-w lnf-b epsilon) (if tied-head wte head-w))))

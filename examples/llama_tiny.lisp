@@ -3,8 +3,27 @@
 (require nn)
 
 (config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048
-        head-width 64  epsilon 1e-5  tied-head false  weight-type bf16
-        rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false  weight-type bf16
+        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
+        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+
+(hugging-face ["llama"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
+                         :ignored [".rotary_emb.inv_freq"]
+                         :requires {"hidden_act" ["silu" "swish"]  "mlp_bias" false}}
+  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
+          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads" "num_attention_heads")
+          width "hidden_size"  hidden "intermediate_size"  head-width (optional "head_dim")
+          epsilon (optional "rms_norm_eps")  tied-head (optional "tie_word_embeddings")
+          biased (optional "attention_bias"))
+  (weights
+    wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
+    (per "layers.*."
+      norm1-w "input_layernorm.weight"
+      qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
+      qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
+      proj-w "self_attn.o_proj.weight"  proj-b "self_attn.o_proj.bias"
+      norm2-w "post_attention_layernorm.weight"
+      gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
 
 (weights                                        ; bound by name to the checkpoint's tensors
   (wte [vocab width] weight-type)
@@ -12,6 +31,7 @@
     (norm1-w [width] {:init 1})
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
     (proj-w [width (* heads head-width)] weight-type)
+    (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]) (proj-b [width]))
     (norm2-w [width] {:init 1})
     (gate-w [hidden width] weight-type)
     (up-w [hidden width] weight-type)
@@ -22,28 +42,21 @@
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))    ; keys and values of every position so far
 
-(defn frequency []                              ; of a head's i-th pair, slower for long contexts where the model wants it
-  (let [plain (rotary-frequency rope-theta (/ head-width 2))]
-    (if (= rope-factor 1.0)
-      plain
-      (slowed-frequency plain rope-factor rope-low rope-high rope-original))))
-
-(defn attend-block [x l cosine sine]
-  (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
+(defn attend-block [x l turn]
+  (let [x (rms-norm x (norm1-w l) epsilon)
+        qkv (if biased (linear x (qkv-w l) (qkv-b l)) (linear x (qkv-w l)))
         part (fn [first count] (heads-of qkv head-width first count))
-        q (rotate (part 0 heads) cosine sine)
-        k (rotate (part heads kv-heads) cosine sine)
-        v (part (+ heads kv-heads) kv-heads)]
-    (linear (attend q k v (kv l)) (proj-w l))))
+        [q k v] [(turn (part 0 heads)) (turn (part heads kv-heads)) (part (+ heads kv-heads) kv-heads)]
+        y (attend q k v (kv l))]
+    (if biased (linear y (proj-w l) (proj-b l)) (linear y (proj-w l)))))
 
-(defn layer [x l cosine sine]
-  (let [x (+ x (attend-block x l cosine sine))]
+(defn layer [x l turn]
+  (let [x (+ x (attend-block x l turn))]
     (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
 
 (entry logits [tokens positions]
-  (let [angles (rotary-angles positions (/ head-width 2) (frequency))
-        [cosine sine] [(cos angles) (sin angles)]
-        x (fold (fn [x l] (layer x l cosine sine)) (rows wte tokens) (range layers))]
+  (let [turn (turning positions (/ head-width 2))
+        x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
     (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

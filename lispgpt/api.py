@@ -28,14 +28,15 @@ from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.base.host import cpu_signature, missing_features
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import artifact_of
+from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.request import Observer, Request, with_context
 from lispgpt.compiler.trust import check_trusted, remember
-from lispgpt.runtime import checkpoints, tokenizers
+from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.devices import best_target, device_kinds, device_module, installed_chip, open_device
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.plan.artifact import Artifact, load_artifact
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.samplers import Sampler, make_sampler
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
@@ -61,11 +62,11 @@ def compile(
 
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.
     """
-    header = {} if checkpoint is None else dict(checkpoints.open(checkpoint).config)
+    found = find_given(program, checkpoint)
     given = {"sizes": [dict(shape) for shape in shapes], "entries": entries}
     target = compiled_target(target)
-    settings = with_context(settings or {}, header, target, _warn)
-    artifact = artifact_of(Request(Path(program), target, settings, header, _path(pipeline), batch, **given))  # type: ignore[arg-type]
+    settings = with_context(settings or {}, found.config, target, _warn)
+    artifact = artifact_of(Request(found.program, target, settings, found.config, _path(pipeline), batch, **given))  # type: ignore[arg-type]
     remember(cache_folder({}), artifact)
     return artifact
 
@@ -88,32 +89,32 @@ def load(
 ) -> Model:
     """A model to generate with and to run entries of; use it in a `with`, which frees the device's memory.
 
-    program: a program's file, whose entries are compiled as they are needed, or an artifact.  target: as for `compile`,
-    or "auto", "rocm" or "cuda" for what is installed here; an artifact has its own.  tokenizer: a file; by default the
-    one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps what was compiled; None keeps nothing.
-    check: hold every launch to what it says it reads and writes (on a CPU, slow).
+    program: a program's file, whose entries are compiled as they are needed, an artifact, or a Hugging Face folder of a
+    model that a program of the package is for.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
+    installed here; an artifact has its own.  tokenizer: a file; by default the one beside the checkpoint.  threads: of
+    a CPU.  cache: a folder that keeps what was compiled; None keeps nothing.  check: hold every launch to what it says
+    it reads and writes (on a CPU, slow).
 
     An artifact is code that runs with the caller's rights: UserError for one that was neither compiled here nor signed
     with a key of the caller's list, unless `trust` is true.  keys: that list, by default the user's own
     (~/.config/lispgpt/trusted-keys).
     """
-    opened = None if checkpoint is None else checkpoints.open(checkpoint)
-    path = Path(program)
+    given = find_given(program, checkpoint)
+    path = given.program
     source: Request | Artifact
-    if is_artifact(path):
-        source = matching_artifact(path, opened)
+    if given.artifact is not None:
+        source = matching_artifact(path, given.artifact, given.checkpoint)
         if not trust:
             folders = [cache_folder({})] if cache is None else [cache_folder({}), Path(cache)]
             check_trusted(source, path, folders, trusted_keys({}) if keys is None else Path(keys))
     else:
-        header = {} if opened is None else dict(opened.config)
         sizes = [dict(shape) for shape in shapes]
         chip = running_target(target)
-        settings = with_context(settings or {}, header, chip, _warn)
-        source = Request(path, chip, settings, header, _path(pipeline), batch, sizes)
+        settings = with_context(settings or {}, given.config, chip, _warn)
+        source = Request(path, chip, settings, given.config, _path(pipeline), batch, sizes)
     kept = None if cache is None else Cache(Path(cache))
-    found = tokenizers.find(checkpoint, tokenizer)
-    return Model(source, opened, found, cache=kept, device=target, threads=threads, check=check)
+    found = tokenizers.find(given.weights, tokenizer)
+    return Model(source, given.checkpoint, found, cache=kept, device=target, threads=threads, check=check)
 
 
 class Model:
@@ -288,14 +289,8 @@ class Model:
         return session
 
 
-def is_artifact(path: Path) -> bool:
-    """Whether a file holds an artifact and not a program."""
-    return path.suffix == ".lgpt" or path.is_dir()
-
-
-def matching_artifact(path: Path, checkpoint: Checkpoint | None) -> Artifact:
-    """An artifact that was compiled for this machine and for this checkpoint's sizes."""
-    artifact = load_artifact(path)
+def matching_artifact(path: Path, artifact: Artifact, checkpoint: Checkpoint | None) -> Artifact:
+    """The artifact in a file, once it is clear that it was compiled for this machine and this checkpoint's sizes."""
     if artifact.host and artifact.host != cpu_signature():
         raise UserError(
             f"{path} was compiled for another CPU than this one: compile it here, or for a level that both have "

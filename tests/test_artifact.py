@@ -225,4 +225,5 @@ def test_code_for_a_level_wants_a_cpu_of_that_level(saved: Path, monkeypatch: py
     lacking = ["avx512bw", "avx512cd", "avx512dq", "avx512vl"]
     assert host.missing_features("cpu:x86-64-v4") == lacking
     with pytest.raises(UserError, match="this CPU has no avx512bw"):
-        matching_artifact(tampered(saved, lambda m: m.update(target="cpu:x86-64-v4", host="")), None)
+        path = tampered(saved, lambda m: m.update(target="cpu:x86-64-v4", host=""))
+        matching_artifact(path, load_artifact(path), None)

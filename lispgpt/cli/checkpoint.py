@@ -16,6 +16,7 @@ from lispgpt.base.dtypes import WEIGHT_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.cli.options import parse_settings
 from lispgpt.compiler.compiled import declared
+from lispgpt.compiler.folders import open_weights
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
@@ -40,7 +41,7 @@ def checkpoint() -> None:
 @click.option("--check", is_flag=True, help="Also read all weights and fail on NaN or infinity.")
 def info(path: Path, as_json: bool, check: bool) -> None:
     """Show a checkpoint's format, sizes and tensors."""
-    opened = checkpoints.open(path)
+    opened = open_weights(path)
     if check:
         opened.check_finite()
     facts = _facts(opened)

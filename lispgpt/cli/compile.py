@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,10 +14,10 @@ from lispgpt.base.folders import cache_folder
 from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
+from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.trust import remember
 from lispgpt.ir.mlir import new_context
 from lispgpt.programs import launch
-from lispgpt.runtime import checkpoints
 
 
 @click.command("compile")
@@ -46,7 +45,8 @@ def compile_(
     report: bool,
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
-    header: dict[str, Any] = dict(checkpoints.open(checkpoint).config) if checkpoint else {}
+    found = find_given(program, checkpoint)
+    program, header = found.program, found.config
     target, sizes = compiled_target(target), parse_shapes(shapes)
     given = config_settings(settings, context, header, target)
     request = Request(program, target, given, header, pipeline, batch, sizes)

@@ -15,17 +15,16 @@ from typing import Any
 
 import click
 
-from lispgpt.api import Model, is_artifact, matching_artifact, running_target
-from lispgpt.base.errors import UserError
+from lispgpt.api import Model, matching_artifact, running_target
 from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.cli.arrays import read_inputs, write_results
 from lispgpt.cli.options import PATH, compile_options, config_settings, guarded, parse_shapes
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
+from lispgpt.compiler.folders import Given, find_given
 from lispgpt.compiler.request import Observer, Request
 from lispgpt.compiler.trust import check_trusted
-from lispgpt.runtime import checkpoints, tokenizers
-from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime import tokenizers
 from lispgpt.runtime.devices import wake_driver
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.plan.artifact import Artifact
@@ -70,12 +69,12 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     key you listed has signed (lispgpt sign --help).
     """
     started = time.time()
-    checkpoint = checkpoints.open(options["checkpoint"]) if options["checkpoint"] else None
+    given = find_given(program, options["checkpoint"])
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
-    source = _source(program, checkpoint, options)
+    source = _source(given, options)
     if isinstance(source, Artifact) and not options["trust"]:
-        check_trusted(source, program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
+        check_trusted(source, given.program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
     if isinstance(source, Request) and options["entry"] is None:
         emulated = options["target"].startswith("emulated:")
         wake = None if emulated else partial(wake_driver, source.target)
@@ -86,10 +85,10 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     if options["arguments"]:
         raise click.UsageError("only a program with a `main` takes arguments")
     compiled = time.time()
-    tokenizer = tokenizers.find(options["checkpoint"], options["tokenizer_path"])
-    given = {name: options[name] for name in ("threads", "check", "trace")}
-    given |= {"name": str(program), "cache": cache, "observer": observer, "device": options["target"]}
-    with Model(source, checkpoint, tokenizer, **given) as model:
+    tokenizer = tokenizers.find(given.weights, options["tokenizer_path"])
+    chosen = {name: options[name] for name in ("threads", "check", "trace")}
+    chosen |= {"name": str(program), "cache": cache, "observer": observer, "device": options["target"]}
+    with Model(source, given.checkpoint, tokenizer, **chosen) as model:
         if options["entry"] is not None:
             write_results(model.run(options["entry"], **read_inputs(options["inputs"])), options["output"])
             return 0
@@ -103,19 +102,18 @@ def _cache_folder(ctx: click.Context) -> Path:
     return cache_folder(ctx.obj["environment"])
 
 
-def _source(program: Path, checkpoint: Checkpoint | None, options: Mapping[str, Any]) -> Request | Artifact:
+def _source(given: Given, options: Mapping[str, Any]) -> Request | Artifact:
     """The artifact in a file, or what to compile."""
-    if not program.exists():
-        raise UserError(f"there is no file {program}")
-    if is_artifact(program):
-        artifact = matching_artifact(program, checkpoint)
+    if given.artifact is not None:
+        artifact = matching_artifact(given.program, given.artifact, given.checkpoint)
         if options["context"] not in (None, artifact.config.get("context")):
-            raise click.UsageError(f"--context is for programs: {program} has its own")
+            raise click.UsageError(f"--context is for programs: {given.program} has its own")
         return artifact
-    header = dict(checkpoint.config) if checkpoint else {}
     target, sizes = running_target(options["target"]), parse_shapes(options["shapes"])
-    given = config_settings(options["settings"], options["context"], header, target)
-    return Request(program, target, given, header, options["pipeline"], options["batch"], sizes, unsized=True)
+    settings = config_settings(options["settings"], options["context"], given.config, target)
+    return Request(
+        given.program, target, settings, given.config, options["pipeline"], options["batch"], sizes, unsized=True
+    )
 
 
 def _generate(model: Model, options: Mapping[str, Any], times: dict[str, float]) -> None:

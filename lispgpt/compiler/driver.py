@@ -124,6 +124,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         code_name=target.code_name,
         objects=made.objects,
         rates=Rates(**asdict(rates)) if rates else None,
+        folder=program.folder,
         sources={request.program.name: request.program.read_text(encoding="utf-8")},
     )
 

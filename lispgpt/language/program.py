@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.source import Source, Span
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core import registry
@@ -36,6 +37,7 @@ from lispgpt.language.model import (
     declarations,
     entries,
     every_weight,
+    folders,
     generation,
     gradient_rules,
     gradients,
@@ -57,6 +59,7 @@ _REGISTERED = (
     core_forms,
     declarations,
     every_weight,
+    folders,
     generation,
     gradients,
     lists,
@@ -119,6 +122,7 @@ class Program:
     compilations: tuple[compilation.Compilation, ...] = ()
     libraries: tuple[str, ...] = ()
     warnings: tuple[UserError, ...] = ()
+    folder: FolderMap | None = None
 
 
 def evaluate(
@@ -175,12 +179,17 @@ def _check_overrides(model: Model) -> None:
             raise UserError(f"--set {name}: the program has no config value of this name{hint}")
 
 
+def _plain(value: Any) -> Any:
+    """A config value as JSON has it."""
+    return str(value) if isinstance(value, ir.Type) else list(value) if isinstance(value, tuple) else value
+
+
 def _program(evaluator: Evaluator) -> Program:
     declared = evaluator.states.of(Model)
     generation = declared.generation
     return Program(
         module=evaluator.builder.module,
-        config={k: str(v) if isinstance(v, ir.Type) else v for k, v in declared.config.items()},
+        config={k: _plain(v) for k, v in declared.config.items()},
         weights=tuple(TensorDecl(w.name, w.shape, w.dtype, w.stacked, w.initial) for w in declared.weights.values()),
         states=tuple(TensorDecl(s.name, s.shape, s.dtype) for s in declared.states.values()),
         entries=tuple(declared.entries),
@@ -190,4 +199,5 @@ def _program(evaluator: Evaluator) -> Program:
         compilations=tuple(evaluator.states.of(compilation.Compilations).found),
         libraries=tuple(evaluator.states.of(functions.Libraries).linked),
         warnings=tuple(evaluator.site.warnings),
+        folder=declared.folder,
     )

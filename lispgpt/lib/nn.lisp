@@ -1,5 +1,6 @@
 ; Layers.  x is [rows columns], in f32; weights are [out in], in bf16 or f32; sums are in f32.
 (require-dialect arith linalg math scf tensor)
+(require rotary)
 
 ; ---- rows and products
 
@@ -38,6 +39,11 @@
         scale (elementwise (fn [v] (rsqrt (+ (/ v width) epsilon))) (sum (square x)))]
     (tensor [r n c width] (* (at x r c) (at scale r) (at weight c)))))
 
+; x [rows heads size], weight [size]: every head is a row
+(defn head-norm [x weight epsilon]
+  (let [[n heads size] (shape x)]
+    (reshape (rms-norm (reshape x [(* n heads) size]) weight epsilon) [n heads size])))
+
 ; ---- activations
 
 (defn relu [x] (max x 0.0))
@@ -54,6 +60,10 @@
     (fn [v] (* 0.5 v (+ 1.0 (tanh (* 0.7978845608028654 (+ v (* 0.044715 v v v)))))))
     x))
 
+; "Gaussian Error Linear Units" as it is defined: by the error function
+(defn gelu-exact [x]
+  (elementwise (fn [v] (* 0.5 v (+ 1.0 (erf (* 0.7071067811865476 v))))) x))
+
 ; "GLU Variants Improve Transformer", Shazeer 2020: a feed-forward layer with a gate
 (defn swiglu [x gate up down]
   (linear (* (silu (linear x gate)) (linear x up)) down))
@@ -61,42 +71,6 @@
 ; Over the last dimension.
 (defn softmax [x]
   (linalg.softmax {:dimension (- (rank x) 1) :result (type x)} x (tensor.empty {:result (type x)})))
-
-; ---- rotary positions: "RoFormer", Su et al. 2021; a head's halves are the two coordinates of its pairs
-
-; positions [rows], frequencies i -> turn per position (a function) -> angles [rows pairs]
-(defn rotary-angles [positions pairs frequency]
-  (tensor [n (dim positions 0) i pairs]
-    (* (cast (at positions n) f32) (frequency (cast (cast i i32) f32)))))
-
-; theta^(-i / pairs), for the i-th of a head's pairs
-(defn rotary-frequency [theta pairs]
-  (let [step (- (/ (log theta) pairs))]
-    (fn [i] (exp (* i step)))))
-
-; Llama 3.1's way to a longer context: what turns less than `low` times in `original` positions is slowed by `factor`,
-; what turns more than `high` times is not, and between them a share is
-(defn slowed-frequency [frequency factor low high original]
-  (fn [i]
-    (let [f (frequency i)
-          turns (* f (/ original (* 2 pi)))
-          kept (max 0.0 (min 1.0 (/ (- turns low) (- high low))))]
-      (* f (+ kept (/ (- 1.0 kept) factor))))))
-
-; x [rows heads size], cosine and sine [rows size/2] -> x with each pair turned by its angle
-(defn rotate [x cosine sine]
-  (let [[n heads size] (shape x)
-        half (/ size 2)
-        part (fn [p] (slice (reshape x [n heads 2 half]) [0 0 p 0] [n heads nil half]))
-        [a b] [(part 0) (part 1)]]
-    (reshape
-      (tensor [r n h heads p 2 i half]
-        (let [c (at cosine r i)
-              s (at sine r i)]
-          (select (= p 0)
-                  (- (* (at a r h i) c) (* (at b r h i) s))
-                  (+ (* (at b r h i) c) (* (at a r h i) s)))))
-      [n heads size])))
 
 ; ---- attention over a cache of keys and values: "Attention Is All You Need", Vaswani et al. 2017
 
@@ -150,6 +124,13 @@
                        (seen-score (at scores i j g h t) (+ (* g sharing) h) t (at positions i j)))]
             (contract [b s g h d] (softmax seen) [b s g h t] (part 1) [b g t d])))]
     (reshape weighted [n (* heads size)])))
+
+(defn plain-score [score head t position] score)
+
+; how to weigh the scores of `attend` whose positions see the last `window` ones up to their own only
+(defn within [window]
+  (fn [score head t position]
+    (select (< (- position t) window) score -inf)))
 
 ; qkv [rows all*size] -> heads `first` to `first + count` of it, [rows count size]
 (defn heads-of [qkv size first count]

@@ -10,8 +10,9 @@ from lispgpt.api import Model, running_target
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import declared
+from lispgpt.compiler.folders import open_weights
 from lispgpt.compiler.request import Request
-from lispgpt.runtime import checkpoints, tokenizers
+from lispgpt.runtime import tokenizers
 from lispgpt.runtime.training.trainer import EVALUATE, Evaluation
 from lispgpt.runtime.training.trainer import evaluate as evaluate_session
 from lispgpt.training.data import in_memory
@@ -40,7 +41,7 @@ def evaluate(
     and `most` batches at most.  Each token but the first of all is predicted once, from those before it in its
     sequence.  UserError where the program has no such entry, or the data does not fit the model.
     """
-    opened = checkpoints.open(checkpoint)
+    opened = open_weights(checkpoint, program)
     header = dict(opened.config)
     request = Request(Path(program), running_target(target), settings or {}, header)
     found = declared(request)

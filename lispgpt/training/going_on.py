@@ -15,8 +15,9 @@ from lispgpt.api import Model, running_target
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import Declared, declared
+from lispgpt.compiler.folders import open_weights
 from lispgpt.compiler.request import Request
-from lispgpt.runtime import checkpoints, tokenizers
+from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
 from lispgpt.runtime.data.batches import Batches, Stream
 from lispgpt.runtime.training.initial import InitialWeights
@@ -135,7 +136,7 @@ class Run:
         if self.last is not None:
             return open_snapshot(self.last)
         if self.facts["checkpoint"] is not None:
-            return checkpoints.open(self.facts["checkpoint"])
+            return open_weights(self.facts["checkpoint"], self.facts["program"])
         return InitialWeights(self.found.config, self.found.weights, self.found.initial, self.options.seed)
 
     def _infos(self) -> dict[str, TensorInfo]:

@@ -10,8 +10,9 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.compiled import Declared, declared
+from lispgpt.compiler.folders import open_weights
 from lispgpt.compiler.request import Request
-from lispgpt.runtime import checkpoints, tokenizers
+from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
 from lispgpt.runtime.checkpoints.seeded import PRESETS
 from lispgpt.runtime.training.options import Options
@@ -123,7 +124,7 @@ def _tokenizer(folder: RunFolder, given: Beginning, texts: Sequence[Path]) -> Pa
 def _header(given: Beginning, options: Options, tokenizer: Path | None) -> dict[str, Any]:
     """Config values from a checkpoint or a preset; else those that the data and the options suggest."""
     if given.checkpoint is not None:
-        return dict(checkpoints.open(given.checkpoint).config)
+        return dict(open_weights(given.checkpoint, given.program).config)
     if given.preset is not None:
         sizes = PRESETS[given.preset].config("f32")
         return {name: size for name, size in sizes.items() if name != "weight-type"}

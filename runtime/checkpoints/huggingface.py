@@ -19,8 +19,10 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import read_json, replacing
+from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime.checkpoints.architecture import Part, Shape, holds
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
+from lispgpt.runtime.checkpoints.mapped_folder import assemble, read_settings
 from lispgpt.runtime.checkpoints.numbers import CHUNK
 from lispgpt.runtime.checkpoints.safetensors_file import Stored, has_config, read_safetensors, write_safetensors
 
@@ -44,10 +46,24 @@ def _is_known(config: Path) -> bool:
     return any(kind in module.MODEL_TYPES for module in _architectures())
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
-    """Map a folder's weights after checking names, shapes and offsets against config.json."""
+def model_type(path: Path) -> str:
+    """What a folder's config.json says it holds."""
+    kind = read_json(path / CONFIG).get("model_type", "gpt2")
+    if not isinstance(kind, str):
+        raise UserError(f"{path / CONFIG}: model_type is {kind!r}, and should be a name")
+    return kind
+
+
+def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
+    """Map a folder's weights after checking names, shapes and offsets against config.json.
+
+    names: what the program to be run calls them; without it, those of the architectures known here.
+    """
     folder = path if path.is_dir() else path.parent
     data = read_json(folder / CONFIG)
+    if names is not None:
+        config = read_settings(folder / CONFIG, data, names)
+        return assemble(folder, names, config, _read_weights(folder, None if path.is_dir() else path, names.prefix))
     architecture = _architecture(folder / CONFIG, data)
     try:
         shape, more = architecture.read_config(folder / CONFIG, data)

@@ -55,7 +55,8 @@ class LlamaShape:
     def config(self, weight_type: str) -> dict[str, Any]:
         """The checkpoint's config dictionary."""
         return {_key(name): getattr(self, name) for name in LlamaShape.__dataclass_fields__} | {
-            "weight-type": weight_type
+            "rope-type": "default" if self.rope_factor == 1.0 else "llama3" if self.rope_original else "linear",
+            "weight-type": weight_type,
         }
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], bool]]:

@@ -1,8 +1,8 @@
 """A compiled model in a file: manifest, machine code and the source that it came from, in one zip (or a folder).
 
 `manifest.json` has: format, version, target, device_code (a file's name), code_hash (its SHA-256), config, weights,
-states, generate, kernels, plan, and for GPUs rates and objects (name → SHA-256 of the files that hold the same code
-compiled for the chip itself).  A version other than this code's is refused; nothing in the
+states, generate, folder, kernels, plan, and for GPUs rates and objects (name → SHA-256 of the files that hold the same
+code compiled for the chip itself).  A version other than this code's is refused; nothing in the
 archive is executed before the plan is validated.  `signature.json`, where there is one, says who vouches for the
 manifest, and with it for the code.
 """
@@ -20,6 +20,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import parse_json, replacing
+from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.reading import check_ordinary
 from lispgpt.runtime.plan.plan import Plan
 from lispgpt.runtime.plan.steps import LARGEST
@@ -36,7 +37,8 @@ class Artifact:
     """target: such as "cpu" or "cuda:sm_90"; host: what CPU code was made for ("" where any machine will do).
 
     weights, states: name → {"shape", "dtype"}.  generate: {"entry", "options"} or None.  kernels: name → facts that
-    devices and reports read.  rates: what floors are reckoned with, where the chip's are known.
+    devices and reports read.  rates: what floors are reckoned with, where the chip's are known.  folder: what Hugging
+    Face's folders of this model call its weights and config, where the program says so.
     objects: the code compiled for the chip itself.  sources: file name → text.
     stored, signature: the bytes of a file's manifest and of its signature, where it was loaded from one that has them.
     """
@@ -53,6 +55,7 @@ class Artifact:
     objects: Sequence[bytes] = ()
     host: str = ""
     rates: Rates | None = None
+    folder: FolderMap | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     stored: bytes = field(default=b"", repr=False, compare=False)
     signature: bytes = field(default=b"", repr=False, compare=False)
@@ -73,6 +76,7 @@ class Artifact:
             "kernels": dict(self.kernels),
             "plan": self.plan.to_json(),
             "rates": asdict(self.rates) if self.rates else None,
+            "folder": self.folder.to_json() if self.folder else None,
             "objects": {name: _hash(data) for name, data in self._named_objects().items()},
         }
         return json.dumps(manifest).encode()
@@ -134,6 +138,7 @@ def load_artifact(path: Path) -> Artifact:
         objects=tuple(objects.values()),
         host=manifest.get("host", ""),
         rates=rates,
+        folder=None if manifest.get("folder") is None else FolderMap.from_json(manifest["folder"]),
         stored=stored,
         signature=read(SIGNATURE, b""),
     )

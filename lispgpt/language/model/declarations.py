@@ -48,6 +48,8 @@ def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, sour
         evaluator.site.fail(
             f"{source} gives {name.name} as {given!r}, which is none of {', '.join(MODEL_DTYPES)}", name
         )
+    if isinstance(value, tuple) and isinstance(given, list):
+        return tuple(given)
     if type(given) is not type(value):
         evaluator.site.fail(f"{source} gives {name.name} as {given!r}, and the program has {value!r} there", name)
     return given

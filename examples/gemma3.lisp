@@ -1,0 +1,72 @@
+; Gemma 3: "Gemma 3 Technical Report", 2025: norms on both sides of each block and over each head's query and key, a
+; window in five layers of six, and frequencies of their own there.
+; lispgpt run FOLDER --prompt "Once upon a time"
+(require nn)
+
+(config vocab 262144  context 32768  layers 26  heads 4  kv-heads heads  width 1152  hidden 6912  head-width 256
+        epsilon 1e-6  window 512  layer-types []  score-scalar 256.0  tied-head true  weight-type bf16
+        rope-near 10000.0  rope-type "default"  rope-theta 1000000.0  rope-factor 1.0)
+
+(hugging-face ["gemma3_text"]
+  {:prefix "model."
+   :requires {"hidden_activation" "gelu_pytorch_tanh"  "attention_bias" false  "attn_logit_softcapping" nil
+              "final_logit_softcapping" nil  "use_bidirectional_attention" false
+              "rope_parameters.full_attention.rope_type" ["default" "linear"]  "rope_scaling.rope_type" "linear"}}
+  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
+          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
+          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
+          window (optional "sliding_window")  layer-types (optional "layer_types")
+          score-scalar (optional "query_pre_attn_scalar")  tied-head (optional "tie_word_embeddings")
+          rope-near (optional "rope_parameters.sliding_attention.rope_theta" "rope_local_base_freq")
+          rope-type (optional "rope_parameters.full_attention.rope_type" "rope_scaling.rope_type")
+          rope-theta (optional "rope_parameters.full_attention.rope_theta" "rope_theta")
+          rope-factor (optional "rope_parameters.full_attention.factor" "rope_scaling.factor"))
+  (weights
+    wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
+    (per "layers.*."
+      norm1-w "input_layernorm.weight"  norm2-w "post_attention_layernorm.weight"
+      norm3-w "pre_feedforward_layernorm.weight"  norm4-w "post_feedforward_layernorm.weight"
+      qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
+      q-norm-w "self_attn.q_norm.weight"  k-norm-w "self_attn.k_norm.weight"  proj-w "self_attn.o_proj.weight"
+      gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+
+(weights
+  (wte [vocab width] weight-type)
+  (per layers
+    (norm1-w [width] {:init 0})  (norm2-w [width] {:init 0})  (norm3-w [width] {:init 0})  (norm4-w [width] {:init 0})
+    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
+    (q-norm-w [head-width] {:init 0})  (k-norm-w [head-width] {:init 0})
+    (proj-w [width (* heads head-width)] weight-type)
+    (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
+  (normf-w [width] {:init 0})
+  (when (not tied-head) (head-w [vocab width] weight-type)))
+
+(state (kv [layers batch 2 kv-heads context head-width] f32))
+
+(defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
+
+(defn attend-block [x l turn weigh]
+  (let [qkv (linear (norm x (norm1-w l)) (qkv-w l))
+        part (fn [first count] (heads-of qkv head-width first count))
+        q (turn (head-norm (part 0 heads) (+ (q-norm-w l) 1.0) epsilon))
+        k (turn (head-norm (part heads kv-heads) (+ (k-norm-w l) 1.0) epsilon))
+        v (part (+ heads kv-heads) kv-heads)]
+    (linear (attend (* q (sqrt (/ head-width score-scalar))) k v (kv l) weigh) (proj-w l))))
+
+(defn feed-forward [x l]
+  (linear (* (gelu (linear x (gate-w l))) (linear x (up-w l))) (down-w l)))
+
+(defn near? [l]                                 ; whether a layer looks back over the window only
+  (if (= (count layer-types) 0) (not (= (mod (+ l 1) 6) 0)) (= (nth layer-types l) "sliding_attention")))
+
+(entry logits [tokens positions]
+  (let [pairs (/ head-width 2)
+        [near far] [(turning-by positions pairs (rotary-frequency rope-near pairs)) (turning positions pairs)]
+        attend-at (fn [x l] (if (near? l) (attend-block x l near (within window)) (attend-block x l far plain-score)))
+        layer (fn [x l]
+                (let [x (+ x (norm (attend-at x l) (norm2-w l)))]
+                  (+ x (norm (feed-forward (norm x (norm3-w l)) l) (norm4-w l)))))
+        x (fold layer (* (rows wte tokens) (sqrt width)) (range layers))]
+    (matmul-transposed (norm (last x) normf-w) (if tied-head wte head-w))))
+
+(generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

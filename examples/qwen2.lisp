@@ -1,0 +1,52 @@
+; Qwen 2 and 2.5: "Qwen2 Technical Report", Yang et al. 2024: a Llama whose queries, keys and values have biases.
+; lispgpt run FOLDER --prompt "Once upon a time"
+(require nn)
+
+(config vocab 151936  context 32768  layers 24  heads 14  kv-heads heads  width 896  hidden 4864
+        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16
+        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
+        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+
+(hugging-face ["qwen2"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
+                         :requires {"hidden_act" "silu"  "use_sliding_window" false}}
+  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
+          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
+          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
+          tied-head (optional "tie_word_embeddings"))
+  (weights
+    wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
+    (per "layers.*."
+      norm1-w "input_layernorm.weight"
+      qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
+      qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
+      proj-w "self_attn.o_proj.weight"
+      norm2-w "post_attention_layernorm.weight"
+      gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+
+(weights
+  (wte [vocab width] weight-type)
+  (per layers
+    (norm1-w [width] {:init 1})
+    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
+    (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)])
+    (proj-w [width (* heads head-width)] weight-type)
+    (norm2-w [width] {:init 1})
+    (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
+  (normf-w [width] {:init 1})
+  (when (not tied-head) (head-w [vocab width] weight-type)))
+
+(state (kv [layers batch 2 kv-heads context head-width] f32))
+
+(defn layer [x l turn]
+  (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
+        part (fn [first count] (heads-of qkv head-width first count))
+        [q k v] [(turn (part 0 heads)) (turn (part heads kv-heads)) (part (+ heads kv-heads) kv-heads)]
+        x (+ x (linear (attend q k v (kv l)) (proj-w l)))]
+    (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
+
+(entry logits [tokens positions]
+  (let [turn (turning positions (/ head-width 2))
+        x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
+    (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
+
+(generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

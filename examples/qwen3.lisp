@@ -1,0 +1,54 @@
+; Qwen 3: "Qwen3 Technical Report", Yang et al. 2025: a Llama with a norm over each head's query and key.
+; lispgpt run FOLDER --prompt "Once upon a time"
+(require nn)
+
+(config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 3072
+        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16
+        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
+        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+
+(hugging-face ["qwen3"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
+                         :requires {"hidden_act" "silu"  "use_sliding_window" false  "attention_bias" false}}
+  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
+          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
+          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
+          tied-head (optional "tie_word_embeddings"))
+  (weights
+    wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
+    (per "layers.*."
+      norm1-w "input_layernorm.weight"
+      qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
+      q-norm-w "self_attn.q_norm.weight"  k-norm-w "self_attn.k_norm.weight"
+      proj-w "self_attn.o_proj.weight"
+      norm2-w "post_attention_layernorm.weight"
+      gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+
+(weights
+  (wte [vocab width] weight-type)
+  (per layers
+    (norm1-w [width] {:init 1})
+    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
+    (q-norm-w [head-width] {:init 1})  (k-norm-w [head-width] {:init 1})
+    (proj-w [width (* heads head-width)] weight-type)
+    (norm2-w [width] {:init 1})
+    (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
+  (normf-w [width] {:init 1})
+  (when (not tied-head) (head-w [vocab width] weight-type)))
+
+(state (kv [layers batch 2 kv-heads context head-width] f32))
+
+(defn layer [x l turn]
+  (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
+        part (fn [first count] (heads-of qkv head-width first count))
+        q (turn (head-norm (part 0 heads) (q-norm-w l) epsilon))
+        k (turn (head-norm (part heads kv-heads) (k-norm-w l) epsilon))
+        v (part (+ heads kv-heads) kv-heads)
+        x (+ x (linear (attend q k v (kv l)) (proj-w l)))]
+    (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
+
+(entry logits [tokens positions]
+  (let [turn (turning positions (/ head-width 2))
+        x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
+    (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
+
+(generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

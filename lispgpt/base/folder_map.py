@@ -1,0 +1,81 @@
+"""What a program calls the settings and tensors of Hugging Face's folders of its model: what its `hugging-face` form
+says, and what an artifact has of that in its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lispgpt.base.errors import UserError
+
+Scalar = bool | int | float | str
+MOST = 1 << 31
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where a config value stands in config.json: the first of these keys that is there and not null.
+
+    A key may lead into objects: `rope_scaling.factor`.  optional: whether the program's own value serves where none is.
+    """
+
+    keys: tuple[str, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A stored tensor's name, without the prefix; `*` is a layer's number, and a second one that of one of several.
+
+    transposed: matrices are stored (in, out).  multiple: rows are padded with zeros to a multiple of this.
+    """
+
+    name: str
+    transposed: bool = False
+    multiple: int = 1
+
+
+@dataclass(frozen=True)
+class FolderMap:
+    """types: what config.json's model_type may say.  prefix: what tensors' names may begin with.  ignored: endings of
+    names of what is no weight.  requires: settings that must have one of these values where config.json has them.
+
+    weights: of each, the tensors whose rows it has, one below the other.
+    """
+
+    types: tuple[str, ...]
+    config: Mapping[str, Setting]
+    weights: Mapping[str, tuple[Pattern, ...]]
+    prefix: str = ""
+    ignored: tuple[str, ...] = ()
+    requires: Mapping[str, tuple[Scalar | None, ...]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Any) -> FolderMap:
+        """What `to_json` gave; UserError for anything else."""
+        try:
+            found = FolderMap(
+                tuple(data["types"]),
+                {name: Setting(tuple(s["keys"]), bool(s["optional"])) for name, s in data["config"].items()},
+                {name: tuple(Pattern(**p) for p in patterns) for name, patterns in data["weights"].items()},
+                data["prefix"],
+                tuple(data["ignored"]),
+                {key: tuple(values) for key, values in data["requires"].items()},
+            )
+        except (KeyError, TypeError, AttributeError, ValueError):
+            found = None
+        if found is None or not _is_sound(found):
+            raise UserError("the artifact is damaged: what it says of Hugging Face's folders is not understood")
+        return found
+
+
+def _is_sound(found: FolderMap) -> bool:
+    texts = [*found.types, found.prefix, *found.ignored, *found.requires]
+    texts += [key for setting in found.config.values() for key in setting.keys]
+    patterns = [pattern for several in found.weights.values() for pattern in several]
+    counts = all(type(p.multiple) is int and 0 < p.multiple < MOST for p in patterns)
+    return counts and all(isinstance(text, str) for text in [*texts, *(p.name for p in patterns)])

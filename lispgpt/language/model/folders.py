@@ -1,0 +1,163 @@
+"""`hugging-face`: what a program calls the settings and tensors of Hugging Face's folders of its model.
+
+    (hugging-face ["llama"] {:prefix "model."}
+      (config vocab "vocab_size"  kv-heads (optional "num_key_value_heads"))
+      (weights wte "embed_tokens.weight"
+               (per "layers.*."
+                 qkv-w ["self_attn.q_proj.weight" …])))
+
+The form is data: it is read without evaluating the program, since a folder's config.json decides what the program is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lispgpt.base.errors import UserError
+from lispgpt.base.folder_map import FolderMap, Pattern, Setting
+from lispgpt.base.reading import read_text
+from lispgpt.base.source import Source
+from lispgpt.language.core.environment import Environment
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.registry import special
+from lispgpt.language.model.table import Model
+from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, head_name, show
+from lispgpt.language.reader.reader import read
+
+OPTIONS = ("prefix", "ignored", "requires", "rotary")
+ROTARY = {
+    "rope-type": ("rope_type", "type"),
+    "rope-theta": ("rope_theta",),
+    "rope-factor": ("factor",),
+    "rope-low": ("low_freq_factor",),
+    "rope-high": ("high_freq_factor",),
+    "rope-original": ("original_max_position_embeddings",),
+    "rope-fast": ("beta_fast",),
+    "rope-slow": ("beta_slow",),
+    "rope-attention": ("attention_factor",),
+}
+"""What the library's rotary positions are set by, and what config.json calls that."""
+PLACES = ("rope_parameters.", "rope_scaling.", "")
+
+
+@special("hugging-face", 3, 4)
+def _hugging_face(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    model = evaluator.states.of(Model)
+    if model.folder is not None:
+        evaluator.site.fail("a program has one `hugging-face`", form)
+    model.folder = parse(form)
+    for name in model.folder.config:
+        if name not in model.config:
+            evaluator.site.fail(f"`hugging-face` sets {name}, which is not in the program's config", form)
+    return None
+
+
+def find_map(program: Path) -> FolderMap | None:
+    """The map in a program's file or in one that it requires; None where there is none."""
+    return next((parse(form) for form in _forms(program, set()) if head_name(form) == "hugging-face"), None)  # type: ignore[arg-type]
+
+
+def _forms(path: Path, seen: set[Path]) -> Iterator[Form]:
+    if path.resolve() in seen or not path.is_file():
+        return
+    seen.add(path.resolve())
+    for form in read(Source(str(path), read_text(path))):
+        yield form
+        if head_name(form) == "require":
+            for item in form.items[1:]:  # type: ignore[attr-defined]
+                item = item.items[0] if isinstance(item, Vector) and item.items else item
+                if isinstance(item, Literal) and isinstance(item.value, str) and not item.value.startswith("@"):
+                    yield from _forms(path.parent / item.value, seen)
+
+
+def parse(form: List) -> FolderMap:
+    """The map that the form says; UserError at the place where it is wrong."""
+    types, *rest = form.items[1:]
+    options = _options(rest.pop(0)) if isinstance(rest[0], Map) else {}  # type: ignore[arg-type]
+    if [head_name(part) for part in rest] != ["config", "weights"]:
+        raise UserError('`hugging-face` is (hugging-face ["llama"] {options} (config …) (weights …))', form.span)
+    config = {name: _setting(value) for name, value in _pairs(rest[0].items[1:])}  # type: ignore[attr-defined]
+    weights = dict(_weights(rest[1].items[1:], ""))  # type: ignore[attr-defined]
+    if kinds := options.pop("rotary", ()):
+        config |= {name: Setting(tuple(p + k for p in PLACES for k in keys), True) for name, keys in ROTARY.items()}
+        options["requires"] = options.get("requires", {}) | dict.fromkeys(config["rope-type"].keys[:4], kinds)
+    return FolderMap(_texts(types), config, weights, **options)
+
+
+def _weights(items: tuple[Form, ...], prefix: str) -> Iterator[tuple[str, tuple[Pattern, ...]]]:
+    plain = []
+    for item in items:
+        if head_name(item) == "per" and not prefix:
+            yield from _weights(item.items[2:], _text(item.items[1]))  # type: ignore[attr-defined]
+        else:
+            plain.append(item)
+    for name, value in _pairs(tuple(plain)):
+        patterns = (_pattern(each) for each in _several(value))
+        yield name, tuple(replace(pattern, name=prefix + pattern.name) for pattern in patterns)
+
+
+def _options(form: Map) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in zip(form.items[::2], form.items[1::2], strict=False):
+        if not isinstance(key, Keyword) or key.name not in OPTIONS:
+            raise UserError(f"`{show(key)}` is none of the options :{', :'.join(OPTIONS)}", key.span)
+        if key.name == "prefix":
+            found["prefix"] = _text(value)
+        elif key.name in ("ignored", "rotary"):
+            found[key.name] = _texts(value)
+        else:
+            pairs = zip(value.items[::2], value.items[1::2], strict=False) if isinstance(value, Map) else ()
+            found["requires"] = {_text(k): tuple(_scalar(v) for v in _several(w)) for k, w in pairs}
+    return found
+
+
+def _pairs(items: tuple[Form, ...]) -> Iterator[tuple[str, Form]]:
+    for index in range(0, len(items), 2):
+        name = items[index]
+        if not isinstance(name, Symbol) or index + 1 == len(items):
+            raise UserError(f"`{show(name)}` is not a name with what it stands for in the folder", name.span)
+        yield name.name, items[index + 1]
+
+
+def _setting(form: Form) -> Setting:
+    if head_name(form) == "optional":
+        return Setting(tuple(map(_text, form.items[1:])), True)  # type: ignore[attr-defined]
+    return Setting(_texts(form))
+
+
+def _pattern(form: Form) -> Pattern:
+    """`"name"`, `(transposed "name")`, or `(padded "name" 128)`."""
+    items = form.items if isinstance(form, List) else ()
+    if head_name(form) == "transposed" and len(items) == 2:
+        return Pattern(_text(items[1]), transposed=True)
+    if head_name(form) == "padded" and len(items) == 3:
+        multiple = _scalar(items[2])
+        if type(multiple) is int and multiple > 0:
+            return Pattern(_text(items[1]), multiple=multiple)
+    return Pattern(_text(form))
+
+
+def _several(form: Form) -> tuple[Form, ...]:
+    return form.items if isinstance(form, Vector) else (form,)
+
+
+def _texts(form: Form) -> tuple[str, ...]:
+    return tuple(map(_text, _several(form)))
+
+
+def _text(form: Form) -> str:
+    value = form.value if isinstance(form, Literal) else None
+    if not isinstance(value, str):
+        raise UserError(f"`{show(form)}` is no string, and `hugging-face` names what is in a folder", form.span)
+    return value
+
+
+def _scalar(form: Form) -> Any:
+    if isinstance(form, Vector):
+        return [_scalar(item) for item in form.items]
+    if not isinstance(form, Literal):
+        raise UserError(f"`{show(form)}` is no string, number, true, false or nil", form.span)
+    return form.value

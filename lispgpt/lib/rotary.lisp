@@ -1,0 +1,86 @@
+; Rotary positions: "RoFormer", Su et al. 2021; a head's halves are the two coordinates of its pairs.
+(require-dialect arith math tensor)
+
+; positions [rows], frequencies i -> turn per position (a function) -> angles [rows pairs]
+(defn rotary-angles [positions pairs frequency]
+  (tensor [n (dim positions 0) i pairs]
+    (* (cast (at positions n) f32) (frequency (cast (cast i i32) f32)))))
+
+; theta^(-i / pairs), for the i-th of a head's pairs
+(defn rotary-frequency [theta pairs]
+  (let [step (- (/ (log theta) pairs))]
+    (fn [i] (exp (* i step)))))
+
+; Llama 3.1's way to a longer context: what turns less than `low` times in `original` positions is slowed by `factor`,
+; what turns more than `high` times is not, and between them a share is
+(defn slowed-frequency [frequency factor low high original]
+  (fn [i]
+    (let [f (frequency i)
+          turns (* f (/ original (* 2 pi)))
+          kept (max 0.0 (min 1.0 (/ (- turns low) (- high low))))]
+      (* f (+ kept (/ (- 1.0 kept) factor))))))
+
+; "YaRN", Peng et al. 2023: pairs that turn more than `fast` times in `original` positions keep their frequency, those
+; that turn less than `slow` times are slowed by `factor`, and between them a share is
+(defn yarn-frequency [theta pairs factor original fast slow]
+  (let [plain (rotary-frequency theta pairs)
+        pair-of (fn [turns] (/ (* pairs (log (/ original (* turns 2 pi)))) (log theta)))
+        from (max 0 (quot (pair-of fast) 1))
+        to (min (- (* 2 pairs) 1) (ceil-div (pair-of slow) 1))
+        span (max 0.001 (- to from))]
+    (fn [i]
+      (let [slowed (max 0.0 (min 1.0 (/ (- i from) span)))]
+        (* (plain i) (+ (- 1.0 slowed) (/ slowed factor)))))))
+
+; The frequency of a head's i-th pair, by the program's config: rope-theta; rope-type, which is "default", "linear",
+; "llama3" or "yarn"; and what these are set by.
+(defn configured-frequency [pairs]
+  (let [kind (configured "rope-type" "default")
+        theta (configured "rope-theta" 10000.0)
+        factor (configured "rope-factor" 1.0)
+        original (configured "rope-original" 0)
+        original (if (= original 0) (configured "context" 0) original)
+        plain (rotary-frequency theta pairs)]
+    (cond
+      (= kind "default") plain
+      (= kind "linear") (fn [i] (/ (plain i) factor))
+      (= kind "llama3") (slowed-frequency plain factor (configured "rope-low" 1.0) (configured "rope-high" 4.0) original)
+      (= kind "yarn") (yarn-frequency theta pairs factor original (configured "rope-fast" 32.0) (configured "rope-slow" 1.0))
+      :else (error "rope-type is default, linear, llama3 or yarn" kind))))
+
+; positions [rows], pairs -> a function that turns x [rows heads size] by its rows' positions, as the config says
+(defn turning [positions pairs]
+  (let [given (configured "rope-attention" 0.0)
+        yarn (= (configured "rope-type" "default") "yarn")
+        longer (if yarn (+ 1.0 (* 0.1 (log (configured "rope-factor" 1.0)))) 1.0)
+        scale (if (= given 0.0) longer given)
+        turn (turning-by positions pairs (configured-frequency pairs))]
+    (if (= scale 1.0) turn (fn [x] (turn (* x scale))))))
+
+; the same by a frequency of one's own
+(defn turning-by [positions pairs frequency]
+  (let [angles (rotary-angles positions pairs frequency)
+        [cosine sine] [(cos angles) (sin angles)]]
+    (fn [x] (rotate x cosine sine))))
+
+; x [rows heads size], cosine and sine [rows pairs] -> x with each pair of its first 2*pairs columns turned by its angle
+(defn rotate [x cosine sine]
+  (let [[n heads size] (shape x)
+        turned (* 2 (dim cosine 1))]
+    (if (= turned size)
+      (rotate-all x cosine sine)
+      (insert (rotate-all (slice x [0 0 0] [n heads turned]) cosine sine) x [0 0 0] [n heads turned]))))
+
+(defn rotate-all [x cosine sine]
+  (let [[n heads size] (shape x)
+        half (/ size 2)
+        part (fn [p] (slice (reshape x [n heads 2 half]) [0 0 p 0] [n heads nil half]))
+        [a b] [(part 0) (part 1)]]
+    (reshape
+      (tensor [r n h heads p 2 i half]
+        (let [c (at cosine r i)
+              s (at sine r i)]
+          (select (= p 0)
+                  (- (* (at a r h i) c) (* (at b r h i) s))
+                  (+ (* (at b r h i) c) (* (at a r h i) s)))))
+      [n heads size])))

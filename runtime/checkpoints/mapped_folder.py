@@ -1,0 +1,107 @@
+"""A folder of Hugging Face's read by a program's own names for what is in it.
+
+The tensors' shapes are the file's; whether they are the program's is seen where they are loaded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lispgpt.base.errors import UserError
+from lispgpt.base.folder_map import MOST, FolderMap, Pattern
+from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
+from lispgpt.runtime.checkpoints.safetensors_file import Stored
+
+
+def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict[str, Any]:
+    """The program's config values that config.json gives; UserError for a model that the program is not for."""
+    for key, allowed in names.requires.items():
+        value = _at(data, key)
+        if value is not None and value not in allowed:
+            wanted = " or ".join("none" if a is None else repr(a) for a in allowed)
+            raise UserError(f"{path}: {key} is {value!r}, and the program is for {wanted} alone")
+    found: dict[str, Any] = {}
+    for name, setting in names.config.items():
+        value = next((v for v in (_at(data, key) for key in setting.keys) if v is not None), None)
+        if value is None:
+            if not setting.optional:
+                raise UserError(f"{path} lacks {' or '.join(setting.keys)}, by which the program sets {name}")
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            fine = isinstance(each, bool | str) or (isinstance(each, int | float) and math.isfinite(each))
+            if not fine or (isinstance(each, int) and abs(each) >= MOST):
+                raise UserError(f"{path}: {' or '.join(setting.keys)} is {str(value)[:60]}, by which {name} is set")
+        found[name] = value
+    return found
+
+
+def _at(data: Mapping[str, Any], key: str) -> Any:
+    value: Any = data
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def assemble(folder: Path, names: FolderMap, config: dict[str, Any], stored: Mapping[str, Stored]) -> Checkpoint:
+    """The checkpoint that these tensors are, by the program's names."""
+    layers = config.get("layers", 1)
+    tensors: dict[str, StoredTensor] = {}
+    used: set[str] = set()
+    for name, patterns in names.weights.items():
+        pieces = _pieces(folder, patterns, layers, stored)
+        if pieces:
+            used.update(pieces)
+            stacked = any("*" in pattern.name for pattern in patterns)
+            tensors[name] = _tensor(folder, name, patterns, [stored[p] for p in pieces], layers if stacked else 0)
+    for name in stored:
+        if name not in used and not name.endswith(tuple(names.ignored)):
+            raise UserError(f"{folder}: the program has no weight for tensor {name!r}")
+    config = {**config, "weight-type": _weight_type(tensors.values())}
+    files = {id(entry.file): entry.file for entry in stored.values()}
+    return MappedCheckpoint("huggingface", folder, config, files.values(), tensors)
+
+
+def _pieces(folder: Path, patterns: Sequence[Pattern], layers: int, stored: Mapping[str, Stored]) -> list[str]:
+    """The stored tensors that a weight consists of, in order; none where the folder has none of them."""
+    found = []
+    for layer in range(layers if any("*" in pattern.name for pattern in patterns) else 1):
+        for pattern in patterns:
+            name = pattern.name.replace("*", str(layer), 1)
+            if "*" not in name:
+                found.append(name)
+                continue
+            start, _, end = name.partition("*")
+            several = {n for n in stored if n.startswith(start) and n.endswith(end)}
+            found += [f"{start}{i}{end}" for i in range(max(1, len(several)))]
+    missing = [name for name in found if name not in stored]
+    if missing and len(missing) < len(found):
+        raise UserError(f"{folder}: tensor {missing[0]!r} is missing; config.json asks for {layers} layers")
+    return [] if missing else found
+
+
+def _tensor(
+    folder: Path, name: str, patterns: Sequence[Pattern], pieces: Sequence[Stored], layers: int
+) -> StoredTensor:
+    """A weight of one layer after the other (layers: 0 where it has none), from its pieces in order."""
+    turned, dtype = patterns[0].transposed, pieces[0].dtype
+    shapes = [piece.array.shape[::-1] if turned else piece.array.shape for piece in pieces]
+    each = len(pieces) // (layers or 1)
+    rows = sum(shape[0] for shape in shapes[:each])
+    alike = all(shape[1:] == shapes[0][1:] for shape in shapes)
+    same = all(sum(s[0] for s in shapes[i : i + each]) == rows for i in range(0, len(pieces), each))
+    if not alike or not same or any(piece.dtype != dtype for piece in pieces):
+        raise UserError(f"{folder}: the tensors that are {name!r} differ in shape or type")
+    several = each // len(patterns) if patterns[0].name.count("*") > 1 else 1
+    padded = -(-rows // patterns[0].multiple) * patterns[0].multiple
+    extents = (several, padded // several, *shapes[0][1:]) if several > 1 else (padded, *shapes[0][1:])
+    info = TensorInfo((layers, *extents) if layers else extents, dtype, bool(layers))
+    return StoredTensor(info, tuple(piece.array for piece in pieces), turned)
+
+
+def _weight_type(tensors: Iterable[StoredTensor]) -> str:
+    """What the matrices are in: "bf16", or "f32" for whatever else is read as that."""
+    matrices = (t.info.dtype for t in tensors if len(t.info.shape) > (2 if t.info.stacked else 1))
+    return "bf16" if next(matrices, "f32") == "bf16" else "f32"

@@ -1,0 +1,74 @@
+"""Hugging Face folders of today's models, by themselves: transformers' tokens, or clear words for what is not right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import recorded_folders
+from recorded_folders import Folder
+
+import lispgpt
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.folders import programs
+
+FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
+SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith(("qwen3-bf16", "mixtral", "gemma3"))]
+
+
+def check(folder: Folder, path: Path) -> None:
+    """The folder alone gives the recorded tokens."""
+    with lispgpt.load(path) as model:
+        for case in folder.cases:
+            text = model.generate(case.prompt, max_new_tokens=len(case.tokens), greedy=True)
+            assert list(text) is not None
+            assert case.accepts(text.tokens), f"{folder.name}: {text.tokens} is not {case.tokens}"
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in FOLDERS])
+def test_a_folder_alone_gives_transformers_tokens(name: str, tmp_path: Path) -> None:
+    check(FOLDERS[name], FOLDERS[name].write(tmp_path / name, shards=3 if "qwen" in name else 1))
+
+
+def test_every_kind_has_a_program_of_at_most_sixty_odd_lines() -> None:
+    assert {folder.config["model_type"] for folder in FOLDERS.values()} == set(programs())
+    for path in programs().values():
+        assert len(path.read_text().splitlines()) <= 72
+
+
+def test_a_program_for_another_model_names_the_right_one(tmp_path: Path, examples: Path) -> None:
+    path = FOLDERS["qwen3-f32"].write(tmp_path / "model")
+    with pytest.raises(UserError, match=r"'qwen3', and .*qwen2\.lisp is for qwen2; qwen3\.lisp is the program for it"):
+        lispgpt.load(examples / "qwen2.lisp", path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "mamba"}, "no program is known for model_type 'mamba'; there are programs for .*qwen3"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu', and the program is for 'silu' alone"),
+        ({"hidden_size": None}, "lacks hidden_size, by which the program sets width"),
+        ({"rms_norm_eps": float("nan")}, "is nan, by which epsilon is set"),
+        ({"vocab_size": 1 << 40}, "is 1099511627776, by which vocab is set"),
+        ({"num_hidden_layers": 3}, r"layers\.2\.\S+' is missing; config.json asks for 3 layers"),
+        ({"num_hidden_layers": 1}, r"the program has no weight for tensor 'layers\.1\."),
+        ({"rope_parameters": {"rope_type": "dynamic"}}, "rope_type is 'dynamic', and the program is for"),
+    ],
+)
+def test_a_folder_that_is_not_right_is_one_clear_error(change: dict, message: str, tmp_path: Path) -> None:
+    path = FOLDERS["qwen3-f32"].write(tmp_path / "model")
+    config = dict(FOLDERS["qwen3-f32"].config) | change
+    (path / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    with pytest.raises(UserError, match=message):
+        lispgpt.load(path)
+
+
+def test_an_artifact_reads_folders_as_its_program_does(tmp_path: Path) -> None:
+    folder = FOLDERS["qwen3-f32"]
+    path = folder.write(tmp_path / "model")
+    lispgpt.compile(path).save(tmp_path / "model.lgpt")
+    with lispgpt.load(tmp_path / "model.lgpt", path, trust=True) as model:
+        text = model.generate(folder.cases[1].prompt, max_new_tokens=24, greedy=True)
+        list(text)
+        assert folder.cases[1].accepts(text.tokens)

@@ -1,0 +1,129 @@
+"""Record what Hugging Face transformers generates from random models of many kinds, as tests/references/folders.json.
+
+Run it from the project's root in an environment of its own (the project itself needs neither torch nor transformers):
+
+    python -m venv /tmp/references && /tmp/references/bin/pip install numpy safetensors torch transformers
+    PYTHONPATH=.:tests /tmp/references/bin/python tools/record_folders.py
+
+transformers says what a folder of each kind has; its values are made from a seed, by the tests' own rule, and run in
+float32.  Of several prompts the one is kept whose text is the most varied while the best two logits stay apart.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from recorded_folders import RECORDED, Folder
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM
+
+NEW_TOKENS, CANDIDATES, WIDE_ENOUGH = 24, 6, 0.02
+LENGTHS = (1, 5, 33)
+LLAMA: dict[str, Any] = {
+    "vocab_size": 131,
+    "hidden_size": 60,
+    "intermediate_size": 77,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 96,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24, "rope_theta": 10000.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 24, "rope_theta": 10000.0}
+GEMMA = LLAMA | {"head_dim": 16, "sliding_window": 11, "query_pre_attn_scalar": 20}
+KINDS: list[tuple[str, str, dict[str, Any]]] = [
+    ("llama-biased", "llama", LLAMA | {"attention_bias": True}),
+    (
+        "llama-3",
+        "llama",
+        LLAMA | {"rope_parameters": LLAMA3 | {"low_freq_factor": 1.0, "high_freq_factor": 4.0}},
+    ),
+    ("qwen2", "qwen2", LLAMA),
+    ("qwen2-yarn", "qwen2", LLAMA | {"hidden_size": 72, "tie_word_embeddings": True, "rope_parameters": YARN}),
+    ("qwen3", "qwen3", LLAMA | {"head_dim": 16, "tie_word_embeddings": True}),
+    ("mistral-window", "mistral", LLAMA | {"head_dim": 12, "sliding_window": 11}),
+    ("gemma2", "gemma2", GEMMA | {"num_hidden_layers": 3}),
+    ("gemma3", "gemma3_text", GEMMA | {"num_hidden_layers": 6}),
+    ("phi3", "phi3", LLAMA | {"sliding_window": 13, "original_max_position_embeddings": 96}),
+    ("pythia", "gpt_neox", LLAMA | {"hidden_size": 72, "rotary_pct": 0.5}),
+    ("opt", "opt", LLAMA | {"ffn_dim": 101, "word_embed_proj_dim": 60}),
+    ("mixtral", "mixtral", LLAMA | {"intermediate_size": 45, "num_local_experts": 5, "num_experts_per_tok": 2}),
+    (
+        "qwen3-moe",
+        "qwen3_moe",
+        LLAMA | {"head_dim": 16, "moe_intermediate_size": 33, "num_experts": 7, "num_experts_per_tok": 3},
+    ),
+    (
+        "gpt2-untied",
+        "gpt2",
+        {
+            **{"vocab_size": 131, "n_embd": 60, "n_inner": 77, "n_layer": 2, "n_head": 6, "n_positions": 96},
+            **{"activation_function": "gelu", "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2},
+        },
+    ),
+]
+
+
+def main() -> None:
+    recorded = []
+    for seed, (name, kind, settings) in enumerate(KINDS):
+        for dtype in ("f32", "bf16"):
+            folder = record(name, kind, settings, dtype, 100 + seed)
+            print(name, dtype, [min(case["gaps"]) for case in folder["cases"]])
+            recorded.append(folder)
+    RECORDED.write_text("[" + ",\n".join(json.dumps(each, separators=(",", ":")) for each in recorded) + "]\n")
+    print(f"wrote {RECORDED} ({RECORDED.stat().st_size} bytes)")
+
+
+def record(name: str, kind: str, settings: dict[str, Any], dtype: str, seed: int) -> dict[str, Any]:
+    config = AutoConfig.for_model(kind, **settings)
+    with tempfile.TemporaryDirectory() as place:
+        AutoModelForCausalLM.from_config(config).save_pretrained(place)
+        with safe_open(Path(place) / "model.safetensors", "numpy") as file:
+            tensors = {key: file.get_slice(key).get_shape() for key in sorted(file.keys())}
+        data = json.loads((Path(place) / "config.json").read_text())
+    data.pop("transformers_version", None)
+    folder = Folder(f"{name}-{dtype}", data, tensors, dtype, seed, [])
+    with tempfile.TemporaryDirectory() as place:
+        path = folder.write(Path(place) / "model")
+        more = {"experts_implementation": "eager"} if "xtral" in kind or "moe" in kind else {}
+        model, found = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **more
+        )
+    assert not any(found.values()), found
+    chance, cases = np.random.default_rng(seed), []
+    for length in LENGTHS:
+        tried = [run(model.eval(), chance.integers(3, 131, length).tolist()) for _ in range(CANDIDATES)]
+        cases.append(max(tried, key=quality))
+    return {**vars(replace(folder)), "cases": cases}
+
+
+def quality(case: dict[str, Any]) -> float:
+    """More is better: the distinct tokens where all gaps are wide enough, else the smallest gap."""
+    smallest = min(case["gaps"])
+    return len(set(case["tokens"])) if smallest >= WIDE_ENOUGH else smallest
+
+
+@torch.no_grad()
+def run(model: Any, prompt: list[int]) -> dict[str, Any]:
+    """Greedy tokens, each from the whole text before it, and the gap of the best two logits before each."""
+    text, gaps = list(prompt), []
+    for _ in range(NEW_TOKENS):
+        logits = model(torch.tensor([text]), use_cache=False).logits[0, -1].numpy()
+        best = np.sort(logits)[-2:]
+        gaps.append(round(float(best[1] - best[0]), 4))
+        text.append(int(logits.argmax()))
+    return {"prompt": prompt, "tokens": text[len(prompt) :], "gaps": gaps}
+
+
+if __name__ == "__main__":
+    main()
