@@ -72,12 +72,14 @@ class Reader:
         """Elements tensor[index], …, tensor[index + (0, …, width - 1)] in the tensor's own element type."""
         if tensor in self.bound:
             return self.bound[tensor](index, width)
-        key = (tensor, tuple(index), width)
+        return self._once((tensor, tuple(index), width), lambda: self._compute(tensor, list(index), width))
+
+    def _once(self, key: Any, make: Callable[[], ir.Value]) -> ir.Value:
+        """The value that was made for a key in the scopes that are open, or else a new one."""
         for scope in reversed(self._scopes):
             if key in scope:
                 return scope[key]
-        value = self._compute(tensor, list(index), width)
-        self._scopes[-1][key] = value
+        self._scopes[-1][key] = value = make()
         return value
 
     def preload(self, tensor: ir.Value, index: Sequence[Index], width: int, wanted: Callable[[ir.Value], bool]) -> None:
@@ -194,51 +196,44 @@ class Reader:
         return len(integers(op.attributes["dimensions"])) == 1 and combiner_of(op) is not None
 
     def _row_reduction(self, op: ir.Operation, index: list[Index]) -> ir.Value:
-        """One element of a linalg.reduce: by the team over a last dimension that it shares, else by each thread."""
-        source = op.operands[0]
-        combiner = combiner_of(op) or ""
-        (dimension,) = integers(op.attributes["dimensions"])
-        extent = shape_of(source)[dimension]
-        from_nothing = starts_neutral(op)
+        """One element of a linalg.reduce."""
+        combiner, from_nothing = combiner_of(op) or "", starts_neutral(op)
         start = b.unshortened(self.read(op.operands[1], index))
         idle = start if from_nothing else b.constant(neutral(combiner, start.type), start.type)
-        if dimension == len(shape_of(source)) - 1 and self.team is not None and self.team.shares(index):
-            total = self._over_row(source, index, combiner, idle)
-        else:
-
-            def at(i: Index) -> ir.Value:
-                return b.unshortened(self.read(source, insert(index, dimension, i)))
-
-            total = self._alone(extent, combiner, idle, at)
+        (dimension,) = integers(op.attributes["dimensions"])
+        total = self._combined(op.operands[0], dimension, index, combiner, idle)
         total = total if from_nothing else b.binary(combiner, total, start)
         return b.shortened(total, element_type(op.results[0]))
 
-    def _alone(self, extent: int, combiner: str, start: ir.Value, read: Callable[[Index], ir.Value]) -> ir.Value:
-        """Combine read(i) over 0 ≤ i < extent, by one thread."""
+    def _combined(
+        self,
+        source: ir.Value,
+        dimension: int,
+        row: list[Index],
+        combiner: str,
+        start: ir.Value,
+        then: Callable[[ir.Value], ir.Value] = lambda value: value,
+    ) -> ir.Value:
+        """A tensor's elements along a dimension, each through `then`, combined: by the team over a last dimension that
+        it shares, else by each thread."""
+        extent = shape_of(source)[dimension]
+
+        def at(i: Index, width: int = 1) -> ir.Value:
+            return then(b.unshortened(self.read(source, [*row[:dimension], i, *row[dimension:]], width)))
+
+        if self.team is not None and dimension == len(row) and self.team.shares(row):
+            return self.team.over_row(self, combiner, start, extent, Row(at, lambda: self.prepare(source, row)))
         if extent <= UNROLLED_CHUNKS:
-            total = read(0)
+            total = at(0)
             for i in range(1, extent):
-                total = b.binary(combiner, total, read(i))
+                total = b.binary(combiner, total, at(i))
             return total
 
         def step(i: ir.Value, total: ir.Value) -> list[ir.Value]:
             with self.scope():
-                return [b.binary(combiner, total, read(i))]
+                return [b.binary(combiner, total, at(i))]
 
         return b.loop(0, extent, 1, [start], step)[0]
-
-    def _over_row(
-        self, source: ir.Value, row: list[Index], combiner: str, start: ir.Value, then: Callable | None = None
-    ) -> ir.Value:
-        if self.team is None:
-            raise Refused("a row reduction stands where no threads share a row")
-
-        def at(first: Index, width: int) -> ir.Value:
-            value = b.unshortened(self.read(source, [*row, first], width))
-            return then(value) if then else value
-
-        extent = shape_of(source)[-1]
-        return self.team.over_row(self, combiner, start, extent, Row(at, lambda: self.prepare(source, row)))
 
     def prepare(self, tensor: ir.Value, row: Sequence[Index]) -> None:
         """Compute ahead of a loop over a row what depends on the row alone, such as its mean."""
@@ -269,35 +264,19 @@ class Reader:
 
     def _statistics(self, op: ir.Operation, row: list[Index]) -> ir.Value:
         """A softmax's largest element, and one over the sum of its exponentials."""
-        key = (op.results[0], tuple(row), "statistics")
-        for scope in reversed(self._scopes):
-            if key in scope:
-                return scope[key]
         source, dimension = op.operands[0], softmax_dimension(op)
         wide = element_type(source) if element_type(source) == ir.F64Type.get() else b.f32()
-        lowest, zero = b.constant(float("-inf"), wide), b.constant(0.0, wide)
-        if self.team is not None and dimension == len(row) and self.team.shares(row):
-            top = self._over_row(source, row, self.target.maximum, lowest)
-            total = self._over_row(source, row, "arith.addf", zero, self._shifted_exp(top))
-        else:
-            extent = shape_of(source)[dimension]
 
-            def at(i: Index) -> ir.Value:
-                return b.unshortened(self.read(source, insert(row, dimension, i)))
+        def make() -> ir.Value:
+            lowest, zero = b.constant(float("-inf"), wide), b.constant(0.0, wide)
+            top = self._combined(source, dimension, row, self.target.maximum, lowest)
+            total = self._combined(source, dimension, row, "arith.addf", zero, self._shifted_exp(top))
+            return b.vector_of([top, b.binary("arith.divf", b.constant(1.0, wide), total)])
 
-            top = self._alone(extent, self.target.maximum, lowest, at)
-            total = self._alone(extent, "arith.addf", zero, lambda i: self._shifted_exp(top)(at(i)))
-        value = b.vector_of([top, b.binary("arith.divf", b.constant(1.0, wide), total)])
-        self._scopes[-1][key] = value
-        return value
+        return self._once((op.results[0], tuple(row), "statistics"), make)
 
     def _shifted_exp(self, top: ir.Value) -> Callable[[ir.Value], ir.Value]:
         return lambda v: exp(b.binary("arith.subf", v, b.splat(top, b.width_of(v))), self.target)
-
-
-def insert(index: Sequence[Index], dimension: int, value: Index) -> list[Index]:
-    """An index with one more dimension."""
-    return [*index[:dimension], value, *index[dimension:]]
 
 
 def softmax_dimension(op: ir.Operation) -> int:
