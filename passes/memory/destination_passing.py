@@ -20,13 +20,11 @@ elsewhere is copied in by a kernel of its own, behind the last kernel that reads
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir import build as b
-from lispgpt.ir.access import READ, READ_WRITE, WRITE, set_access
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     defining_op,
@@ -38,6 +36,7 @@ from lispgpt.ir.structure import (
     symbol_of,
 )
 from lispgpt.passes.base import Pass
+from lispgpt.passes.memory.kernel_buffers import byte_size, copy_kernel, memref_of, rewrite_kernel
 from lispgpt.passes.states import OUTLINED, UNPLACED
 
 
@@ -47,52 +46,9 @@ class DestinationPassing(Pass):
     def run(self, module: ir.Module, target: object) -> None:
         tied = {symbol_of(f): integers(f.attributes["tied"]) for f in kernel_functions(module)}
         for kernel in kernel_functions(module):
-            _rewrite_kernel(kernel)
+            rewrite_kernel(kernel)
         for entry in entry_functions(module):
             _Entry(entry, module).rewrite(tied)
-
-
-def byte_size(type_: ir.Type) -> int:
-    """Bytes of a static shaped type, row-major without padding."""
-    return find_dtype(str(type_.element_type)).nbytes(math.prod(type_.shape))
-
-
-def _memref(type_: ir.Type) -> ir.Type:
-    return ir.MemRefType.get(type_.shape, type_.element_type) if isinstance(type_, ir.RankedTensorType) else type_
-
-
-def _rewrite_kernel(kernel: ir.Operation) -> None:
-    """Give a kernel buffers for its tensor arguments and for each result that is not tied to one."""
-    block = kernel.regions[0].blocks[0]
-    tied = integers(kernel.attributes["tied"])
-    ops = operations(block)
-    terminator = ops[-1]
-    results = list(terminator.operands)
-    inputs = [_memref(a.type) for a in block.arguments]
-    outputs = [_memref(r.type) for r, t in zip(results, tied, strict=True) if t < 0]
-    old = list(block.arguments)
-    new = [block.add_argument(t, ir.Location.unknown()) for t in (*inputs, *outputs)]
-    with ir.InsertionPoint(ops[0]):
-        for i, argument in enumerate(old):
-            value = new[i]
-            if isinstance(argument.type, ir.RankedTensorType):
-                flags = {"restrict": ir.UnitAttr.get()} | ({"writable": ir.UnitAttr.get()} if i in tied else {})
-                value = create_op("bufferization.to_tensor", [value], [argument.type], flags).results[0]
-            argument.replace_all_uses_with(value)
-    free = len(inputs)
-    with ir.InsertionPoint(terminator):
-        for result, argument in zip(results, tied, strict=True):
-            destination = new[argument if argument >= 0 else free]
-            free += argument < 0
-            flags = {"restrict": ir.UnitAttr.get(), "writable": ir.UnitAttr.get()}
-            create_op("bufferization.materialize_in_destination", [result, destination], [], flags)
-        create_op("func.return")
-    terminator.erase()
-    for _ in old:
-        block.erase_argument(0)
-    set_access(kernel, [READ_WRITE if i in tied else READ for i in range(len(inputs))] + [WRITE] * len(outputs))
-    function_type = ir.FunctionType.get([*inputs, *outputs], [])
-    kernel.attributes["function_type"] = ir.TypeAttr.get(function_type)
 
 
 @dataclass(frozen=True)
@@ -236,7 +192,7 @@ class _Entry:
             return _Place(self._memory_of(assembled), offset)
         if result in self.sliced:
             return _Place(self._memory_of(result), 0)
-        return _Place(_allocated(_memref(result.type)), 0)
+        return _Place(_allocated(memref_of(result.type)), 0)
 
     def _before_reading(self, value: ir.Value) -> None:
         """Bring a state up to date where a kernel is about to read what an update made."""
@@ -256,14 +212,14 @@ class _Entry:
         """Call a kernel that copies a value to a place, unless it is there."""
         if self.places[value] == place:
             return
-        callee = {"callee": ir.FlatSymbolRefAttr.get(_copy_kernel(self.module, value.type))}
+        callee = {"callee": ir.FlatSymbolRefAttr.get(copy_kernel(self.module, value.type))}
         views = [self._view(self.places[value], value.type), self._view(place, value.type)]
         create_op("func.call", views, [], callee)
 
     def _view(self, place: _Place, type_: ir.Type) -> ir.Value:
-        if defining_op(place.buffer) is not None and place.buffer.type == _memref(type_):
+        if defining_op(place.buffer) is not None and place.buffer.type == memref_of(type_):
             return place.buffer
-        return b.emit("memref.view", [place.buffer, b.as_value(place.offset)], [_memref(type_)])
+        return b.emit("memref.view", [place.buffer, b.as_value(place.offset)], [memref_of(type_)])
 
 
 def _allocated(type_: ir.Type) -> ir.Value:
@@ -278,32 +234,6 @@ def _viewed(value: ir.Value) -> ir.Value:
         value = op.operands[0]
         op = defining_op(value)
     return value
-
-
-def _copy_kernel(module: ir.Module, type_: ir.Type) -> str:
-    """The name of the kernel that copies a tensor of that type, made where the module has none."""
-    name = "_".join(["copy", str(type_.element_type), "x".join(map(str, type_.shape))])
-    if all(symbol_of(f) != name for f in kernel_functions(module)):
-        memref = _memref(type_)
-        identity = str(ir.AffineMap.get_identity(len(type_.shape)))
-        iterators = ", ".join(['"parallel"'] * len(type_.shape))
-        kernel = ir.Operation.parse(
-            f"""func.func private @{name}(%from: {memref}, %to: {memref})
-                attributes {{kernel = "rows", tied = [-1], access = ["read", "write"]}} {{
-              %x = bufferization.to_tensor %from restrict : {memref} to {type_}
-              %empty = tensor.empty() : {type_}
-              %y = linalg.generic {{indexing_maps = [affine_map<{identity}>, affine_map<{identity}>],
-                                    iterator_types = [{iterators}]}}
-                   ins(%x : {type_}) outs(%empty : {type_}) {{
-              ^bb0(%in: {type_.element_type}, %out: {type_.element_type}):
-                linalg.yield %in : {type_.element_type}
-              }} -> {type_}
-              bufferization.materialize_in_destination %y in restrict writable %to : ({type_}, {memref}) -> ()
-              return
-            }}"""
-        )
-        ir.InsertionPoint.at_block_begin(module.body).insert(kernel)
-    return name
 
 
 def _slice_offset(op: ir.Operation, whole: ir.Type) -> int:

@@ -20,7 +20,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, entry_functions, operations, strings
 from lispgpt.passes.base import Pass
-from lispgpt.passes.memory.destination_passing import byte_size
+from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.states import NO_ARENA, PLACED
 
 

@@ -33,7 +33,7 @@ from lispgpt.ir.structure import (
 from lispgpt.ir.tensor_maps import map_facts
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import refusals
-from lispgpt.passes.memory.destination_passing import byte_size
+from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.states import IN_ARENA
 
