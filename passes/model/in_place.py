@@ -18,7 +18,8 @@ from lispgpt.ir.structure import (
     symbol_of,
 )
 from lispgpt.passes.model.cache_writes import is_scatter
-from lispgpt.passes.model.kernel_groups import KernelGroup, is_inline
+from lispgpt.passes.model.kernel_group import KernelGroup
+from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.model.placements import (
     is_placement,
     is_same_slice,

@@ -9,10 +9,9 @@ there are gradients, and with what is made of them point by point.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from lispgpt.base.errors import InternalError
 from lispgpt.ir.combiners import combiner_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
@@ -29,6 +28,15 @@ from lispgpt.passes.model.attention import Attention, record_attention
 from lispgpt.passes.model.cache_writes import is_cache_write, is_scatter, is_written_in_place
 from lispgpt.passes.model.find_attention import find_attentions
 from lispgpt.passes.model.find_gradients import is_product
+from lispgpt.passes.model.kernel_group import (
+    KernelGroup,
+    add_needs,
+    in_order,
+    into_readers,
+    outputs_of,
+    top_level,
+    users,
+)
 from lispgpt.passes.model.placements import is_placement
 from lispgpt.passes.model.score_sums import record_sums
 
@@ -41,21 +49,6 @@ def is_inline(op: ir.Operation) -> bool:
         return True
     scalar = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
     return scalar and not len(op.regions) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
-
-
-@dataclass(eq=False)
-class KernelGroup:
-    """kind: as in a kernel's attribute `kernel`.  ops: in program order.  needs: every group, however far, whose
-    results this one reads.  copied: those of its ops that every reader of their results has too."""
-
-    kind: str
-    index: int
-    ops: list = field(default_factory=list)
-    needs: set = field(default_factory=set)
-    copied: set = field(default_factory=set)
-
-    def depends_on(self, other: KernelGroup) -> bool:
-        return other in self.needs
 
 
 def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
@@ -84,13 +77,13 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
                 by_part[part] = group
         group.ops.append(op)
         owner[op] = group
-        _add_needs(group, sources, groups)
+        add_needs(group, sources, groups)
     places = {op: number for number, op in enumerate(ops)}
     for part, group in by_part.items():
         group.copied |= shared & set(part.ops)
         group.ops = sorted({*group.ops, *group.copied}, key=places.__getitem__)
     looked_at = {op for one in found for side in (one.keys, one.values) for op in _producers_of(side.tensor, owner)}
-    return _in_order(_absorb_operands(_merge_rows(groups, owner), owner, looked_at))
+    return in_order(_absorb_operands(_merge_rows(groups, owner), owner, looked_at))
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,73 +196,30 @@ def _producers_of(value: ir.Value, owner: dict) -> list[ir.Operation]:
 
 def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
     """Move rows groups that only one other rows group over the same rows reads into that group."""
-    kept = []
-    for group in groups:
-        users = {_top_level(use.owner, op) for op in group.ops for r in op.results for use in r.uses}
+
+    def reader_of(group: KernelGroup) -> KernelGroup | None:
+        users = {top_level(use.owner, op) for op in group.ops for r in op.results for use in r.uses}
         readers = {owner.get(user) for user in users if user.name != "func.return"} - {group}
-        reader = next(iter(readers)) if len(readers) == 1 else None
-        if (
-            reader is None
-            or {group.kind, reader.kind} != {"rows"}
-            or row_shape(group.ops[0]) != row_shape(reader.ops[0])
-            or not all(_reads_in_place(op, group, owner) for op in reader.ops)
-        ):
-            kept.append(group)
-            continue
-        reader.ops[:0] = group.ops
-        for op in group.ops:
-            owner[op] = reader
-        for other in groups:
-            if group in other.needs:
-                other.needs.discard(group)
-                if other is not reader:
-                    other.needs.add(reader)
-    return kept
+        reader = readers.pop() if len(readers) == 1 else None
+        if reader is None or {group.kind, reader.kind} != {"rows"}:
+            return None
+        same = row_shape(group.ops[0]) == row_shape(reader.ops[0])
+        return reader if same and all(_reads_in_place(op, group, owner) for op in reader.ops) else None
+
+    return into_readers(groups, owner, reader_of)
 
 
 def _absorb_operands(groups: list[KernelGroup], owner: dict, looked_at: set[ir.Operation]) -> list[KernelGroup]:
     """Move elementwise ops that one attention alone reads (rotary positions of queries, and of keys that it writes)
     into it.  looked_at: what each row reads of all positions, and would compute anew."""
-    kept = []
-    for group in groups:
-        readers = {owner.get(user) for op in group.ops for r in op.results for user in _users(r, op)} - {group}
-        reader = next(iter(readers)) if len(readers) == 1 else None
+
+    def reader_of(group: KernelGroup) -> KernelGroup | None:
+        readers = {owner.get(user) for op in group.ops for r in op.results for user in users(r, op)} - {group}
+        reader = readers.pop() if len(readers) == 1 else None
         inside = all(is_elementwise(op) and op not in looked_at for op in group.ops)
-        if reader is None or reader.kind != "attention" or not inside:
-            kept.append(group)
-            continue
-        reader.ops[:0] = group.ops
-        for op in group.ops:
-            owner[op] = reader
-        reader.needs |= group.needs
-        for other in groups:
-            other.needs.discard(group)
-    return kept
+        return reader if inside and reader is not None and reader.kind == "attention" else None
 
-
-def _add_needs(group: KernelGroup, sources: set[KernelGroup], groups: list[KernelGroup]) -> None:
-    added = {s for s in sources if s is not group}
-    for source in list(added):
-        added |= source.needs
-    group.needs |= added
-    for other in groups:
-        if group in other.needs:
-            other.needs |= added
-
-
-def _in_order(groups: list[KernelGroup]) -> list[KernelGroup]:
-    """A topological order that keeps the program's own where it can."""
-    done: list[KernelGroup] = []
-    placed: set[KernelGroup] = set()
-    waiting = list(groups)
-    while waiting:
-        ready = next((g for g in waiting if g.needs <= placed), None)
-        if ready is None:
-            raise InternalError("outline-kernels: kernels depend on each other in a circle")
-        waiting.remove(ready)
-        placed.add(ready)
-        done.append(ready)
-    return done
+    return into_readers(groups, owner, reader_of)
 
 
 def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGroup]:
@@ -292,29 +242,3 @@ def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGr
         else:
             kept.append(group)
     return kept
-
-
-def outputs_of(group: KernelGroup) -> list[ir.Value]:
-    """The group's values that something outside it reads, through slices too."""
-    members = set(group.ops)
-    outputs = []
-    for op in group.ops:
-        for result in op.results if op not in group.copied else ():
-            if any(user not in members for user in _users(result, op)):
-                outputs.append(result)
-    return outputs
-
-
-def _users(value: ir.Value, sibling: ir.Operation) -> set[ir.Operation]:
-    """The ops beside `sibling` that read a value, directly or through views."""
-    found = set()
-    for user in {_top_level(use.owner, sibling) for use in value.uses}:
-        found |= _users(user.results[0], sibling) if user.name in VIEWS else {user}
-    return found
-
-
-def _top_level(op: ir.Operation, sibling: ir.Operation) -> ir.Operation:
-    op = op.operation
-    while op.block != sibling.block:
-        op = op.parent.operation
-    return op

@@ -35,7 +35,8 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.cache_writes import is_scatter
 from lispgpt.passes.model.in_place import is_by_element, read_arguments, replaced_by_element, tied_argument
-from lispgpt.passes.model.kernel_groups import KernelGroup, absorb_prologues, group_ops, is_inline, outputs_of
+from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
+from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.states import UNPLACED

@@ -1,0 +1,97 @@
+"""Ops of an entry that become one kernel, what they need of each other's, and the order in which they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from lispgpt.base.errors import InternalError
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import VIEWS
+
+
+@dataclass(eq=False)
+class KernelGroup:
+    """kind: as in a kernel's attribute `kernel`.  ops: in program order.  needs: every group, however far, whose
+    results this one reads.  copied: those of its ops that every reader of their results has too."""
+
+    kind: str
+    index: int
+    ops: list = field(default_factory=list)
+    needs: set = field(default_factory=set)
+    copied: set = field(default_factory=set)
+
+    def depends_on(self, other: KernelGroup) -> bool:
+        return other in self.needs
+
+
+def add_needs(group: KernelGroup, sources: set[KernelGroup], groups: list[KernelGroup]) -> None:
+    """Record that a group, and whatever needs it, needs these and all that they need."""
+    added = {s for s in sources if s is not group}
+    for source in list(added):
+        added |= source.needs
+    group.needs |= added
+    for other in groups:
+        if group in other.needs:
+            other.needs |= added
+
+
+def in_order(groups: list[KernelGroup]) -> list[KernelGroup]:
+    """A topological order that keeps the program's own where it can."""
+    done: list[KernelGroup] = []
+    placed: set[KernelGroup] = set()
+    waiting = list(groups)
+    while waiting:
+        ready = next((g for g in waiting if g.needs <= placed), None)
+        if ready is None:
+            raise InternalError("outline-kernels: kernels depend on each other in a circle")
+        waiting.remove(ready)
+        placed.add(ready)
+        done.append(ready)
+    return done
+
+
+def into_readers(
+    groups: list[KernelGroup], owner: dict, reader_of: Callable[[KernelGroup], KernelGroup | None]
+) -> list[KernelGroup]:
+    """Move the ops of groups that have such a reader into it."""
+    kept = []
+    for group in groups:
+        reader = reader_of(group)
+        if reader is None:
+            kept.append(group)
+            continue
+        reader.ops[:0] = group.ops
+        owner.update(dict.fromkeys(group.ops, reader))
+        reader.needs |= group.needs
+        for other in groups:
+            if group in other.needs:
+                other.needs = ((other.needs - {group}) | {reader}) - {other}
+    return kept
+
+
+def outputs_of(group: KernelGroup) -> list[ir.Value]:
+    """The group's values that something outside it reads, through slices too."""
+    members = set(group.ops)
+    outputs = []
+    for op in group.ops:
+        for result in op.results if op not in group.copied else ():
+            if any(user not in members for user in users(result, op)):
+                outputs.append(result)
+    return outputs
+
+
+def users(value: ir.Value, sibling: ir.Operation) -> set[ir.Operation]:
+    """The ops beside `sibling` that read a value, directly or through views."""
+    found = set()
+    for user in {top_level(use.owner, sibling) for use in value.uses}:
+        found |= users(user.results[0], sibling) if user.name in VIEWS else {user}
+    return found
+
+
+def top_level(op: ir.Operation, sibling: ir.Operation) -> ir.Operation:
+    """The op beside `sibling` that an op is, or is in."""
+    op = op.operation
+    while op.block != sibling.block:
+        op = op.parent.operation
+    return op
