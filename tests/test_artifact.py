@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from compiled_models import compile_model, random_weights
 
-from lispgpt.api import matching_artifact
 from lispgpt.base import host
 from lispgpt.base.errors import UserError
+from lispgpt.compiler.present import matching_artifact
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator

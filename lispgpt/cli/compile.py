@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from lispgpt.api import compiled_target
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import write_text
 from lispgpt.base.folders import cache_folder
@@ -15,6 +14,7 @@ from lispgpt.cli.kernel_report import kernel_table
 from lispgpt.cli.options import PATH, compile_options, config_settings, contained, parse_shapes
 from lispgpt.compiler.driver import Observer, Request, compile_program, emit, evaluate_request, is_program, job_of
 from lispgpt.compiler.folders import find_given
+from lispgpt.compiler.present import compiled_target
 from lispgpt.compiler.trust import remember
 from lispgpt.ir.mlir import new_context
 from lispgpt.programs import launch

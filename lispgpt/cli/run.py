@@ -15,13 +15,14 @@ from typing import Any
 
 import click
 
-from lispgpt.api import Model, matching_artifact, running_target
+from lispgpt.api import Model
 from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.cli.arrays import read_inputs, write_results
 from lispgpt.cli.options import PATH, compile_options, config_settings, guarded, parse_shapes
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
 from lispgpt.compiler.folders import Given, find_given
+from lispgpt.compiler.present import matching_artifact, running_target
 from lispgpt.compiler.request import Observer, Request
 from lispgpt.compiler.trust import check_trusted
 from lispgpt.runtime import tokenizers

@@ -198,8 +198,8 @@ def _merge_rows(groups: list[KernelGroup], owner: dict) -> list[KernelGroup]:
     """Move rows groups that only one other rows group over the same rows reads into that group."""
 
     def reader_of(group: KernelGroup) -> KernelGroup | None:
-        users = {top_level(use.owner, op) for op in group.ops for r in op.results for use in r.uses}
-        readers = {owner.get(user) for user in users if user.name != "func.return"} - {group}
+        found = {top_level(use.owner, op) for op in group.ops for r in op.results for use in r.uses}
+        readers = {owner.get(user) for user in found if user.name != "func.return"} - {group}
         reader = readers.pop() if len(readers) == 1 else None
         if reader is None or {group.kind, reader.kind} != {"rows"}:
             return None

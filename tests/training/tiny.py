@@ -10,6 +10,8 @@ from lispgpt.runtime.training.loop import Outcome
 from lispgpt.runtime.training.run_folder import read_metrics
 from lispgpt.training.runs import train as train_program
 
+STEPS: dict[str, Any] = {"batch": 4, "length": 8, "lr": 0.3, "eval_every": 0}
+
 PROGRAM = """; Two layers over one token, trained by gradient descent with momentum.
 (require nn)
 (require gradients)
@@ -124,3 +126,9 @@ def train(run: Path, cache: Path, **given: Any) -> tuple[Outcome, Seen]:
 
 def losses(run: Path) -> list[float]:
     return [record["loss"] for record in read_metrics(run)]
+
+
+def begun(place: Path, run: Path, **given: Any) -> Seen:
+    """A run of the tiny program on its text."""
+    start = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300}
+    return train(run, place / "cache", **(start | STEPS | given))[1]

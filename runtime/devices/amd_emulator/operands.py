@@ -291,8 +291,7 @@ def register_bits(value: Any, kind: str) -> Any:
 
 def _scaled(modifier: int) -> Callable[[Any, str], Any]:
     """A result times 2, times 4, or halved."""
-    factor = (1, 2, 4, 0.5)[modifier]
-    return lambda value, kind: register_bits(value * value.dtype.type(factor), kind)
+    return lambda value, kind: register_bits(value * value.dtype.type((1, 2, 4, 0.5)[modifier]), kind)
 
 
 def _clamped(value: Any, kind: str) -> Any:

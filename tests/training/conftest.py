@@ -1,0 +1,17 @@
+"""A folder that runs of the tiny program begin in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from training.tiny import program_file, text_file
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the program, a text, and what was compiled."""
+    folder = tmp_path_factory.mktemp("tiny")
+    program_file(folder)
+    text_file(folder)
+    return folder

@@ -1,0 +1,126 @@
+"""Runs that are killed, diverge, or find their checkpoints damaged or the disk full: what is left of them, and said."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import seeded
+from training.tiny import PROGRAM, STEPS, begun, losses, program_file, train
+
+from lispgpt.base.errors import UserError
+from lispgpt.runtime import checkpoints
+from lispgpt.runtime.training.run_folder import RunFolder
+from lispgpt.training.runs import train as train_program
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_run_that_is_killed_ten_times_loses_nothing_before_its_last_checkpoint(place: Path, tmp_path: Path) -> None:
+    whole, run, rng = tmp_path / "whole", tmp_path / "run", seeded.rng()
+    given = {"steps": 1200, "checkpoint_every": 40, "seed": seeded.fresh_seed()}
+    begun(place, whole, **given)
+    begin = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300, **STEPS, **given}
+    last = 0
+    for kill in range(10):
+        child = os.fork()
+        if child == 0:
+            stepped = (run / "metrics.jsonl").exists()
+            try:
+                train_program(run=run, cache=place / "cache", **({"resume": True} if stepped else begin))
+            finally:
+                os._exit(0)
+        os.setpgid(child, child)
+        size, late = _size(run), kill % 3 < 2  # the others are killed as they start
+        while late and _size(run) <= size and os.waitpid(child, os.WNOHANG) == (0, 0):
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.1 if late else 0.6))
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if (run / "latest").exists():
+            step = int((run / "latest").resolve().name.removeprefix("step-"))
+            assert step >= last
+            assert checkpoints.open(run).config["vocab"] == checkpoints.open(whole).config["vocab"]
+            last = step
+    assert 0 < last < 1200, "killed in the middle"
+    train(run, place / "cache", resume=True)
+    assert losses(run) == losses(whole)
+    assert not list((run / "checkpoints").glob(".*")), "nothing unfinished is left"
+
+
+def _size(run: Path) -> int:
+    return (run / "metrics.jsonl").stat().st_size if (run / "metrics.jsonl").exists() else 0
+
+
+@pytest.mark.parametrize("file", ["training.safetensors", "model.safetensors", "tokenizer.json", "checkpoint.json"])
+def test_a_damaged_checkpoint_never_loads(place: Path, tmp_path: Path, file: str) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    begun(place, whole, steps=30, checkpoint_every=10, seed=5)
+    shutil.copytree(whole, run, symlinks=True)
+    damaged = run / "latest" / file
+    data = bytearray(damaged.read_bytes())
+    data[int(seeded.rng().integers(len(data)))] ^= 1 << int(seeded.rng().integers(8))
+    damaged.write_bytes(data)
+    opened = run / "latest" / (file if file == "training.safetensors" else "")
+    with pytest.raises(UserError, match="damaged"):
+        checkpoints.open(opened)
+    _, seen = train(run, place / "cache", resume=True)
+    assert seen.about["done"] == 20 and "damaged" in seen.notes[0]
+    assert losses(run) == losses(whole)
+    (run / "latest" / "training.safetensors").write_bytes(b"")
+    for step in (10, 20):
+        (run / "checkpoints" / f"step-000000{step}" / "training.safetensors").unlink()
+    _, seen = train(run, place / "cache", resume=True)
+    assert seen.about["done"] == 0 and len(seen.notes) == 4
+    assert losses(run) == losses(whole)
+
+
+def test_a_run_that_diverges_says_where_and_keeps_its_last_checkpoint(place: Path, tmp_path: Path) -> None:
+    nan = PROGRAM.replace("{:loss loss :grad", "{:loss (+ loss (* 0.0 (log (cast (- 25 step) f32)))) :grad")
+    program = program_file(tmp_path, nan)
+    with pytest.raises(UserError, match=r"diverged at step 2[56]: the loss is (nan|inf).*step 20 is kept"):
+        begun(place, tmp_path / "run", program=program, steps=60, checkpoint_every=10)
+    assert len(losses(tmp_path / "run")) in (24, 25)
+    assert (tmp_path / "run" / "latest").resolve().name == "step-00000020"
+    checkpoints.open(tmp_path / "run" / "latest").check_finite()
+    rising = PROGRAM.replace("{:loss loss :grad", "{:loss (* loss (exp (* 0.02 (cast step f32)))) :grad")
+    program = program_file(tmp_path, rising)
+    with pytest.raises(UserError, match=r"diverged at step \d+: the mean loss of 20 steps is .*no checkpoint"):
+        begun(place, tmp_path / "other", program=program, steps=400, lr=1e-3)
+
+
+def test_a_full_disk_is_one_error_and_leaves_the_run_usable(place: Path, tmp_path: Path) -> None:
+    """Files may not grow beyond a size that checkpoints reach, then the metrics go to a device that is full."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    given = {"steps": 60, "checkpoint_every": 20, "seed": 3, "settings": {"width": 64}}
+    begun(place, whole, **given)
+    code = (
+        "import resource, sys; import lispgpt\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (250_000,) * 2)\n"
+        "try: lispgpt.train(run=sys.argv[1], cache=sys.argv[2], resume=True)\n"
+        "except lispgpt.UserError as error: print(error); sys.exit(1)\n"
+    )
+    begun(place, run, **(given | {"steps": 20}))
+    train(run, place / "cache", resume=True, steps=20)
+    facts = json.loads((run / "run.json").read_text())
+    facts["options"]["steps"] = 60
+    (run / "run.json").write_text(json.dumps(facts))
+    command = [sys.executable, "-c", code, str(run), str(place / "cache")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 1 and done.stdout.count("\n") == 1, done.stderr
+    assert "cannot write" in done.stdout and "too large" in done.stdout
+    assert (run / "latest").resolve().name == "step-00000020"
+    (run / "metrics.jsonl").rename(tmp_path / "metrics.jsonl")
+    (run / "metrics.jsonl").symlink_to("/dev/full")
+    with RunFolder(run) as folder, pytest.raises(UserError, match=r"cannot write .*metrics\.jsonl: No space left"):
+        folder.record({"step": 21})
+    (tmp_path / "metrics.jsonl").rename(run / "metrics.jsonl")
+    train(run, place / "cache", resume=True)
+    assert losses(run) == losses(whole)
