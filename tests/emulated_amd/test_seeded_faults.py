@@ -16,7 +16,9 @@ from lispgpt.runtime.plan.artifact import Artifact
 
 PROGRAM = Path(__file__).resolve().parent.parent.parent / "examples" / "gpt2_generate.lisp"
 SIZES = {"layers": 1, "heads": 2, "width": 64, "vocab": 211, "padded-vocab": 256, "context": 32, "weight-type": "bf16"}
-ENTRY, PATIENCE = "decode-greedy", 20_000
+ENTRIES = {"decode-greedy": 1, "prefill": 16}
+"""Entries by their tokens: those of a prompt are multiplied on matrix instructions."""
+PATIENCE = 20_000
 FOUND_BY_CHECKS = ("dropped barrier", "missing wait")
 
 
@@ -26,9 +28,9 @@ def artifact(request: pytest.FixtureRequest) -> Artifact:
     return compiled
 
 
-def random_values(artifact: Artifact, random: np.random.Generator) -> dict[str, np.ndarray]:
-    values: dict[str, np.ndarray] = {"tokens": random.integers(0, SIZES["vocab"], 1).astype(np.int32)}
-    values["positions"] = np.zeros(1, np.int32)
+def random_values(artifact: Artifact, random: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
+    values: dict[str, np.ndarray] = {"tokens": random.integers(0, SIZES["vocab"], rows).astype(np.int32)}
+    values["positions"] = np.arange(rows, dtype=np.int32)
     for buffer in artifact.plan.buffers:
         numbers = random.standard_normal(buffer.shape, np.float32)
         if buffer.kind == "weight":
@@ -40,13 +42,14 @@ def random_values(artifact: Artifact, random: np.random.Generator) -> dict[str, 
     return values
 
 
+@pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_found(artifact: Artifact, mistake: str) -> None:
+def test_a_mistake_is_found(artifact: Artifact, mistake: str, entry: str) -> None:
     """In a norm or a product over rows, picked anew each time: each of their barriers, waits and exchanges matters."""
     seed = int(seeded.rng().integers(1 << 30))
     random = np.random.default_rng(seed)
-    emulation = Emulation(artifact, random_values(artifact, random))
-    launches = emulation.entry(ENTRY, 1).launches
+    emulation = Emulation(artifact, random_values(artifact, random, ENTRIES[entry]))
+    launches = emulation.entry(entry, ENTRIES[entry]).launches
     fitting = [
         (number, site)
         for number, launch in enumerate(launches)
