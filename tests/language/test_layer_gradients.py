@@ -107,6 +107,18 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any], str]] = [
         "",
     ),
     ("(column-sums (* x (sin x)))", lambda x: (x * np.sin(x)).sum(0), {"x": (32, 3)}, ""),
+    (
+        "(* (slice x [0 4] [3 2]) (* (sin (slice x [0 0] [3 2])) (slice x [0 2] [3 2])))",
+        lambda x: x[:, 4:] * np.sin(x[:, :2]) * x[:, 2:4],
+        {"x": (3, 6)},
+        "",
+    ),
+    (
+        "(+ (slice x [0 1 0] [3 1 4]) (exp (slice x [0 0 0] [3 1 4])))",
+        lambda x: x[:, 1:] + np.exp(x[:, :1]),
+        {"x": (3, 2, 4)},
+        "",
+    ),
     ("(* b (column-sums x))", lambda x, b: b * x.sum(0), {"x": (64, 3), "b": (3,)}, ""),
     (
         "(insert (slice x [0 1] [3 2]) (insert (sin y) (tensor [i 3 j 5] 0.5) [0 0] [3 3]) [0 3] [3 2])",

@@ -18,7 +18,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Closure, Weight, WeightReference, describe
 from lispgpt.language.forms import arithmetic, casts, shapes, tensors
-from lispgpt.language.model import elementwise_gradients
+from lispgpt.language.model import elementwise_gradients, index_algebra
 from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
@@ -192,7 +192,9 @@ class _Backward:
         found = self.sums.get(value)
         if found is None:
             return tensors.filled(evaluator, shape_of(value), 0.0, evaluator.builder.f32, form)
-        total: ir.Value | None = None
+        total = None if found.wholes else self._joined(value, found.parts)
+        if total is not None:
+            found = _Sum(scatters=found.scatters)
         for whole in found.wholes:
             total = whole if total is None else arithmetic.binary(evaluator, "+", total, whole, form)
         if total is None and (found.parts or not found.scatters):
@@ -214,6 +216,20 @@ class _Backward:
         assert total is not None
         self.sums[value] = _Sum([total])
         return total
+
+    def _joined(self, value: ir.Value, parts: list[ir.Operation]) -> ir.Value | None:
+        """The gradient of what was divided into equal parts, that lie side by side in each of its rows."""
+        shape, own = shape_of(value), [shape_of(op.operands[0]) for op in parts]
+        along = [d for d, extent in enumerate(shape) if own and len(own[0]) == len(shape) and own[0][d] != extent]
+        if len(along) != 1 or prod(shape[: along[0]]) == 1 or len({str(op.operands[0].type) for op in parts}) > 1:
+            return None
+        (dimension,) = along
+        starts = {integers(op.attributes["static_offsets"])[dimension]: op.operands[0] for op in parts}
+        if len(parts) == 1 or sorted(starts) != list(range(0, shape[dimension], own[0][dimension])):
+            return None
+        if len(starts) < len(parts) or any(set(integers(op.attributes["static_strides"])) != {1} for op in parts):
+            return None
+        return index_algebra.joined(self.evaluator, [starts[start] for start in sorted(starts)], dimension, self.form)
 
     def _ground(self, value: ir.Value, parts: list[ir.Operation]) -> ir.Value:
         """What the parts of a gradient are put into: zeros, or nothing where they are all of it."""

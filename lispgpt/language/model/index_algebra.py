@@ -8,6 +8,7 @@ from typing import Any
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import shape_of
 from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.values import LoopIndex
 from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.reader.forms import Form
@@ -79,6 +80,28 @@ def padded(evaluator: Evaluator, part: ir.Value, shape: tuple[int, ...], form: F
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]),
     }
     return evaluator.builder.emit("tensor.insert_slice", [part, zeros], [zeros.type], attributes, form)
+
+
+def joined(evaluator: Evaluator, parts: Sequence[ir.Value], dimension: int, form: Form) -> ir.Value:
+    """Tensors of one type side by side along a dimension."""
+    shape = shape_of(parts[0])
+    own = tuple(d + (d >= dimension) for d in range(len(shape)))
+
+    def compute(made: Comprehension) -> ir.Value:
+        emit = evaluator.builder.emit
+        number = made.index(evaluator, LoopIndex(dimension, made), form)
+        value = made.read(evaluator, parts[-1], own, form)
+        for i, part in enumerate(parts[:-1]):
+            predicate = {"predicate": ir.IntegerAttr.get(evaluator.builder.i64, 0)}
+            here = evaluator.builder.constant(i, evaluator.builder.index, form)
+            mine = emit("arith.cmpi", [number, here], [evaluator.builder.i1], predicate, form)
+            choices = [mine, made.read(evaluator, part, own, form), value]
+            value = emit("arith.select", choices, [value.type], {}, form)
+        return value
+
+    apart = tensors.generic(evaluator, (*shape[:dimension], len(parts), *shape[dimension:]), compute, form)
+    whole = (*shape[:dimension], len(parts) * shape[dimension], *shape[dimension + 1 :])
+    return shapes.reshape(evaluator, apart, whole, form)
 
 
 def contraction(
