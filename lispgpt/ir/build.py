@@ -17,6 +17,7 @@ from lispgpt.ir.indices import less as less
 from lispgpt.ir.indices import mod as mod
 from lispgpt.ir.indices import mul as mul
 from lispgpt.ir.indices import sub as sub
+from lispgpt.ir.indices import xor as xor
 from lispgpt.ir.mlir import create_op, ir
 
 INTRINSIC_BINARIES = {"arith.maxnumf": "llvm.maxnum", "arith.minnumf": "llvm.minnum"}

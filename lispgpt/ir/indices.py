@@ -73,6 +73,11 @@ def mod(a: Index, b: int) -> Index:
     return 0 if b == 1 else _binary("arith.remui", a, b)
 
 
+def xor(a: Index, b: Index) -> Index:
+    """Bit by bit."""
+    return a ^ b if isinstance(a, int) and isinstance(b, int) else _binary("arith.xori", a, b)
+
+
 def _binary(name: str, a: Index, b: Index) -> ir.Value:
     return emit(name, [as_value(a), as_value(b)], [ir.IndexType.get()])
 

@@ -45,7 +45,7 @@ class LeftRegisters:
         """Offsets in lines along k, by the piece of a line that the pair of a block of eight lies in."""
         line = b.add(b.mul(row, self.side.line), b.mul(b.mod(pair, 2), 8))
         self.offsets = [
-            b.add(line, b.mul(_xor(b.add(b.div(pair, 2), 2 * eight), b.mod(row, 8)), SWIZZLED))
+            b.add(line, b.mul(b.xor(b.add(b.div(pair, 2), 2 * eight), b.mod(row, 8)), SWIZZLED))
             for eight in range(self.per_line // 8)
         ]
 
@@ -56,7 +56,7 @@ class LeftRegisters:
             for more in (0, 8):
                 k, at = b.add(b.mul(pair, 2), element), b.add(row, more)
                 within = b.mod(at, self.per_line)
-                piece = _xor(b.div(within, 4), b.mod(k, 8))
+                piece = b.xor(b.div(within, 4), b.mod(k, 8))
                 offset = b.add(b.mul(b.div(at, self.per_line), self.side.part_bytes), b.mul(k, self.side.line))
                 self.offsets.append(b.add(b.add(offset, b.mul(piece, SWIZZLED)), b.mul(b.mod(within, 4), 4)))
 
@@ -73,7 +73,3 @@ class LeftRegisters:
         alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 4 * width)
         type_ = b.with_width(b.f32(), width)
         return b.emit("llvm.load", [self.copies.pointer(address)], [type_], alignment=alignment)
-
-
-def _xor(a: Index, b_: Index) -> Index:
-    return b.emit("arith.xori", [b.as_value(a), b.as_value(b_)], [ir.IndexType.get()])

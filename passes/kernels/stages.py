@@ -130,18 +130,15 @@ class Ring:
     def after(self, place: Place) -> Place:
         following = b.add(place.slot, 1)
         wraps = b.equal(following, self.stages)
-        turned = b.emit("arith.xori", [b.as_value(place.phase), b.as_value(1)], [ir.IndexType.get()])
-        return Place(
-            b.select(wraps, b.as_value(0), b.as_value(following)), b.select(wraps, turned, b.as_value(place.phase))
-        )
+        slot = b.select(wraps, b.as_value(0), b.as_value(following))
+        return Place(slot, b.select(wraps, b.as_value(b.xor(place.phase, 1)), b.as_value(place.phase)))
 
     def wait_full(self, place: Place) -> None:
         self.copies.wait(self.full(place.slot), place.phase)
 
     def wait_empty(self, place: Place) -> None:
         """For the writer, whose phase is the other one."""
-        other = b.emit("arith.xori", [b.as_value(place.phase), b.as_value(1)], [ir.IndexType.get()])
-        self.copies.wait(self.empty(place.slot), other)
+        self.copies.wait(self.empty(place.slot), b.xor(place.phase, 1))
 
     def expect(self, slot: Index) -> None:
         self.copies.expect(self.full(slot), self.stage_bytes)

@@ -61,21 +61,17 @@ class TileStores:
         """16 columns at a time: four matrices, whose rows' addresses the lanes give."""
         word = ir.VectorType.get([1], b.i32())
         words = [b.lane_of(b.emit("vector.bitcast", [value], [word]), 0) for value in values]
-        row, across = b.mod(self.lane, 16), _xor(b.div(self.lane, 16), b.mod(self.lane, 8))
+        row, across = b.mod(self.lane, 16), b.xor(b.div(self.lane, 16), b.mod(self.lane, 8))
         line = b.add(buffer, b.mul(row, self.copies.line))
         for start in range(0, len(words), 4):
-            address = b.add(line, b.mul(_xor(across, block + start // 2), 16))
+            address = b.add(line, b.mul(b.xor(across, block + start // 2), 16))
             self.copies.put_matrices(address, words[start : start + 4])
 
     def _put_pairs(self, buffer: Index, block: int, values: Sequence[ir.Value]) -> None:
         row, pair = b.div(self.lane, 4), b.mod(self.lane, 4)
         line = b.add(b.add(buffer, b.mul(row, self.copies.line)), b.mul(b.mod(pair, 2), 8))
-        across = _xor(b.div(pair, 2), row)
+        across = b.xor(b.div(pair, 2), row)
         for number, value in enumerate(values):
             eight, half = divmod(number, 2)
-            address = b.add(b.add(line, b.mul(_xor(across, 2 * (block + eight)), 16)), 8 * half * self.copies.line)
+            address = b.add(b.add(line, b.mul(b.xor(across, 2 * (block + eight)), 16)), 8 * half * self.copies.line)
             self.copies.put_pair(address, [b.lane_of(value, i) for i in range(2)])
-
-
-def _xor(a: Index, b_: Index) -> Index:
-    return b.emit("arith.xori", [b.as_value(a), b.as_value(b_)], [ir.IndexType.get()])

@@ -63,33 +63,39 @@ class MatrixOps(ABC):
             self.write(register, values, lanes)
 
     def op_wgmma(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """9.7.15: a warp's 16 rows of m64nNk16, at once; shared operands lie in swizzled lines of 128 bytes."""
+        """9.7.15: m64nNk16 by warpgroups, at once; shared operands lie in swizzled lines of 128 bytes."""
         self.whole_warps(lanes)
         if suffixes[0] != "mma_async":
             self.matrix_group(suffixes, operands, lanes)
             return
+        warps = np.flatnonzero(lanes[::32])
+        groups = warps[::4]
+        assert (warps.reshape(-1, 4) == groups[:, None] + np.arange(4)).all(), (
+            "a warpgroup of which some warps are missing"
+        )
         registers, columns = names(operands[0]), int(suffixes[3][4:-3])
         if operands[1].startswith("{"):
-            a = self._fragment(operands[1])
+            a = self._fragment(operands[1])[warps].reshape(-1, 64, 16)
         else:
-            rows = self._described(operands[1], 64, operands[-2] == "1", lanes).reshape(-1, 4, 16, 16)
-            a = rows[np.arange(len(rows)), np.arange(len(rows)) % 4]
-        right = self._described(operands[2], columns, operands[-1] == "1", lanes).transpose(0, 2, 1)
+            a = self._described(operands[1], 64, operands[-2] == "1", groups, lanes)
+        right = self._described(operands[2], columns, operands[-1] == "1", groups, lanes).transpose(0, 2, 1)
         places = [(GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * INNER + i % 2) for i in range(len(registers))]
-        c = np.zeros((len(a), 16, columns), np.float32)
-        adds = self.warps(operands[3], "pred")
+        c = np.zeros((len(warps), 16, columns), np.float32)
+        adds = self.warps(operands[3], "pred")[warps]
         if adds.any():
             for (row, column), register in zip(places, registers, strict=True):
-                c[:, row, column] = np.where(adds, self.warps(register, "f32"), np.float32(0))
-        total = a @ right + c
+                c[:, row, column] = np.where(adds, self.warps(register, "f32")[warps], np.float32(0))
+        total = (a @ right).reshape(c.shape) + c
+        values = np.zeros((lanes.size // 32, 32), np.float32)
         for (row, column), register in zip(places, registers, strict=True):
-            self.write(register, total[:, row, column].reshape(-1), lanes)
+            values[warps] = total[:, row, column]
+            self.write(register, values.reshape(-1), lanes)
 
-    def _described(self, operand: str, outer: int, turned: bool, lanes: np.ndarray) -> np.ndarray:
-        """[warps outer 16] of matrix descriptors: lines along k, or if turned along 64 rows or columns; anything for
-        warps that take no part."""
-        taken, descriptor = lanes[::32], self.warps(operand, "u64")[:, 0].astype(np.int64)
-        descriptor = np.where(taken, descriptor, descriptor[taken.argmax()])
+    def _described(self, operand: str, outer: int, turned: bool, groups: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+        """[groups outer 16] of matrix descriptors, of the warpgroups that start with these warps: lines along k, or if
+        turned along 64 rows or columns."""
+        descriptors = self.warps(operand, "u64")[:, 0].astype(np.int64)
+        descriptor = descriptors[groups]
         start, leading, stride = ((descriptor >> n & 0x3FFF) << 4 for n in (0, 16, 32))
         assert (descriptor >> 62 & 3 == 1).all() and (stride == 1024).all()
         rows, k = np.meshgrid(np.arange(outer), np.arange(16), indexing="ij")
@@ -99,9 +105,8 @@ class MatrixOps(ABC):
             places += rows // 64 * leading[:, None, None]
         places ^= (places >> 7 & 7) << 4
         assert places.max() + 2 <= self.shared_bytes, "outside shared memory"
-        places = np.minimum(places, self.shared_bytes - 2)
-        self.note_reading(start, int((places.max((1, 2)) - start).max()) + 2, lanes)
-        places += self.block[::32, None, None] * self.shared_bytes
+        self.note_reading((descriptors & 0x3FFF) << 4, int((places.max((1, 2)) - start).max()) + 2, lanes)
+        places += self.block[32 * groups, None, None] * self.shared_bytes
         return (self.shared.view(np.uint16)[places // 2].astype(np.uint32) << np.uint32(16)).view(np.float32)
 
     def _fragment(self, operand: str) -> np.ndarray:

@@ -39,6 +39,7 @@ PRODUCTS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
         lambda q, p: np.einsum("nhd,mhd->hnm", q[:, :, 200:400], p[1]),
     ),
 }
+ACROSS = ":across 2 :outputs 64 :rows 128"
 PAIR, SPLIT, LOW, WIDE = (
     ":pair 2 :outputs 128 :rows 128",
     ":splits 3 :outputs 64",
@@ -46,12 +47,12 @@ PAIR, SPLIT, LOW, WIDE = (
     ":outputs 192",
 )
 CASES = [
-    *(("forward", options) for options in ("", PAIR, SPLIT, LOW, WIDE)),
+    *(("forward", options) for options in (PAIR, SPLIT, LOW, WIDE)),
     *(("backward", options) for options in (PAIR, WIDE)),
-    *(("of a weight", options) for options in (PAIR, SPLIT)),
-    *(("from registers", options) for options in ("", SPLIT, LOW)),
+    *(("of a weight", options) for options in (PAIR, ACROSS, SPLIT)),
+    *(("from registers", options) for options in (ACROSS, SPLIT, LOW)),
     ("of slices", WIDE),
-    ("of heads", ""),
+    ("of heads", PAIR),
 ]
 
 
@@ -108,7 +109,7 @@ def test_products_equal_float64(name: str, options: str, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("few_cores")
-@pytest.mark.parametrize("options", ("", SPLIT))
+@pytest.mark.parametrize("options", (WIDE, SPLIT))
 def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path) -> None:
     """A bias, an activation and a residual sum, results of two dtypes."""
     product = "(contract [n o] x [n i] w [o i])"

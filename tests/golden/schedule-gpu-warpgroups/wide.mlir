@@ -35,7 +35,7 @@ func.func "contraction_128x256"
   residency = 1 : i32
   shared_bytes = 20480 : i64
   sym_visibility = "private"
-  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 256>, strides = array<i64: 256>}]
+  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 256>, offset = 0 : i64, strides = array<i64: 256>}]
   tied = [-1]
   work = {bytes = 262144 : i64, context = 0 : i64, operations = 8388608 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   1 arith.addf vector<4xf32>
