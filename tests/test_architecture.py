@@ -27,6 +27,7 @@ ARROWS = {
     "programs": {"base", "ir", "language", "passes", "pipelines", "runtime"},
     "runtime": {"base"},
     "compiler": {"base", "ir", "language", "passes", "pipelines", "programs", "runtime"},
+    "bench": {"api", "base", "passes", "runtime"},
     "api": {"base", "compiler", "runtime"},
     "training": {"api", "base", "compiler", "runtime"},
 }
