@@ -140,6 +140,9 @@
 (defn unbiased [beta step]
   (elementwise (fn [b n] (/ 1.0 (- 1.0 (exp (* (cast n f32) (log b)))))) beta step))
 
+; Zeros in the place of x, whatever it holds: a NaN too.
+(defn forgotten [x] (elementwise (fn [v] (select (= v v) 0.0 0.0)) x))
+
 ; ---- entries
 
 ; Matrices and tables decay; norms and biases, which have one dimension, do not.
@@ -184,7 +187,7 @@
     (entry apply [(step [] i32) (lr [] f32) (warmup [] f32) (steps [] f32) (min-lr [] f32) (clip [] f32)
                   (weight-decay [] f32) (beta1 [] f32) (beta2 [] f32)]
       (let [found (step-down (map whole sums) step lr warmup steps min-lr clip weight-decay beta1 beta2)]
-        (map (fn [sum] (update! sum (* 0.0 (whole sum)))) sums)
+        (map (fn [sum] (update! sum (forgotten (whole sum)))) sums)
         found))
     (entry evaluate [(tokens [batch length] i32) (targets [batch length] i32)]
       (let [found (loss-of tokens targets nil)]
