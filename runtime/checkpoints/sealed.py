@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json, replacing
+from lispgpt.base.files import parse_json, replacing
+from lispgpt.base.reading import read_ordinary
 
 SEAL = "checkpoint.json"
 UNFINISHED = ".unfinished-"
@@ -51,7 +52,10 @@ def sealed_facts(path: Path, only: Collection[str] | None = None) -> dict[str, A
 
     only: the files to look at, where the seal names them; None for all.
     """
-    seal = read_json(path / SEAL)
+    written = read_ordinary(path / SEAL)
+    seal = parse_json(path / SEAL, written)
+    if written != _seal_text({name: value for name, value in seal.items() if name != "sha256"}):
+        raise UserError(f"{path / SEAL} is damaged: it is not what was written")
     files = seal.get("files")
     if not isinstance(files, dict) or not files:
         raise UserError(f"{path / SEAL} is damaged: it names no files")
@@ -77,10 +81,16 @@ def discard(path: Path) -> None:
 def _seal(folder: Path, facts: dict[str, Any]) -> None:
     sums = {file.name: _sums(file) for file in sorted(folder.iterdir())}
     with replacing(folder / SEAL) as file:
-        file.write(json.dumps({**facts, "files": sums}, indent=1).encode())
+        file.write(_seal_text({**facts, "files": sums}))
     for name in [*sums, SEAL]:
         _to_disk(folder / name)
     _to_disk(folder)
+
+
+def _seal_text(facts: dict[str, Any]) -> bytes:
+    """A seal's text, with the sum of all else in it."""
+    summed = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**facts, "sha256": summed}, indent=1).encode() + b"\n"
 
 
 def _sums(path: Path) -> dict[str, Any]:

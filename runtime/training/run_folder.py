@@ -16,11 +16,12 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import RawIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import read_json, replacing
@@ -28,6 +29,8 @@ from lispgpt.runtime.checkpoints.sealed import LATEST, UNFINISHED, discard, seal
 
 RUN, METRICS, CHECKPOINTS, LOCK, TOKENS = "run.json", "metrics.jsonl", "checkpoints", "lock", "tokens"
 STEP = re.compile(r"step-(\d{8})")
+PATIENCE = 3.0
+"""Seconds for another process to let go of the folder."""
 
 
 class RunFolder:
@@ -39,9 +42,9 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = (path / LOCK).open("w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(f"another process is training in {path}") from error
+            if not _lock(self._lock):
+                self._lock.close()
+                raise UserError(f"another process is training in {path}")
         except OSError as error:
             raise UserError(f"cannot train in {path}: {error.strerror or error}") from error
         for left in (path / CHECKPOINTS).glob(f"{UNFINISHED}*"):
@@ -133,6 +136,20 @@ class RunFolder:
             made.unlink()
         made.symlink_to(Path(CHECKPOINTS) / path.name)
         made.replace(self.path / LATEST)
+
+
+def _lock(file: TextIO) -> bool:
+    """Hold a file alone; False where another process does, and goes on to: children of one that was killed take a
+    moment to end."""
+    last = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > last:
+                return False
+            time.sleep(0.05)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -35,11 +36,13 @@ def test_a_run_that_is_killed_ten_times_loses_nothing_before_its_last_checkpoint
             stepped = (run / "metrics.jsonl").exists()
             try:
                 train_program(run=run, cache=place / "cache", **({"resume": True} if stepped else begin))
-            finally:
-                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(0)
         os.setpgid(child, child)
         size, late = _size(run), kill % 3 < 2  # the others are killed as they start
-        while late and _size(run) <= size and os.waitpid(child, os.WNOHANG) == (0, 0):
+        while late and _size(run) <= size:
+            assert os.waitpid(child, os.WNOHANG) == (0, 0), "the run ended before it was killed"
             time.sleep(0.002)
         time.sleep(rng.uniform(0, 0.1 if late else 0.6))
         os.killpg(child, signal.SIGKILL)
