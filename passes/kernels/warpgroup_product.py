@@ -44,7 +44,7 @@ class Sides:
     def of(self, tiling: Tiling) -> Sides:
         """For tiles of that size."""
         right = replace(self.right, outer=tiling.outputs, sharing=tiling.pair)
-        return Sides(replace(self.left, outer=tiling.rows, sharing=tiling.across), right)
+        return Sides(replace(self.left, outer=tiling.rows), right)
 
 
 class WarpgroupProduct:
@@ -76,11 +76,10 @@ class WarpgroupProduct:
         )
         self.steps = -(-product.inner // (self.unit.inner * tiling.splits))
         self.row_tiles = -(-product.rows // (tiling.rows * tiling.pair))
-        self.column_tiles = -(-product.columns // (tiling.outputs * tiling.across))
+        self.column_tiles = -(-product.columns // tiling.outputs)
         self.tiles = self.row_tiles * self.column_tiles * product.batches
         most = max(1, target.cores_for(tiling.cluster) // tiling.cluster)
         self.clusters = self.tiles if tiling.splits > 1 else min(self.tiles, most)
-        self.sharing = tiling.pair * tiling.across
         self.stages = stages(tiling, shape, target)
         if self.clusters == self.tiles:
             self.stages = min(self.stages, self.steps)
@@ -107,7 +106,7 @@ class WarpgroupProduct:
         self._meet()
         self.target.dependency_release()
         b.either(b.less(self.thread, self.unit.threads), self._write, self._read)
-        if self.sharing > 1:
+        if t.pair > 1:
             self.target.cluster_barrier()  # no block may end while another still copies into its memory
 
     def _bulk_result(self, boxes: Boxes) -> BulkResult:
@@ -133,7 +132,7 @@ class WarpgroupProduct:
         start = b.add(base, self.memory.start)
         self.staging = b.add(start, nbytes)
         barriers = b.add(self.staging, staging)
-        self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.sharing)
+        self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
 
     def _tile(self, number: Index) -> Tile:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
@@ -149,7 +148,6 @@ class WarpgroupProduct:
             column = b.emit("arith.divui", [place, height], [ir.IndexType.get()])
             row = b.add(first, b.emit("arith.remui", [place, height], [ir.IndexType.get()]))
         row = b.add(b.mul(row, t.pair), self.rank) if t.pair > 1 else row
-        column = b.add(b.mul(column, t.across), self.rank) if t.across > 1 else column
         k = b.mul(self.rank, self.steps * self.unit.inner) if t.splits > 1 else 0
         return Tile(batch, b.mul(row, t.rows), b.mul(column, t.outputs), k)
 
@@ -204,8 +202,7 @@ class WarpgroupProduct:
 
     def _load_left(self, tile: Tile, step: Index, slot: Index) -> None:
         at = (tile.batch, tile.row, b.add(tile.k, b.mul(step, self.unit.inner)))
-        full = self.ring.full(slot)
-        self.sides.left.load(self.copies, self.maps[0], at, self.ring.left_at(slot), full, self.rank)
+        self.sides.left.load(self.copies, self.maps[0], at, self.ring.left_at(slot), self.ring.full(slot), 0)
 
     def _load_right(self, tile: Tile, step: Index, slot: Index) -> None:
         at = (tile.batch, tile.column, b.add(tile.k, b.mul(step, self.unit.inner)))

@@ -34,14 +34,13 @@ from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, cost, tilings
 
 @dataclass(frozen=True)
 class ScheduleGpuWarpgroups(Pass):
-    """least_rows: the fewest rows of x to treat this way.  the others: of a `Tiling`; 0: by cost."""
+    """least_rows: the fewest rows of x to treat this way.  rows, outputs, splits, pair: of a `Tiling`; 0: by cost."""
 
     least_rows: int = 16
     rows: int = 0
     outputs: int = 0
     splits: int = 0
     pair: int = 0
-    across: int = 0
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.warpgroup is None or target.copies is None:
@@ -77,7 +76,7 @@ class ScheduleGpuWarpgroups(Pass):
         results = [b.item_bytes(buffer.type) for _, buffer in outputs_of(kernel)]
         extents = (product.rows, product.columns, product.inner)
         shape = Shape(*extents, left_bytes, sum(results), sides.turned, len(results))
-        wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair", "across")]
+        wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair")]
         candidates = [
             tiling for tiling in tilings(target, shape) if all(n in (0, getattr(tiling, name)) for name, n in wanted)
         ]

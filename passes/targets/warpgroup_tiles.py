@@ -46,7 +46,7 @@ class Shape:
 @dataclass(frozen=True)
 class Tiling:
     """A block's tile, shared by `row_parts` by `output_parts` warpgroups; `splits` blocks share the k of one tile, or
-    `pair` blocks with tiles below each other the columns that they need, or `across` blocks side by side the rows."""
+    `pair` blocks with tiles below each other the columns that they need."""
 
     rows: int
     outputs: int
@@ -54,15 +54,14 @@ class Tiling:
     output_parts: int
     splits: int
     pair: int = 1
-    across: int = 1
 
     @property
     def cluster(self) -> int:
-        return self.splits * self.pair * self.across
+        return self.splits * self.pair
 
     def blocks(self, rows: int, outputs: int) -> int:
         row_tiles = -(-rows // (self.rows * self.pair)) * self.pair
-        return row_tiles * -(-outputs // (self.outputs * self.across)) * self.across * self.splits
+        return row_tiles * -(-outputs // self.outputs) * self.splits
 
     def stage_bytes(self, shape: Shape, inner: int) -> int:
         return inner * (shape.left_bytes * self.rows + 2 * self.outputs)
@@ -79,19 +78,18 @@ def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
         for n in range(output_parts * max(step, LEAST_OUTPUTS // output_parts), most + 1, output_parts * step)
     ]
     steps = -(-shape.inner // unit.inner)
-    clusters = [(n, 1, 1) for n in range(1, target.cluster + 1) if n <= steps]
-    clusters += [(1, 2, 1), (1, 1, 2)] if target.cluster > 1 else []
+    clusters = [(n, 1) for n in range(1, target.cluster + 1) if n <= steps] + [(1, 2)] * (target.cluster > 1)
     found = [Tiling(*sizes, *cluster) for sizes in shapes for cluster in clusters]
     return [t for t in found if _fits(t, shape, target)]
 
 
 def _fits(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
-    """Whether blocks that share columns or rows have parts of them to bring, and the fewest stages fit."""
+    """Whether a pair has halves of columns to bring, and the fewest stages fit in shared memory."""
     unit = target.warpgroup
     assert unit is not None
-    columns, rows = unit.inner if shape.turned[1] else 8, 2 * unit.inner // shape.left_bytes if shape.turned[0] else 8
-    parts = tiling.outputs % (tiling.pair * columns) + tiling.rows % (tiling.across * rows)
-    return (tiling.pair * tiling.across == 1 or parts == 0) and stages(tiling, shape, target) >= FEWEST_STAGES
+    granule = unit.inner if shape.turned[1] else 8
+    halves = tiling.pair == 1 or tiling.outputs % (tiling.pair * granule) == 0
+    return halves and stages(tiling, shape, target) >= FEWEST_STAGES
 
 
 def stages(tiling: Tiling, shape: Shape, target: Gpu) -> int:
@@ -115,7 +113,7 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu, batches: int = 1) -> float:
     """Clock cycles, roughly: for every wave of blocks the steps of k, each the longest of what the matrix units, copies
     from L2 and their latency take, and a tile's results.
 
-    Fitted to 180 products on an H200 (2026), which it tells within 7 %.
+    Fitted to 240 products on an H200 (2026), which it tells within 7 %.
     """
     unit, rows, outputs = target.warpgroup, shape.rows, shape.outputs
     assert unit is not None
@@ -124,13 +122,13 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu, batches: int = 1) -> float:
     multiply = unit.inner * shape.parts * area / (0.937 * unit.multiply_adds) * (1 + 8 / tiling.outputs)
     if tiling.row_parts == 1:  # both warpgroups read all of the left operand
         multiply *= 1.26
-    lines = shape.left_bytes * min(tiling.rows, rows) / tiling.across + 2 * min(tiling.outputs, outputs) / tiling.pair
+    lines = shape.left_bytes * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs) / tiling.pair
     step = max(multiply, unit.inner * lines / 73, 340) + (280 if shape.parts == PARTS else 0)
     steps = -(-shape.inner // (unit.inner * tiling.splits))
     if tiling.splits > 1:
         return waves * (2500 + steps * step + 1180 + area * 4 / 13)
     rest = tiling.outputs // tiling.output_parts % unit.inner  # columns that are not stored in bulk
     results = 1070 + 0.0168 * area * shape.result_bytes + 5 * rest
-    if tiling.pair > 1:
-        return 2585 + waves * (0.996 * steps * step + results)
-    return (2800 if tiling.across > 1 else 2500) + waves * (steps * step + results)
+    if tiling.pair > 1:  # which has to meet, and spares L2 and power
+        return 3300 + waves * (0.985 * steps * step + results)
+    return 2500 + waves * (steps * step + results)

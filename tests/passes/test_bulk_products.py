@@ -39,7 +39,6 @@ PRODUCTS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
         lambda q, p: np.einsum("nhd,mhd->hnm", q[:, :, 200:400], p[1]),
     ),
 }
-ACROSS = ":across 2 :outputs 64 :rows 128"
 PAIR, SPLIT, LOW, WIDE = (
     ":pair 2 :outputs 128 :rows 128",
     ":splits 3 :outputs 64",
@@ -49,8 +48,8 @@ PAIR, SPLIT, LOW, WIDE = (
 CASES = [
     *(("forward", options) for options in (PAIR, SPLIT, LOW, WIDE)),
     *(("backward", options) for options in (PAIR, WIDE)),
-    *(("of a weight", options) for options in (PAIR, ACROSS, SPLIT)),
-    *(("from registers", options) for options in (ACROSS, SPLIT, LOW)),
+    *(("of a weight", options) for options in (PAIR, SPLIT)),
+    *(("from registers", options) for options in (PAIR, SPLIT, LOW)),
     ("of slices", WIDE),
     ("of heads", PAIR),
 ]
