@@ -134,8 +134,9 @@ def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dic
         return before if alone else None
     if op.name == "tensor.insert_slice":
         before = owner.get(defining_op(op.operands[1]))
-        alone = before is not None and before.ops[-1].name == op.name and len(list(op.operands[1].uses)) == 1
-        return before if alone and not any(s.depends_on(before) for s in sources) else None
+        if before is None or before.ops[-1].name != op.name or len(list(op.operands[1].uses)) > 1:
+            return None
+        return None if any(s.depends_on(before) for s in sources) else before
     if kind != "rows" or not sources:
         return None
     for candidate in sorted(sources, key=lambda g: -g.index):
