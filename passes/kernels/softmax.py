@@ -87,11 +87,12 @@ class RunningRows:
         return [*self.tops, *self.totals, *self.sums]
 
     def weigh(
-        self, scores: Sequence[Sequence[ir.Value]], lanes: Lanes, target: Gpu
+        self, scores: Sequence[Sequence[ir.Value]], lanes: Lanes, target: Gpu, factor: float = 1
     ) -> tuple[RunningRows, list[list[ir.Value]]]:
-        """Take in more positions: the sums scaled for them, and their weights, row by row."""
+        """Take in more positions, of these scores times a factor: the sums scaled for them, and their weights, row by
+        row."""
         tops, totals, weights, scales = [], [], [], []
-        log2_e = b.constant(LOG2_E, b.f32())
+        log2_e = b.constant(LOG2_E * factor, b.f32())
         for old, total, row in zip(self.tops, self.totals, scores, strict=True):
             largest = subgroup_reduce("arith.maxnumf", tree("arith.maxnumf", row), lanes.sharing, target.subgroup)
             top = b.binary("arith.maxnumf", old, b.binary("arith.mulf", largest, log2_e))

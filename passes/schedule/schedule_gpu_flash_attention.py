@@ -280,7 +280,7 @@ class _Schedule:
         state = running_rows(carried, len(self.kept))
         type_ = self.matrix.accumulator_type()
         tiles = [shaped(b.vector_of(scores[0][i : i + 4]), type_) for i in range(0, len(scores[0]), 4)]
-        state, weights = state.weigh(self.mask.rows(tiles, at), self.lanes, self.target)
+        state, weights = state.weigh(self.mask.rows(tiles, at), self.lanes, self.target, self.mask.factor)
         plain = [b.lane_of(vector, i) for vector in map(flat, state.sums) for i in range(4)]
         operand = self.staged.index(self.sums.sums[0].other)
         (sums,) = self.products.add(stage, [operand], [weights], [plain])

@@ -264,7 +264,7 @@ class _Schedule:
                 self._wait()
                 coming = self.tiles.load(b.add(start, step)) if self.ahead else []
                 scores = self.mask.rows(self.products.scores(0), start)
-                state, weights = state.weigh(scores, self.lanes, self.target)
+                state, weights = state.weigh(scores, self.lanes, self.target, self.mask.factor)
                 sums = self.products.add(1, weights, state.sums)
             return [*coming, *state.tops, *state.totals, *sums]
 

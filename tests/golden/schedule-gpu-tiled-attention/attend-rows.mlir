@@ -59,7 +59,7 @@ func.func "attention_64x1x64"
   188 arith.addi
   8 arith.andi vector<2xi32>
   4 arith.andi vector<8xi32>
-  35 arith.cmpi
+  19 arith.cmpi
   861 arith.constant
   16 arith.constant vector<2xi32>
   2 arith.constant vector<8xf32>
