@@ -135,7 +135,8 @@ def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dic
     if op.name == "tensor.insert_slice":
         before = owner.get(defining_op(op.operands[1]))
         alone = before is not None and before.ops[-1].name == op.name and len(list(op.operands[1].uses)) == 1
-        return before if alone and not any(s.depends_on(before) for s in sources) else None
+        joins = before is not None and alone and not any(s.depends_on(before) for s in sources)
+        return before if joins else None
     if kind != "rows" or not sources:
         return None
     for candidate in sorted(sources, key=lambda g: -g.index):
