@@ -77,16 +77,18 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Team:
-    """Threads numbered `rank` of `size`: one subgroup, or the whole block where `size` exceeds it."""
+    """Threads numbered `rank` of `size`: one subgroup or a power of two of its lanes, or the whole block where `size`
+    exceeds it.  number: the team's own in its block, by which its rows differ from those of the others."""
 
     rank: Index
     size: int
     subgroup: int
+    number: ir.Value | None = None
     _chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict, compare=False, repr=False)
 
     def shares(self, row: Sequence[Index]) -> bool:
         """Whether the rows at these indices, of which each thread has its own, are one row for all threads."""
-        return not any(_depends_on_thread(i) for i in row if not isinstance(i, int))
+        return not any(_depends_on_thread(i, self.number) for i in row if not isinstance(i, int))
 
     def chunk_count(self, extent: int, width: int) -> int:
         return -(-extent // (self.size * width))
@@ -156,10 +158,14 @@ class Team:
         return tree(combiner, [b.load(partial, [i], 1) for i in range(groups)])
 
 
-def _depends_on_thread(value: ir.Value) -> bool:
-    """Whether threads of a block may have different values; true also where that is not known."""
+def _depends_on_thread(value: ir.Value, team: ir.Value | None = None) -> bool:
+    """Whether threads of a block (or of one team, by its number) may have different values; true also where that is not
+    known."""
     waiting, seen = [value], {value}
     while waiting:
+        if team is not None and waiting[0] == team:
+            waiting = waiting[1:]
+            continue
         op = defining_op(waiting[0])
         if op is None:
             argument = ir.BlockArgument(waiting[0])

@@ -1,8 +1,9 @@
-"""schedule-gpu-rows: one block of threads for each row of a rows kernel.
+"""schedule-gpu-rows: one block of threads for each row of a rows kernel, or for some of many short ones.
 
 Before: elementwise ops and reductions over the last dimension of tensors with the same leading dimensions.
 After:  a block reads its row in vectors, reduces it with shuffles and shared memory, and writes every result;
-        grid = rows, block = as many threads as the row has vectors.
+        grid = rows, block = as many threads as the row has vectors; where these are a subgroup at most, and the
+        rows many, a block has several teams of so many threads, with a row each.
 
 Requires: what plan-arena ensures.  Ensures: kernels of kind "rows" have only scalar and vector ops, `grid` and `block`.
 """
@@ -10,7 +11,7 @@ Requires: what plan-arena ensures.  Ensures: kernels of kind "rows" have only sc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
@@ -24,35 +25,46 @@ from lispgpt.passes.targets import Gpu
 
 @dataclass(frozen=True)
 class ScheduleGpuRows(Pass):
-    """threads: the most threads of one block."""
+    """threads: the most threads of one block; of one with several rows, `shared`, where there are `many` at least."""
 
     threads: int = 1024
+    shared: int = 256
+    many: int = 4096
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in kernel_functions(module, "rows"):
             if "grid" in kernel.attributes:
                 continue
-            _schedule(kernel, target, min(self.threads, target.max_threads))
+            self._schedule(kernel, target)
 
+    def _schedule(self, kernel: ir.Operation, target: Gpu) -> None:
+        outputs = outputs_of(kernel)
+        rows = _row_shape(kernel, [tensor for tensor, _ in outputs])
+        longest = _longest_row(kernel, rows)
+        width = b.largest_width(longest, 4, target.vector_bytes)
+        needed = -(-longest // width)
+        threads = min(self.threads, target.max_threads, -(-needed // target.subgroup) * target.subgroup)
+        teams, count = 1, prod(rows)
+        if needed <= target.subgroup and count >= self.many:
+            size = 1 << (needed - 1).bit_length()
+            teams = gcd(count, self.shared // size)
+            threads = size if teams > 1 else threads
 
-def _schedule(kernel: ir.Operation, target: Gpu, most: int) -> None:
-    outputs = outputs_of(kernel)
-    rows = _row_shape(kernel, [tensor for tensor, _ in outputs])
-    longest = _longest_row(kernel, rows)
-    width = b.largest_width(longest, 4, target.vector_bytes)
-    needed = -(-longest // width)
-    threads = min(most, -(-needed // target.subgroup) * target.subgroup)
+        def emit() -> None:
+            thread, row, number = b.thread_id(), b.block_id(), None
+            if teams > 1:
+                number = b.as_value(b.div(thread, threads))
+                row = b.add(b.mul(row, teams), number)
+            reader = Reader(
+                target, Team(thread if number is None else b.mod(thread, threads), threads, target.subgroup, number)
+            )
+            where = coordinates(row, rows)
+            target.dependency_release()
+            target.dependency_wait()
+            for tensor, buffer in outputs:
+                _write(reader, tensor, buffer, where, target)
 
-    def emit() -> None:
-        rank = b.thread_id()
-        reader = Reader(target, Team(rank, threads, target.subgroup))
-        row = coordinates(b.block_id(), rows)
-        target.dependency_release()
-        target.dependency_wait()
-        for tensor, buffer in outputs:
-            _write(reader, tensor, buffer, row, target)
-
-    reschedule(kernel, [prod(rows)], [threads], target, emit)
+        reschedule(kernel, [count // teams], [threads * teams], target, emit)
 
 
 def _row_shape(kernel: ir.Operation, tensors: list[ir.Value]) -> tuple[int, ...]:
