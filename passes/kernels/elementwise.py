@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,8 +47,11 @@ class Iota:
 def elementwise(reader: Values, op: ir.Operation, index: list[Index], width: int) -> ir.Value:
     """`width` neighbouring elements of the op's result, from `index` on along the last dimension."""
     if width > 1 and any(len(nested.regions) for nested in nested_operations(op)):
-        last = index[-1]
-        return b.vector_of([elementwise(reader, op, [*index[:-1], b.add(last, i)], 1) for i in range(width)])
+        read = Body(reader, op, index, width).operands()
+        lanes = [{v: b.lane_of(x, i) if b.width_of(x) > 1 else x for v, x in read.items()} for i in range(width)]
+        points = [[*index[:-1], b.add(index[-1], i)] for i in range(width)]
+        found = [Body(reader, op, at, 1).results(given) for at, given in zip(points, lanes, strict=True)]
+        return b.vector_of([value for (value,) in found])
     return Body(reader, op, index, width).results({})[0]
 
 
@@ -74,14 +77,9 @@ class Body:
 
     def results(self, given: dict[ir.Value, ir.Value]) -> list[ir.Value]:
         """What the body yields.  given: arguments of its block that are not to be read from the op's operands."""
-        block = self.op.regions[0].blocks[0]
         self.values.update(given)
-        used = {operand for nested in nested_operations(self.op) for operand in nested.operands}
-        maps = indexing_maps(self.op) if "indexing_maps" in self.op.attributes else []
-        for argument, operand, map_ in zip(block.arguments, self.op.operands, maps, strict=False):
-            if argument in used and argument not in given:
-                self.values[argument] = self._operand(operand, map_)
-        *ops, terminator = operations(block)
+        self.values.update(self.operands(given))
+        *ops, terminator = operations(self.op.regions[0].blocks[0])
         for nested in ops:
             if nested.name == "arith.select" and nested.operands[0] in self.reader.assumed:
                 self.values[nested.results[0]] = self._value(nested.operands[1])
@@ -89,6 +87,13 @@ class Body:
                 self.evaluate(nested)
         yielded = [self._materialized(self._value(v)) for v in terminator.operands]
         return [b.splat(v, self.width) for v in yielded]
+
+    def operands(self, given: Container[ir.Value] = ()) -> dict[ir.Value, ir.Value]:
+        """What the block's arguments are that its ops use, but for those that are given."""
+        used = {operand for nested in nested_operations(self.op) for operand in nested.operands}
+        maps = indexing_maps(self.op) if "indexing_maps" in self.op.attributes else []
+        arguments = zip(self.op.regions[0].blocks[0].arguments, self.op.operands, maps, strict=False)
+        return {a: self._operand(operand, map_) for a, operand, map_ in arguments if a in used and a not in given}
 
     def _operand(self, operand: ir.Value, map_: ir.AffineMap) -> ir.Value:
         """The elements that an operand has at the body's points: one where they are all the same."""

@@ -127,7 +127,8 @@ class Reader:
         if is_elementwise(op):
             return elementwise(self, op, index, width)
         if op.name == "linalg.reduce" and self._is_over_rows(op):
-            return b.splat(self._row_reduction(op, index), width)
+            points = [[*index[:-1], b.add(index[-1], i)] for i in range(width)] if width > 1 else [index]
+            return b.vector_of([self._row_reduction(op, point) for point in points])
         if op.name == "linalg.softmax" and (width == 1 or softmax_dimension(op) == len(index) - 1):
             return self._softmax(op, index, width)
         if width == 1:

@@ -15,18 +15,16 @@ Ensures: an entry's arguments are byte buffers, `types` gives the tensor type ea
 "result:NAME" for each result; intermediates are memref.alloc, of bytes where kernels make or read parts of one; kernels
 return nothing, and a tied result is written in its argument.  `access` says for each of a kernel's arguments whether a
 launch reads it, writes all of it, or changes it (see ir/access.py).  States change in place: a new value that was made
-elsewhere is copied in by a kernel of its own, behind the last kernel that reads the old one.
+elsewhere is copied in by a kernel of its own, before the first kernel that reads it; what is still to be read of the
+old one is copied away first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from lispgpt.base.dtypes import find_dtype
-from lispgpt.base.errors import InternalError, UserError
-from lispgpt.ir import build as b
+from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
+    VIEWS,
     defining_op,
     entry_functions,
     integers,
@@ -36,7 +34,8 @@ from lispgpt.ir.structure import (
     symbol_of,
 )
 from lispgpt.passes.base import Pass
-from lispgpt.passes.memory.kernel_buffers import byte_size, copy_kernel, memref_of, rewrite_kernel
+from lispgpt.passes.memory.kernel_buffers import byte_size, memref_of, rewrite_kernel
+from lispgpt.passes.memory.places import Place, Places, allocated, slice_offset
 from lispgpt.passes.states import OUTLINED, UNPLACED
 
 
@@ -51,48 +50,26 @@ class DestinationPassing(Pass):
             _Entry(entry, module).rewrite(tied)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Bytes of an entry's argument or of an allocation; `offset` is only for arguments."""
-
-    buffer: ir.Value
-    offset: int
-
-
-@dataclass(frozen=True)
-class _Update:
-    """A part of a state that is still to be copied in.  old, new: the whole state before and after."""
-
-    source: ir.Value
-    place: _Place
-    old: ir.Value
-    new: ir.Value
-
-    def meets(self, place: _Place, nbytes: int) -> bool:
-        start, end = place.offset, place.offset + nbytes
-        same = place.buffer == self.place.buffer
-        return same and start < self.place.offset + byte_size(self.source.type) and self.place.offset < end
-
-
 class _Entry:
-    """Rewrites one entry from tensors to buffers, op by op."""
+    """Rewrites one entry from tensors to buffers, op by op.
+
+    destinations: where results are wanted.  assembled: tensors put together from parts, each by its first insertion's
+    result; parts: where each belongs; sliced: what is read in parts; memory: the bytes of those tensors.
+    """
 
     def __init__(self, entry: ir.Operation, module: ir.Module) -> None:
-        self.entry, self.module = entry, module
-        self.places: dict[ir.Value, _Place] = {}
-        self.destinations: dict[ir.Value, _Place] = {}
-        self.wholes: dict[ir.Value, ir.Value] = {}
-        self.waiting: list[_Update] = []
-        self.done: list[_Update] = []
+        self.entry = entry
+        self.ops = operations(entry.regions[0].blocks[0])
+        self.destinations: dict[ir.Value, Place] = {}
+        self.places = Places(module, self.ops, self.destinations)
         self.assembled: dict[ir.Value, ir.Value] = {}
         self.parts: dict[ir.Value, tuple[ir.Value, int]] = {}
         self.memory: dict[ir.Value, ir.Value] = {}
         self.sliced: set[ir.Value] = set()
 
     def rewrite(self, tied: dict[str, list[int]]) -> None:
-        entry = self.entry
+        entry, ops, places = self.entry, self.ops, self.places
         block = entry.regions[0].blocks[0]
-        ops = operations(block)
         terminator = ops[-1]
         names, results = strings(entry.attributes["arguments"]), strings(entry.attributes["results"])
         extra = [(n, v) for n, v in zip(results, terminator.operands, strict=True) if n not in names]
@@ -100,18 +77,19 @@ class _Entry:
         types = [a.type for a in old] + [v.type for _, v in extra]
         buffers = [ir.MemRefType.get([byte_size(t)], ir.IntegerType.get_signless(8)) for t in types]
         new = [block.add_argument(t, ir.Location.unknown()) for t in buffers]
-        self.places = {argument: _Place(buffer, 0) for argument, buffer in zip(old, new, strict=False)}
-        self.destinations = {v: _Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
+        for argument, buffer in zip(old, new, strict=False):
+            places.put(argument, Place(buffer, 0), 0)
+        self.destinations |= {v: Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
         names += [n for n, _ in extra]
         self._find_assembled(ops)
         self.sliced = {_viewed(op.operands[0]) for op in ops if op.name == "tensor.extract_slice"}
         with ir.InsertionPoint(terminator):
-            for op in ops[:-1]:
+            for places.now, op in enumerate(ops[:-1]):
                 with op.location:
                     self._rewrite_op(op, tied)
-            self._update(len(self.waiting))
-            for name, value in zip(results, terminator.operands, strict=True):
-                self._copy(value, _Place(new[names.index(name)], 0))
+            places.now = len(ops) - 1
+            wanted = [Place(new[names.index(name)], 0) for name in results]
+            places.finish(list(zip(terminator.operands, wanted, strict=True)), set(new[: len(old)]))
             create_op("func.return")
         for op in reversed(ops):
             op.erase()
@@ -133,112 +111,62 @@ class _Entry:
                 self.assembled[op.results[0]] = self.assembled[whole]
             else:
                 continue
-            self.parts.setdefault(part, (self.assembled[op.results[0]], _slice_offset(op, whole.type)))
+            self.parts.setdefault(part, (self.assembled[op.results[0]], slice_offset(op, whole.type)))
 
     def _memory_of(self, assembled: ir.Value) -> ir.Value:
         """The bytes that a tensor is in which is put together, or of which there are slices."""
         if assembled not in self.memory:
             bytes_ = ir.MemRefType.get([byte_size(assembled.type)], ir.IntegerType.get_signless(8))
-            self.memory[assembled] = _allocated(bytes_)
+            self.memory[assembled] = allocated(bytes_)
         return self.memory[assembled]
 
     def _rewrite_op(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
         if op.name == "func.call":
             self._rewrite_call(op, tied)
-        elif op.name == "tensor.extract_slice":
-            source = self.places[op.operands[0]]
-            self.places[op.results[0]] = _Place(source.buffer, source.offset + _slice_offset(op, op.operands[0].type))
-            self.wholes[op.results[0]] = self.wholes.get(op.operands[0], op.operands[0])
         elif op.name == "tensor.insert_slice":
-            source, whole = op.operands
             if op.results[0] in self.assembled and self.assembled[op.results[0]] == op.results[0]:
-                self.places[whole] = _Place(self._memory_of(op.results[0]), 0)
-            target = self.places[whole]
-            place = _Place(target.buffer, target.offset + _slice_offset(op, whole.type))
-            self.places[op.results[0]] = target
-            if self.places[source] != place:
-                self.waiting.append(_Update(source, place, whole, op.results[0]))
-        elif op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-            self.places[op.results[0]] = self.places[op.operands[0]]
-            self.wholes[op.results[0]] = self.wholes.get(op.operands[0], op.operands[0])
-        elif op.name not in ("arith.constant", "tensor.empty"):
+                self.places.put(op.operands[1], Place(self._memory_of(op.results[0]), 0), 0)
+            self.places.insert(op)
+        elif op.name not in (*VIEWS, "arith.constant", "tensor.empty"):
             raise InternalError(f"destination-passing: {op.name} stands outside every kernel")
 
     def _rewrite_call(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
         callee = ir.FlatSymbolRefAttr(op.attributes["callee"])
-        for operand in op.operands:
-            if not isinstance(operand.type, ir.RankedTensorType):
-                raise InternalError(
-                    f"destination-passing: {callee} gets a number from another kernel, which only tensors cross"
-                )
-            self._before_reading(operand)
-        arguments = [self._view(self.places[v], v.type) for v in op.operands]
+        if not all(isinstance(operand.type, ir.RankedTensorType) for operand in op.operands):
+            raise InternalError(
+                f"destination-passing: {callee} gets a number from another kernel, which only tensors cross"
+            )
+        places = self.places
+        places.before_reading(list(op.operands))
+        changed = {i: op.operands[i] for i in tied[callee.value] if i >= 0}
+        for value in changed.values():
+            places.before_changing(value)
+        arguments = [places.view(places[v], v.type) for v in op.operands]
         for result, argument in zip(op.results, tied[callee.value], strict=True):
             if argument >= 0:
-                changed = op.operands[argument]
-                self.places[result] = self.places[changed]
-                self.done.append(_Update(result, self.places[changed], self.wholes.get(changed, changed), result))
+                places.change(result, places[changed[argument]])
                 continue
-            self.places[result] = place = self._place_for(result)
-            arguments.append(self._view(place, result.type))
+            place = self._place_for(result)
+            places.put(result, place, 0)
+            arguments.append(places.view(place, result.type))
         create_op("func.call", arguments, [], {"callee": callee})
 
-    def _place_for(self, result: ir.Value) -> _Place:
+    def _place_for(self, result: ir.Value) -> Place:
         """Where a kernel is to make a result."""
         if result in self.destinations:
             return self.destinations[result]
         if result in self.parts:
             assembled, offset = self.parts[result]
-            return _Place(self._memory_of(assembled), offset)
+            return Place(self._memory_of(assembled), offset)
         if result in self.sliced:
-            return _Place(self._memory_of(result), 0)
-        return _Place(_allocated(memref_of(result.type)), 0)
-
-    def _before_reading(self, value: ir.Value) -> None:
-        """Bring a state up to date where a kernel is about to read what an update made."""
-        whole, place, nbytes = self.wholes.get(value, value), self.places[value], byte_size(value.type)
-        newest = [i for i, update in enumerate(self.waiting) if update.new == whole]
-        self._update(newest[-1] + 1 if newest else 0)
-        if any(update.old == whole and update.meets(place, nbytes) for update in self.done):
-            raise UserError("an old value is read after the new one has taken its place: read it before writing it")
-
-    def _update(self, count: int) -> None:
-        for update in self.waiting[:count]:
-            self._copy(update.source, update.place)
-        self.done += self.waiting[:count]
-        del self.waiting[:count]
-
-    def _copy(self, value: ir.Value, place: _Place) -> None:
-        """Call a kernel that copies a value to a place, unless it is there."""
-        if self.places[value] == place:
-            return
-        callee = {"callee": ir.FlatSymbolRefAttr.get(copy_kernel(self.module, value.type))}
-        views = [self._view(self.places[value], value.type), self._view(place, value.type)]
-        create_op("func.call", views, [], callee)
-
-    def _view(self, place: _Place, type_: ir.Type) -> ir.Value:
-        if defining_op(place.buffer) is not None and place.buffer.type == memref_of(type_):
-            return place.buffer
-        return b.emit("memref.view", [place.buffer, b.as_value(place.offset)], [memref_of(type_)])
-
-
-def _allocated(type_: ir.Type) -> ir.Value:
-    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-    return create_op("memref.alloc", [], [type_], segments).results[0]
+            return Place(self._memory_of(result), 0)
+        return Place(allocated(memref_of(result.type)), 0)
 
 
 def _viewed(value: ir.Value) -> ir.Value:
     """What a slice of a value, or of a reshape of it, is a part of."""
     op = defining_op(value)
-    while op is not None and op.name in ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape"):
+    while op is not None and op.name in VIEWS:
         value = op.operands[0]
         op = defining_op(value)
     return value
-
-
-def _slice_offset(op: ir.Operation, whole: ir.Type) -> int:
-    """The byte offset of a contiguous static slice in a tensor of type `whole`."""
-    offset = 0
-    for start, extent in zip(integers(op.attributes["static_offsets"]), whole.shape, strict=True):
-        offset = offset * extent + start
-    return find_dtype(str(whole.element_type)).nbytes(offset)

@@ -19,6 +19,7 @@ UNARY = {
     "ex2": np.exp2, "lg2": np.log2, "rcp": np.reciprocal, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos,
     "tanh": np.tanh, "rsqrt": lambda x: np.reciprocal(np.sqrt(x)), "abs": np.abs, "neg": np.negative,
 }  # fmt: skip
+ROUNDINGS = {"rmi": np.floor, "rpi": np.ceil, "rzi": np.trunc, "rni": np.rint}
 WIDE = {"s16": np.int32, "u16": np.uint32, "s32": np.int64, "u32": np.uint64}
 
 
@@ -159,6 +160,9 @@ class Operations(ABC):
         if to == "bf16x2":
             high, low = (bf16(self.value(o, "f32")).astype(np.uint64) for o in operands[1:])
             self.write(operands[0], high << np.uint64(16) | low, lanes)
+        elif to == source == "bf16":
+            bits = self.value(operands[1], "u16").astype(np.uint32) << np.uint32(16)
+            self.write(operands[0], bf16(ROUNDINGS[suffixes[0]](bits.view(np.float32))), lanes)
         elif to == "bf16":
             self.write(operands[0], bf16(self.value(operands[1], source).astype(np.float32)), lanes)
         elif source == "bf16":
@@ -170,8 +174,7 @@ class Operations(ABC):
             whole = np.nan_to_num(np.trunc(self.value(operands[1], "f32").astype(np.float64)), nan=0.0)
             self.write(operands[0], np.clip(whole, limits.min, limits.max).astype(_integer(to)), lanes)
         elif source == "f32":
-            rounding = {"rmi": np.floor, "rpi": np.ceil, "rzi": np.trunc, "rni": np.rint}[suffixes[0]]
-            self.write(operands[0], rounding(self.value(operands[1], "f32")), lanes)
+            self.write(operands[0], ROUNDINGS[suffixes[0]](self.value(operands[1], "f32")), lanes)
         else:
             self.write(operands[0], self.value(operands[1], source).astype(_integer(to)), lanes)
 

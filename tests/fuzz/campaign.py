@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from emulated_cuda.device import EmulatedCuda
 from fuzz.execute import compile_programs, run
-from fuzz.program import Program
+from fuzz.typed.execute import compile_program
+from fuzz.typed.execute import run as run_typed
 
 from lispgpt.base.child import Reporter, run_in_child
 from lispgpt.base.errors import InternalError, UserError
@@ -20,8 +21,8 @@ from lispgpt.runtime.devices.emulated import EmulatedDevice
 _NAMES = r"kernel \w+|function \w+|/\S+|`\(.*?`|[\w-]*\d[\w.]*|[%'\"`]+"
 """What differs between messages of one cause: names, paths, forms, numbers."""
 
-Work = Callable[[dict[str, Program], dict[str, int], str], dict[str, str]]
-"""Compiles (and runs) programs by entry name, with their seeds, for a target: what is wrong with which."""
+Work = Callable[[dict[str, Any], dict[str, int], str], dict[str, str]]
+"""Compiles (and runs) programs by name, with their seeds, for a target: what is wrong with which."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,30 @@ class Failure:
         return f"{self.target} {self.kind} " + re.sub(_NAMES, "#", last)[:160]
 
 
-def compile_only(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
+def compile_only(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
     compile_programs(programs, target)
     return {}
 
 
-def compile_and_run(programs: dict[str, Program], seeds: dict[str, int], target: str) -> dict[str, str]:
+def compile_and_run(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
     """On this machine's CPU, or on an emulated GPU."""
     artifact = compile_programs(programs, "cpu" if target == "checked" else target)
     return run(artifact, device_for(target), programs, seeds)
+
+
+def compile_typed(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
+    for program in programs.values():
+        compile_program(program, target)
+    return {}
+
+
+def run_each_typed(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
+    """Typed programs, each with a file of its own."""
+    wrong = {}
+    for name, program in programs.items():
+        artifact = compile_program(program, "cpu" if target == "checked" else target)
+        wrong[name] = run_typed(artifact, device_for(target), program)
+    return {name: text for name, text in wrong.items() if text}
 
 
 def device_for(target: str) -> Any:
@@ -62,12 +78,15 @@ def device_for(target: str) -> Any:
     return CheckedCpuDevice(2) if kind == "checked" else CpuDevice(2)
 
 
-def work_for(target: str, emulate: bool = False) -> Work:
-    """Programs run on the CPU, and for GPUs where asked."""
-    return compile_and_run if emulate or target in ("cpu", "checked") else compile_only
+def work_for(target: str, emulate: bool = False, typed: bool = False) -> Work:
+    """Programs run on the CPU, and for GPUs where asked; typed: of the generator of typed entries."""
+    runs = emulate or target in ("cpu", "checked")
+    if typed:
+        return run_each_typed if runs else compile_typed
+    return compile_and_run if runs else compile_only
 
 
-def check_group(programs: dict[int, Program], target: str, work: Work) -> Iterator[Failure]:
+def check_group(programs: dict[int, Any], target: str, work: Work) -> Iterator[Failure]:
     """The failures of programs by seed: of the group in one module, or of each by itself where that fails."""
     named = {f"p{seed}": program for seed, program in programs.items()}
     failure = _attempt(named, target, work)
@@ -82,7 +101,7 @@ def check_group(programs: dict[int, Program], target: str, work: Work) -> Iterat
             yield from check_group({seed: program}, target, work)
 
 
-def _attempt(programs: dict[str, Program], target: str, work: Work) -> dict[str, str] | tuple[str, str] | None:
+def _attempt(programs: dict[str, Any], target: str, work: Work) -> dict[str, str] | tuple[str, str] | None:
     seeds = {name: int(name[1:]) for name in programs}
 
     def inside(reporter: Reporter) -> int:
@@ -98,7 +117,3 @@ def _attempt(programs: dict[str, Program], target: str, work: Work) -> dict[str,
     if outcome.signal_number:
         return "crash", f"ended by {outcome.reason}"
     return outcome.value or None
-
-
-def groups(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    return (seeds[i : i + size] for i in range(0, len(seeds), size))

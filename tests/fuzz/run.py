@@ -1,58 +1,56 @@
 """Random model programs against numpy: `python tests/fuzz/run.py --count 1000 --seed 1 --targets cpu,cuda:sm_90a`.
 
-Each failure prints its seed, the smallest program found that fails alike, and the command that repeats it.
+Two generators that share nothing make them: of entries on weights alone, and with `--typed` of entries with inputs,
+free dimensions, named results, layers, states, caches, updates and gradients.  Each failure prints its seed, the
+smallest program found that fails alike, and the command that repeats it.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fuzz.campaign import Failure, Work, check_group, groups, work_for
-from fuzz.generate import program
-from fuzz.program import Program, source
+from fuzz.campaign import Failure
+from fuzz.parallel import Check, failures
 from fuzz.shrink import shrink
+from fuzz.typed.shrink import shrink as shrink_typed
 
 
 def main() -> int:
     options = _options()
-    seeds = range(options.seed, options.seed + options.count)
     seen: Counter[str] = Counter()
     started = time.monotonic()
     for target in options.targets.split(","):
+        check = Check(target, options.typed, options.execute_emulated, options.group)
         failed = 0
-        for some in groups(seeds, options.group):
-            programs = {seed: program(seed) for seed in some}
-            for failure in check_group(programs, target, work_for(target, options.execute_emulated)):
-                failed += 1
-                seen[failure.family] += 1
-                if seen[failure.family] <= options.show:
-                    _report(failure, programs[failure.seed], options)
+        for failure in failures(check, options.seed, options.count, options.jobs):
+            failed += 1
+            seen[failure.family] += 1
+            if seen[failure.family] <= options.show:
+                _report(failure, check, options.shrink)
         print(f"{target}: {failed} of {options.count} failed, {time.monotonic() - started:.0f} s", flush=True)
     for family, count in seen.most_common():
         print(f"{count:6} {family}")
     return bool(seen)
 
 
-def _report(failure: Failure, made: Program, options: argparse.Namespace) -> None:
-    if options.shrink:
-        work = work_for(failure.target, options.execute_emulated)
-        made = shrink(made, lambda smaller: _same(failure, smaller, work))
+def _report(failure: Failure, check: Check, smallest: bool) -> None:
+    made = check.program(failure.seed)
+    if smallest:
+        made = (shrink_typed if check.typed else shrink)(made, lambda smaller: _same(failure, smaller, check))
     print(f"==== {failure.kind} on {failure.target}, seed {failure.seed}", flush=True)
     print("\n".join(failure.message.strip().splitlines()[-12:]))
-    print(source({"out": made}))
-    command = f"{os.path.relpath(__file__)} --seed {failure.seed} --count 1 --targets {failure.target}"
-    print(f"repeat: python {command}{' --execute-emulated' * options.execute_emulated}\n", flush=True)
+    print(f"{check.text(made)}\nrepeat: {check.repeated(failure.seed)}\n", flush=True)
 
 
-def _same(failure: Failure, smaller: Program, work: Work) -> bool:
-    found = next(check_group({failure.seed: smaller}, failure.target, work), None)
+def _same(failure: Failure, smaller: Any, check: Check) -> bool:
+    found = next(check.failures_of({failure.seed: smaller}), None)
     return found is not None and found.family == failure.family
 
 
@@ -61,7 +59,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200, help="how many programs")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="of the first program")
     parser.add_argument("--targets", default="cpu")
+    parser.add_argument("--typed", action="store_true", help="programs of the second generator")
     parser.add_argument("--execute-emulated", action="store_true", help="also run GPU code, on emulators")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--group", type=int, default=8, help="programs in a module")
     parser.add_argument("--show", type=int, default=1, help="how many failures of one kind are shown")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")

@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from fuzz.campaign import check_group, groups, work_for
-from fuzz.generate import program
-from fuzz.program import source
+from fuzz.parallel import Check, failures
+from fuzz.typed.builder import generate
+from fuzz.typed.shrink import shrink
 
-COUNTS = {"cpu": 120, "checked": 16, "cuda:sm_90": 10, "rocm:gfx1151": 6}
-COMPILED = {"cuda:sm_90a": 8, "rocm:gfx942": 8, "rocm:gfx1201": 8}
-
-
-def failures_of(target: str, first: int, count: int, execute: bool) -> list[int]:
-    """The seeds of the programs that fail, after printing each with the command that repeats it."""
-    failures = []
-    for seeds in groups(range(first, first + count), 8):
-        failures += check_group({seed: program(seed) for seed in seeds}, target, work_for(target, execute))
-    for failure in failures:
-        repeat = f"python tests/fuzz/run.py --seed {failure.seed} --count 1 --targets {target}"
-        repeat += " --execute-emulated" * execute
-        print(f"{failure.kind}: {failure.message}\n{source({'out': program(failure.seed)})}repeat: {repeat}\n")
-    return [failure.seed for failure in failures]
+COUNTS = {"cpu": 160, "checked": 16, "cuda:sm_90a": 8, "rocm:gfx942": 6, "rocm:gfx1151": 6, "rocm:gfx1201": 6}
+TYPED_COUNTS = {"cpu": 80, "checked": 8, "cuda:sm_90a": 8, "rocm:gfx942": 8, "rocm:gfx1151": 8, "rocm:gfx1201": 8}
+CASES = [(target, False) for target in COUNTS] + [(target, True) for target in TYPED_COUNTS]
 
 
-@pytest.mark.parametrize("target", COUNTS)
-def test_random_programs_are_right(target: str, fresh_seed: int) -> None:
+def failures_of(target: str, first: int, count: int, typed: bool) -> list[int]:
+    """The seeds of the programs that fail, after printing each with the command that repeats and shrinks it."""
+    check = Check(target, typed, execute=True)
+    found = list(failures(check, first, count, jobs=2 if count > check.group else 1))
+    for failure in found:
+        text = check.text(check.program(failure.seed))
+        print(f"{failure.kind}: {failure.message}\n{text}repeat: {check.repeated(failure.seed)}\n")
+    return [failure.seed for failure in found]
+
+
+@pytest.mark.parametrize(("target", "typed"), CASES)
+def test_random_programs_are_right(target: str, typed: bool, fresh_seed: int) -> None:
     """On a CPU, on one whose launches are held to what they say of their arguments, and on emulated GPUs."""
     if target.startswith("rocm"):
         pytest.importorskip("tinygrad")
-    assert failures_of(target, fresh_seed, COUNTS[target], execute=True) == []
-
-
-@pytest.mark.parametrize("target", COMPILED)
-def test_random_programs_compile(target: str, fresh_seed: int) -> None:
-    assert failures_of(target, fresh_seed, COMPILED[target], execute=False) == []
+    assert failures_of(target, fresh_seed, (TYPED_COUNTS if typed else COUNTS)[target], typed) == []
 
 
 @pytest.mark.parametrize("seed", [507, 7018, 20085, 510402, 1378482782])
 def test_programs_that_were_wrong_once_are_right(seed: int) -> None:
-    assert failures_of("cpu", seed, 1, execute=True) == []
+    assert failures_of("cpu", seed, 1, typed=False) == []
+
+
+def test_a_typed_program_is_shrunk_to_what_fails() -> None:
+    """What is left of one that counts as failing for a softmax has it, and is shorter."""
+    seed, made = next((s, p) for s, p in ((s, generate(s)) for s in range(200)) if _fails(p) and len(p.entries) > 1)
+    smallest = shrink(made, _fails)
+    assert _fails(smallest), seed
+    assert len(smallest.text) < len(generate(seed).text), smallest.text
+    assert len(smallest.entries) == len(smallest.runs) == 1, smallest.text
+
+
+def _fails(made: Any) -> bool:
+    return "(softmax" in made.text

@@ -63,7 +63,7 @@ class Comprehension:
         """The position along a dimension, as a value at the start of this block: branches inside may share it."""
         if loop.value is None:
             attribute = {"dim": ir.IntegerAttr.get(evaluator.builder.i64, loop.dimension)}
-            with evaluator.builder.at(ir.InsertionPoint.at_block_begin(self.block)):
+            with evaluator.builder.at(self.block):
                 loop.value = evaluator.builder.emit("linalg.index", [], [evaluator.builder.index], attribute, form)
         return loop.value
 

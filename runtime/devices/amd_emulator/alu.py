@@ -21,7 +21,8 @@ MODIFIERS = ("OMOD", "ABS", "NEG")
 def operation(i: Instruction, lanes: int, widths: dict[str, int]) -> Operation:
     """The translation of an instruction's pseudocode.  widths: bits of operands that have more or fewer than 32."""
     table = tuple(i.get(name.lower()) for name in MODIFIERS) if i.name.startswith("V_BITOP3") else ()
-    return _operation(i.family, i.op, i.name, lanes, tuple(sorted(widths.items())), table)
+    name = f"{i.name} CLAMPED" if i.saturates else i.name
+    return _operation(i.family, i.op, name, lanes, tuple(sorted(widths.items())), table)
 
 
 @cache

@@ -52,6 +52,16 @@ class Instruction:
         """The address of the next instruction."""
         return self.address + 4 * len(self.words)
 
+    @property
+    def saturates(self) -> bool:
+        """Whether it is a sum or difference of integers that stays at the end of their range."""
+        return bool(self.get("clmp")) and re.fullmatch(r"V_(ADD|SUB|SUBREV)_(NC_)?U32", self.name) is not None
+
+    @property
+    def clamps(self) -> bool:
+        """Whether it takes its result to between 0 and 1."""
+        return bool(self.get("clmp")) and not self.saturates
+
     def offset(self, field: str, bits: int) -> int:
         """A field with its sign."""
         return (self.fields[field] ^ 1 << bits - 1) - (1 << bits - 1)

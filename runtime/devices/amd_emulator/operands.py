@@ -228,7 +228,7 @@ def result(step: Step, i: Instruction, part: str, kind: str, bits: int) -> Calla
     if part not in ("D0", "S0"):
         raise NotModelled(f"{i.name} sets {part}")
     place = i["src0"] if part == "S0" else next(i[n] for n in FIELDS["D0"] if n in i.fields)
-    encode = _clamped if i.get("clmp") else _scaled(i.get("omod")) if i.get("omod") and kind == "f" else register_bits
+    encode = _clamped if i.clamps else _scaled(i.get("omod")) if i.get("omod") and kind == "f" else register_bits
     if place < FIRST_VECTOR:
         step.computing(place, max(1, bits // 32))
         if bits > 32:
