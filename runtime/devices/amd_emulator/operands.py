@@ -79,26 +79,18 @@ def source(
 ) -> Source:  # fmt: skip
     """An operand as unsigned integers of 32 or 64 bits [wave, lane], of scalars [wave, 1], of constants [1, 1]."""
     number = step.instruction.get("literal") if place == LITERAL else constant(place, bits, floating)
-    if number is not None:
-        value: Any = fixed(number << 32 if place == LITERAL and bits == 64 and floating else number, bits)(None)  # type: ignore[arg-type]
-        for change in changes:
-            value = change(value)
-        return lambda waves: value
-    step.reading(place, max(1, bits // 32), picks)
-    get = register(place, bits)
-    if not changes:
-        return get
-    first, *rest = changes
-    if not rest:
-        return lambda waves: first(get(waves))
+    if number is None:
+        step.reading(place, max(1, bits // 32), picks)
+        get = register(place, bits)
+    else:
+        get = fixed(number << 32 if place == LITERAL and bits == 64 and floating else number, bits)
+    for change in changes:
+        get = _then(get, change)
+    return get
 
-    def changed(waves: Waves) -> Any:
-        value = get(waves)
-        for change in changes:
-            value = change(value)
-        return value
 
-    return changed
+def _then(get: Source, change: Change) -> Source:
+    return lambda waves: change(get(waves))
 
 
 def register(place: int, bits: int) -> Source:
