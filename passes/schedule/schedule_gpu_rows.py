@@ -77,13 +77,20 @@ def _row_shape(kernel: ir.Operation, tensors: list[ir.Value]) -> tuple[int, ...]
 
 
 def _is_row_value(tensor: ir.Value, op: ir.Operation) -> bool:
-    """Whether a reduction op (or an elementwise op on its result alone) makes the tensor."""
-    if op.name != "linalg.reduce":
+    """Whether a reduction op makes the tensor, or elementwise ops on its result and on what else has its shape."""
+    if op.name != "linalg.reduce" or shape_of(tensor) != shape_of(op.results[0]):
         return False
-    made = defining_op(tensor)
-    while made is not None and made != op and made.name in ("linalg.generic", "tensor.expand_shape"):
-        made = defining_op(made.operands[0])
-    return made == op and shape_of(tensor) == shape_of(op.results[0])
+    waiting, seen = [tensor], {tensor}
+    while waiting:
+        made = defining_op(waiting.pop())
+        if made == op:
+            return True
+        if made is not None and made.name in ("linalg.generic", "tensor.expand_shape"):
+            tensors = [v for v in made.operands if v not in seen and isinstance(v.type, ir.RankedTensorType)]
+            found = [v for v in tensors if shape_of(v) == shape_of(tensor)]
+            waiting += found
+            seen.update(found)
+    return False
 
 
 def _longest_row(kernel: ir.Operation, rows: tuple[int, ...]) -> int:

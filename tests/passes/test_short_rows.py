@@ -47,3 +47,27 @@ def test_rows_of_a_few_numbers_are_right(target: str, rows: int, columns: int, t
     if rows % 8 == 0:
         shared = [s for s in entry.launches if s.grid[0] * 2 <= rows and artifact.kernels[s.kernel]["block"][0] <= 256]
         assert shared, "no block has several rows"
+
+
+LOSSES = """
+(require nn)
+(require-dialect tensor)
+(entry f [(x [n m] f32) (own [n] f32)] {:shapes [{n 300 m 40}]}
+  (let [peak (maximum x)
+        total (sum (tensor [r n c m] (exp (- (at x r c) (at peak r)))))]
+    {:loss (tensor [r n] (* (at own r) (+ (log (at total r)) (at peak r))))
+     :right (tensor [r n] (select (>= (at own r) (at peak r)) 1.0 0.0))}))
+"""
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "rocm:gfx1151"])
+def test_what_is_made_of_sums_of_rows_has_a_block_a_row(target: str, tmp_path: Path) -> None:
+    """Where an operand before the sums is none, too: taken for one row, each of its numbers would sum a row twice."""
+    artifact = compile_text(LOSSES, tmp_path, target=target)
+    rng = seeded.rng()
+    given = {"x": rng.standard_normal((300, 40)).astype(np.float32), "own": rng.standard_normal(300).astype(np.float32)}
+    entry = artifact.plan.entries[0]
+    assert [launch.grid[0] for launch in entry.launches] == [300]
+    run = entries.run if target.startswith("cuda") else lambda a, e, values: Emulation(a, values).run(e)
+    losses = given["own"] * np.log(np.exp(given["x"].astype(np.float64)).sum(1))
+    np.testing.assert_allclose(run(artifact, entry, given).reshape(-1), losses, rtol=1e-4, atol=1e-5)
