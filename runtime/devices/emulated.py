@@ -61,6 +61,12 @@ class EmulatedDevice(HipDevice):
             )
         super().load(code, kernels, suffix, objects)
 
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            self._stand_in.leave()
+
 
 class _Explaining(Driver):
     """Says of a failed launch what its kernel did wrong."""
@@ -68,6 +74,9 @@ class _Explaining(Driver):
     def __init__(self, stand_in: StandIn) -> None:
         super().__init__(API)
         self._stand_in = stand_in
+
+    def _check_process(self) -> None:
+        """What is emulated is memory like any other, which a fork has too."""
 
     def error(self, status: Any) -> str:
         fault = self._stand_in.fault

@@ -11,6 +11,10 @@ import pytest
 import seeded
 from emulated_amd.test_generation import PROGRAM, VOCAB, make_checkpoint
 
+import lispgpt
+from lispgpt.base.child import ask_in_child
+from lispgpt.runtime.devices import device_module
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lispgpt", "run", *arguments]
@@ -52,3 +56,16 @@ def test_what_cannot_be_is_said(arguments: list[str], message: str, checkpoint: 
 def test_programs_with_a_main_do_not_run_on_an_emulated_chip() -> None:
     ran = run(str(PROGRAM.parent / "tour" / "12-gpu-vector-add.lisp"), "--target", "emulated:gfx1151")
     assert ran.returncode == 1 and "emulated GPUs run models alone" in ran.stderr, ran.stderr
+
+
+def test_a_process_that_emulated_a_gpu_has_none_afterwards_and_may_fork(tmp_path: Path) -> None:
+    program = tmp_path / "double.lisp"
+    program.write_text("(require nn)\n(entry double [(x [n] f32)] {:shapes [{n 8}]} (+ x x))\n")
+
+    def doubled() -> list[float]:
+        with lispgpt.load(program, target="emulated:gfx1151") as model:
+            return [float(value) for value in model.run("double", x=range(8))["double"]]
+
+    assert doubled() == [2.0 * i for i in range(8)]
+    assert "finds no GPU" in str(device_module("rocm").missing())
+    assert ask_in_child(doubled) == doubled()

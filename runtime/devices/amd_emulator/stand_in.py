@@ -52,6 +52,8 @@ FORWARD = (
 ELF_HEADER_BYTES, CHIP_OFFSET = 64, 1160
 """Of an ELF file; where hipDeviceProp_tR0600 has gcnArchName."""
 LOADED: list[ctypes.CDLL] = []
+LATEST: list[StandIn] = []
+"""What the library's calls go to, which is there for as long as the library: for good."""
 """This process's library, once it is loaded; it serves the `StandIn` made last."""
 ARGUMENTS_ARE, SIZE_IS = 1, 2  # what precedes the two pointers of a launch's `extra`
 
@@ -92,6 +94,12 @@ class StandIn:
         table = (POINTER * len(SIGNATURES)).in_dll(LOADED[0], "emulated_calls")
         for number, callback in enumerate(self.callbacks):
             table[number] = ctypes.cast(callback, POINTER).value
+        self.gone = False
+        LATEST[:] = [self]
+
+    def leave(self) -> None:
+        """Let go of what it holds; from then on there is no GPU."""
+        self.gone, self.memory, self.machines, self.objects = True, Memory(), [], {}
 
     def _call(self, name: str) -> Callable[..., int]:
         function = getattr(self, name.removeprefix("hip"))
@@ -124,7 +132,7 @@ class StandIn:
         """There is nothing to begin."""
 
     def GetDeviceCount(self, count: int) -> None:
-        ctypes.c_int.from_address(count).value = 1
+        ctypes.c_int.from_address(count).value = 0 if self.gone else 1
 
     def SetDevice(self, device: int) -> int:
         return INVALID_VALUE if device else SUCCESS
