@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +31,7 @@ def programs() -> dict[str, Path]:
 
 def is_folder(path: str | Path) -> bool:
     """Whether a path is a Hugging Face folder."""
-    return (Path(path) / huggingface.CONFIG).is_file()
+    return os.path.isfile(Path(path) / huggingface.CONFIG)
 
 
 def program_for(folder: str | Path) -> Path:
@@ -73,7 +74,7 @@ def find_given(program: str | Path, checkpoint: str | Path | None) -> Given:
     path, weights = Path(program), None if checkpoint is None else Path(checkpoint)
     if is_folder(path) and not (path / MANIFEST).exists():
         path, weights = program_for(path), weights or path
-    if not path.exists():
+    if not os.path.exists(path):
         raise UserError(f"there is no file {path}")
     artifact = load_artifact(path) if path.suffix == ".lgpt" or path.is_dir() else None
     if weights is None:
@@ -87,6 +88,7 @@ def open_for(path: str | Path, program: Path, names: FolderMap | None) -> Checkp
 
     A folder of a model that the program says nothing of is read as the package's own program for it reads it.
     """
+    path = checkpoints.settled(path)
     if not is_folder(path) or not huggingface.recognises(Path(path), b""):
         return checkpoints.open(path)
     kind = huggingface.model_type(Path(path))

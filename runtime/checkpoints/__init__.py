@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +12,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
 from lispgpt.runtime.checkpoints.sealed import LATEST, SEAL, sealed_facts
 
-__all__ = ["Checkpoint", "TensorInfo", "format_named", "formats", "open"]
+__all__ = ["Checkpoint", "TensorInfo", "format_named", "formats", "open", "settled"]
 
 _READ_OF_FOLDERS = ("config.json", "model.safetensors", "tokenizer.json")
 """Of a sealed folder, what whoever opens it reads; a training run has more there."""
@@ -46,13 +47,7 @@ def open(path: str | Path) -> Checkpoint:
 
     A run's folder stands for its newest checkpoint.  What was sealed is checked to be as it was written.
     """
-    path = Path(path)
-    if (path / LATEST).is_dir():
-        path = path / LATEST
-    if (path / SEAL).is_file():
-        sealed_facts(path, _READ_OF_FOLDERS)
-    elif (path.parent / SEAL).is_file():
-        sealed_facts(path.parent, (path.name,))
+    path = settled(path)
     head = _head(path)
     for module in formats().values():
         if module.recognises(path, head):
@@ -70,6 +65,18 @@ def open(path: str | Path) -> Checkpoint:
         f"{path} is no checkpoint known here: it begins with {head[:4].hex(' ')}; known are llm.c's model "
         "files (versions 3 and 5), Hugging Face folders of GPT-2 and Llama, and HipGPT's"
     )
+
+
+def settled(path: str | Path) -> Path:
+    """Where a checkpoint lies: a run's folder stands for its newest one.  UserError where what was sealed has changed."""
+    path = Path(path)
+    if os.path.isdir(path / LATEST):
+        path = path / LATEST
+    if os.path.isfile(path / SEAL):
+        sealed_facts(path, _READ_OF_FOLDERS)
+    elif os.path.isfile(path.parent / SEAL):
+        sealed_facts(path.parent, (path.name,))
+    return path
 
 
 def _head(path: Path) -> bytes:
