@@ -68,7 +68,7 @@ def open(path: str | Path) -> Checkpoint:
 
 
 def settled(path: str | Path) -> Path:
-    """Where a checkpoint lies: a run's folder stands for its newest one.  UserError where what was sealed has changed."""
+    """Where a checkpoint lies: a run's folder stands for its newest one.  UserError where sealed files were changed."""
     path = Path(path)
     if os.path.isdir(path / LATEST):
         path = path / LATEST
