@@ -26,8 +26,8 @@
 (defn attention-block [x l]
   (let [size (/ width heads)
         qkv (linear (layer-norm x (norm1-w l) (norm1-b l)) (qkv-w l) (qkv-b l))
-        part (fn [i] (heads-of qkv size (* i heads) heads))]
-    (linear (attend (part 0) (part 1) (part 2) (kv l) lowered) (proj-w l) (proj-b l))))
+        [q k v] (split-heads qkv size heads heads)]
+    (linear (attend q k v (kv l) lowered) (proj-w l) (proj-b l))))
 
 (defn layer [x l]
   (let [x (+ x (attention-block x l))

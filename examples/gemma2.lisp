@@ -7,15 +7,12 @@
         epsilon 1e-6  window 4096  layer-types []  score-scalar 256.0  score-cap 50.0  logit-cap 30.0
         tied-head true  weight-type bf16  rope-theta 10000.0)
 
-(hugging-face ["gemma2"] {:prefix "model."
+(hugging-face ["gemma2"] {:prefix "model."  :usual true
                           :requires {"hidden_activation" "gelu_pytorch_tanh"  "attention_bias" false
                                      "rope_parameters.rope_type" "default"  "rope_scaling" nil}}
-  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
-          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
-          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
-          window (optional "sliding_window")  layer-types (optional "layer_types")
+  (config window (optional "sliding_window")  layer-types (optional "layer_types")
           score-scalar (optional "query_pre_attn_scalar")  score-cap (optional "attn_logit_softcapping")
-          logit-cap (optional "final_logit_softcapping")  tied-head (optional "tie_word_embeddings")
+          logit-cap (optional "final_logit_softcapping")
           rope-theta (optional "rope_parameters.rope_theta" "rope_theta"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
@@ -33,36 +30,29 @@
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
     (proj-w [width (* heads head-width)] weight-type)
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
-  (normf-w [width] {:init 0})
-  (when (not tied-head) (head-w [vocab width] weight-type)))
+  (normf-w [width] {:init 0})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
 
-(defn near? [l]                                 ; whether a layer looks back over the window only
-  (if (= (count layer-types) 0) (= (mod l 2) 0) (= (nth layer-types l) "sliding_attention")))
+(defn windowed? [l] (if (= (count layer-types) 0) (= (mod l 2) 0) (= (nth layer-types l) "sliding_attention")))
 
 (defn weigh-in [l]
-  (fn [score head t position]
-    (let [score (* score-cap (tanh (/ score score-cap)))]
-      (if (near? l) ((within window) score head t position) score))))
+  (let [seen (if (windowed? l) (within window) plain-score)]
+    (fn [score head t position] (seen (* score-cap (tanh (/ score score-cap))) head t position))))
 
 (defn attend-block [x l turn]
   (let [qkv (linear (norm x (norm1-w l)) (qkv-w l))
-        part (fn [first count] (heads-of qkv head-width first count))
-        q (* (turn (part 0 heads)) (sqrt (/ head-width score-scalar)))
-        [k v] [(turn (part heads kv-heads)) (part (+ heads kv-heads) kv-heads)]]
-    (linear (attend q k v (kv l) (weigh-in l)) (proj-w l))))
-
-(defn feed-forward [x l]
-  (linear (* (gelu (linear x (gate-w l))) (linear x (up-w l))) (down-w l)))
+        [q k v] (split-heads qkv head-width heads kv-heads)
+        q (* (turn q) (sqrt (/ head-width score-scalar)))]
+    (linear (attend q (turn k) v (kv l) (weigh-in l)) (proj-w l))))
 
 (entry logits [tokens positions]
   (let [turn (turning positions (/ head-width 2))
         layer (fn [x l]
                 (let [x (+ x (norm (attend-block x l turn) (norm2-w l)))]
-                  (+ x (norm (feed-forward (norm x (norm3-w l)) l) (norm4-w l)))))
+                  (+ x (norm (geglu (norm x (norm3-w l)) (gate-w l) (up-w l) (down-w l)) (norm4-w l)))))
         x (fold layer (* (rows wte tokens) (sqrt width)) (range layers))
         y (matmul-transposed (norm (last x) normf-w) (if tied-head wte head-w))]
     (* (tanh (/ y logit-cap)) logit-cap)))

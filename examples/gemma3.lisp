@@ -8,15 +8,12 @@
         rope-near 10000.0  rope-type "default"  rope-theta 1000000.0  rope-factor 1.0)
 
 (hugging-face ["gemma3_text"]
-  {:prefix "model."
-   :requires {"hidden_activation" "gelu_pytorch_tanh"  "attention_bias" false  "attn_logit_softcapping" nil
-              "final_logit_softcapping" nil  "use_bidirectional_attention" false
-              "rope_parameters.full_attention.rope_type" ["default" "linear"]  "rope_scaling.rope_type" "linear"}}
-  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
-          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
-          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
-          window (optional "sliding_window")  layer-types (optional "layer_types")
-          score-scalar (optional "query_pre_attn_scalar")  tied-head (optional "tie_word_embeddings")
+  {:prefix "model."  :usual true
+   :requires {"hidden_activation" "gelu_pytorch_tanh"  "attn_logit_softcapping" nil  "final_logit_softcapping" nil
+              "attention_bias" false  "use_bidirectional_attention" false  "rope_scaling.rope_type" "linear"
+              "rope_parameters.full_attention.rope_type" ["default" "linear"]}}
+  (config window (optional "sliding_window")  layer-types (optional "layer_types")
+          score-scalar (optional "query_pre_attn_scalar")
           rope-near (optional "rope_parameters.sliding_attention.rope_theta" "rope_local_base_freq")
           rope-type (optional "rope_parameters.full_attention.rope_type" "rope_scaling.rope_type")
           rope-theta (optional "rope_parameters.full_attention.rope_theta" "rope_theta")
@@ -38,34 +35,25 @@
     (q-norm-w [head-width] {:init 0})  (k-norm-w [head-width] {:init 0})
     (proj-w [width (* heads head-width)] weight-type)
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
-  (normf-w [width] {:init 0})
-  (when (not tied-head) (head-w [vocab width] weight-type)))
+  (normf-w [width] {:init 0})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
+(defn windowed? [l] (if (= (count layer-types) 0) (!= (mod (+ l 1) 6) 0) (= (nth layer-types l) "sliding_attention")))
 
-(defn attend-block [x l turn weigh]
-  (let [qkv (linear (norm x (norm1-w l)) (qkv-w l))
-        part (fn [first count] (heads-of qkv head-width first count))
-        q (turn (head-norm (part 0 heads) (+ (q-norm-w l) 1.0) epsilon))
-        k (turn (head-norm (part heads kv-heads) (+ (k-norm-w l) 1.0) epsilon))
-        v (part (+ heads kv-heads) kv-heads)]
-    (linear (attend (* q (sqrt (/ head-width score-scalar))) k v (kv l) weigh) (proj-w l))))
-
-(defn feed-forward [x l]
-  (linear (* (gelu (linear x (gate-w l))) (linear x (up-w l))) (down-w l)))
-
-(defn near? [l]                                 ; whether a layer looks back over the window only
-  (if (= (count layer-types) 0) (not (= (mod (+ l 1) 6) 0)) (= (nth layer-types l) "sliding_attention")))
+(defn attend-block [x l turn]
+  (let [[q k v] (split-heads (linear (norm x (norm1-w l)) (qkv-w l)) head-width heads kv-heads)
+        [q k] (map (fn [x w] (turn (head-norm x (+ w 1.0) epsilon))) [q k] [(q-norm-w l) (k-norm-w l)])
+        q (* q (sqrt (/ head-width score-scalar)))]
+    (linear (attend q k v (kv l) (if (windowed? l) (within window) plain-score)) (proj-w l))))
 
 (entry logits [tokens positions]
   (let [pairs (/ head-width 2)
         [near far] [(turning-by positions pairs (rotary-frequency rope-near pairs)) (turning positions pairs)]
-        attend-at (fn [x l] (if (near? l) (attend-block x l near (within window)) (attend-block x l far plain-score)))
         layer (fn [x l]
-                (let [x (+ x (norm (attend-at x l) (norm2-w l)))]
-                  (+ x (norm (feed-forward (norm x (norm3-w l)) l) (norm4-w l)))))
+                (let [x (+ x (norm (attend-block x l (if (windowed? l) near far)) (norm2-w l)))]
+                  (+ x (norm (geglu (norm x (norm3-w l)) (gate-w l) (up-w l) (down-w l)) (norm4-w l)))))
         x (fold layer (* (rows wte tokens) (sqrt width)) (range layers))]
     (matmul-transposed (norm (last x) normf-w) (if tied-head wte head-w))))
 

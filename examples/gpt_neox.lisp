@@ -4,9 +4,8 @@
 (require nn)
 
 (config vocab 50432  context 2048  layers 6  heads 8  width 512  hidden 2048  epsilon 1e-5  tied-head false
-        parallel true  turned 0.25  activation "gelu"  weight-type bf16
-        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+        parallel true  turned 0.25  activation "gelu"  weight-type bf16)
+(rotary-config)
 
 (hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "linear" "llama3" "yarn"]
                             :ignored [".attention.bias" ".attention.masked_bias" ".rotary_emb.inv_freq"]

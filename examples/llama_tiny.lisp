@@ -3,18 +3,13 @@
 (require nn)
 
 (config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false  weight-type bf16
-        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false  weight-type bf16)
+(rotary-config)
 
-(hugging-face ["llama"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["llama"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
                          :ignored [".rotary_emb.inv_freq"]
                          :requires {"hidden_act" ["silu" "swish"]  "mlp_bias" false}}
-  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
-          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads" "num_attention_heads")
-          width "hidden_size"  hidden "intermediate_size"  head-width (optional "head_dim")
-          epsilon (optional "rms_norm_eps")  tied-head (optional "tie_word_embeddings")
-          biased (optional "attention_bias"))
+  (config biased (optional "attention_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -45,9 +40,8 @@
 (defn attend-block [x l turn]
   (let [x (rms-norm x (norm1-w l) epsilon)
         qkv (if biased (linear x (qkv-w l) (qkv-b l)) (linear x (qkv-w l)))
-        part (fn [first count] (heads-of qkv head-width first count))
-        [q k v] [(turn (part 0 heads)) (turn (part heads kv-heads)) (part (+ heads kv-heads) kv-heads)]
-        y (attend q k v (kv l))]
+        [q k v] (split-heads qkv head-width heads kv-heads)
+        y (attend (turn q) (turn k) v (kv l))]
     (if biased (linear y (proj-w l) (proj-b l)) (linear y (proj-w l)))))
 
 (defn layer [x l turn]

@@ -3,17 +3,12 @@
 (require experts)
 
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  experts 8  top 2
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  window context  weight-type bf16
-        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  window context  weight-type bf16)
+(rotary-config)
 
-(hugging-face ["mixtral"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
-                         :requires {"hidden_act" "silu"}}
-  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
-          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
-          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
-          tied-head (optional "tie_word_embeddings")  window (optional "sliding_window")
-          experts "num_local_experts"  top "num_experts_per_tok")
+(hugging-face ["mixtral"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+                           :requires {"hidden_act" "silu"}}
+  (config window (optional "sliding_window")  experts "num_local_experts"  top "num_experts_per_tok")
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -42,9 +37,8 @@
 
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
-        part (fn [first count] (heads-of qkv head-width first count))
-        [q k v] [(turn (part 0 heads)) (turn (part heads kv-heads)) (part (+ heads kv-heads) kv-heads)]
-        x (+ x (linear (attend q k v (kv l) (within window)) (proj-w l)))]
+        [q k v] (split-heads qkv head-width heads kv-heads)
+        x (+ x (linear (attend (turn q) (turn k) v (kv l) (within window)) (proj-w l)))]
     (+ x (mixture (rms-norm x (norm2-w l) epsilon) (router-w l) (gate-w l) (up-w l) (down-w l) top true))))
 
 (entry logits [tokens positions]

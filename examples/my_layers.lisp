@@ -32,8 +32,7 @@
 
 (defn attend-block [x l]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
-        part (fn [first count] (heads-of qkv head-width first count))
-        [q k v] [(part 0 heads) (part heads kv-heads) (part (+ heads kv-heads) kv-heads)]]
+        [q k v] (split-heads qkv head-width heads kv-heads)]
     (linear (attend q k v (kv l) clearer-near) (proj-w l))))
 
 (defn feed-forward [x l]

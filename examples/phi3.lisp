@@ -3,16 +3,12 @@
 (require nn)
 
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 3072  hidden 8192
-        head-width (quot width heads)  turned 1.0  epsilon 1e-5  tied-head false  window context  weight-type bf16
-        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+        head-width (quot width heads)  turned 1.0  epsilon 1e-5  tied-head false  window context  weight-type bf16)
+(rotary-config)
 
-(hugging-face ["phi3"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
-                         :requires {"hidden_act" "silu"}}
-  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
-          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
-          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
-          tied-head (optional "tie_word_embeddings")  window (optional "sliding_window")
+(hugging-face ["phi3"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+                        :requires {"hidden_act" "silu"}}
+  (config window (optional "sliding_window")
           turned (optional "rope_parameters.partial_rotary_factor" "partial_rotary_factor"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
@@ -44,9 +40,8 @@
 
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
-        part (fn [first count] (heads-of qkv head-width first count))
-        [q k v] [(turn (part 0 heads)) (turn (part heads kv-heads)) (part (+ heads kv-heads) kv-heads)]
-        x (+ x (linear (attend q k v (kv l) (within window)) (proj-w l)))]
+        [q k v] (split-heads qkv head-width heads kv-heads)
+        x (+ x (linear (attend (turn q) (turn k) v (kv l) (within window)) (proj-w l)))]
     (+ x (feed-forward (rms-norm x (norm2-w l) epsilon) l))))
 
 (entry logits [tokens positions]

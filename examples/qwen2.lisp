@@ -3,16 +3,11 @@
 (require nn)
 
 (config vocab 151936  context 32768  layers 24  heads 14  kv-heads heads  width 896  hidden 4864
-        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16
-        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16)
+(rotary-config)
 
-(hugging-face ["qwen2"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["qwen2"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
                          :requires {"hidden_act" "silu"  "use_sliding_window" false}}
-  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
-          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
-          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
-          tied-head (optional "tie_word_embeddings"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -39,9 +34,8 @@
 
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
-        part (fn [first count] (heads-of qkv head-width first count))
-        [q k v] [(turn (part 0 heads)) (turn (part heads kv-heads)) (part (+ heads kv-heads) kv-heads)]
-        x (+ x (linear (attend q k v (kv l)) (proj-w l)))]
+        [q k v] (split-heads qkv head-width heads kv-heads)
+        x (+ x (linear (attend (turn q) (turn k) v (kv l)) (proj-w l)))]
     (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
 
 (entry logits [tokens positions]

@@ -3,16 +3,11 @@
 (require nn)
 
 (config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 3072
-        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16
-        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16)
+(rotary-config)
 
-(hugging-face ["qwen3"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["qwen3"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
                          :requires {"hidden_act" "silu"  "use_sliding_window" false  "attention_bias" false}}
-  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
-          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
-          hidden "intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
-          tied-head (optional "tie_word_embeddings"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -39,10 +34,8 @@
 
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
-        part (fn [first count] (heads-of qkv head-width first count))
-        q (turn (head-norm (part 0 heads) (q-norm-w l) epsilon))
-        k (turn (head-norm (part heads kv-heads) (k-norm-w l) epsilon))
-        v (part (+ heads kv-heads) kv-heads)
+        [q k v] (split-heads qkv head-width heads kv-heads)
+        [q k] [(turn (head-norm q (q-norm-w l) epsilon)) (turn (head-norm k (k-norm-w l) epsilon))]
         x (+ x (linear (attend q k v (kv l)) (proj-w l)))]
     (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
 

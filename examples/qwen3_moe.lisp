@@ -2,19 +2,16 @@
 ; lispgpt run FOLDER --prompt "Once upon a time"
 (require experts)
 
-(config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 768  experts 128  top 8  normed true
-        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16
-        rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-        rope-fast 32.0  rope-slow 1.0  rope-attention 0.0)
+(config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 768
+        experts 128  top 8  normed true  head-width (quot width heads)  epsilon 1e-6  tied-head false
+        weight-type bf16)
+(rotary-config)
 
-(hugging-face ["qwen3_moe"] {:prefix "model."  :rotary ["default" "linear" "llama3" "yarn"]
-                         :requires {"hidden_act" "silu"  "use_sliding_window" false  "attention_bias" false
-                                    "mlp_only_layers" [[]]  "decoder_sparse_step" 1}}
-  (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
-          heads "num_attention_heads"  kv-heads (optional "num_key_value_heads")  width "hidden_size"
-          hidden "moe_intermediate_size"  head-width (optional "head_dim")  epsilon (optional "rms_norm_eps")
-          tied-head (optional "tie_word_embeddings")
-          experts ["num_experts" "num_local_experts"]  top "num_experts_per_tok"  normed (optional "norm_topk_prob"))
+(hugging-face ["qwen3_moe"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+                             :requires {"hidden_act" "silu"  "use_sliding_window" false  "attention_bias" false
+                                        "mlp_only_layers" [[]]  "decoder_sparse_step" 1}}
+  (config hidden "moe_intermediate_size"  experts ["num_experts" "num_local_experts"]  top "num_experts_per_tok"
+          normed (optional "norm_topk_prob"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -45,10 +42,8 @@
 
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
-        part (fn [first count] (heads-of qkv head-width first count))
-        q (turn (head-norm (part 0 heads) (q-norm-w l) epsilon))
-        k (turn (head-norm (part heads kv-heads) (k-norm-w l) epsilon))
-        v (part (+ heads kv-heads) kv-heads)
+        [q k v] (split-heads qkv head-width heads kv-heads)
+        [q k] [(turn (head-norm q (q-norm-w l) epsilon)) (turn (head-norm k (k-norm-w l) epsilon))]
         x (+ x (linear (attend q k v (kv l)) (proj-w l)))]
     (+ x (mixture (rms-norm x (norm2-w l) epsilon) (router-w l) (gate-w l) (up-w l) (down-w l) top normed))))
 

@@ -29,10 +29,9 @@
 (defn attention-block [x l texts length cosine sine]
   (let [size (/ width heads)
         qkv (linear (rms-norm x (norm1-w l) 1e-5) (qkv-w l))
-        part (fn [i] (heads-of qkv size (* i heads) heads))
+        [q k v] (split-heads qkv size heads heads)
         by-text (fn [y] (reshape y [texts length heads size]))
-        y (attend-near (by-text (rotate (part 0) cosine sine)) (by-text (rotate (part 1) cosine sine))
-                       (by-text (part 2)))]
+        y (attend-near (by-text (rotate q cosine sine)) (by-text (rotate k cosine sine)) (by-text v))]
     (linear (reshape y [(* texts length) width]) (proj-w l))))
 
 (entry score [(tokens [texts length] i32)] {:shapes [{texts 1 length 40} {texts 3 length 24}]}

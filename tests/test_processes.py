@@ -193,22 +193,15 @@ def test_closed_streams_full_devices_and_no_home(made: Path) -> None:
 
 def test_an_interrupt_ends_it_with_a_word(made: Path) -> None:
     command = [*LISPGPT, "run", str(PROGRAM), "--checkpoint", "m.bin", "--prompt-tokens", "1", "--format", "text"]
-    process = subprocess.Popen(
-        [*command, "--max-new-tokens", "100000000", "--tokenizer", "none"],
-        cwd=made,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+
+    def started(*more: str) -> subprocess.Popen[str]:
+        words = [*command, "--max-new-tokens", "100000000", *more]
+        return subprocess.Popen(words, cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    process = started("--tokenizer", "none")
     process.communicate(timeout=60)
     assert process.returncode == 1
-    process = subprocess.Popen(
-        [*command, "--checkpoint", "other.bin", "--max-new-tokens", "100000000"],
-        cwd=made,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started("--checkpoint", "other.bin")
     assert process.stdout is not None
     assert process.stdout.read(20)
     process.send_signal(signal.SIGINT)

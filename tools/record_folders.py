@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from record_references import quality
 from recorded_folders import RECORDED, Folder
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -103,14 +104,8 @@ def record(name: str, kind: str, settings: dict[str, Any], dtype: str, seed: int
     chance, cases = np.random.default_rng(seed), []
     for length in LENGTHS:
         tried = [run(model.eval(), chance.integers(3, 131, length).tolist()) for _ in range(CANDIDATES)]
-        cases.append(max(tried, key=quality))
+        cases.append(max(tried, key=lambda case: quality(case, WIDE_ENOUGH)))
     return {**vars(replace(folder)), "cases": cases}
-
-
-def quality(case: dict[str, Any]) -> float:
-    """More is better: the distinct tokens where all gaps are wide enough, else the smallest gap."""
-    smallest = min(case["gaps"])
-    return len(set(case["tokens"])) if smallest >= WIDE_ENOUGH else smallest
 
 
 @torch.no_grad()

@@ -74,7 +74,7 @@ def record(architecture: str) -> None:
         cases = []
         for length in lengths:
             tried = [run(model, shape, chance.integers(0, shape.vocab, length).tolist()) for _ in range(candidates)]
-            cases.append(max(tried, key=quality))
+            cases.append(max(tried, key=lambda case: quality(case, WIDE_ENOUGH)))
             distinct = len(set(cases[-1]["tokens"]))
             print(f"{name}: prompt of {length}, smallest gap {min(cases[-1]['gaps'])}, {distinct} distinct tokens")
         sizes = {key: value for key, value in asdict(shape).items() if key != "padded_vocab"}
@@ -83,10 +83,10 @@ def record(architecture: str) -> None:
     print(f"wrote {out} ({out.stat().st_size} bytes)")
 
 
-def quality(case: dict[str, Any]) -> float:
+def quality(case: dict[str, Any], wide_enough: float) -> float:
     """More is better: the distinct tokens where all gaps are wide enough, else the smallest gap."""
     smallest = min(case["gaps"])
-    return len(set(case["tokens"])) if smallest >= WIDE_ENOUGH else smallest
+    return len(set(case["tokens"])) if smallest >= wide_enough else smallest
 
 
 @torch.no_grad()

@@ -54,13 +54,12 @@
 ; Each row sees the positions up to its own; (weigh score head t position), where one is given, makes something else of
 ; a score, as for `attend`
 (defn causal-attention [q k v & weigh]
-  (let [weigh (first (concat weigh [(fn [score head t position] score)]))]
+  (let [weigh (first (concat weigh [plain-score]))]
     (weighed-attention q k v (fn [score head t position] (select (<= t position) (weigh score head t position) -inf)))))
 
 ; The same of qkv [rows 3*width], of texts one after the other -> [rows width]
 (defn causal-self-attention [qkv texts heads & weigh]
   (let [[n columns] (shape qkv)
         size (/ columns (* 3 heads))
-        part (fn [i] (reshape (heads-of qkv size (* i heads) heads) [texts (/ n texts) heads size]))
-        weigh (first (concat weigh [(fn [score head t position] score)]))]
-    (reshape (causal-attention (part 0) (part 1) (part 2) weigh) [n (* heads size)])))
+        [q k v] (map (fn [part] (reshape part [texts (/ n texts) heads size])) (split-heads qkv size heads heads))]
+    (reshape (causal-attention q k v (first (concat weigh [plain-score]))) [n (* heads size)])))

@@ -68,6 +68,10 @@
 (defn swiglu [x gate up down]
   (linear (* (silu (linear x gate)) (linear x up)) down))
 
+; The same whose gate is a GELU
+(defn geglu [x gate up down]
+  (linear (* (gelu (linear x gate)) (linear x up)) down))
+
 ; Over the last dimension.
 (defn softmax [x]
   (linalg.softmax {:dimension (- (rank x) 1) :result (type x)} x (tensor.empty {:result (type x)})))
@@ -109,7 +113,7 @@
         part (fn [i] (slice kv (in-cache first-batch 0 i [0 0 0]) (in-cache first-batch b nil [groups context size])))
         positions (reshape (row-positions) [b s])
         scale (/ 1.0 (sqrt size))
-        weigh (if (= (count weigh) 0) (fn [score head t position] score) (first weigh))
+        weigh (first (concat weigh [plain-score]))
         seen-score (fn [score head t position]
                      (select (<= t position) (weigh (* score scale) head t position) -inf))
         weighted
@@ -137,11 +141,14 @@
   (let [n (dim qkv 0)]
     (reshape (slice qkv [0 (* first size)] [n (* count size)]) [n count size])))
 
+; qkv [rows (heads + 2*groups)*size] -> the queries [rows heads size], and keys and values [rows groups size] behind them
+(defn split-heads [qkv size heads groups]
+  [(heads-of qkv size 0 heads) (heads-of qkv size heads groups) (heads-of qkv size (+ heads groups) groups)])
+
 ; qkv [rows 3*width] -> [rows width]
 (defn attention [qkv cache heads]
-  (let [size (/ (dim qkv 1) (* 3 heads))
-        part (fn [i] (heads-of qkv size (* i heads) heads))]
-    (attend (part 0) (part 1) (part 2) cache)))
+  (let [[q k v] (split-heads qkv (/ (dim qkv 1) (* 3 heads)) heads heads)]
+    (attend q k v cache)))
 
 ; ---- padding: a chunk that a prompt does not fill has its first row more than once, at one position
 

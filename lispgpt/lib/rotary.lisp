@@ -32,8 +32,13 @@
       (let [slowed (max 0.0 (min 1.0 (/ (- i from) span)))]
         (* (plain i) (+ (- 1.0 slowed) (/ slowed factor)))))))
 
-; The frequency of a head's i-th pair, by the program's config: rope-theta; rope-type, which is "default", "linear",
-; "llama3" or "yarn"; and what these are set by.
+; What the positions of a program are turned by, as a part of its config, where the checkpoint may say it otherwise
+; (`:rotary` in `hugging-face`): rope-type is "default", "linear", "llama3" or "yarn", and the others are what these need.
+(defmacro rotary-config []
+  `(config rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
+           rope-fast 32.0  rope-slow 1.0  rope-attention 0.0))
+
+; The frequency of a head's i-th pair, by the program's config.
 (defn configured-frequency [pairs]
   (let [kind (configured "rope-type" "default")
         theta (configured "rope-theta" 10000.0)

@@ -22,7 +22,7 @@ from lispgpt.ir.structure import dim_positions, indexing_maps, operations, shape
 from lispgpt.passes.model.cache_writes import CacheWrite
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
 from lispgpt.passes.model.score_sums import ScoreProduct, ScoreSums, WeighedSum
-from lispgpt.passes.model.visible import Bound, visible_bounds
+from lispgpt.passes.model.visible import Bound, Bounded, visible_bounds
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class OwnRows:
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Bounded):
     """weigh: elementwise ops between scores and softmax, in order.  writes: keys', then values', where `own` rows are
     written by the kernel itself.  rounding: of the weights ahead of the weighted sum, and of its result (`out` is what
     that makes), where they are rounded.  log_sum: the ops that make each row's log-sum-exp, the last of them last.
@@ -90,18 +90,8 @@ class Attention:
         """The leading loops that only queries have."""
         return tuple(d for d in range(len(self.extents)) if d not in self.shared)
 
-    @property
-    def upper(self) -> Bound | None:
-        """The last position that a row can see, where the mask says so."""
-        return self._bounds[0]
-
-    @property
-    def lower(self) -> Bound | None:
-        """The first one."""
-        return self._bounds[1]
-
     @cached_property
-    def _bounds(self) -> tuple[Bound | None, Bound | None]:
+    def bounds(self) -> tuple[Bound | None, Bound | None]:
         return visible_bounds(self.weigh[-1]) if self.weigh else (None, None)
 
     @property

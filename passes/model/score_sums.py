@@ -19,7 +19,7 @@ from functools import cached_property
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, is_elementwise, operations, shape_of
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
-from lispgpt.passes.model.visible import Bound, is_minus_infinity, known_within, visible_bounds
+from lispgpt.passes.model.visible import Bound, Bounded, is_minus_infinity, known_within, visible_bounds
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class WeighedSum:
 
 
 @dataclass(frozen=True)
-class ScoreSums:
+class ScoreSums(Bounded):
     """Of one kernel: all are over the same dimensions.  weigh: elementwise ops from scores to weights, in order.
     masked: the one that hides positions from a softmax, where that makes the weights."""
 
@@ -83,18 +83,8 @@ class ScoreSums:
         """The leading loops that are summed over."""
         return tuple(d for d in range(len(self.extents)) if d not in self.sums[0].out.dims)
 
-    @property
-    def upper(self) -> Bound | None:
-        """The last position that weighs anything in a row, where a mask says so."""
-        return self._bounds[0]
-
-    @property
-    def lower(self) -> Bound | None:
-        """The first one."""
-        return self._bounds[1]
-
     @cached_property
-    def _bounds(self) -> tuple[Bound | None, Bound | None]:
+    def bounds(self) -> tuple[Bound | None, Bound | None]:
         if self.masked is not None:
             return visible_bounds(self.masked)
         for op in self.weigh:

@@ -7,6 +7,7 @@ of all others nothing is said here, and they stay what they are: values of the o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -56,6 +57,24 @@ class Bound:
             value = made.operands[0]
         inside = isinstance(value.owner, ir.Block) and value.owner == self.op.regions[0].blocks[0]
         return ir.BlockArgument(value).arg_number if inside else None
+
+
+class Bounded(ABC):
+    """What has scores that a mask bounds."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[Bound | None, Bound | None]: ...
+
+    @property
+    def upper(self) -> Bound | None:
+        """The last position that weighs anything in a row, where a mask says so."""
+        return self.bounds[0]
+
+    @property
+    def lower(self) -> Bound | None:
+        """The first one."""
+        return self.bounds[1]
 
 
 def visible_bounds(op: ir.Operation) -> tuple[Bound | None, Bound | None]:

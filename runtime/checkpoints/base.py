@@ -181,6 +181,23 @@ class StoredTensor:
         return piece if usable and piece.flags.aligned else None
 
 
+class DrawnCheckpoint(Checkpoint):
+    """A checkpoint whose tensors lie nowhere: each layer of them is made as it is read."""
+
+    _tensors: Mapping[str, TensorInfo]
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tensors)
+
+    def info(self, name: str) -> TensorInfo:
+        if name not in self._tensors:
+            raise self.missing(name)
+        return self._tensors[name]
+
+    def view(self, name: str) -> np.ndarray | None:
+        return None
+
+
 class MappedCheckpoint(Checkpoint):
     """A checkpoint whose tensors lie in mapped files."""
 

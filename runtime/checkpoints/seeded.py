@@ -18,7 +18,7 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.architecture import Shape
-from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
+from lispgpt.runtime.checkpoints.base import DrawnCheckpoint, TensorInfo
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.numbers import CHUNK, f32_to_bf16
@@ -45,7 +45,7 @@ _GAINS |= {"fc-w": 1.0, "out-w": 3.0, "gate-w": 1.5, "up-w": 1.5, "down-w": 3.0}
 """Standard deviation of a matrix's products with rows of unit deviation."""
 
 
-class RandomCheckpoint(Checkpoint):
+class RandomCheckpoint(DrawnCheckpoint):
     """Seeded weights of a given shape, in f32."""
 
     format = "random"
@@ -57,17 +57,6 @@ class RandomCheckpoint(Checkpoint):
         self.config = shape.config("f32")
         self._seed = seed
         self._tensors = {name: TensorInfo(extents, "f32", stacked) for name, extents, stacked in shape.tensors()}
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._tensors)
-
-    def info(self, name: str) -> TensorInfo:
-        if name not in self._tensors:
-            raise self.missing(name)
-        return self._tensors[name]
-
-    def view(self, name: str) -> np.ndarray | None:
-        return None
 
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         for name in names or ():

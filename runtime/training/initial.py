@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.checkpoints.base import Checkpoint, TensorInfo
+from lispgpt.runtime.checkpoints.base import DrawnCheckpoint, TensorInfo
 from lispgpt.runtime.checkpoints.numbers import CHUNK, converted
 
 MATRIX, VECTOR = ("normal", 0.02), ("constant", 0.0)
 
 
-class InitialWeights(Checkpoint):
+class InitialWeights(DrawnCheckpoint):
     """weights: (name, shape, dtype, whether the first dimension counts layers).  initial: of those whose program says
     it, ("constant", value), ("normal", deviation) or ("uniform", limit)."""
 
@@ -41,17 +41,6 @@ class InitialWeights(Checkpoint):
         self.config = dict(config)
         self._seed, self._initial = seed, dict(initial)
         self._tensors = {name: TensorInfo(shape, dtype, stacked) for name, shape, dtype, stacked in weights}
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._tensors)
-
-    def info(self, name: str) -> TensorInfo:
-        if name not in self._tensors:
-            raise self.missing(name)
-        return self._tensors[name]
-
-    def view(self, name: str) -> np.ndarray | None:
-        return None
 
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         """What is drawn is finite."""

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fuzz.campaign import Failure
 from fuzz.parallel import Check, failures
-from fuzz.shrink import shrink
-from fuzz.typed.shrink import shrink as shrink_typed
+from fuzz.shrink import shrink, smaller
+from fuzz.typed.smaller import smaller as smaller_typed
 
 
 def main() -> int:
@@ -43,7 +43,8 @@ def main() -> int:
 def _report(failure: Failure, check: Check, smallest: bool) -> None:
     made = check.program(failure.seed)
     if smallest:
-        made = (shrink_typed if check.typed else shrink)(made, lambda smaller: _same(failure, smaller, check))
+        fewer, most = (smaller_typed, 60) if check.typed else (smaller, 200)
+        made = shrink(made, fewer, lambda other: _same(failure, other, check), most)
     print(f"==== {failure.kind} on {failure.target}, seed {failure.seed}", flush=True)
     print("\n".join(failure.message.strip().splitlines()[-12:]))
     print(f"{check.text(made)}\nrepeat: {check.repeated(failure.seed)}\n", flush=True)

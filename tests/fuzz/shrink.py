@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from fuzz.program import Node, Program
 
+Made = TypeVar("Made")
 
-def shrink(program: Program, still_fails: Callable[[Program], bool], most: int = 200) -> Program:
-    """Drop subtrees as long as the failure stays: at most so many attempts."""
-    attempts = 0
-    progress = True
-    while progress:
-        progress = False
-        for smaller in _smaller(program):
-            attempts += 1
-            if attempts > most:
-                return program
-            if still_fails(smaller):
-                program, progress = smaller, True
-                break
+
+def shrink(
+    program: Made, smaller: Callable[[Made], Iterable[Made]], still_fails: Callable[[Made], bool], most: int
+) -> Made:
+    """Go on to a smaller program as long as one fails too: at most so many attempts."""
+    candidates = iter(smaller(program))
+    for _ in range(most):
+        candidate = next(candidates, None)
+        if candidate is None:
+            break
+        if still_fails(candidate):
+            program, candidates = candidate, iter(smaller(candidate))
     return program
 
 
-def _smaller(program: Program) -> Iterator[Program]:
+def smaller(program: Program) -> Iterator[Program]:
     """Programs with one subtree less, those that lose most first."""
     for node in program.nodes:
         if node is not program.result and node.kind.dtype != "i1" and len(node.operands):

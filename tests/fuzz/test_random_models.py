@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from fuzz.parallel import Check, failures
+from fuzz.shrink import shrink
 from fuzz.typed.builder import generate
-from fuzz.typed.shrink import shrink
+from fuzz.typed.smaller import smaller
 
 COUNTS = {"cpu": 160, "checked": 16, "cuda:sm_90a": 8, "rocm:gfx942": 6, "rocm:gfx1151": 6, "rocm:gfx1201": 6}
 TYPED_COUNTS = {"cpu": 80, "checked": 8, "cuda:sm_90a": 8, "rocm:gfx942": 8, "rocm:gfx1151": 8, "rocm:gfx1201": 8}
@@ -40,7 +41,7 @@ def test_programs_that_were_wrong_once_are_right(seed: int) -> None:
 def test_a_typed_program_is_shrunk_to_what_fails() -> None:
     """What is left of one that counts as failing for a softmax has it, and is shorter."""
     seed, made = next((s, p) for s, p in ((s, generate(s)) for s in range(200)) if _fails(p) and len(p.entries) > 1)
-    smallest = shrink(made, _fails)
+    smallest = shrink(made, smaller, _fails, most=60)
     assert _fails(smallest), seed
     assert len(smallest.text) < len(generate(seed).text), smallest.text
     assert len(smallest.entries) == len(smallest.runs) == 1, smallest.text

@@ -27,7 +27,20 @@ from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, head_name, show
 from lispgpt.language.reader.reader import read
 
-OPTIONS = ("prefix", "ignored", "requires", "rotary")
+OPTIONS = ("prefix", "ignored", "requires", "rotary", "usual")
+USUAL = {
+    "vocab": Setting(("vocab_size",)),
+    "context": Setting(("max_position_embeddings",)),
+    "layers": Setting(("num_hidden_layers",)),
+    "width": Setting(("hidden_size",)),
+    "hidden": Setting(("intermediate_size",)),
+    "heads": Setting(("num_attention_heads",)),
+    "kv-heads": Setting(("num_key_value_heads", "num_attention_heads")),
+    "head-width": Setting(("head_dim",), True),
+    "epsilon": Setting(("rms_norm_eps",), True),
+    "tied-head": Setting(("tie_word_embeddings",), True),
+}
+"""What Llama and those that came after it call the settings that all of them have: `{:usual true}`."""
 ROTARY = {
     "rope-type": ("rope_type", "type"),
     "rope-theta": ("rope_theta",),
@@ -77,10 +90,12 @@ def parse(form: List) -> FolderMap:
     """The map that the form says; UserError at the place where it is wrong."""
     types, *rest = form.items[1:]
     options = _options(rest.pop(0)) if isinstance(rest[0], Map) else {}  # type: ignore[arg-type]
-    if [head_name(part) for part in rest] != ["config", "weights"]:
+    if [head_name(part) for part in rest] not in (["config", "weights"], ["weights"]):
         raise UserError('`hugging-face` is (hugging-face ["llama"] {options} (config …) (weights …))', form.span)
-    config = {name: _setting(value) for name, value in _pairs(rest[0].items[1:])}  # type: ignore[attr-defined]
-    weights = dict(_weights(rest[1].items[1:], ""))  # type: ignore[attr-defined]
+    settings = _pairs(rest[0].items[1:] if len(rest) == 2 else ())  # type: ignore[attr-defined]
+    config = USUAL if options.pop("usual", False) else {}
+    config = config | {name: _setting(value) for name, value in settings}
+    weights = dict(_weights(rest[-1].items[1:], ""))  # type: ignore[attr-defined]
     if kinds := options.pop("rotary", ()):
         config |= {name: Setting(tuple(p + k for p in PLACES for k in keys), True) for name, keys in ROTARY.items()}
         options["requires"] = options.get("requires", {}) | dict.fromkeys(config["rope-type"].keys[:4], kinds)
@@ -108,6 +123,8 @@ def _options(form: Map) -> dict[str, Any]:
             found["prefix"] = _text(value)
         elif key.name in ("ignored", "rotary"):
             found[key.name] = _texts(value)
+        elif key.name == "usual":
+            found["usual"] = _scalar(value)
         else:
             pairs = zip(value.items[::2], value.items[1::2], strict=False) if isinstance(value, Map) else ()
             found["requires"] = {_text(k): tuple(_scalar(v) for v in _several(w)) for k, w in pairs}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,20 +11,9 @@ from fuzz.typed.graph import Node
 from fuzz.typed.program import Entry, Program
 
 
-def shrink(program: Program, still_fails: Callable[[Program], bool], most: int = 60) -> Program:
-    """Take away what the failure does not need: at most so many attempts."""
-    attempts = 0
-    progress = True
-    while progress:
-        progress = False
-        for smaller in _smaller(program):
-            attempts += 1
-            if attempts > most:
-                return program
-            if _renders(smaller) and still_fails(smaller):
-                program, progress = smaller, True
-                break
-    return program
+def smaller(program: Program) -> Iterator[Program]:
+    """What can be rendered of the programs with one part less."""
+    return filter(_renders, _with_less(program))
 
 
 def _renders(program: Program) -> bool:
@@ -36,7 +25,7 @@ def _renders(program: Program) -> bool:
     return True
 
 
-def _smaller(program: Program) -> Iterator[Program]:
+def _with_less(program: Program) -> Iterator[Program]:
     for entry in program.entries:
         if len(program.entries) > 1:
             runs = [run for run in program.runs if run.entry == entry.name]
