@@ -4,7 +4,8 @@
 (require nn)
 
 (config vocab 256000  context 8192  layers 26  heads 8  kv-heads heads  width 2304  hidden 9216  head-width 256
-        epsilon 1e-6  window 4096  layer-types []  score-scalar 256.0  score-cap 50.0  logit-cap 30.0
+        epsilon 1e-6  window 4096  layer-types []
+        score-scalar (* 1.0 (if (= layers 46) (quot width heads) head-width))  score-cap 50.0  logit-cap 30.0
         tied-head true  weight-type bf16  rope-theta 10000.0)
 
 (hugging-face ["gemma2"] {:prefix "model."  :usual true
@@ -22,6 +23,7 @@
       qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
       proj-w "self_attn.o_proj.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["gemma2"] {:added {"norm.weight" 1.0}})
 
 (weights
   (wte [vocab width] weight-type)

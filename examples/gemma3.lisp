@@ -1,10 +1,9 @@
 ; Gemma 3: "Gemma 3 Technical Report", 2025: norms on both sides of each block and over each head's query and key, a
-; window in five layers of six, and frequencies of their own there.
-; lispgpt run FOLDER --prompt "Once upon a time"
+; window in five layers of six, and frequencies of their own there.  lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 
 (config vocab 262144  context 32768  layers 26  heads 4  kv-heads heads  width 1152  hidden 6912  head-width 256
-        epsilon 1e-6  window 512  layer-types []  score-scalar 256.0  tied-head true  weight-type bf16
+        epsilon 1e-6  window 512  layer-types []  score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width))  tied-head true  weight-type bf16
         rope-near 10000.0  rope-type "default"  rope-theta 1000000.0  rope-factor 1.0)
 
 (hugging-face ["gemma3_text"]
@@ -26,6 +25,7 @@
       qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
       q-norm-w "self_attn.q_norm.weight"  k-norm-w "self_attn.k_norm.weight"  proj-w "self_attn.o_proj.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["gemma3"] {:added {"norm.weight" 1.0}})
 
 (weights
   (wte [vocab width] weight-type)

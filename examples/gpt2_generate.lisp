@@ -17,5 +17,6 @@
       proj-w (transposed "attn.c_proj.weight")  proj-b "attn.c_proj.bias"
       fc-w (transposed "mlp.c_fc.weight")  fc-b "mlp.c_fc.bias"
       out-w (transposed "mlp.c_proj.weight")  out-b "mlp.c_proj.bias")))
+(gguf ["gpt2"])
 
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

@@ -25,6 +25,7 @@
       proj-w "attention.dense.weight"  proj-b "attention.dense.bias"
       fc-w "mlp.dense_h_to_4h.weight"  fc-b "mlp.dense_h_to_4h.bias"
       out-w "mlp.dense_4h_to_h.weight"  out-b "mlp.dense_4h_to_h.bias")))
+(gguf ["gptneox"] {:rows {"query_key_value" (["num_attention_heads" 3 nil] [1 0 2])}})
 
 (weights
   (wte [vocab width] weight-type)

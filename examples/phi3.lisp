@@ -18,6 +18,7 @@
       proj-w "self_attn.o_proj.weight"
       norm2-w "post_attention_layernorm.weight"
       gate-up-w "mlp.gate_up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["phi3"])
 
 (weights
   (wte [vocab width] weight-type)

@@ -22,6 +22,7 @@
       norm2-w "post_attention_layernorm.weight"
       router-w "mlp.gate.weight"  gate-w "mlp.experts.*.gate_proj.weight"
       up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight")))
+(gguf ["qwen3moe"])
 
 (weights
   (wte [vocab width] weight-type)

@@ -17,8 +17,9 @@ from lispgpt.base.errors import InternalError
 class Dtype:
     """name: as programs and plans have it.  bits: of an item of `block` elements.
 
-    numpy: an item as arrays hold it, little-endian; bfloat16 is its pattern in a uint16.  safetensors: that format's
-    name, where it has one.  smallest_nonfinite: of a float's patterns, that of infinity; None for integers.
+    numpy: an item as arrays hold it, little-endian; bfloat16 is its pattern in a uint16, and a block a record whose
+    fields have llama.cpp's names.  safetensors: that format's name, where it has one.  smallest_nonfinite: of a float's
+    patterns, that of infinity; None for integers and blocks.
     """
 
     name: str
@@ -42,6 +43,13 @@ class Dtype:
         return -(-elements // self.block) * self.item_bytes
 
 
+def _block(name: str, elements: int, *fields: tuple[str, str, int]) -> Dtype:
+    """A row of blocks of so many elements.  fields: names, type and count of what one consists of, in order."""
+    each = [(field, kind, count) for names, kind, count in fields for field in names.split()]
+    record = np.dtype([(field, kind, (count,)) if count > 1 else (field, kind) for field, kind, count in each])
+    return Dtype(name, 8 * record.itemsize, record, block=elements)
+
+
 DTYPES = {
     dtype.name: dtype
     for dtype in (
@@ -56,9 +64,21 @@ DTYPES = {
         Dtype("u8", 8, np.dtype("u1"), "U8"),
         Dtype("i1", 8, np.dtype("?"), "BOOL"),
         Dtype("index", 64, np.dtype("<i8")),
+        _block("q8_0", 32, ("d", "<f2", 1), ("qs", "i1", 32)),
+        _block("q4_0", 32, ("d", "<f2", 1), ("qs", "u1", 16)),
+        _block("q4_1", 32, ("d m", "<f2", 1), ("qs", "u1", 16)),
+        _block("q5_0", 32, ("d", "<f2", 1), ("qh", "u1", 4), ("qs", "u1", 16)),
+        _block("q5_1", 32, ("d m", "<f2", 1), ("qh", "u1", 4), ("qs", "u1", 16)),
+        _block("q2_k", 256, ("scales", "u1", 16), ("qs", "u1", 64), ("d dmin", "<f2", 1)),
+        _block("q3_k", 256, ("hmask", "u1", 32), ("qs", "u1", 64), ("scales", "u1", 12), ("d", "<f2", 1)),
+        _block("q4_k", 256, ("d dmin", "<f2", 1), ("scales", "u1", 12), ("qs", "u1", 128)),
+        _block("q5_k", 256, ("d dmin", "<f2", 1), ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)),
+        _block("q6_k", 256, ("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2", 1)),
+        _block("iq4_nl", 32, ("d", "<f2", 1), ("qs", "u1", 16)),
+        _block("iq4_xs", 256, ("d", "<f2", 1), ("scales_h", "<u2", 1), ("scales_l", "u1", 4), ("qs", "u1", 128)),
     )
 }
-"""By name; i1 takes a byte wherever it is stored."""
+"""By name; i1 takes a byte wherever it is stored.  Blocks are llama.cpp's, along rows, which are of whole blocks."""
 
 MODEL_DTYPES = ("f32", "bf16", "i32")
 """What a model's weights and states may be of."""

@@ -37,11 +37,33 @@ class Pattern:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """How the rows of some matrices lie in GGUF files: the folder's, counted in these sizes (numbers, config.json's
+    names of numbers, None for the rest), with the dimensions in this order."""
+
+    sizes: tuple[int | str | None, ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Gguf:
+    """How a model's GGUF files differ from its folders, where tensors' names and settings are but llama.cpp's.
+
+    types: what general.architecture may say; "llama with expert_count" stands for files that have that setting, too.
+    rows: by a part of tensors' names in folders.  added: what files' values are larger by, likewise.
+    """
+
+    types: tuple[str, ...] = ()
+    rows: Mapping[str, Rows] = field(default_factory=dict)
+    added: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class FolderMap:
     """types: what config.json's model_type may say.  prefix: what tensors' names may begin with.  ignored: endings of
     names of what is no weight.  requires: settings that must have one of these values where config.json has them.
 
-    weights: of each, the tensors whose rows it has, one below the other.
+    weights: of each, the tensors whose rows it has, one below the other.  gguf: how GGUF files of such models differ.
     """
 
     types: tuple[str, ...]
@@ -50,6 +72,7 @@ class FolderMap:
     prefix: str = ""
     ignored: tuple[str, ...] = ()
     requires: Mapping[str, tuple[Scalar | None, ...]] = field(default_factory=dict)
+    gguf: Gguf = field(default_factory=Gguf)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,6 +88,11 @@ class FolderMap:
                 data["prefix"],
                 tuple(data["ignored"]),
                 {key: tuple(values) for key, values in data["requires"].items()},
+                Gguf(
+                    tuple(data["gguf"]["types"]),
+                    {k: Rows(tuple(r["sizes"]), tuple(r["order"])) for k, r in data["gguf"]["rows"].items()},
+                    {key: float(value) for key, value in data["gguf"]["added"].items()},
+                ),
             )
         except (KeyError, TypeError, AttributeError, ValueError):
             found = None
@@ -78,4 +106,6 @@ def _is_sound(found: FolderMap) -> bool:
     texts += [key for setting in found.config.values() for key in setting.keys]
     patterns = [pattern for several in found.weights.values() for pattern in several]
     counts = all(type(p.multiple) is int and 0 < p.multiple < MOST for p in patterns)
+    counts &= all(sorted(rows.order) == list(range(len(rows.sizes))) for rows in found.gguf.rows.values())
+    texts += found.gguf.types
     return counts and all(isinstance(text, str) for text in [*texts, *(p.name for p in patterns)])

@@ -1,9 +1,13 @@
-"""Which program a Hugging Face folder is for, and what a program calls the things in it.  Imports no MLIR."""
+"""Which program a Hugging Face folder or a GGUF file is for, and what a program calls the things in it.
+
+Imports no MLIR.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,21 +16,51 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime import checkpoints
-from lispgpt.runtime.checkpoints import Checkpoint, huggingface
+from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, huggingface
+from lispgpt.runtime.gguf_header import is_gguf, read_header
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "examples"
-FORM = re.compile(r"^\(hugging-face \[([^\]]*)\]", re.MULTILINE)
 
 
 @cache
-def programs() -> dict[str, Path]:
-    """The programs that come with the package, by the model_type that their folders say."""
+def programs(form: str = "hugging-face") -> dict[str, Path]:
+    """The programs that come with the package, by the model_type that their folders say, or, by their `gguf` forms, the
+    architecture that such files say."""
     found: dict[str, Path] = {}
     for path in sorted(PROGRAMS.glob("*.lisp")):
-        for types in FORM.findall(path.read_text(encoding="utf-8")):
+        for types in re.findall(rf"^\({form} \[([^\]]*)\]", path.read_text(encoding="utf-8"), re.MULTILINE):
             found |= dict.fromkeys(re.findall(r'"([^"]+)"', types), path)
     return found
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a folder or a GGUF file says its model is.
+
+    name: under which programs name it.  known: the package's programs by such names.  said_as: what says it.
+    """
+
+    name: str
+    known: Mapping[str, Path]
+    said_as: str
+
+    @staticmethod
+    def of(path: str | Path) -> Kind:
+        if not is_gguf(path):
+            return Kind(huggingface.model_type(Path(path)), programs(), "model_type")
+        header, known = read_header(Path(path)), programs("gguf")
+        fitting = sorted(filter(header.is_of, known), key=len)
+        return Kind(fitting[-1] if fitting else header.architecture, known, "general.architecture")
+
+    def is_for(self, names: FolderMap) -> bool:
+        """Whether a program's names are for such a model."""
+        return self.name in (names.types if self.said_as == "model_type" else names.gguf.types)
+
+
+def is_model(path: str | Path) -> bool:
+    """Whether a path is a Hugging Face folder or a GGUF file: a model by itself, for which there may be a program."""
+    return is_folder(path) or is_gguf(path)
 
 
 def is_folder(path: str | Path) -> bool:
@@ -34,13 +68,15 @@ def is_folder(path: str | Path) -> bool:
     return os.path.isfile(Path(path) / huggingface.CONFIG)
 
 
-def program_for(folder: str | Path) -> Path:
-    """The program that comes with the package for a folder's model; UserError where there is none."""
-    kind = huggingface.model_type(Path(folder))
-    if kind not in programs():
-        known = ", ".join(sorted(programs()))
-        raise UserError(f"{folder}: no program is known for model_type {kind!r}; there are programs for {known}")
-    return programs()[kind]
+def program_for(model: str | Path) -> Path:
+    """The program that comes with the package for a folder or GGUF file; UserError where there is none."""
+    kind = Kind.of(model)
+    if kind.name not in kind.known:
+        known = ", ".join(sorted(kind.known))
+        raise UserError(
+            f"{model}: no program is known for {kind.said_as} {kind.name!r}; there are programs for {known}"
+        )
+    return kind.known[kind.name]
 
 
 def names_in(program: Path) -> FolderMap | None:
@@ -69,40 +105,42 @@ class Given:
 
 
 def find_given(program: str | Path, checkpoint: str | Path | None) -> Given:
-    """A program, an artifact or a Hugging Face folder alone, and a checkpoint to run it with; UserError where they do
-    not fit each other."""
+    """A program, an artifact, a Hugging Face folder or GGUF file alone, and a checkpoint to run it with; UserError
+    where they do not fit each other."""
     path, weights = Path(program), None if checkpoint is None else Path(checkpoint)
-    if is_folder(path) and not (path / MANIFEST).exists():
+    if is_model(path) and not (path / MANIFEST).exists():
         path, weights = program_for(path), weights or path
     if not os.path.exists(path):
         raise UserError(f"there is no file {path}")
     artifact = load_artifact(path) if path.suffix == ".lgpt" or path.is_dir() else None
     if weights is None:
         return Given(path, artifact, None, None)
-    names = artifact.folder if artifact else names_in(path) if is_folder(weights) else None
+    names = artifact.folder if artifact else names_in(path) if is_model(weights) else None
     return Given(path, artifact, weights, open_for(weights, path, names))
 
 
 def open_for(path: str | Path, program: Path, names: FolderMap | None) -> Checkpoint:
     """A checkpoint to run a program with; names: what the program (or artifact) says of folders.
 
-    A folder of a model that the program says nothing of is read as the package's own program for it reads it.
+    A model that the program says nothing of is read as the package's own program for it reads it.
     """
     path = checkpoints.settled(path)
-    if not is_folder(path) or not huggingface.recognises(Path(path), b""):
+    if not is_gguf(path) and not (is_folder(path) and huggingface.recognises(Path(path), b"")):
         return checkpoints.open(path)
-    kind = huggingface.model_type(Path(path))
-    if names is not None and kind not in names.types:
-        right = programs().get(kind)
+    kind = Kind.of(path)
+    if names is not None and not kind.is_for(names):
+        right = kind.known.get(kind.name)
         advice = f"; {right.name} is the program for it: lispgpt run {path}" if right else ""
         meant = " and ".join(names.types)
-        raise UserError(f"{path} holds a model of type {kind!r}, and {program} is for {meant}{advice}")
-    if names is None and kind in programs():
-        names = names_in(programs()[kind])
+        raise UserError(f"{path} holds a model of type {kind.name!r}, and {program} is for {meant}{advice}")
+    if names is None and kind.name in kind.known:
+        names = names_in(kind.known[kind.name])
+    if is_gguf(path):
+        return gguf_file.open_checkpoint(Path(path), names)
     return checkpoints.open(path) if names is None else huggingface.open_checkpoint(Path(path), names)
 
 
 def open_weights(path: str | Path, program: str | Path | None = None) -> Checkpoint:
     """A checkpoint by the names of a program's file, or of the package's program for its model."""
     own = Path("" if program is None else program)
-    return open_for(path, own, names_in(own) if program is not None and is_folder(path) else None)
+    return open_for(path, own, names_in(own) if program is not None and is_model(path) else None)

@@ -18,7 +18,6 @@ _READ_OF_FOLDERS = ("config.json", "model.safetensors", "tokenizer.json")
 """Of a sealed folder, what whoever opens it reads; a training run has more there."""
 
 _FOREIGN = {
-    b"GGUF": "a GGUF file of llama.cpp",
     b"PK\x03\x04": "a zip file (a PyTorch one?); save the model with save_pretrained, which writes model.safetensors",
     b"\x80\x02": "a Python pickle; save the model with save_pretrained, which writes model.safetensors",
 }

@@ -159,12 +159,14 @@ class StoredTensor:
     """Where a tensor lies in mapped files.
 
     pieces: the file's arrays as stored: one for the whole tensor, or one or more a layer, whose rows follow each other.
-    transposed: matrices are stored (in, out).  Rows that the pieces lack (the padded vocabulary's) read as zeros.
+    transposed: matrices are stored (in, out).  added: what stored values are larger by.  Rows that the pieces lack (the
+    padded vocabulary's) read as zeros.
     """
 
     info: TensorInfo
     pieces: tuple[np.ndarray, ...]
     transposed: bool = False
+    added: float = 0.0
 
     def layer(self, index: int) -> tuple[np.ndarray, ...]:
         """The pieces of one layer as stored, views."""
@@ -178,6 +180,7 @@ class StoredTensor:
     def view(self) -> np.ndarray | None:
         piece = self.pieces[0]
         usable = piece.shape == self.info.shape and not self.transposed and self.info.dtype in MODEL_DTYPES
+        usable = usable and not self.added
         return piece if usable and piece.flags.aligned else None
 
 
@@ -225,12 +228,13 @@ class MappedCheckpoint(Checkpoint):
     def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
         stored = self._stored(name)
         pieces, start = stored.layer(layer), 0
-        columns = 1 if pieces[0].ndim < 2 else destination.shape[-1]  # vectors may come in pieces as matrices do
-        rows = destination.reshape(-1, columns)
+        vectors = len(stored.info.shape) - stored.info.stacked < 2  # which may come in pieces as matrices do
+        columns = 1 if vectors else destination.shape[-1]
+        rows, items = destination.reshape(-1, columns), max(1, columns // find_dtype(stored.info.dtype).block)
         for piece in pieces:
             self._require_finite(name, piece)
-            source = (piece.T if stored.transposed else piece).reshape(-1, columns)
-            copy_converted(source, stored.info.dtype, rows[start : start + len(source)], dtype)
+            source = (piece.T if stored.transposed else piece).reshape(-1, items)
+            copy_converted(source, stored.info.dtype, rows[start : start + len(source)], dtype, stored.added)
             start += len(source)
             self._release(piece)
         rows[start:] = 0

@@ -45,13 +45,15 @@ def _at(data: Mapping[str, Any], key: str) -> Any:
     return value
 
 
-def assemble(folder: Path, names: FolderMap, config: dict[str, Any], stored: Mapping[str, Stored]) -> Checkpoint:
+def assemble(
+    folder: Path, names: FolderMap, config: dict[str, Any], stored: Mapping[str, Stored], format: str = "huggingface"
+) -> Checkpoint:
     """The checkpoint that these tensors are, by the program's names."""
     layers = config.get("layers", 1)
     tensors: dict[str, StoredTensor] = {}
     used: set[str] = set()
     for name, patterns in names.weights.items():
-        pieces = _pieces(folder, patterns, layers, stored)
+        pieces = _pieces(folder, patterns, layers, stored, "config.json" if format == "huggingface" else "its metadata")
         if pieces:
             used.update(pieces)
             stacked = any("*" in pattern.name for pattern in patterns)
@@ -61,11 +63,16 @@ def assemble(folder: Path, names: FolderMap, config: dict[str, Any], stored: Map
             raise UserError(f"{folder}: the program has no weight for tensor {name!r}")
     config = {**config, "weight-type": _weight_type(tensors.values())}
     files = {id(entry.file): entry.file for entry in stored.values()}
-    return MappedCheckpoint("huggingface", folder, config, files.values(), tensors)
+    return MappedCheckpoint(format, folder, config, files.values(), tensors)
 
 
-def _pieces(folder: Path, patterns: Sequence[Pattern], layers: int, stored: Mapping[str, Stored]) -> list[str]:
-    """The stored tensors that a weight consists of, in order; none where the folder has none of them."""
+def _pieces(
+    folder: Path, patterns: Sequence[Pattern], layers: int, stored: Mapping[str, Stored], said: str
+) -> list[str]:
+    """The stored tensors that a weight consists of, in order; none where the folder has none of them.
+
+    said: what says how many layers there are.
+    """
     found = []
     for layer in range(layers if any("*" in pattern.name for pattern in patterns) else 1):
         for pattern in patterns:
@@ -78,7 +85,7 @@ def _pieces(folder: Path, patterns: Sequence[Pattern], layers: int, stored: Mapp
             found += [f"{start}{i}{end}" for i in range(max(1, len(several)))]
     missing = [name for name in found if name not in stored]
     if missing and len(missing) < len(found):
-        raise UserError(f"{folder}: tensor {missing[0]!r} is missing; config.json asks for {layers} layers")
+        raise UserError(f"{folder}: tensor {missing[0]!r} is missing; {said} asks for {layers} layers")
     return [] if missing else found
 
 
@@ -87,18 +94,18 @@ def _tensor(
 ) -> StoredTensor:
     """A weight of one layer after the other (layers: 0 where it has none), from its pieces in order."""
     turned, dtype = patterns[0].transposed, pieces[0].dtype
-    shapes = [piece.array.shape[::-1] if turned else piece.array.shape for piece in pieces]
+    shapes = [piece.shape[::-1] if turned else piece.shape for piece in pieces]
     each = len(pieces) // (layers or 1)
     rows = sum(shape[0] for shape in shapes[:each])
     alike = all(shape[1:] == shapes[0][1:] for shape in shapes)
     same = all(sum(s[0] for s in shapes[i : i + each]) == rows for i in range(0, len(pieces), each))
-    if not alike or not same or any(piece.dtype != dtype for piece in pieces):
+    if not alike or not same or any((piece.dtype, piece.added) != (dtype, pieces[0].added) for piece in pieces):
         raise UserError(f"{folder}: the tensors that are {name!r} differ in shape or type")
     several = each // len(patterns) if patterns[0].name.count("*") > 1 else 1
     padded = -(-rows // patterns[0].multiple) * patterns[0].multiple
     extents = (several, padded // several, *shapes[0][1:]) if several > 1 else (padded, *shapes[0][1:])
     info = TensorInfo((layers, *extents) if layers else extents, dtype, bool(layers))
-    return StoredTensor(info, tuple(piece.array for piece in pieces), turned)
+    return StoredTensor(info, tuple(piece.array for piece in pieces), turned, pieces[0].added)
 
 
 def _weight_type(tensors: Iterable[StoredTensor]) -> str:

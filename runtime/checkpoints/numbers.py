@@ -47,6 +47,9 @@ def is_finite(array: np.ndarray, dtype: str) -> bool:
     Read as integers, the patterns of +Inf and the positive NaNs are the largest signed ones, and those of -Inf and the
     negative NaNs the largest unsigned ones: two maxima decide, without a temporary array.
     """
+    if find_dtype(dtype).block > 1:
+        record = find_dtype(dtype).numpy
+        return all(is_finite(array[name], "f16") for name in record.names or () if record[name] == np.float16)
     limit, size = find_dtype(dtype).smallest_nonfinite, find_dtype(dtype).item_bytes
     if limit is None:
         return True
@@ -62,15 +65,31 @@ def converted(block: np.ndarray, source: str, target: str) -> np.ndarray:
     """A small array in `source` storage as `target` storage ("f32" or "bf16"); the array itself where they agree."""
     if source == target:
         return block
-    if source == "bf16":
+    if find_dtype(source).block > 1:
+        block = widened(block, source)
+    elif source == "bf16":
         block = bf16_to_f32(block)
     elif source != "f32":
         block = block.astype(np.float32)
     return f32_to_bf16(block) if target == "bf16" else block
 
 
-def copy_converted(source: np.ndarray, source_dtype: str, destination: np.ndarray, dtype: str) -> None:
-    """Fill a 2-D destination of `dtype` from a source of the same shape, which may be a transposed view."""
+def widened(blocks: np.ndarray, dtype: str) -> np.ndarray:
+    """Rows of blocks as rows of f32."""
+    from gguf import GGMLQuantizationType, quants  # as late as here: few files have blocks
+
+    rows = np.ascontiguousarray(blocks)
+    values: np.ndarray = quants.dequantize(rows.view(np.uint8), GGMLQuantizationType[dtype.upper()])
+    return values.astype(np.float32, copy=False)
+
+
+def copy_converted(
+    source: np.ndarray, source_dtype: str, destination: np.ndarray, dtype: str, added: float = 0.0
+) -> None:
+    """Fill a 2-D destination of `dtype` from a source of the same shape, which may be a transposed view or of blocks.
+
+    added: what the source's values are larger by.
+    """
     rows, columns = destination.shape
     # A block of rows of a transposed view is a block of columns in memory: at least a few cache lines of each.
     step = max(1, CHUNK // max(columns, 1))
@@ -80,7 +99,10 @@ def copy_converted(source: np.ndarray, source_dtype: str, destination: np.ndarra
         step = 64
     for start in range(0, rows, step):
         block = source[start : start + step]
-        if source_dtype == dtype:
+        if added:
+            values = converted(np.ascontiguousarray(block), source_dtype, "f32") - np.float32(added)
+            destination[start : start + step] = converted(values, "f32", dtype)
+        elif source_dtype == dtype:
             destination[start : start + step] = block
         else:
             destination[start : start + step] = converted(np.ascontiguousarray(block), source_dtype, dtype)

@@ -28,11 +28,23 @@ _READ |= {DTYPES["i32"].safetensors: "i32"}
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor as it lies in a mapped file; dtype is a float's or i32, or another type's safetensors name."""
+    """A tensor as it lies in a mapped file; dtype is a float's, blocks' or i32, or another type's safetensors name.
+
+    rearranged: the tensor's shape, where the array has its rows in more dimensions.  added: what the values are larger
+    by than the tensor's.
+    """
 
     file: MappedFile
     array: np.ndarray
     dtype: str
+    rearranged: tuple[int, ...] = ()
+    added: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """In elements."""
+        block = DTYPES[self.dtype].block if self.dtype in DTYPES else 1
+        return self.rearranged or (*self.array.shape[:-1], self.array.shape[-1] * block)
 
 
 def read_safetensors(path: Path) -> dict[str, Stored]:

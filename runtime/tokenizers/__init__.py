@@ -10,6 +10,7 @@ from types import ModuleType
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.tokenizers.base import StreamDecoder, Tokenizer
+from lispgpt.runtime.tokenizers.gguf import holds_tokenizer
 
 __all__ = ["StreamDecoder", "Tokenizer", "beside", "find", "formats", "open", "write_beside"]
 
@@ -48,7 +49,7 @@ def open(path: str | Path) -> Tokenizer:
             return open(found)
     raise UserError(
         f"{path} is no tokenizer known here: those are llm.c's tokenizer.bin, Hugging Face's tokenizer.json, "
-        "and vocab.json with merges.txt"
+        "vocab.json with merges.txt, and GGUF files"
     )
 
 
@@ -65,6 +66,8 @@ def find(checkpoint: str | Path | None, explicit: str | Path | None) -> Tokenize
 
 def beside(path: Path) -> Path | None:
     """The tokenizer's file beside (or in) a checkpoint; None where there is none."""
+    if holds_tokenizer(path):
+        return path
     if path.is_dir():
         candidates = [path / name for name in _BESIDE]
     else:

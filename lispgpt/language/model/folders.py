@@ -6,7 +6,12 @@
                (per "layers.*."
                  qkv-w ["self_attn.q_proj.weight" …])))
 
-The form is data: it is read without evaluating the program, since a folder's config.json decides what the program is.
+`gguf` beside it names the architectures of GGUF files of the model, and what is not as in folders there.
+
+    (gguf ["llama"] {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])}  :added {"norm" 1.0}})
+
+The forms are data: they are read without evaluating the program, since a folder's config.json decides what the program
+is.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.folder_map import FolderMap, Pattern, Setting
+from lispgpt.base.folder_map import FolderMap, Gguf, Pattern, Rows, Setting
 from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.language.core.environment import Environment
@@ -62,15 +67,67 @@ def _hugging_face(evaluator: Evaluator, form: List, environment: Environment) ->
     if model.folder is not None:
         evaluator.site.fail("a program has one `hugging-face`", form)
     model.folder = parse(form)
+    if model.gguf is not None:
+        model.folder = replace(model.folder, gguf=model.gguf)
     for name in model.folder.config:
         if name not in model.config:
             evaluator.site.fail(f"`hugging-face` sets {name}, which is not in the program's config", form)
     return None
 
 
+@special("gguf", 1, 2)
+def _gguf(evaluator: Evaluator, form: List, environment: Environment) -> Any:
+    model = evaluator.states.of(Model)
+    model.gguf = parse_gguf(form)
+    if model.folder is not None:
+        model.folder = replace(model.folder, gguf=model.gguf)
+    return None
+
+
 def find_map(program: Path) -> FolderMap | None:
     """The map in a program's file or in one that it requires; None where there is none."""
-    return next((parse(form) for form in _forms(program, set()) if head_name(form) == "hugging-face"), None)  # type: ignore[arg-type]
+    forms = {head_name(form): form for form in reversed(list(_forms(program, set())))}
+    if "hugging-face" not in forms:
+        return None
+    found = parse(forms["hugging-face"])  # type: ignore[arg-type]
+    return replace(found, gguf=parse_gguf(forms["gguf"])) if "gguf" in forms else found  # type: ignore[arg-type]
+
+
+def parse_gguf(form: List) -> Gguf:
+    """What the form says; UserError at the place where it is wrong."""
+    types, *rest = form.items[1:]
+    options = dict(_entries(rest[0])) if rest else {}
+    for key in options:
+        if key not in ("rows", "added"):
+            raise UserError(f"`:{key}` is none of the options :rows, :added", rest[0].span)
+    rows = {name: _rows(value) for name, value in _entries(options["rows"])} if "rows" in options else {}
+    added = {name: _number(value) for name, value in _entries(options["added"])} if "added" in options else {}
+    return Gguf(_texts(types), rows, added)
+
+
+def _entries(form: Form) -> list[tuple[str, Form]]:
+    """A map's keys, keywords or texts, and values."""
+    if not isinstance(form, Map):
+        raise UserError(f"`{show(form)}` stands where a map is wanted", form.span)
+    pairs = zip(form.items[::2], form.items[1::2], strict=False)
+    return [(key.name if isinstance(key, Keyword) else _text(key), value) for key, value in pairs]
+
+
+def _rows(form: Form) -> Rows:
+    """`([sizes] [order])`"""
+    parts = [_scalar(item) for item in form.items] if isinstance(form, List) else []
+    if len(parts) == 2 and all(isinstance(part, list) for part in parts):
+        sizes, order = parts
+        if sorted(order) == list(range(len(sizes))) and sizes.count(None) < 2:
+            return Rows(tuple(sizes), tuple(order))
+    raise UserError(f"`{show(form)}` is not the sizes and the order of rows, like ([4 2 nil] [0 2 1])", form.span)
+
+
+def _number(form: Form) -> float:
+    value = _scalar(form)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UserError(f"`{show(form)}` is no number", form.span)
+    return float(value)
 
 
 def _forms(path: Path, seen: set[Path]) -> Iterator[Form]:

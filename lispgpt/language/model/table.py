@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lispgpt.base.folder_map import FolderMap
+from lispgpt.base.folder_map import FolderMap, Gguf
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.values import State, Variable, Weight
@@ -89,6 +89,7 @@ class Model:
     generation: Generation | None = None
     building: Building | None = None
     folder: FolderMap | None = None
+    gguf: Gguf | None = None
 
     def dimensions(self, state: State) -> tuple[int | str, ...]:
         """A state's sizes, free dimensions by their names.

@@ -1,0 +1,114 @@
+"""GGUF files of today's models, by themselves: the tokens of the folder that they were made of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import recorded_folders
+from gguf_files import ARCHITECTURES, write_gguf
+from recorded_folders import Folder
+
+import lispgpt
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.folders import open_weights, programs
+
+FOLDERS = {f.name: f for f in recorded_folders.folders() if f.config["model_type"] in ARCHITECTURES}
+QUICK = ("llama-3-f32", "gpt2-untied-bf16")
+OTHER = {"gemma2": {"query_pre_attn_scalar": 16}, "gemma3_text": {"query_pre_attn_scalar": 16}}
+OTHER["qwen3_moe"] = {"norm_topk_prob": True}
+"""What files cannot say, and llama.cpp takes for granted."""
+
+
+def tokens_of(path: Path, folder: Folder, count: int = 24) -> list[list[int]]:
+    with lispgpt.load(path) as model:
+        texts = [model.generate(case.prompt, max_new_tokens=count, greedy=True) for case in folder.cases]
+        for text in texts:
+            list(text)
+        return [text.tokens for text in texts]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in FOLDERS])
+def test_a_file_alone_gives_its_folders_tokens(name: str, tmp_path: Path) -> None:
+    folder = FOLDERS[name]
+    kind = folder.config["model_type"]
+    folder = replace(folder, config={**folder.config, **OTHER.get(kind, {})})
+    found = tokens_of(write_gguf(folder, tmp_path / "model.gguf", "BF16" if name.endswith("bf16") else "F32"), folder)
+    if kind in OTHER:
+        assert found == tokens_of(folder.write(tmp_path / "folder"), folder)
+    else:
+        assert all(case.accepts(tokens) for case, tokens in zip(folder.cases, found, strict=True)), found
+
+
+def test_every_program_of_llama_cpps_models_reads_its_files() -> None:
+    assert set(programs("gguf")) >= set(ARCHITECTURES.values())
+
+
+@pytest.mark.slow
+def test_an_artifact_reads_files_as_its_program_does(tmp_path: Path) -> None:
+    folder = FOLDERS["qwen3-f32"]
+    path = write_gguf(folder, tmp_path / "model.gguf")
+    lispgpt.compile(path).save(tmp_path / "model.lgpt")
+    with lispgpt.load(tmp_path / "model.lgpt", path, trust=True) as model:
+        text = model.generate(folder.cases[1].prompt, max_new_tokens=24, greedy=True)
+        list(text)
+        assert folder.cases[1].accepts(text.tokens)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0"])
+def test_weights_are_what_was_written(kind: str, tmp_path: Path) -> None:
+    folder = wide(FOLDERS["llama-3-f32"])
+    plain = open_weights(folder.write(tmp_path / "folder"))
+    opened = open_weights(write_gguf(folder, tmp_path / "model.gguf", kind))
+    assert opened.names() == plain.names()
+    error = {"F32": 0, "F16": 5e-4, "BF16": 4e-3, "Q8_0": 5e-3, "Q4_0": 0.13}[kind]
+    for name in plain.names():
+        wanted, found = (np.empty(plain.info(name).shape, np.float32) for _ in range(2))
+        plain.read_into(name, wanted, "f32")
+        opened.read_into(name, found, "f32")
+        assert np.abs(found - wanted).max() <= error * np.abs(wanted).max(), name
+    opened.check_finite()
+
+
+def test_files_in_parts_are_one_model(tmp_path: Path) -> None:
+    import gguf
+
+    folder = FOLDERS["qwen2-f32"]
+    whole = write_gguf(folder, tmp_path / "whole.gguf")
+    source = gguf.GGUFReader(whole)
+    for number in range(2):
+        writer = gguf.GGUFWriter(str(tmp_path / f"part-0000{number + 1}-of-00002.gguf"), "qwen2")
+        for key, field in source.fields.items():
+            if number == 0 and key.startswith("qwen2."):
+                writer.add_key_value(key, field.contents(), field.types[0])
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", 2)
+        for tensor in source.tensors[number::2]:
+            writer.add_tensor(tensor.name, tensor.data)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    first, plain = open_weights(tmp_path / "part-00001-of-00002.gguf"), open_weights(whole)
+    for name in plain.names():
+        assert np.array_equal(first.tensor(name), plain.tensor(name))
+    with pytest.raises(UserError, match=r"is a part of a model: name its first one"):
+        open_weights(tmp_path / "part-00002-of-00002.gguf")
+
+
+def test_a_file_for_another_program_names_the_right_one(tmp_path: Path) -> None:
+    path = write_gguf(FOLDERS["qwen3-f32"], tmp_path / "model.gguf")
+    with pytest.raises(UserError, match=r"type 'qwen3', and .*qwen2\.lisp is for qwen2; qwen3\.lisp is the program"):
+        lispgpt.load(programs()["qwen2"], path)
+
+
+def wide(folder: Folder) -> Folder:
+    """The same model with rows of whole blocks of 32."""
+    sizes = {60: 96, 77: 160}
+    rows = {20: 32} | sizes
+    tensors = {n: [rows.get(e, e) for e in shape] for n, shape in folder.tensors.items()}
+    config = {k: sizes.get(v, v) if isinstance(v, int) else v for k, v in folder.config.items()}
+    return replace(folder, config=json.loads(json.dumps(config)), tensors=tensors)
