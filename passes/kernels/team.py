@@ -16,6 +16,9 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.targets import Target
 
 UNROLLED_CHUNKS = 8
+LOADED_SUMS = 8
+"""Of so many subgroups every thread adds the results up; of more, which would take as many registers for as long as a
+compiler puts the sum off, the lanes of each subgroup do it together."""
 SHUFFLED = ("f32", "i32")
 """Types whose values lanes can exchange on every GPU."""
 
@@ -155,7 +158,16 @@ class Team:
         lane, group = b.mod(self.rank, self.subgroup), b.div(self.rank, self.subgroup)
         b.if_then(b.equal(lane, 0), lambda: b.store(value, partial, [group]))
         b.barrier()
-        return tree(combiner, [b.load(partial, [i], 1) for i in range(groups)])
+        if groups <= LOADED_SUMS:
+            return tree(combiner, [b.load(partial, [i], 1) for i in range(groups)])
+        lanes = 1 << (groups - 1).bit_length()
+        place = b.mod(lane, lanes)
+        if lanes == groups:
+            return subgroup_reduce(combiner, b.load(partial, [place], 1), lanes, self.subgroup)
+        there = b.less(place, groups)
+        mine = b.load(partial, [b.select(there, b.as_value(place), b.as_value(0))], 1)
+        idle = b.constant(neutral(combiner, value.type), value.type)
+        return subgroup_reduce(combiner, b.select(there, mine, idle), lanes, self.subgroup)
 
 
 def _depends_on_thread(value: ir.Value, team: ir.Value | None = None) -> bool:

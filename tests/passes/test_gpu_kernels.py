@@ -66,6 +66,26 @@ def test_amd_kernels_of_a_124m_model(target: str, examples: Path) -> None:
     assert [name for name in prefill if matrix not in kernel_body(assembly, name)] == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("activations", ["bf16", "f32"])
+@pytest.mark.parametrize("chip", GPU_CHIPS["rocm"])
+def test_a_training_step_of_a_124m_model_on_amd_chips(chip: str, activations: str, examples: Path) -> None:
+    """Eight sequences of 1,024 tokens: nothing spilled, no scratch, matrix instructions in every product."""
+    target, settings = f"rocm:{chip}", {**GPT2_124M, "weight-type": "bf16", "activation-type": activations}
+    sizes = [{"batch": 8, "length": 1024}]
+    request = Request(examples / "gpt2_train.lisp", target, settings, sizes=sizes, entries=["train"])
+    assembly = emit(request, "asm", Observer())
+    facts = kernel_facts(assembly)
+    assert [name for name, f in facts.items() if f.spills or f.scratch] == []
+    assert set(re.findall(r"\.private_segment_fixed_size:\s*(\d+)", assembly)) == {"0"}
+    products = [name for name in facts if name.startswith(("contraction", "attention"))]
+    gradients = [name for name in products if name.startswith("attention_gradient")]
+    weights = [name for name in products if re.match(r"contraction_(768|2304|3072|50304)x\d+", name)]
+    assert len(products) >= 20 and len(gradients) == 2 and len(weights) >= 5, products
+    without = [n for n in products if not re.search("v_(wmma|mfma)_f32_", kernel_body(assembly, n))]
+    assert without == []
+
+
 def kernel_body(assembly: str, name: str) -> str:
     return assembly.split(f"\n{name}:", 1)[1].split("s_endpgm", 1)[0]
 
