@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import nested_operations, strings
-
-READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH = "read", "write", "read_write", "accumulate", "scratch"
 
 ALIASES = (
     *("memref.subview", "memref.expand_shape", "memref.collapse_shape", "memref.cast", "memref.reinterpret_cast"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
+from lispgpt.base.access import READ, READ_WRITE
 from lispgpt.ir import build as b
-from lispgpt.ir.access import READ, READ_WRITE, access_of, set_access
+from lispgpt.ir.access import access_of, set_access
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, operations, symbol_of

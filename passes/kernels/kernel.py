@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 
+from lispgpt.base.access import READ
 from lispgpt.ir import build as b
-from lispgpt.ir.access import READ, access_of
+from lispgpt.ir.access import access_of
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.base.dtypes import find_dtype
-from lispgpt.ir.access import READ, READ_WRITE, WRITE, set_access
+from lispgpt.ir.access import set_access
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import integers, kernel_functions, operations, symbol_of
 from lispgpt.passes.model.linalg_ops import elementwise_copy

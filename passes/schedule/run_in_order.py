@@ -16,9 +16,10 @@ Ensures: every kernel has a `grid`, and no tensors are left in any.
 
 from __future__ import annotations
 
+from lispgpt.base.access import SCRATCH
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
-from lispgpt.ir.access import SCRATCH, access_of, set_access
+from lispgpt.ir.access import access_of, set_access
 from lispgpt.ir.mlir import create_op, ir, passmanager
 from lispgpt.ir.structure import kernel_functions, nested_operations, operations
 from lispgpt.passes.base import Pass

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.access import SCRATCH
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.cpu import ALIGNMENT, CpuDevice
 from lispgpt.runtime.plan.plan import Entry
-from lispgpt.runtime.plan.steps import SCRATCH, Launch
+from lispgpt.runtime.plan.steps import Launch
 
 GUARD_BYTES = 4096
 POISONS = (0xFF, 0x00)

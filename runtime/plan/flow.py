@@ -7,34 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from lispgpt.base import access
+from lispgpt.base.access import READ_WRITE, SCRATCH, WRITE
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.plan import Buffer, Entry
-from lispgpt.runtime.plan.steps import READ_WRITE, SCRATCH, WRITE, Argument, Step
+from lispgpt.runtime.plan.steps import Argument, Step
 
 GIVEN = ("weight", "state", "input")
 """Kinds of buffers that hold something before an entry runs."""
 
 
 def dependencies(steps: Sequence[Step]) -> tuple[tuple[int, ...], ...]:
-    """For each step the earlier steps that it has to wait for, in order.
-
-    Steps that touch no common byte, or only read it, or only add to it, are free of each other.  A step that is already
-    waited for by one in the list is not in it: the graph is the smallest with the same meaning.
-    """
-    waits: list[tuple[int, ...]] = []
-    before: list[int] = []  # for each step, one bit for each step that it comes after
-    for number, step in enumerate(steps):
-        found: list[int] = []
-        reached = 0
-        for earlier in range(number - 1, -1, -1):
-            if reached >> earlier & 1:
-                continue
-            if any(mine.conflicts(theirs) for mine in step.arguments for theirs in steps[earlier].arguments):
-                found.append(earlier)
-                reached |= 1 << earlier | before[earlier]
-        waits.append(tuple(sorted(found)))
-        before.append(reached)
-    return tuple(waits)
+    """For each step the earlier steps that it has to wait for, in order: the smallest graph of that meaning."""
+    return access.dependencies([step.arguments for step in steps])
 
 
 class _Contents:

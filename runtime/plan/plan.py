@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from lispgpt.base.access import ACCESSES
 from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.plan.steps import ACCESSES, LARGEST, Argument, Launch, step_from_json, text, whole
+from lispgpt.runtime.plan.steps import LARGEST, Argument, Launch, step_from_json, text, whole
 from lispgpt.runtime.plan.tensor_maps import maps_problem
 
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20

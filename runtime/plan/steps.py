@@ -11,46 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from lispgpt.base.access import Region
+
 LARGEST = 1 << 46
 """Bytes of a buffer: no machine has more."""
 
-READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH = "read", "write", "read_write", "accumulate", "scratch"
-ACCESSES = (READ, WRITE, READ_WRITE, ACCUMULATE, SCRATCH)
-"""What a step does to an argument's bytes: reads what is there; writes all of them, whatever was there; changes what is
-there; adds to it, in an order that does not matter among steps that do the same; or works in them, when what they held
-is lost and what they hold afterwards means nothing."""
-
 
 @dataclass(frozen=True)
-class Argument:
+class Argument(Region):
     """The address `offset` bytes into a buffer, of which a step touches `nbytes`, as `access` says."""
-
-    buffer: str
-    offset: int
-    nbytes: int
-    access: str
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.nbytes
-
-    @property
-    def reads(self) -> bool:
-        """Whether what the bytes hold before the step matters to it."""
-        return self.access not in (WRITE, SCRATCH)
-
-    @property
-    def writes(self) -> bool:
-        return self.access != READ
-
-    def meets(self, other: Argument) -> bool:
-        """Whether some byte is of both."""
-        return self.buffer == other.buffer and self.offset < other.end and other.offset < self.end
-
-    def conflicts(self, other: Argument) -> bool:
-        """Whether steps with these arguments have to keep their order."""
-        harmless = self.access == other.access and self.access in (READ, ACCUMULATE)
-        return self.meets(other) and not harmless
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Argument:
