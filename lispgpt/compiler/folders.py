@@ -17,7 +17,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, huggingface
-from lispgpt.runtime.gguf_header import is_gguf, read_header
+from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
 
 PROGRAMS = Path(__file__).resolve().parent.parent / "examples"

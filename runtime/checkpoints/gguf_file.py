@@ -21,7 +21,7 @@ from lispgpt.runtime.checkpoints.base import Checkpoint, MappedFile
 from lispgpt.runtime.checkpoints.gguf_settings import config_of, rows_of
 from lispgpt.runtime.checkpoints.mapped_folder import assemble, read_settings
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
-from lispgpt.runtime.gguf_header import MAGIC, Header, TensorPlace, read_header
+from lispgpt.runtime.gguf.header import MAGIC, Header, TensorPlace, read_header
 
 FORMAT = "gguf"
 FREQUENCIES = "rope_freqs.weight"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.gguf_header import Header
+from lispgpt.runtime.gguf.header import Header
 
 _NAMES = {
     "context_length": ("max_position_embeddings", "n_positions"),

@@ -14,9 +14,10 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Library
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.gguf_header import MAGIC, is_gguf, read_header
+from lispgpt.runtime.gguf.header import MAGIC, is_gguf, read_header
 from lispgpt.runtime.tokenizers.base import Tokenizer
 from lispgpt.runtime.tokenizers.huggingface import HuggingFaceTokenizer
+from lispgpt.runtime.tokenizers.merging import check_merges
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 KEY = "tokenizer.ggml."
@@ -82,9 +83,9 @@ def _byte_level(path: Path, data: Mapping[str, Any]) -> Library:
         known = ", ".join([*_WORDS, *_DIGITS])
         raise UserError(f"{path}: its tokenizer cuts words by {rule!r}; known are {known}; or give --tokenizer FILE")
     merges = [tuple(merge.split(" ", 1)) for merge in data.get("merges", ())]
-    if not all(len(merge) == 2 for merge in merges):
-        raise UserError(f"{path} is damaged: a merge of its tokenizer is not of two tokens")
-    library = Library(models.BPE(_vocabulary(data), merges, ignore_merges=rule in _WHOLE_FIRST))
+    vocabulary = _vocabulary(data)
+    check_merges(merges, vocabulary)
+    library = Library(models.BPE(vocabulary, merges, ignore_merges=rule in _WHOLE_FIRST))
     pattern = _WORDS.get(rule)
     steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if rule in _DIGITS else []
     if pattern is not None:

@@ -15,9 +15,9 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json, replacing
+from lispgpt.base.files import read_json, read_ordinary, replacing
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
-from lispgpt.runtime.tokenizers.merging import merges_of, ranks_of
+from lispgpt.runtime.tokenizers.merging import check_merges, merges_of, ranks_of
 
 JSON, VOCAB, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
 CONFIGS = ("config.json", "generation_config.json")
@@ -41,7 +41,9 @@ def open_tokenizer(path: Path) -> Tokenizer:
         if not file.is_file():
             raise UserError(f"{file} is missing: a GPT-2 tokenizer is {JSON}, or {VOCAB} with {MERGES}")
     try:
-        library = _from_pair(*pair) if pair else Library.from_file(str(path))
+        library = _from_pair(*pair) if pair else _from_json(path)
+    except UserError:
+        raise
     except Exception as error:  # the library raises nothing narrower for a damaged file
         raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
     byte_level = isinstance(library.decoder, decoders.ByteLevel)
@@ -124,7 +126,18 @@ def _ends_beside(path: Path) -> list[int]:
 
 
 def _from_pair(vocab: Path, merges: Path) -> Library:
+    lines = merges.read_text(encoding="utf-8").splitlines()
+    check_merges((line.split(" ") for line in lines if line and not line.startswith("#version")), read_json(vocab))
     return _library(models.BPE.from_file(str(vocab), str(merges)))
+
+
+def _from_json(path: Path) -> Library:
+    data = read_ordinary(path)
+    model = json.loads(data)["model"]
+    if model.get("type") == "BPE" and not model.get("continuing_subword_prefix"):
+        merges = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"])
+        check_merges(merges, model["vocab"])
+    return Library.from_buffer(data)
 
 
 def _library(model: models.BPE) -> Library:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 
 def merge(piece: bytes, ranks: Mapping[bytes, int], below: int | None = None) -> list[bytes]:
@@ -60,3 +60,13 @@ def merges_of(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
             parts = merge(piece, ranks, below=rank)
             if len(parts) == 2:
                 yield parts[0], parts[1]
+
+
+def check_merges(merges: Iterable[Sequence[str]], vocabulary: Container[str]) -> None:
+    """ValueError for a merge whose parts or joint are no tokens: the library panics at those, where it says nothing."""
+    for merge in merges:
+        if len(merge) != 2:
+            raise ValueError(f"a merge is not of two tokens: {' '.join(merge)!r}")
+        for token in (*merge, "".join(merge)):
+            if token not in vocabulary:
+                raise ValueError(f"the merge {' '.join(merge)!r} wants {token!r}, which is no token")

@@ -17,7 +17,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.numbers import is_finite, widened
-from lispgpt.runtime.gguf_header import read_header
+from lispgpt.runtime.gguf.header import read_header
 from lispgpt.runtime.tokenizers.base import byte_alphabet
 
 TEXTS = ("", "Hello world", "  two  spaces", "123456 it's", "naïve ✓ 漢字\n\n x", "<|end|>a<|end|>")

@@ -179,6 +179,7 @@ def header(*fields: int) -> bytes:
 
 SPARSE = b'{"decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}, '
 SPARSE += b'"model": {"type": "BPE", "vocab": {"a": 4000000000}, "merges": []}}'
+LONG_JOINT = b'{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b", ["ab", "ab"]]}}'
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,7 @@ SPARSE += b'"model": {"type": "BPE", "vocab": {"a": 4000000000}, "merges": []}}'
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}', "is damaged"),
         ("tokenizer.json", b'{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}', "no byte-level tokenizer"),
         ("tokenizer.json", SPARSE, "ids go up to 4000000000 for 1 tokens"),
+        ("tokenizer.json", LONG_JOINT, "the merge 'ab ab' wants 'abab', which is no token"),
         ("vocab.json", b"{}", "merges.txt is missing"),
         ("other.txt", b"hello", "is no tokenizer known here"),
     ],

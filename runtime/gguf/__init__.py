@@ -1,0 +1,1 @@
+"""GGUF files: what their header says, for checkpoints and tokenizers alike."""
