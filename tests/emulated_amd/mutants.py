@@ -77,15 +77,12 @@ MISTAKES: dict[str, Callable[[Instruction], tuple[int, ...] | None]] = {
 def sites(artifact: Artifact, kernel: str, mistake: str) -> list[Site]:
     """Every place in a kernel where the mistake can be made, but for barriers that no use of shared memory precedes."""
     code = CodeObject(artifact.code, artifact.target.partition(":")[2])
-    start, size = code.size_of(kernel)
-    found, at, shared = [], start, False
-    while at < start + size:
-        instruction = code.instruction(at)
+    found, shared = [], False
+    for at, instruction in code.instructions_of(kernel):
         words = MISTAKES[mistake](instruction)
         shared = shared or instruction.format == "DS"
         if words is not None and (shared or mistake != "dropped barrier"):
             found.append(Site(kernel, at - code.base, instruction, words))
-        at = instruction.after
     return found
 
 

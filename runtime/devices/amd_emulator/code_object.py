@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.runtime.devices.amd_emulator.decode import Instruction, decode, family
+from lispgpt.runtime.devices.amd_emulator.decode import LONGEST, Instruction, decode, family
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 
 RELATIVE64, PAGE, BEHIND = 13, 4096, 64
@@ -87,14 +87,14 @@ class CodeObject:
         found = self.instructions.get(address)
         if found is None:
             at = address - self.base
-            found = decode(self.image[at : at + 24].tobytes(), address, self.family)
+            found = decode(self.image[at : at + LONGEST].tobytes(), self.family)
             self.instructions[address] = found
         return found
 
-    def instructions_of(self, kernel: str) -> Iterator[Instruction]:
-        """A kernel's instructions, in their order."""
+    def instructions_of(self, kernel: str) -> Iterator[tuple[int, Instruction]]:
+        """A kernel's instructions with their addresses, in their order."""
         at, size = self.size_of(kernel)
         end = at + size
         while at < end:
-            yield self.instruction(at)
-            at = self.instruction(at).after
+            yield at, self.instruction(at)
+            at += self.instruction(at).nbytes

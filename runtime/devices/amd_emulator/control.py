@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -22,8 +21,9 @@ CONDITIONS = {
     "S_CBRANCH_SCC0": (SCC, 0), "S_CBRANCH_SCC1": (SCC, 1), "S_CBRANCH_VCCZ": (VCC_IS_ZERO, 1),
     "S_CBRANCH_VCCNZ": (VCC_IS_ZERO, 0), "S_CBRANCH_EXECZ": (EXEC_IS_ZERO, 1), "S_CBRANCH_EXECNZ": (EXEC_IS_ZERO, 0),
 }  # fmt: skip
-ENDS = {*CONDITIONS, "S_BRANCH", "S_ENDPGM", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64"}
-"""Instructions after which waves may go different ways, or wait."""
+ENDS = {*CONDITIONS, "S_BRANCH", "S_ENDPGM", "S_BARRIER", "S_BARRIER_WAIT", "S_SETPC_B64", "S_SWAPPC_B64",
+        "S_GETPC_B64"}  # fmt: skip
+"""Instructions after which waves may go different ways, or wait, and one that asks for their address."""
 WAITS: dict[str, dict[str, tuple[tuple[str, int, int], ...]]] = {
     # counter, lowest bit of how many may be left, bits of it
     "cdna": {"S_WAITCNT": (("lgkmcnt", 8, 4), ("vmcnt", 0, 6))},
@@ -36,9 +36,9 @@ WAITS: dict[str, dict[str, tuple[tuple[str, int, int], ...]]] = {
 }  # fmt: skip
 
 
-def target(i: Instruction) -> int | None:
-    """The address that a direct branch may go to."""
-    return i.after + 4 * i.offset("simm16", 16) if i.name in CONDITIONS or i.name == "S_BRANCH" else None
+def target(i: Instruction, after: int) -> int | None:
+    """The address that a direct branch may go to.  after: that of the next instruction."""
+    return after + 4 * i.offset("simm16", 16) if i.name in CONDITIONS or i.name == "S_BRANCH" else None
 
 
 def waits(i: Instruction) -> list[tuple[str, int]]:
@@ -53,55 +53,50 @@ def waits(i: Instruction) -> list[tuple[str, int]]:
     return found
 
 
-def quiet(step: Step, machine: Any) -> bool:
-    """Set the run function of an instruction that only waits, signals or has no effect; False where it is none."""
+def control(step: Step) -> bool:
+    """Set the run function of an instruction that only waits, signals, branches or has no effect; else False."""
     i = step.instruction
     if i.name in WAITS[i.family]:
         waited = waits(i)
 
-        def wait(waves: Waves) -> None:
+        def run(waves: Waves) -> None:
             for counter, left in waited:
-                machine.hazards.wait(counter, left)
+                waves.machine.hazards.wait(counter, left)
 
-        step.run = wait
+        step.run = run
     elif i.name.startswith("S_BARRIER_SIGNAL"):
-        step.run = machine.signal
+        step.run = lambda waves: waves.machine.signal(waves)
     elif i.name in COUNTED:
-        step.run = lambda waves: machine.hazards.issue(COUNTED[i.name])
-    elif i.name == "S_GETPC_B64":
-        step.writing(i["sdst"], 2)
-        step.run = lambda waves: waves.set_scalar64(i["sdst"], np.uint64(i.after))
+        step.run = lambda waves: waves.machine.hazards.issue(COUNTED[i.name])
+    elif i.name in ENDS:
+        step.run = _ending(step, i)
     else:
         return WITHOUT_EFFECT.fullmatch(i.name) is not None
     return True
 
 
-def ending(step: Step, machine: Any) -> Callable[[Waves], None]:
-    """What the last instruction of a block does: it sets where the selected waves go on."""
-    i = step.instruction
-    there = target(i) or 0
+def _ending(step: Step, i: Instruction) -> Callable[[Waves], None]:
+    """What the last instruction of a block does: it sets where the selected waves go on, if not behind it."""
     if i.name in CONDITIONS:
         register, wanted = CONDITIONS[i.name]
         if register == VCC_IS_ZERO:
             step.reading(VCC, step.lanes // 32)
-        return lambda waves: machine.go(np.where(waves.scalar(register) == wanted, there, i.after))
-    if i.name in ("S_BRANCH", "S_ENDPGM"):
-        return machine.end if i.name == "S_ENDPGM" else lambda waves: machine.go(there)
+        return lambda waves: waves.machine.branch(i, waves.scalar(register) == wanted)
+    if i.name == "S_BRANCH":
+        return lambda waves: waves.machine.branch(i, True)
+    if i.name == "S_ENDPGM":
+        return lambda waves: waves.machine.end(waves)
     if i.name in ("S_BARRIER", "S_BARRIER_WAIT"):
+        return lambda waves: waves.machine.barrier(waves, signals=i.name == "S_BARRIER")
+    get = source(step, i["ssrc0"], 64) if i.name != "S_GETPC_B64" else None
+    if get is None:
+        step.writing(i["sdst"], 2)
 
-        def barrier(waves: Waves) -> None:
-            if i.name == "S_BARRIER":
-                machine.signal(waves)
-            machine.go(i.after)
-            machine.wait_for_others(waves)
+    def run(waves: Waves) -> None:
+        to = None if get is None else get(waves)[:, 0].astype(np.int64)
+        if i.name != "S_SETPC_B64":
+            waves.set_scalar64(i["sdst"], np.uint64(waves.machine.after))
+        if to is not None:
+            waves.machine.go(to)
 
-        return barrier
-    get = source(step, i["ssrc0"], 64)
-
-    def jump(waves: Waves) -> None:
-        to = get(waves)[:, 0].astype(np.int64)
-        if i.name == "S_SWAPPC_B64":
-            waves.set_scalar64(i["sdst"], np.uint64(i.after))
-        machine.go(to)
-
-    return jump
+    return run

@@ -22,14 +22,14 @@ SHOWN = re.compile(r"(src|ssrc|vsrc|vdst|sdst|vaddr|addr|saddr|data|vdata|sdata|
 SPECIAL = {106: "vcc_lo", 107: "vcc_hi", 124: "null", 125: "m0", 126: "exec_lo", 127: "exec_hi", 253: "scc"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Instruction:
-    """One decoded instruction.
+    """One decoded instruction, wherever it stands; those of equal words are the same object.
 
     format: of its encoding, such as VOP3 or GLOBAL, without what follows it.  name: of the operation, without its
     encoding's suffix.  fields: raw numbers by field; registers by their place in the operand space (scalar registers
     from 0, constants from 128, vector registers from 256, accumulation registers from 512).  operands: field →
-    (format's name, bits).  address: of its first byte.
+    (format's name, bits).
     """
 
     family: str
@@ -38,7 +38,6 @@ class Instruction:
     op: Any
     fields: dict[str, int]
     operands: dict[str, tuple[str, int]]
-    address: int
     words: tuple[int, ...]
 
     def __getitem__(self, field: str) -> int:
@@ -48,9 +47,8 @@ class Instruction:
         return self.fields.get(field, default)
 
     @property
-    def after(self) -> int:
-        """The address of the next instruction."""
-        return self.address + 4 * len(self.words)
+    def nbytes(self) -> int:
+        return 4 * len(self.words)
 
     @property
     def saturates(self) -> bool:
@@ -76,6 +74,12 @@ class Instruction:
             elif value and name != "literal":
                 shown.append(f"{name}={value}")
         return f"{self.name.lower()} {', '.join(shown)}"
+
+
+LONGEST = 16
+"""Bytes of an instruction."""
+DECODED: dict[tuple[str, bytes], Instruction] = {}
+"""Instructions by family and bytes: kernels have most of theirs many times."""
 
 
 def register_name(place: int) -> str:
@@ -140,12 +144,16 @@ def _sources(fields: dict[str, Any], root: str, first: bool) -> list[Any]:
     return [f for f in found if f.lo == (32 if root.startswith("VOP3") else 0)] if first else found
 
 
-def decode(code: bytes, address: int, name: str) -> Instruction:
-    """The instruction that `code` begins with; address: where its first byte is when it runs."""
+def decode(code: bytes, name: str) -> Instruction:
+    """The instruction of a family that `code` begins with."""
+    for size in range(4, LONGEST + 1, 4):
+        if (known := DECODED.get((name, code[:size]))) is not None:
+            return known
     raw = int.from_bytes(code, "little")
     for mask, bits, what, layout in _encodings(name):
         if raw & mask == bits and (ops := _operations(layout, raw)) is not None:
-            return _instruction(name, what.removesuffix("_LIT"), layout, ops, raw, address)
+            found = _instruction(name, what.removesuffix("_LIT"), layout, ops, raw)
+            return DECODED.setdefault((name, code[: found.nbytes]), found)
     raise NotModelled(f"no {name} encoding has the word {raw & 0xFFFFFFFF:#010x}")
 
 
@@ -163,9 +171,7 @@ def _operations(layout: dict[str, Any], raw: int) -> list[Any] | None:
     return found
 
 
-def _instruction(
-    name: str, what: str, layout: dict[str, Any], ops: list[Any], raw: int, address: int
-) -> Instruction:  # fmt: skip
+def _instruction(name: str, what: str, layout: dict[str, Any], ops: list[Any], raw: int) -> Instruction:
     fields = {}
     for field, at in layout.items():
         kind, number = type(at).__name__, raw >> at.lo & at.mask
@@ -179,7 +185,7 @@ def _instruction(
     table = tables(name)[0].get(ops[0], {}) if len(ops) == 1 else {}
     words = tuple(raw >> 32 * i & 0xFFFFFFFF for i in range(-(-(max(f.hi for f in layout.values()) + 1) // 32)))
     kinds = {k: (v[0].name, v[1]) for k, v in table.items()}
-    return Instruction(name, what, operations, ops[0] if len(ops) == 1 else tuple(ops), fields, kinds, address, words)
+    return Instruction(name, what, operations, ops[0] if len(ops) == 1 else tuple(ops), fields, kinds, words)
 
 
 def _accumulators(name: str, fields: dict[str, int]) -> list[str]:

@@ -14,7 +14,9 @@ from itertools import product
 
 import numpy as np
 
+from lispgpt.runtime.devices.amd_emulator import control
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject, Descriptor
+from lispgpt.runtime.devices.amd_emulator.decode import Instruction
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.hazards import Hazards
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
@@ -58,7 +60,7 @@ class Machine:
         facts = self.code.descriptor(kernel)
         self.lanes = facts.lanes
         if kernel not in self.programs:
-            self.programs[kernel] = Program(self.code, kernel, self)
+            self.programs[kernel] = Program(self.code, kernel, facts.lanes)
         groups = list(only) if only is not None else [(x, y, z) for z, y, x in product(*map(range, reversed(grid)))]
         threads = [g * b for g, b in zip(grid, block, strict=True)]
         # behind the arguments that are given come the implicit ones: counts and sizes of workgroups
@@ -72,7 +74,7 @@ class Machine:
         step = max(1, self.most_waves // waves)
         try:
             for at in range(0, len(groups), step):
-                self.waves = Waves(len(groups[at : at + step]), waves, facts.lanes, self.code.family)
+                self.waves = Waves(len(groups[at : at + step]), waves, facts.lanes, self.code.family, self)
                 unset = _set_registers(
                     self.waves, self.code.family, facts, groups[at : at + step], block, added, segment
                 )
@@ -118,21 +120,20 @@ class Machine:
     def _block(self, kernel: str, block: Block) -> None:
         waves, hazards = self.waves, self.hazards
         block.executed += waves.count
+        self.after = block.after
         self.go(block.after)
         tracer = self.tracer if self.tracer is not None and self.tracer.wants(kernel) else None
-        runs = [step.run for step in block.steps]
-        if block.last is not None:
-            runs[-1] = block.last
-        for step, touched, run in zip(block.steps, block.touched, runs, strict=True):
+        offset = block.address - self.code.size_of(kernel)[0]
+        for step in block.steps:
             try:
-                if not hazards.watched.isdisjoint(touched):
+                if not hazards.watched.isdisjoint(step.touched):
                     hazards.check(step, waves.active)
-                run(waves)
+                step.run(waves)
             except (KernelFault, NotModelled) as error:
-                offset = step.instruction.address - self.code.size_of(kernel)[0]
                 raise type(error)(f"{kernel}+{offset:#x}: {step.instruction.text()}: {error}") from error
             if tracer is not None:
-                tracer(step, waves, self.code.size_of(kernel)[0])
+                tracer(step, waves, offset)
+            offset += step.instruction.nbytes
 
     def counts(self) -> Counter[str]:
         """How often each instruction ran so far, once for each wave."""
@@ -148,6 +149,10 @@ class Machine:
         """Let the selected waves go on at an address."""
         self.at[self.waves.at] = there
 
+    def branch(self, i: Instruction, taken: np.ndarray | bool) -> None:
+        """Let those of the selected waves that take a branch, the block's last instruction, go there."""
+        self.go(np.where(taken, control.target(i, self.after) or 0, self.after))
+
     def end(self, waves: Waves) -> None:
         self.state[waves.at] = ENDED
         self._open_barriers()
@@ -157,8 +162,10 @@ class Machine:
         self.hazards.barrier()
         self.signals[waves.at] += 1
 
-    def wait_for_others(self, waves: Waves) -> None:
+    def barrier(self, waves: Waves, signals: bool) -> None:
         """Stop waves until all of their workgroups have signalled as often as these have come here."""
+        if signals:
+            self.signal(waves)
         self.shared.barriers[waves.at] += 1
         self.state[waves.at] = WAITING
         self._open_barriers()

@@ -27,8 +27,9 @@ class Step:
     """What an instruction does to waves of some lanes.
 
     reads, writes: its registers, for the checks of `hazards`.  loaded: those that a load sets when it is done, of a
-    kind of memory: load, shared or scalar.  every_lane: whether it writes lanes that are off, too.  results: the
-    registers that hold its result's words, if it computes; feeds: for each of two words, what it is computed from.
+    kind of memory: load, shared or scalar.  touched: all of these.  every_lane: whether it writes lanes that are off,
+    too.  results: the registers that hold its result's words, if it computes; feeds: for each of two words, what it is
+    computed from.
     """
 
     instruction: Instruction
@@ -39,6 +40,7 @@ class Step:
     loaded: tuple[int, ...] = ()
     kind: str = ""
     every_lane: bool = False
+    touched: frozenset[int] = frozenset()
     results: list[int] = field(default_factory=list)
     feeds: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
 

@@ -35,8 +35,8 @@ class Tracer:
         """Note that a launch has ended."""
         self.done = self.done or kernel == self.kernel
 
-    def __call__(self, step: Step, waves: Waves, start: int) -> None:
-        """Note an instruction that waves have executed.  start: the address of the kernel's first."""
+    def __call__(self, step: Step, waves: Waves, offset: int) -> None:
+        """Note an instruction that waves have executed.  offset: of its first byte in the kernel."""
         if not waves.which.size or waves.which[0] != 0:
             return
         i = step.instruction
@@ -48,7 +48,7 @@ class Tracer:
             values.append(f"exec={active:x}")
         if i.name.startswith(("S_CMP", "S_CBRANCH_SCC")):
             values.append(f"scc={waves.s[SCC, 0]}")
-        self.write(f"+{i.address - start:#06x}  {i.text()}   {'  '.join(values)}")
+        self.write(f"+{offset:#06x}  {i.text()}   {'  '.join(values)}")
 
     @staticmethod
     def _value(waves: Waves, place: int) -> str:

@@ -24,8 +24,8 @@ NO_STRIDE, STRIDE_BITS = u64(0xFFFF), 14
 """Of a buffer's descriptor: the address's upper bits in its second word, and the stride that follows them."""
 
 
-def transfer(step: Step, machine: Any) -> None:
-    """Set the run function of an instruction that loads, stores or updates.  machine: its memory and hazards."""
+def transfer(step: Step) -> None:
+    """Set the run function of an instruction that loads, stores or updates."""
     i = step.instruction
     space = next(name for name in SPACES if name in i.format)
     fields = {part: next((n for n in names if n in i.operands), "") for part, names in FIELDS.items()}
@@ -39,14 +39,15 @@ def transfer(step: Step, machine: Any) -> None:
     kind = {"DS": "shared", "SMEM": "scalar"}.get(space, "load" if returns else "store")
     if outputs:
         step.loading(kind, target, sum(max(1, bits // 32) for _, _, bits in outputs))
-    where, access = _address(step, i, space, pair="OFFSET0" in done.inputs), Space(space, machine, atomic)
+    where, access = _address(step, i, space, pair="OFFSET0" in done.inputs), Space(space, atomic)
 
     def run(waves: Waves) -> None:
-        machine.hazards.issue(kind, step.loaded)
+        hazards = waves.machine.hazards
+        hazards.issue(kind, step.loaded)
         if space == "FLAT":
-            machine.hazards.issue("shared", step.loaded)
+            hazards.issue("shared", step.loaded)
         if space == "DS" and done.stores:
-            machine.hazards.shared_store()
+            hazards.shared_store()
         on = np.ones((waves.count, 1), bool) if space == "SMEM" else waves.active
         lanes = _Lanes(waves, on)
         if lanes.wave.size == 0:
@@ -64,12 +65,12 @@ def transfer(step: Step, machine: Any) -> None:
     step.run = run
 
 
-def count(step: Step, machine: Any) -> None:
+def count(step: Step) -> None:
     """Have an instruction counted that moves lanes through shared memory."""
     move = step.run
 
     def run(waves: Waves) -> None:
-        machine.hazards.issue("shared", step.loaded)
+        waves.machine.hazards.issue("shared", step.loaded)
         move(waves)
 
     step.run = run
@@ -179,16 +180,17 @@ def _described(step: Step, i: Instruction, offset: int) -> Callable[[Waves], Seq
 class Space:
     """What the pseudocode's MEM is, for some of the lanes that take part."""
 
-    def __init__(self, space: str, machine: Any, atomic: bool) -> None:
-        self.space, self.machine, self.atomic, self.grouped = space, machine, atomic, space == "DS"
+    def __init__(self, space: str, atomic: bool) -> None:
+        self.space, self.atomic, self.grouped = space, atomic, space == "DS"
 
     def __call__(self, lanes: _Lanes, which: Any, at: np.ndarray, ends: np.ndarray | None = None) -> Access:
+        machine = lanes.waves.machine
         if self.space == "DS":
-            return SharedAccess(self.machine.shared, at, lanes.wave[which], self.atomic)
+            return SharedAccess(machine.shared, at, lanes.wave[which], self.atomic)
         if self.space != "SCRATCH":
-            return Access(self.machine.memory, at, ends)
-        nbytes = self.machine.private_bytes  # of each lane; beyond them would be another's
+            return Access(machine.memory, at, ends)
+        nbytes = machine.private_bytes  # of each lane; beyond them would be another's
         if (at >= nbytes).any():
             raise KernelFault(f"private memory outside of a lane's {nbytes} bytes")
         number = lanes.wave[which] * lanes.waves.lanes + np.nonzero(lanes.on)[1][which]
-        return Access(self.machine.memory, (self.machine.private + number * nbytes).astype(u64) + at)
+        return Access(machine.memory, (machine.private + number * nbytes).astype(u64) + at)

@@ -32,11 +32,12 @@ class Waves:
     """Waves of some lanes, `per_group` to a workgroup.
 
     v: vector registers [register, wave, lane], accumulation registers from 256; s: scalar registers [register, wave];
-    group, member: of each wave.  An instruction is for the waves of `select`: `which`, their numbers; `at`, the same
-    or all as an index; `active`, which of their lanes take part.
+    group, member: of each wave.  machine: what runs them.  An instruction is for the waves of `select`: `which`, their
+    numbers; `at`, the same or all as an index; `active`, which of their lanes take part.
     """
 
-    def __init__(self, groups: int, per_group: int, lanes: int, family: str) -> None:
+    def __init__(self, groups: int, per_group: int, lanes: int, family: str, machine: Any) -> None:
+        self.machine = machine
         self.n, self.lanes, self.groups = groups * per_group, lanes, groups
         self.null = NULL if family != "cdna" else -1
         self.v = np.zeros((512, self.n, lanes), np.uint32)
