@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
 import platform
+from collections.abc import Collection
 from pathlib import Path
+
+ARCH_PRCTL, ARCH_GET_XCOMP_SUPP, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1021, 0x1023, 18
+"""Of Linux on x86-64: the number of a system call, two of its operations, and that of AMX's registers."""
 
 
 @functools.cache
@@ -30,12 +36,28 @@ def cpu_features() -> frozenset[str]:
     return frozenset(_processor().get("flags", "").split())
 
 
-def vector_bytes() -> int:
-    """Bytes of the widest vector registers that code for this processor should use."""
-    features = cpu_features()
-    if {"avx512f", "avx512bw", "avx512vl"} <= features:
+def may_use_tiles(ask: bool = False) -> bool:
+    """Whether Linux lets this process use AMX's registers.  ask: for the permission, which all of the process's threads
+    and those that it forks then have; otherwise whether it would be given, as far as the system tells."""
+    if not hasattr(os, "sched_getaffinity") or platform.machine() != "x86_64":
+        return False
+    system, mask = ctypes.CDLL(None), ctypes.c_uint64()
+    if ask:
+        return bool(system.syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0)
+    found = system.syscall(ARCH_PRCTL, ARCH_GET_XCOMP_SUPP, ctypes.byref(mask)) == 0
+    return found and bool(mask.value >> XTILEDATA & 1)
+
+
+def cores() -> int:
+    """Processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def vector_bytes(features: Collection[str]) -> int:
+    """Bytes of the widest vector registers that code for a processor with such features should use."""
+    if {"avx512f", "avx512bw", "avx512vl"}.issubset(features):
         return 64
-    return 32 if {"avx2", "fma"} <= features else 16
+    return 32 if {"avx2", "fma"}.issubset(features) else 16
 
 
 def cpu_signature() -> str:
@@ -49,6 +71,10 @@ V2 = ("cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3")
 V3 = (*V2, "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave")
 V4 = (*V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 ZEN4 = (*V4, "avx512_bf16", "avx512_vnni", "vaes")
+SKYLAKE = (*V4, "adx", "aes", "clflushopt", "clwb", "pclmulqdq")
+ICELAKE_VECTORS = ("avx512_bitalg", "avx512_vbmi2", "avx512_vpopcntdq", "avx512ifma", "avx512vbmi")
+ICELAKE = (*SKYLAKE, *ICELAKE_VECTORS, "avx512_vnni", "gfni", "sha_ni", "vaes", "vpclmulqdq")
+SAPPHIRE = (*ICELAKE, "amx_bf16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_fp16", "avx_vnni", "movdir64b")
 FEATURES = {
     "x86-64": (),
     "x86-64-v2": V2,
@@ -57,6 +83,12 @@ FEATURES = {
     "znver3": (*V3, "vaes"),
     "znver4": ZEN4,
     "znver5": (*ZEN4, "avx_vnni"),
+    "skylake-avx512": SKYLAKE,
+    "cooperlake": (*SKYLAKE, "avx512_bf16", "avx512_vnni"),
+    "icelake-server": ICELAKE,
+    "sapphirerapids": SAPPHIRE,
+    "emeraldrapids": SAPPHIRE,
+    "graniterapids": SAPPHIRE,
 }
 """What code for a level or core may use, by Linux's names.  Source: "x86-64 psABI", micro-architecture levels."""
 

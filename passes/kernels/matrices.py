@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -38,11 +39,14 @@ def _share(lane: Index, rule: tuple[int, ...]) -> Index:
     return b.mul(b.mod(b.div(lane, divisor), modulus), factor[0] if factor else 1)
 
 
-def split(value: ir.Value) -> list[ir.Value]:
-    """f32 numbers as two bf16 ones each that add up to them."""
+def split(value: ir.Value, parts: int = 2, widened: Callable[[ir.Value], ir.Value] | None = None) -> list[ir.Value]:
+    """f32 numbers as so many bf16 ones each that add up to them: three have all of their bits."""
     type_ = b.with_width(ir.BF16Type.get(), b.width_of(value))
-    high = b.emit("arith.truncf", [value], [type_])
-    return [high, b.emit("arith.truncf", [b.binary("arith.subf", value, _widened(high))], [type_])]
+    found = [b.emit("arith.truncf", [value], [type_])]
+    while len(found) < parts:
+        value = b.binary("arith.subf", value, (widened or _widened)(found[-1]))
+        found.append(b.emit("arith.truncf", [value], [type_]))
+    return found
 
 
 def _widened(vector: ir.Value) -> ir.Value:

@@ -35,7 +35,7 @@ class WrapCpuKernels(Pass):
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
     """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
     symbol = symbol_of(kernel)
-    for name in ("kernel", "grid", "block", "shared_bytes", "tied", "access", "refused", "schedule"):
+    for name in ("kernel", "grid", "block", "shared_bytes", "tied", "access", "refused", "schedule", "permission"):
         if name in kernel.attributes:
             del kernel.attributes[name]
     kernel.attributes["sym_name"] = ir.StringAttr.get("body")

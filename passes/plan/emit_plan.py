@@ -38,7 +38,7 @@ from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.states import IN_ARENA
 
 PLAN_SYMBOL = "plan"
-MATRIX_INSTRUCTIONS = ("mma", "mfma")
+MATRIX_INSTRUCTIONS = ("mma", "mfma", "dpbf16ps")
 
 
 class EmitPlan(Pass):
@@ -74,6 +74,8 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
     facts: dict[str, Any] = {} if work is None else {"work": {**work, "matrix": _uses_matrices(kernel)}}
     if maps := map_facts(kernel):
         facts["tensor_maps"] = maps
+    if "permission" in kernel.attributes:
+        facts["permission"] = ir.StringAttr(kernel.attributes["permission"]).value
     if "schedule" in kernel.attributes:
         facts |= {"schedule": ir.StringAttr(kernel.attributes["schedule"]).value, "refused": refusals(kernel)}
     return facts
@@ -82,7 +84,8 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
 def _uses_matrices(kernel: ir.Operation) -> bool:
     """Whether a scheduled kernel has matrix instructions, as ops of a dialect or as the target's own text."""
     for op in nested_operations(kernel):
-        text = str(op.attributes["asm_string"]) if op.name == "llvm.inline_asm" else op.name
+        name = {"llvm.inline_asm": "asm_string", "llvm.call_intrinsic": "intrin"}.get(op.name)
+        text = str(op.attributes[name]) if name else op.name
         if any(kind in text for kind in MATRIX_INSTRUCTIONS):
             return True
     return False

@@ -25,11 +25,13 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import refusable, reschedule
+from lispgpt.passes.kernels.packed_tiles import PARTS, PackedTiles, Packing, pairs_of_parts
 from lispgpt.passes.kernels.products import Product, find_product
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.register_tiles import Block, DotTiles, OuterTiles, TileSizes, scratch, steps, vector_ranges
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu
+from lispgpt.passes.targets.pairs import LINES, Pairs
 
 OPERAND_REGISTERS = 8
 """Vector registers that a tile's sums leave to what is multiplied."""
@@ -39,7 +41,8 @@ OPERAND_REGISTERS = 8
 class ScheduleContractions(Pass):
     """outputs, rows: columns and rows in a block, and outer_rows rows where sums are vectors of columns; rows_tile,
     outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row.  packed_rows: the
-    fewest rows for which an operand's vectors are first put side by side."""
+    fewest rows for which an operand's vectors are first put side by side.  paired_rows: the fewest rows and columns for
+    instructions that multiply pairs, and panel_bytes what is packed for them at once."""
 
     starts_from = (PLACED,)
     outputs: int = 48
@@ -50,13 +53,26 @@ class ScheduleContractions(Pass):
     vector_outputs: int = 1
     depth_unroll: int = 4
     packed_rows: int = 8
+    paired_rows: int = 16
+    panel_bytes: int = 1 << 20
 
     def run(self, module: ir.Module, target: Cpu) -> None:
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
             if product is not None:
                 with refusable(kernel):
-                    _Schedule(kernel, self, _oriented(product, target.vector_bytes // 4), target).emit()
+                    _Schedule(kernel, self, product, target).emit()
+
+
+def _unit(product: Product, target: Cpu, least: int) -> Pairs | None:
+    """The target's instruction for pairs, where a product is large enough to pack its operands for it.
+
+    Numbers of several parts take several products, which pays where an instruction has many sums."""
+    unit = target.pairs
+    if unit is None or min(product.rows, product.columns, product.inner) < least:
+        return None
+    parts = pairs_of_parts(*(PARTS[operand.dtype] for operand in (product.left, product.right)))
+    return unit if len(parts) == 1 or unit.speed >= 8 * target.vector_bytes else None
 
 
 def _oriented(product: Product, lanes: int) -> Product:
@@ -68,16 +84,28 @@ def _oriented(product: Product, lanes: int) -> Product:
 
 class _Schedule:
     def __init__(self, kernel: ir.Operation, options: ScheduleContractions, product: Product, target: Cpu) -> None:
-        self.kernel, self.product, self.target = kernel, product, target
-        self.lanes = target.vector_bytes // 4
+        self.kernel, self.target, self.lanes = kernel, target, target.vector_bytes // 4
+        self.outputs = outputs_of(kernel)
+        self.unit = _unit(product, target, options.paired_rows)
+        if self.unit is not None:
+            self._pack(product, options, self.unit)
+        else:
+            self._tile(_oriented(product, self.lanes), options)
+        self.along_rows = self.product.along_columns == 1 and self.product.turned().along_columns > 1
+
+    def _pack(self, product: Product, options: ScheduleContractions, unit: Pairs) -> None:
+        self.product = product
+        self.packing = Packing.of(product, unit, self.target.cores, options.panel_bytes)
+        self.rows_block, self.columns_block = self.packing.rows, self.packing.columns
+
+    def _tile(self, product: Product, options: ScheduleContractions) -> None:
+        self.product = product
         self.outer = product.right.along_outer > 1
         self.packs = product.rows >= options.packed_rows
         self.rows_block = _evenly(product.rows, options.outer_rows if self.outer else options.rows)
         self.sizes = self._outer_tile(options) if self.outer else self._dot_tile(options)
         tile = self.sizes.columns * (self.lanes if self.outer else 1)
         self.columns_block = _block_of(product.columns, options.outputs, tile)
-        self.along_rows = product.along_columns == 1 and product.turned().along_columns > 1
-        self.outputs = outputs_of(kernel)
 
     def _dot_tile(self, options: ScheduleContractions) -> TileSizes:
         rows = _evenly(self.rows_block, options.rows_tile)
@@ -95,17 +123,14 @@ class _Schedule:
     def emit(self) -> None:
         product = self.product
         grid = [-(-product.columns // self.columns_block), -(-product.rows // self.rows_block), product.batches]
-        reschedule(self.kernel, grid, [1], self.target, self._body)
+        if reschedule(self.kernel, grid, [1], self.target, self._body) and self.unit and self.unit.permission:
+            self.kernel.attributes["permission"] = ir.StringAttr.get(self.unit.permission)
 
     def _body(self) -> None:
         product, reader = self.product, Reader(self.target)
         for operand in (product.left, product.right):
             operand.bind_buffer(reader)
-        tiles = (
-            OuterTiles(product, reader, self.sizes, self.packs) if self.outer else DotTiles(product, reader, self.sizes)
-        )
-        padded = -(-self.columns_block // self.lanes) * self.lanes if self.outer else self.columns_block
-        sums = scratch([min(self.rows_block, product.rows), padded])
+        tiles, sums = self._tiles(reader), scratch(self._sums_shape())
         column = b.mul(b.block_id("x"), self.columns_block)
         row = b.mul(b.block_id("y"), self.rows_block) if product.rows > 1 else 0
         batch = b.block_id("z") if product.batches > 1 else 0
@@ -120,6 +145,20 @@ class _Schedule:
             _whole_or_rest(column, product.columns, self.columns_block, lambda columns: block(rows, columns))
 
         _whole_or_rest(row, product.rows, self.rows_block, at_rows)
+
+    def _tiles(self, reader: Reader) -> PackedTiles | OuterTiles | DotTiles:
+        if self.unit is not None:
+            return PackedTiles(self.product, reader, self.unit, self.packing)
+        if self.outer:
+            return OuterTiles(self.product, reader, self.sizes, self.packs)
+        return DotTiles(self.product, reader, self.sizes)
+
+    def _sums_shape(self) -> list[int]:
+        """Of a block: whole tiles and vectors of them."""
+        rows, columns = min(self.rows_block, self.product.rows), self.columns_block
+        if self.unit is not None:
+            return [-(-rows // LINES) * LINES, -(-columns // LINES) * LINES]
+        return [rows, -(-columns // self.lanes) * self.lanes if self.outer else columns]
 
     def _results(self, reader: Reader, block: Block, sums: ir.Value) -> None:
         """Apply what follows the product to a block's sums and write every result of the kernel."""

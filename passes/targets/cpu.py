@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -14,13 +15,13 @@ from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir.mlir import execution_engine, ir
 from lispgpt.passes.targets.base import Target
 from lispgpt.passes.targets.binary import linker_toolkit
-
-LEVELS = {"x86-64": 16, "x86-64-v2": 16, "x86-64-v3": 32, "x86-64-v4": 64, "znver4": 64, "znver5": 64, "znver3": 32}
+from lispgpt.passes.targets.pairs import AMX_BF16, AVX512_BF16, Pairs
 
 
 @dataclass(frozen=True)
 class Cpu(Target):
-    """chip: "" for the host, else one of LEVELS.  registers: vector registers of vector_bytes each."""
+    """chip: "" for the host, else one of host.FEATURES.  registers: vector registers of vector_bytes each.  cores: that
+    blocks of a kernel are made for; code runs on any number.  pairs: its instruction for products of bf16."""
 
     kind: ClassVar[str] = "cpu"
     pipeline: ClassVar[str] = "cpu"
@@ -28,6 +29,8 @@ class Cpu(Target):
 
     chip: str = ""
     registers: int = 16
+    cores: int = 16
+    pairs: Pairs | None = None
 
     def check_tools(self) -> None:
         linker_toolkit()
@@ -63,8 +66,18 @@ class Cpu(Target):
         return "" if self.chip else host.cpu_signature()
 
 
-def _cpu(chip: str, vector_bytes: int) -> Cpu:
-    return Cpu(chip, vector_bytes, registers=32 if vector_bytes == 64 else 16)
+def _cpu(chip: str, features: Collection[str], cores: int = 16) -> Cpu:
+    """A CPU with such features, by Linux's names."""
+    width = host.vector_bytes(features)
+    pairs = next((p for p in (AMX_BF16, AVX512_BF16) if width == 64 and p.feature in features), None)
+    return Cpu(chip, width, registers=32 if width == 64 else 16, cores=cores, pairs=pairs)
+
+
+def _usable_features() -> frozenset[str]:
+    """This machine's, without registers that its system keeps from processes."""
+    features = host.cpu_features()
+    tiles = AMX_BF16.feature in features and host.may_use_tiles()
+    return features if tiles else features - {AMX_BF16.feature}
 
 
 def _set_target_cpu(module: ir.Module, chip: str) -> None:
@@ -73,7 +86,10 @@ def _set_target_cpu(module: ir.Module, chip: str) -> None:
             op.operation.attributes["target_cpu"] = ir.StringAttr.get(chip)
 
 
-CHIPS = {"": _cpu("", host.vector_bytes()), **{chip: _cpu(chip, width) for chip, width in LEVELS.items()}}
+CHIPS = {
+    "": _cpu("", _usable_features(), host.cores()),
+    **{chip: _cpu(chip, features) for chip, features in host.FEATURES.items()},
+}
 """By LLVM's name of an x86-64 level or core; "" is this machine's own CPU."""
 
 DEFAULT_CHIP = ""

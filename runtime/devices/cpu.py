@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.host import cpu_name
+from lispgpt.base.host import cpu_name, may_use_tiles
 from lispgpt.runtime.devices.host_memory import HostMemory
 from lispgpt.runtime.plan.plan import Entry
 
@@ -94,6 +94,11 @@ class CpuDevice(HostMemory):
         suffix: str = "",
         objects: Sequence[bytes] = (),
     ) -> None:
+        if any(facts.get("permission") == "amx" for facts in kernels.values()) and not may_use_tiles(ask=True):
+            raise UserError(
+                "the artifact's kernels use AMX, and the system does not let this process: "
+                "compile for a CPU without it (--target cpu:x86-64-v4)"
+            )
         with tempfile.NamedTemporaryFile(suffix=".so") as file:
             file.write(code)
             file.flush()

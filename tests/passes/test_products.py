@@ -7,14 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import seeded
-from compiled_models import Weights, compile_model, open_poisoned, rounded_to_bf16, step
+from compiled_models import Weights, open_poisoned, rounded_to_bf16, step
 from emulated_amd.running import Emulation
 from emulated_cuda.entries import run
 from random_products import RandomProduct, random_product
 
+from lispgpt.base.errors import UserError
+from lispgpt.base.host import may_use_tiles, missing_features
 from lispgpt.cli.kernel_report import kernel_facts
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
+from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 
 MATRIX = {"gfx942": "v_mfma_f32_16x16x16", "gfx1151": "v_wmma_f32_16x16x16_bf16", "gfx1201": "v_wmma_f32_16x16x16_bf16"}
@@ -24,8 +27,8 @@ def seeds(count: int) -> list[int]:
     return [int(s) for s in seeded.rng().integers(0, 1 << 30, count)]
 
 
-def on_cpu(product: RandomProduct, values: dict[str, np.ndarray], folder: Path) -> np.ndarray:
-    artifact = compile_model(product.write(folder))
+def on_cpu(product: RandomProduct, values: dict[str, np.ndarray], folder: Path, target: str = "cpu") -> np.ndarray:
+    artifact, _ = compile_request(Request(product.write(folder), target), Observer())
     bf16 = frozenset(n for n, d in zip(("x", "w"), product.dtypes, strict=True) if d == "bf16")
     with open_poisoned(artifact, Weights(values, bf16)) as session:
         return next(iter(step(session, [0], [0], "out").values()))
@@ -61,6 +64,65 @@ def test_on_the_cpu(seed: int, tmp_path: Path) -> None:
     check(on_cpu(product, values, tmp_path), product, values, 1e-6, f"seed {seed}")
 
 
+def lacking(target: str) -> list[str]:
+    """What this machine has not of what code for a CPU needs."""
+    tiles = [] if "rapids" not in target or may_use_tiles() else ["permission for AMX"]
+    return [*missing_features(target), *tiles]
+
+
+SIZES = {"b0": 2, "n": 136, "o": 72, "i": 104}
+TRAINING = {
+    "x times the transpose of w": (("n", "i"), ("o", "i"), ("n", "o")),
+    "dy times w": (("n", "o"), ("o", "i"), ("n", "i")),
+    "the transpose of dy times x": (("n", "o"), ("n", "i"), ("o", "i")),
+    "a batch of them": (("n", "b0", "i"), ("b0", "i", "o"), ("b0", "o", "n")),
+}
+PAIRED = {"sapphirerapids": "llvm.x86.tdpbf16ps.internal", "znver4": "llvm.x86.avx512bf16.dpbf16ps.512"}
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("chip", PAIRED)
+def test_on_instructions_for_pairs(chip: str, seed: int, tmp_path: Path) -> None:
+    """Sizes that fill neither the last tile nor the last pair; layouts of training, and any."""
+    if lacking(f"cpu:{chip}"):
+        pytest.skip(f"this CPU has no {', '.join(lacking(f'cpu:{chip}'))}")
+    rng = np.random.default_rng(seed)
+    for name, (left, right, result) in TRAINING.items():
+        sizes = {index: int(rng.integers(17, 90)) for index in dict.fromkeys(left + right)}
+        dtypes = tuple(str(d) for d in rng.choice(["f32", "bf16"], 2))
+        product = RandomProduct(left, right, result, sizes | {"b0": 2}, (dtypes[0], dtypes[1]), bool(rng.integers(2)))
+        values = product.values(rng)
+        check(on_cpu(product, values, tmp_path, f"cpu:{chip}"), product, values, 1e-6, f"{name}, seed {seed}")
+    product = random_product(rng, {"b": 3, "r": 80, "c": 100, "k": 150}, 16)
+    values = product.values(rng)
+    check(on_cpu(product, values, tmp_path, f"cpu:{chip}"), product, values, 1e-6, f"seed {seed}")
+
+
+@pytest.mark.parametrize("dtypes", [("bf16", "bf16"), ("f32", "bf16"), ("f32", "f32")], ids="-".join)
+@pytest.mark.parametrize("chip", PAIRED)
+def test_large_products_take_instructions_for_pairs(chip: str, dtypes: tuple[str, str], tmp_path: Path) -> None:
+    """A product in several parts is as exact as one in f32, and pays only where one instruction has many sums."""
+    left, right, result = TRAINING["dy times w"]
+    product = RandomProduct(left, right, result, {"n": 40, "o": 70, "i": 50}, dtypes, True)
+    llvm = emit(Request(product.write(tmp_path), f"cpu:{chip}"), "llvm", Observer())
+    assert (PAIRED[chip] in llvm) == (chip == "sapphirerapids" or dtypes == ("bf16", "bf16"))
+
+
+def test_few_rows_stay_vectors(tmp_path: Path) -> None:
+    product = RandomProduct(("n", "i"), ("o", "i"), ("n", "o"), {"n": 2, "o": 64, "i": 64}, ("f32", "bf16"), True)
+    llvm = emit(Request(product.write(tmp_path), "cpu:sapphirerapids"), "llvm", Observer())
+    assert "bf16ps" not in llvm
+
+
+def test_refused_permission_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    product = RandomProduct(("n", "i"), ("o", "i"), ("n", "o"), {"n": 32, "o": 32, "i": 32}, ("f32", "bf16"), True)
+    artifact, _ = compile_request(Request(product.write(tmp_path), "cpu:sapphirerapids"), Observer())
+    assert [facts.get("permission") for facts in artifact.kernels.values()] == ["amx"]
+    monkeypatch.setattr("lispgpt.runtime.devices.cpu.may_use_tiles", lambda ask: False)
+    with pytest.raises(UserError, match="AMX"):
+        CpuDevice(1).load(artifact.code, artifact.kernels)
+
+
 @pytest.mark.parametrize("seed", seeds(6))
 @pytest.mark.parametrize("chip", ["sm_80", "sm_90a"])
 def test_on_an_emulated_gpu(chip: str, seed: int, tmp_path: Path) -> None:
@@ -91,15 +153,6 @@ def test_on_an_emulated_amd_gpu(chip: str, tmp_path: Path) -> None:
         if done == 2:
             return
     raise AssertionError("the emulator runs hardly any product")
-
-
-SIZES = {"b0": 2, "n": 136, "o": 72, "i": 104}
-TRAINING = {
-    "x times the transpose of w": (("n", "i"), ("o", "i"), ("n", "o")),
-    "dy times w": (("n", "o"), ("o", "i"), ("n", "i")),
-    "the transpose of dy times x": (("n", "o"), ("n", "i"), ("o", "i")),
-    "a batch of them": (("n", "b0", "i"), ("b0", "i", "o"), ("b0", "o", "n")),
-}
 
 
 @pytest.mark.parametrize("dtypes", [("bf16", "bf16"), ("f32", "bf16"), ("bf16", "f32")], ids="-".join)
