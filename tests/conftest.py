@@ -20,7 +20,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    seeded.run_seed(config.getoption("--seed"))
+    seeded.run_seed(getattr(config, "workerinput", {}).get("seed", config.getoption("--seed")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Processes of pytest-xdist have one seed: each draws the parameters of all tests."""
+    node.workerinput["seed"] = seeded.run_seed()
 
 
 @pytest.hookimpl(wrapper=True)
