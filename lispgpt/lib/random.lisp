@@ -5,6 +5,13 @@
 (defn philox [counter key]
   (first (fold philox-round [counter key] (range 10))))
 
+; The number-th of the words that calls give one after the other, each of which begins its counter with its own number:
+; neighbours of four have them of one call, which is made once where they are computed together.
+(defn philox-word [number counter key]
+  (let [[a b c d] (philox (concat [(arith.shrui number (: 2 i32))] counter) key)
+        which (arith.andi number (: 3 i32))]
+    (select (< which 2) (select (= which 0) a b) (select (= which 2) c d))))
+
 (defn philox-round [state number]
   (let [[[a b c d] [k l]] state
         [low-a high-a] (arith.mului_extended a (: 0xD2511F53 i32))

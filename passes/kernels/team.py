@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Protocol
 
 from lispgpt.ir import build as b
@@ -19,6 +19,8 @@ UNROLLED_CHUNKS = 8
 LOADED_SUMS = 8
 """Of so many subgroups every thread adds the results up; of more, which would take as many registers for as long as a
 compiler puts the sum off, the lanes of each subgroup do it together."""
+TOGETHER = 4
+"""Of a row with more chunks: how many a thread reads ahead of using the first."""
 SHUFFLED = ("f32", "i32")
 """Types whose values lanes can exchange on every GPU."""
 
@@ -81,12 +83,14 @@ class Chunk:
 @dataclass(frozen=True)
 class Team:
     """Threads numbered `rank` of `size`: one subgroup or a power of two of its lanes, or the whole block where `size`
-    exceeds it.  number: the team's own in its block, by which its rows differ from those of the others."""
+    exceeds it.  number: the team's own in its block, by which its rows differ from those of the others.  item_bytes: of
+    the elements by which a thread's vectors are as long as the widest load."""
 
     rank: Index
     size: int
     subgroup: int
     number: ir.Value | None = None
+    item_bytes: int = 4
     _chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict, compare=False, repr=False)
 
     def shares(self, row: Sequence[Index]) -> bool:
@@ -116,7 +120,7 @@ class Team:
 
     def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
         """Combine a row's elements, starting with `start`, which changes nothing; every thread gets the result."""
-        width = b.largest_width(extent, 4, rows.target.vector_bytes)
+        width = b.largest_width(extent, self.item_bytes, rows.target.vector_bytes)
         if self.chunk_count(extent, width) <= UNROLLED_CHUNKS:
             return self.reduce_row(combiner, start, extent, width, partial(row.read, width=width))
         row.prepare()
@@ -142,9 +146,23 @@ class Team:
             for number in range(count):
                 total = step(number, total)
         else:
-            total = b.loop(0, count, 1, [idle], lambda i, carried: [step(i, carried)])[0]
+            (total,) = self.each_chunk(
+                count, [idle], lambda numbers, total: [reduce(lambda t, n: step(n, t), numbers, total)]
+            )
         assert total is not None
         return self.all_reduce(combiner, b.horizontal(combiner, total))
+
+    def each_chunk(
+        self, count: int, start: Sequence[ir.Value], body: Callable[..., Sequence[ir.Value]]
+    ) -> Sequence[ir.Value]:
+        """A loop over the chunks of a long row: body(numbers of some chunks, *carried) returns what is carried on."""
+        whole = count // TOGETHER * TOGETHER
+
+        def some(first: Index, carried: Sequence[ir.Value], many: int) -> Sequence[ir.Value]:
+            return body([b.add(first, i) for i in range(many)], *carried)
+
+        carried = b.loop(0, whole, TOGETHER, start, lambda first, *carried: some(first, carried, TOGETHER))
+        return some(whole, carried, count - whole) if whole < count else carried
 
     def all_reduce(self, combiner: str, value: ir.Value) -> ir.Value:
         """Combine one value of each thread; every thread gets the result."""

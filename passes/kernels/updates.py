@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -13,10 +11,6 @@ from lispgpt.ir.structure import defining_op, nested_operations, operations, sha
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.views import DYNAMIC, slice_numbers, sliced_index
 from lispgpt.passes.model.cache_writes import is_scatter
-
-TOGETHER = 8
-"""Parts that are looked at together by threads that write some of them."""
-Mine = Callable[[list[Index]], ir.Value] | None
 
 
 @dataclass(frozen=True)
@@ -42,43 +36,27 @@ class Update:
         """The dimension of the buffer along which parts start where the first number says that is computed."""
         return slice_numbers(self.insert)[0].index(DYNAMIC)
 
-    def write(self, reader: Reader, index: list[Index], width: int = 1, mine: Mine = None) -> None:
-        """Write the elements from `index` on of every part; mine: of those that it holds for, told where they go."""
-        self._within(reader, index, list(self.loops), width, mine)
+    def write(self, reader: Reader, index: list[Index], width: int = 1) -> None:
+        """Write the elements from `index` on of every part."""
+        self._within(reader, index, list(self.loops), width)
 
-    def _within(self, reader: Reader, index: list[Index], loops: list[ir.Operation], width: int, mine: Mine) -> None:
+    def _within(self, reader: Reader, index: list[Index], loops: list[ir.Operation], width: int) -> None:
         if not loops:
-            self._put(reader, index, self._where(reader, index), width)
+            self._put(reader, index, self.where(reader, index), width)
             return
         low, high, step = (reader.index_of(v) for v in list(loops[0].operands)[:3])
         counter = loops[0].regions[0].blocks[0].arguments[0]
-        together = TOGETHER if mine is not None and high % TOGETHER == 0 else 1
 
         def body(number: ir.Value) -> list[ir.Value]:
             with reader.scope():
-                if mine is not None:
-                    self._several(reader, index, [b.add(number, i) for i in range(together)], width, mine)
-                else:
-                    reader.indices[counter] = number
-                    self._within(reader, index, loops[1:], width, mine)
+                reader.indices[counter] = number
+                self._within(reader, index, loops[1:], width)
             return []
 
-        b.loop(low, high, together if mine is not None else step, [], body)
+        b.loop(low, high, step, [], body)
 
-    def _several(
-        self, reader: Reader, index: list[Index], numbers: list[Index], width: int, mine: Callable[..., ir.Value]
-    ) -> None:
-        """Write the parts of these numbers, in order, of which most are not for this thread: that is read ahead."""
-        (counter, _) = self.loops[0].regions[0].blocks[0].arguments
-        places = []
-        for number in numbers:
-            reader.indices[counter] = number
-            places.append(self._where(reader, index))
-        for number, where in zip(numbers, places, strict=True):
-            reader.indices[counter] = number
-            b.if_then(mine(where), partial(self._put, reader, index, where, width))
-
-    def _where(self, reader: Reader, index: list[Index]) -> list[Index]:
+    def where(self, reader: Reader, index: list[Index]) -> list[Index]:
+        """Where the buffer has an element of the part that the reader's indices say."""
         return sliced_index(self.insert, list(self.insert.operands)[2:], self.shape, index, reader)
 
     def _put(self, reader: Reader, index: list[Index], where: list[Index], width: int) -> None:

@@ -13,7 +13,7 @@
     (pass place-hand-kernels))
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-generic {:kind "elementwise"})
-    (pass schedule-generic {:kind "scatter"})
+    (pass schedule-gpu-scatters)
     (pass schedule-gpu-rows)
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)

@@ -32,7 +32,7 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.reductions import vector_loop
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
-from lispgpt.passes.kernels.updates import Update, update_of
+from lispgpt.passes.kernels.updates import update_of
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.schedule.kernel_parts import ENDS
 from lispgpt.passes.targets import Gpu, Target
@@ -86,7 +86,6 @@ class _Schedule:
         self.shape = self.update.shape if self.update else max(shapes, key=prod)
         self.elements = prod(self.shape)
         self.sum = self._shared_sum()
-        self.shares = self._shares()
         self.by_element = ir.StringAttr(kernel.attributes["kernel"]).value == "elementwise"
 
     def _shared_sum(self) -> SharedSum | None:
@@ -96,13 +95,6 @@ class _Schedule:
         found = shared_sum(self.outputs[0][0])
         few = self.elements < self.target.cores * self.options.threads
         return found if found and few and found.count >= self.options.long_sum else None
-
-    def _shares(self) -> int:
-        """Into how many shares the rows are divided that a scatter adds to: on a GPU each walks through all of them."""
-        if self.update is None or self.update.old is None or not isinstance(self.target, Gpu):
-            return 1
-        wanted = 2 * self.target.cores * self.options.threads * self._width() // self.elements
-        return max(1, min(wanted, shape_of(self.outputs[0][0])[self.update.place]))
 
     def run(self) -> None:
         """Emit it; the kernel is left alone where some element is still wanted after it has been overwritten."""
@@ -115,9 +107,9 @@ class _Schedule:
         target = self.target
         if isinstance(target, Gpu):
             threads = self.options.threads
-            width = self._width() if self.by_element or self.shares > 1 else 1
+            width = self._width() if self.by_element else 1
             per_block = threads // target.subgroup if self.sum else threads * width
-            grid = max(1, -(-self.elements * self.shares // per_block))
+            grid = max(1, -(-self.elements // per_block))
             reschedule(self.kernel, [grid], [threads], target, partial(self._by_threads, target, per_block, width))
         else:
             width = self._width()
@@ -153,9 +145,8 @@ class _Schedule:
         def element() -> None:
             self._element(linear, lane, width)
 
-        elements = self.elements * self.shares
-        if elements % per_block:
-            b.if_then(b.less(linear, elements), element)
+        if self.elements % per_block:
+            b.if_then(b.less(linear, self.elements), element)
         else:
             element()
 
@@ -174,7 +165,7 @@ class _Schedule:
     def _element(self, linear: Index, lane: Index, width: int = 1) -> None:
         reader = Reader(self.target)
         if self.update:
-            self._update(self.update, reader, coordinates(linear, (self.shares, *self.shape)), width)
+            self.update.write(reader, coordinates(linear, self.shape), width)
             return
         index = coordinates(linear, self.shape)
         if self.sum and isinstance(self.target, Gpu):
@@ -186,12 +177,6 @@ class _Schedule:
                 self._store(whole[tensor], buffer, index, lane)
             else:
                 self._smaller(reader, tensor, buffer, linear)
-
-    def _update(self, update: Update, reader: Reader, index: list[Index], width: int) -> None:
-        def mine(where: list[Index]) -> ir.Value:
-            return b.equal(b.mod(where[update.place], self.shares), index[0])
-
-        update.write(reader, index[1:], width, mine if self.shares > 1 else None)
 
     def _store(self, value: ir.Value, buffer: ir.Value, index: list[Index], lane: Index) -> None:
         if self.sum:

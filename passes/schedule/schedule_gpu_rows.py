@@ -10,7 +10,9 @@ Requires: what plan-arena ensures.  Ensures: kernels of kind "rows" have only sc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd, prod
 
 from lispgpt.ir import build as b
@@ -19,15 +21,17 @@ from lispgpt.ir.structure import defining_op, kernel_functions, operations, shap
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.team import Team
+from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
 from lispgpt.passes.targets import Gpu
 
 
 @dataclass(frozen=True)
 class ScheduleGpuRows(Pass):
-    """threads: the most threads of one block; of one with several rows, `shared`, where there are `many` at least."""
+    """threads: the most threads of one block; of one with several rows, `shared`, where there are `many` at least.
+    beside: the most of one whose row is long, where there are rows enough for several blocks beside each other."""
 
     threads: int = 1024
+    beside: int = 512
     shared: int = 256
     many: int = 4096
 
@@ -41,10 +45,12 @@ class ScheduleGpuRows(Pass):
         outputs = outputs_of(kernel)
         rows = _row_shape(kernel, [tensor for tensor, _ in outputs])
         longest = _longest_row(kernel, rows)
-        width = b.largest_width(longest, 4, target.vector_bytes)
-        needed = -(-longest // width)
-        threads = min(self.threads, target.max_threads, -(-needed // target.subgroup) * target.subgroup)
         teams, count = 1, prod(rows)
+        long = longest > self.threads * UNROLLED_CHUNKS * target.vector_bytes // 4
+        item = _item_bytes(kernel, longest) if long else 4
+        needed = -(-longest // b.largest_width(longest, item, target.vector_bytes))
+        most = self.beside if long and count >= 2 * target.cores else self.threads
+        threads = min(most, target.max_threads, -(-needed // target.subgroup) * target.subgroup)
         if needed <= target.subgroup and count >= self.many:
             size = 1 << (needed - 1).bit_length()
             teams = gcd(count, self.shared // size)
@@ -55,9 +61,8 @@ class ScheduleGpuRows(Pass):
             if teams > 1:
                 number = b.as_value(b.div(thread, threads))
                 row = b.add(b.mul(row, teams), number)
-            reader = Reader(
-                target, Team(thread if number is None else b.mod(thread, threads), threads, target.subgroup, number)
-            )
+            rank = thread if number is None else b.mod(thread, threads)
+            reader = Reader(target, Team(rank, threads, target.subgroup, number, item))
             where = coordinates(row, rows)
             target.dependency_release()
             target.dependency_wait()
@@ -104,6 +109,12 @@ def _longest_row(kernel: ir.Operation, rows: tuple[int, ...]) -> int:
     return max(extents)
 
 
+def _item_bytes(kernel: ir.Operation, longest: int) -> int:
+    """Of the shortest elements that a kernel reads or writes rows of, 4 at most."""
+    types = [ir.MemRefType(argument.type) for argument in kernel.regions[0].blocks[0].arguments]
+    return min([4, *(b.item_bytes(t.element_type) for t in types if t.rank and t.shape[-1] == longest)])
+
+
 def _write(reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index], target: Gpu) -> None:
     """Store one result's row; a result without a row dimension is one value that the first thread stores."""
     team = reader.team
@@ -113,32 +124,26 @@ def _write(reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index
         value = reader.read(tensor, row)
         b.if_then(b.equal(team.rank, 0), lambda: b.store(value, buffer, row))
         return
-    width = b.largest_width(shape[-1], b.item_bytes(tensor.type), target.vector_bytes)
-    width = min(width, b.largest_width(shape[-1], 4, target.vector_bytes))
+    item = b.item_bytes(tensor.type)
+    width = b.largest_width(shape[-1], item if item > 4 else team.item_bytes, target.vector_bytes)
     count = team.chunk_count(shape[-1], width)
-    if count > 8:
-
-        def body(number: ir.Value) -> list[ir.Value]:
-            _store_chunk(reader, tensor, buffer, row, number, width)
-            return []
-
+    if count > UNROLLED_CHUNKS:
         reader.prepare(tensor, row)
         with reader.scope():
-            b.loop(0, count, 1, [], body)
-        return
-    for number in range(count):
-        _store_chunk(reader, tensor, buffer, row, number, width)
+            team.each_chunk(count, [], lambda numbers: _store_chunks(reader, tensor, buffer, row, numbers, width))
+    else:
+        for number in range(count):
+            _store_chunks(reader, tensor, buffer, row, [number], width)
 
 
-def _store_chunk(
-    reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index], number: b.Index, width: int
-) -> None:
+def _store_chunks(
+    reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index], numbers: Sequence[b.Index], width: int
+) -> list[ir.Value]:
+    """Compute some of the thread's chunks, then store them."""
     team = reader.team
     assert isinstance(team, Team)
-    chunk = team.chunk(number, shape_of(tensor)[-1], width)
-    where = [*row, chunk.start]
-    value = reader.read(tensor, where, width)
-    if chunk.live is None:
-        b.store(value, buffer, where)
-    else:
-        b.if_then(chunk.live, lambda: b.store(value, buffer, where))
+    chunks = [team.chunk(number, shape_of(tensor)[-1], width) for number in numbers]
+    values = [reader.read(tensor, [*row, chunk.start], width) for chunk in chunks]
+    for chunk, value in zip(chunks, values, strict=True):
+        b.if_live(chunk.live, partial(b.store, value, buffer, [*row, chunk.start]))
+    return []

@@ -107,6 +107,9 @@ class Operations(ABC):
         value = self.value(operands[1], suffixes[-1])
         self.write(operands[0], ~value, lanes)
 
+    def op_popc(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        self.write(operands[0], np.bitwise_count(self.value(operands[1], suffixes[-1])).astype(np.uint32), lanes)
+
     def op_shl(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, by = self.value(operands[1], suffixes[-1]), self.value(operands[2], "u32")
         shifted = a << by.astype(a.dtype)

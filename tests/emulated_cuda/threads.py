@@ -19,7 +19,8 @@ GLOBAL_BASE = 1 << 20
 """Where global memory starts; what is below it is shared."""
 MAP_BASE = 1 << 40
 """Where tensor maps would lie, which nobody reads."""
-TOGETHER = {"wgmma": 128, "setmaxnreg": 128, "shfl": 32, "bar.warp": 32, "ldmatrix": 32, "stmatrix": 32, "mma": 32}
+TOGETHER = {"wgmma": 128, "setmaxnreg": 128}
+TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.warp", "ldmatrix", "stmatrix", "mma"), 32)
 """How many threads execute such an instruction together."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
@@ -264,6 +265,12 @@ class Threads(BulkOps, MatrixOps, Operations):
         lane = np.where((lane >= 0) & (lane < 32), lane, self.lane)
         other = np.arange(self.count) - self.lane + lane
         self.write(operands[0].split("|")[0], self.value(operands[1], "u32")[other], lanes)
+
+    def op_vote(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        assert suffixes[:2] == ["sync", "ballot"]
+        self.whole_warps(lanes)
+        bits = self.value(operands[1], "pred").astype(np.uint32) << self.lane.astype(np.uint32)
+        self.write(operands[0], np.bitwise_or.reduce(bits.reshape(-1, 32), axis=1).repeat(32), lanes)
 
     def op_prmt(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, c, selector = (self.value(o, "u32") for o in operands[1:])

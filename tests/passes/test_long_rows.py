@@ -1,0 +1,62 @@
+"""Rows of more elements than threads keep in registers, on GPUs: by wide loads of 16-bit numbers too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import compile_text, random_weights
+from emulated_amd.running import Emulation
+from emulated_cuda import entries
+
+PROGRAM = """
+(require nn)
+(weights (x [{rows} {columns}] {dtype}))
+(entry f [(scale [n] f32)] {{:shapes [{{n {rows}}}]}}
+  (let [[n m] [{rows} {columns}]
+        scores (tensor [r n c m] (select (< c {real}) (cast (at x r c) f32) -inf))
+        peak (maximum scores)
+        total (sum (tensor [r n c m] (exp (- (at scores r c) (at peak r)))))]
+    {{:share (tensor [r n c m] (cast (* (at scale r) (/ (exp (- (at scores r c) (at peak r))) (at total r))) {dtype}))
+      :peak peak :total total}}))
+"""
+
+
+def as_f32(data: np.ndarray, dtype: str) -> np.ndarray:
+    return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else data.view(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "rows", "columns"),
+    [
+        ("cuda:sm_90a", "bf16", 2, 66008),
+        ("cuda:sm_90a", "f32", 3, 33004),
+        ("rocm:gfx942", "bf16", 2, 66008),
+        ("rocm:gfx1151", "f32", 80, 32772),
+    ],
+)
+def test_softmax_of_long_rows(target: str, dtype: str, rows: int, columns: int, tmp_path: Path) -> None:
+    """Columns from a place within the last vectors on are not there; rows enough to fill a chip have smaller blocks."""
+    real = columns - int(seeded.rng().integers(1, 70))
+    text = PROGRAM.format(rows=rows, columns=columns, dtype=dtype, real=real)
+    artifact = compile_text(text, tmp_path, target=target)
+    weights, entry = random_weights(artifact, 2.0), artifact.plan.entries[0]
+    scale = seeded.rng().uniform(1000, 2000, rows).astype(np.float32)
+    given = {"x": weights.view("x"), "scale": scale}
+    if target.startswith("cuda"):
+        found = entries.run_all(artifact, entry, given)
+    else:
+        emulation = Emulation(artifact, given)
+        emulation.run(entry)
+        found = {name: emulation.buffers[place] for name, place in entry.results.items()}
+        found["share"] = as_f32(found["share"], dtype)
+    x = weights.exact()["x"][:, :real]
+    powers = np.zeros((rows, columns))
+    powers[:, :real] = np.exp(x - x.max(1, keepdims=True))
+    wanted = scale[:, None] * powers / powers.sum(1, keepdims=True)
+    close = 1e-2 if dtype == "bf16" else 1e-4
+    np.testing.assert_allclose(found["share"].reshape(wanted.shape), wanted, rtol=close, atol=1e-6)
+    np.testing.assert_allclose(found["peak"].view(np.float32).reshape(-1), x.max(1), rtol=1e-6)
+    np.testing.assert_allclose(found["total"].view(np.float32).reshape(-1), powers.sum(1), rtol=1e-4)

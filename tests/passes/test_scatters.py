@@ -1,0 +1,55 @@
+"""Rows added where numbers say, as a gather's gradient is: bit for bit the sums in the rows' order, on every target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import poison, random_weights
+from emulated_amd.running import Emulation
+from emulated_cuda.device import EmulatedCuda
+
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.session import Session
+
+PROGRAM = """
+(require nn)
+(require gradients)
+(config vocab 11 width 8)
+(weights (table [vocab width] f32))
+(entry gathered [(ids [n] i32) (g [n width] f32)] {:shapes [{n COUNT}]}
+  (first (gradients (sum (sum (* g (rows table ids)))) [table])))
+"""
+SHAPES = [(300, 96, 64), (7, 600, 130), (40, 2500, 20), (1, 3, 3)]
+"""Places, rows, and columns: one window, columns that vectors do not divide, several windows, and one place."""
+
+
+def sums(artifact: Artifact, ids: np.ndarray, g: np.ndarray) -> np.ndarray:
+    if artifact.target.startswith("rocm"):
+        emulation = Emulation(artifact, {"ids": ids, "g": g})
+        return emulation.run(artifact.plan.entries[0])
+    device = CpuDevice(2) if artifact.target == "cpu" else EmulatedCuda()
+    with Session(artifact, device, random_weights(artifact)) as session:  # type: ignore[arg-type]
+        poison(session)
+        return session.run("gathered", ids=ids, g=g)["gathered"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90a", "rocm:gfx1151", "rocm:gfx942"])
+def test_rows_are_added_in_their_order(target: str, shape: tuple[int, int, int], tmp_path: Path) -> None:
+    """Of the numbers a few are frequent, as words of a text are; at those that none is, the sum is zero."""
+    places, rows, columns = shape
+    (tmp_path / "gathered.lisp").write_text(PROGRAM.replace("COUNT", str(rows)))
+    request = Request(tmp_path / "gathered.lisp", target, overrides={"vocab": places, "width": columns})
+    artifact, _ = compile_request(request, Observer())
+    rng = seeded.rng()
+    ids = np.minimum(rng.exponential(places / 5, rows), places - 1).astype(np.int32)
+    g = rng.standard_normal((rows, columns)).astype(np.float32)
+    wanted = np.zeros((places, columns), np.float32)
+    for number, row in zip(ids, g, strict=True):
+        wanted[number] += row
+    np.testing.assert_array_equal(sums(artifact, ids, g).reshape(places, columns), wanted)
