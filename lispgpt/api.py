@@ -33,7 +33,10 @@ from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
+from lispgpt.runtime.collectives import open_engine
+from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices import open_device
+from lispgpt.runtime.devices.cpu import host_cores
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.samplers import Sampler, make_sampler
@@ -120,8 +123,9 @@ class Model:
     """A program or artifact with its weights, on a device; made by `load`.
 
     States live as long as the model: an entry finds what the entries before it left.  device: the target that was asked
-    for, which may be an emulated one of the artifact's chip.  trace: a kernel whose
-    instructions an emulated GPU prints.  name: of the artifact, for messages.
+    for, which may be an emulated one of the artifact's chip.  trace: a kernel whose instructions an emulated GPU
+    prints.  name: of the artifact, for messages.  peers: the processes beside this one, for entries that several
+    devices share; engine: by what those work together, where it is not the usual.
     """
 
     def __init__(
@@ -137,7 +141,10 @@ class Model:
         check: bool = False,
         trace: str = "",
         name: str = "the artifact",
+        peers: Peers | None = None,
+        engine: str | None = None,
     ) -> None:
+        self._peers, self._engine = peers, engine
         self._request = source if isinstance(source, Request) else None
         self._artifact = source if isinstance(source, Artifact) else None
         self._checkpoint, self.tokenizer = checkpoint, tokenizer
@@ -155,7 +162,7 @@ class Model:
     def close(self) -> None:
         """Free the device's memory."""
         if self._session is not None:
-            self._session.device.close()
+            self._session.close()
             self._session = None
 
     def run(self, entry: str, /, **inputs: Any) -> dict[str, np.ndarray]:
@@ -203,16 +210,22 @@ class Model:
         """What the session began with."""
         return self.session.artifact
 
-    def add(self, entries: Sequence[str], sizes: Mapping[str, int], generating: bool = False) -> None:
-        """Compile entries of a program for these sizes of their free dimensions, and load them.
+    def compiled(
+        self, entries: Sequence[str], sizes: Mapping[str, int], generating: bool = False, devices: int = 1
+    ) -> list[Artifact]:
+        """Entries of a program, compiled for these sizes of their free dimensions, for `add`.
 
         generating: also those that text is generated with, before the device is opened: then no compiler has to be
-        started beside a driver later on.
+        started beside a driver later on.  devices: how many share the batch.
         """
         assert self._request is not None
-        requests = [replace(self._request, entries=tuple(entries), sizes=[dict(sizes)])]
+        requests = [replace(self._request, entries=tuple(entries), sizes=[dict(sizes)], devices=devices)]
         requests += [replace(self._request, unsized=True)] if generating else []
-        for artifact in [artifact_of(request, self._observer, self._cache) for request in requests]:
+        return [artifact_of(request, self._observer, self._cache) for request in requests]
+
+    def add(self, artifacts: Sequence[Artifact]) -> None:
+        """Load what was compiled into the session, which the first opens."""
+        for artifact in artifacts:
             self._load(artifact)
 
     def _add(self, request: Request | None) -> None:
@@ -233,8 +246,19 @@ class Model:
         target = self._device if self._device.startswith("emulated:") else artifact.target
         if compiled_target(target) != artifact.target:
             raise UserError(f"the artifact was compiled for {artifact.target}, which is not what {target} runs")
-        device = open_device(target, self._threads, self._check, self._trace)
-        self._session = Session(artifact, device, self._checkpoint or NoWeights())
+        if self._peers is None:
+            device = open_device(target, self._threads, self._check, self._trace)
+            self._session = Session(artifact, device, self._checkpoint or NoWeights())
+            return
+        place = self._peers.place
+        threads = self._threads or max(1, host_cores() // place.neighbours)
+        device = open_device(target, threads, self._check, self._trace, place.local)
+        try:
+            engine = open_engine(target, device, self._peers, self._engine)
+        except BaseException:
+            device.close()
+            raise
+        self._session = Session(artifact, device, self._checkpoint or NoWeights(), engine)
 
     def sampler(self, *, greedy: bool = False, **given: Any) -> Sampler | None:
         """What chooses tokens by these options, and by those of the program's form where they are None; None: the most

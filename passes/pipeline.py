@@ -10,7 +10,7 @@ import re
 import shlex
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
@@ -81,6 +81,18 @@ class Pipeline:
     def after(self, count: int) -> Pipeline:
         """What is left after the first `count` passes, as one stage."""
         return Pipeline(self.name, (Stage("rest", self.calls[count:]),))
+
+    def with_option(self, name: str, option: str, value: Any) -> Pipeline:
+        """The same with another value of an option of a pass; UserError where it has no such pass."""
+        if all(call.name != name for call in self.calls):
+            raise UserError(f"pipeline {self.name} has no {name} pass, which {option} = {value} needs")
+
+        def changed(call: PassCall) -> PassCall:
+            options = tuple((key, old) for key, old in call.options if key != option)
+            return replace(call, options=(*options, (option, value))) if call.name == name else call
+
+        stages = (replace(stage, calls=tuple(map(changed, stage.calls))) for stage in self.stages)
+        return Pipeline(self.name, tuple(stages))
 
     def check(self) -> None:
         """Fail before anything runs where a pass or an option does not exist; needs an active context."""

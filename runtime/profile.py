@@ -54,15 +54,15 @@ def profile_entry(
     alone: run kernels alone wherever it is: for entries so long that no launch finds in caches what the last one left,
     and a run for each kernel would take minutes.
     """
-    own, device = tuple(step for step in entry.steps if not _advances(step, entry)), session.device
+    own, device = tuple(step for step in entry.launches if not _advances(step, entry)), session.device
 
     def run_of(launches: tuple[Launch, ...]) -> Callable[[], None]:
         return partial(device.launch, session.prepare(replace(entry, steps=launches)))
 
     session.put(entry, inputs)
     everything, rows = run_of(own), []
-    for kernel in dict.fromkeys(launch.kernel for launch in entry.steps):
-        mine = tuple(launch for launch in entry.steps if launch.kernel == kernel)
+    for kernel in dict.fromkeys(launch.kernel for launch in entry.launches):
+        mine = tuple(launch for launch in entry.launches if launch.kernel == kernel)
         work = Work.of(session.artifact.kernels[kernel])
         others = tuple(launch for launch in own if launch.kernel != kernel)
         if not alone and session.artifact.rates is not None and 0 < len(others) < len(own):

@@ -12,6 +12,8 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.arrays import as_stored, readable
 from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.collectives.base import Engine
+from lispgpt.runtime.collectives.beside import SharedEntry, prepare
 from lispgpt.runtime.devices.base import READS_AHEAD, Device
 from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
@@ -22,11 +24,13 @@ class Session:
     """Loads code and weights once, then runs entries; use it in a `with`, which frees the device's memory.
 
     BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once, and
-    those that an entry updates are copied.
+    those that an entry updates are copied.  engine: by which entries for several devices do what those do together.
     """
 
-    def __init__(self, artifact: Artifact, device: Device, checkpoint: Checkpoint) -> None:
-        self.artifact, self.device, self.checkpoint = artifact, device, checkpoint
+    def __init__(
+        self, artifact: Artifact, device: Device, checkpoint: Checkpoint, engine: Engine | None = None
+    ) -> None:
+        self.artifact, self.device, self.checkpoint, self.engine = artifact, device, checkpoint, engine
         self.config: Mapping[str, Any] = artifact.config
         self._declared: dict[str, Buffer] = {}
         self._buffers: dict[str, Any] = {}
@@ -36,8 +40,16 @@ class Session:
         try:
             self._load(artifact, artifact.plan, "")
         except BaseException:
-            device.close()
+            self.close()
             raise
+
+    def close(self) -> None:
+        """Free the device's memory, once the other devices need nothing of it."""
+        try:
+            if self.engine is not None:
+                self.engine.close()
+        finally:
+            self.device.close()
 
     def add(self, artifact: Artifact) -> list[Entry]:
         """Load more entries of the same program, on the weights and states that are here; those entries.
@@ -94,7 +106,7 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.device.close()
+        self.close()
 
     def entries(self, name: str) -> list[Entry]:
         """The entries of that name, one for each choice of its free dimensions that it was compiled for."""
@@ -122,13 +134,21 @@ class Session:
         """
         entry, arrays = self._variant(name, values, named)
         self._put(entry, arrays)
-        self.device.launch(self._prepared(entry))
+        self._launch(entry)
         return {result: self.result(entry, result) for result in entry.results}
 
     def start(self, entry: Entry, named: Mapping[str, Any]) -> None:
         """Give an entry its inputs and run it; this may return before it is done."""
         self.put(entry, named)
-        self.device.launch(self._prepared(entry))
+        self._launch(entry)
+
+    def _launch(self, entry: Entry) -> None:
+        executable = self._prepared(entry)
+        if isinstance(executable, SharedEntry):
+            assert self.engine is not None
+            executable.run(self.device, self.engine)
+        else:
+            self.device.launch(executable)
 
     def result(self, entry: Entry, name: str) -> np.ndarray:
         """A result of an entry's last run, as float32 or int32."""
@@ -183,12 +203,23 @@ class Session:
         self.device.copy_in(self._buffers[name], np.ascontiguousarray(array))
 
     def prepare(self, entry: Entry) -> Any:
-        """What the device launches for an entry of this session's plan, or one made from its steps."""
-        return self.device.prepare(entry, self._buffers)
+        """What is launched for an entry of this session's plan, or one made from its steps."""
+
+        def launches(entry: Entry) -> Any:
+            return self.device.prepare(entry, self._buffers)
+
+        if len(entry.launches) == len(entry.steps):
+            return launches(entry)
+        if self.engine is None:
+            raise UserError(f"entry {entry.label} is for several devices, and this session has one alone")
+        engine = self.engine
+        return prepare(entry, launches, lambda step: engine.prepare(step, self._buffers))
 
     def read(self, name: str) -> np.ndarray:
         """A buffer's contents in its declared shape (BF16 as uint16)."""
         buffer = self._declared[name]
+        if self.engine is not None:
+            self.engine.settle()
         array = np.empty(buffer.shape, find_dtype(buffer.dtype).numpy)
         self.device.copy_out(self._buffers[name], array)
         return array

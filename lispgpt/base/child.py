@@ -71,6 +71,10 @@ class Reporter:
         """Hand the parent a value that can be pickled."""
         self._send(("value", value))
 
+    def tell(self, value: Any) -> None:
+        """Hand the parent a value at once, where it listens (see `together`)."""
+        self._send(("told", value))
+
     def finish(self) -> None:
         """Say that all is done."""
         self._send(("finished", None))
@@ -100,12 +104,12 @@ def run_in_child(work: Callable[[Reporter], int]) -> Outcome:
 
     A UserError that work raises is raised here; any other exception is an InternalError with the child's traceback.
     """
-    return _Child(work).outcome()
+    return Child(work).outcome()
 
 
 def in_children(works: Sequence[Callable[[Reporter], int]]) -> list[Outcome]:
     """Call each work in a child of its own, all at once; the first failure is raised, once all have ended."""
-    children = [_Child(work) for work in works]
+    children = [Child(work) for work in works]
     ended: list[Outcome | Exception] = []
     for child in children:
         try:
@@ -119,7 +123,7 @@ def in_children(works: Sequence[Callable[[Reporter], int]]) -> list[Outcome]:
     return [each for each in ended if isinstance(each, Outcome)]
 
 
-class _Child:
+class Child:
     """A child at work."""
 
     def __init__(self, work: Callable[[Reporter], int]) -> None:
@@ -138,23 +142,16 @@ class _Child:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    @contextmanager
-    def asked_instead(self) -> Iterator[None]:
-        """Pass on to it that this process is asked to end, and do not end."""
-        numbers = (signal.SIGINT, signal.SIGTERM)
+    def ask(self, number: int) -> None:
+        """Send it a signal."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process, number)
 
-        def ask(number: int, _: Any) -> None:
-            with suppress(ProcessLookupError):
-                os.kill(self._process, number)
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        self.ask(signal.SIGKILL)
 
-        before = [signal.signal(number, ask) for number in numbers]
-        try:
-            yield
-        finally:
-            for number, handler in zip(numbers, before, strict=True):
-                signal.signal(number, handler)
-
-    def outcome(self) -> Outcome:
+    def outcome(self, hear: Callable[[Any], None] = lambda _: None) -> Outcome:
         """Hear what it says until it ends."""
         step, failure, value, finished = "start", None, None, False
         with os.fdopen(self._read_end, "rb") as stream:
@@ -163,6 +160,8 @@ class _Child:
                     step = content
                 elif kind == "value":
                     value = content
+                elif kind == "told":
+                    hear(content)
                 elif kind == "finished":
                     finished = True
                 else:
@@ -173,6 +172,23 @@ class _Child:
         if os.WIFSIGNALED(status):
             return Outcome(0, os.WTERMSIG(status), step, value, finished)
         return Outcome(os.WEXITSTATUS(status), 0, step, value, finished)
+
+
+@contextmanager
+def passed_on(asks: Sequence[Callable[[int], None]]) -> Iterator[None]:
+    """Pass on that this process is asked to end, and do not end."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def pass_on(number: int, _: Any) -> None:
+        for ask in asks:
+            ask(number)
+
+    before = [signal.signal(number, pass_on) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _error_of(kind: str, content: Any) -> Exception:
@@ -252,8 +268,8 @@ def generate_in_child(work: Callable[[Reporter], int], ends_itself: bool = False
 
     ends_itself: whether it is for the child to end when this process is asked to (SIGINT, SIGTERM).
     """
-    child = _Child(work)
-    with child.asked_instead() if ends_itself else nullcontext():
+    child = Child(work)
+    with passed_on([child.ask]) if ends_itself else nullcontext():
         outcome = child.outcome()
     number = outcome.signal_number
     if number == signal.SIGINT:
@@ -271,7 +287,7 @@ def compile_in_child(work: Callable[[Reporter], int], meanwhile: Callable[[], No
 
     meanwhile: what a thread of this process does until then, such as waking a device; it raises nothing.
     """
-    child = _Child(work)
+    child = Child(work)
     if meanwhile is None:
         return _compiled(child.outcome())
     thread = threading.Thread(target=meanwhile, daemon=True)

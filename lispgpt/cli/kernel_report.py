@@ -63,7 +63,7 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     facts, rates = kernel_facts(assembly), artifact.rates
     launches: dict[str, tuple[Launch, Entry]] = {}
     for entry in artifact.plan.entries:
-        for launch in entry.steps:
+        for launch in entry.launches:
             launches.setdefault(launch.kernel, (launch, entry))
     rows = [_row(launch, facts.get(name), _amount(artifact, name, e), rates) for name, (launch, e) in launches.items()]
     rows = [("kernel", "grid", "block", *COLUMNS, "widest load", "MB", "Mflop", "floor us"), *rows]
@@ -114,10 +114,10 @@ def _amount_cells(amount: Amount | None, rates: Rates | None) -> tuple[str, str,
 
 
 def _entry_line(artifact: Artifact, entry: Entry) -> str:
-    amounts = [a for launch in entry.steps if (a := _amount(artifact, launch.kernel, entry)) is not None]
+    amounts = [a for launch in entry.launches if (a := _amount(artifact, launch.kernel, entry)) is not None]
     nbytes, operations = sum(a.nbytes for a in amounts), sum(a.operations for a in amounts)
     floor = f", floor {sum(map(artifact.rates.floor, amounts)) * 1e6:.1f} us" if artifact.rates else ""
-    return f"{entry.label}: {len(entry.steps)} launches, {nbytes / 1e6:.1f} MB, {operations / 1e6:.1f} Mflop{floor}"
+    return f"{entry.label}: {len(entry.launches)} launches, {nbytes / 1e6:.1f} MB, {operations / 1e6:.1f} Mflop{floor}"
 
 
 def _extents(extents: tuple[int, int, int]) -> str:

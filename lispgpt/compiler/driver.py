@@ -54,6 +54,7 @@ def evaluate_request(request: Request) -> Program:
         wanted=wanted(request),
         root=project_root(request.program),
         capabilities=find_target(request.target).capabilities(),
+        devices=request.devices,
     )
     for warning in program.warnings:
         print(warning.render("warning"), file=sys.stderr)
@@ -80,9 +81,14 @@ def project_root(program: Path) -> Path:
     return folder
 
 
+DIVIDES = "divide-batch"
+"""The pass that several devices need."""
+
+
 def load_pipeline(request: Request, target: Target) -> Pipeline:
     """The pipeline that a request runs."""
-    return read_pipeline(request.pipeline or pipeline_path(target.pipeline))
+    found = read_pipeline(request.pipeline or pipeline_path(target.pipeline))
+    return found if request.devices == 1 else found.with_option(DIVIDES, "devices", request.devices)
 
 
 def compile_program(program: Program, request: Request, observer: Observer) -> Artifact:
@@ -104,7 +110,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     if made.problem:
         print(f"warning: the artifact has no code for {target} itself: {made.problem}", file=sys.stderr)
     parsed = Plan.from_json(plan)
-    launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.steps}
+    launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.launches}
     kernels = {
         name: {**launch.facts(), **plan["kernels"][name], **target.kernel_facts(program.module, name)}
         for name, launch in launches.items()

@@ -16,7 +16,8 @@ class Request:
 
     overrides: config values that the user sets.  checkpoint_config: from a checkpoint's header.  batch: sequences in a
     decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unsized, inputs:
-    which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.
+    which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.  devices: how many share
+    the batch of each entry that has one.
     """
 
     program: Path
@@ -29,6 +30,7 @@ class Request:
     entries: Sequence[str] | None = None
     unsized: bool = False
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    devices: int = 1
 
 
 def with_context(

@@ -133,12 +133,14 @@ def evaluate(
     wanted: Wanted,
     root: Path,
     capabilities: dict[str, int] | None = None,
+    devices: int = 1,
 ) -> Program:
     """Evaluate a program inside the active ir.Context.
 
     overrides: config values that win over checkpoint_config's, which win over the program's own; every name in
     overrides has to be one of the program's config.  wanted: which entries are built, for what sizes.  root: where
     `(require "@path")` starts.  capabilities: what kernels are told of the chip, by the names in kernels.CAPABILITIES.
+    devices: how many will share the batch, which entries are built for as a whole.
     Raises UserError for whatever is wrong with the program.
     """
     with ir.Location.unknown():
@@ -146,7 +148,7 @@ def evaluate(
         evaluator, environment = begin(root, place)
         model, files = evaluator.states.of(Model), evaluator.states.of(modules.Files)
         evaluator.states.of(kernels.Chip).capabilities.update(capabilities or {})
-        model.overrides, model.checkpoint = dict(overrides), dict(checkpoint_config)
+        model.overrides, model.checkpoint, model.devices = dict(overrides), dict(checkpoint_config), devices
         files.loading.append(Path(source.name).resolve())
         modules.run(evaluator, source, environment)
         _check_overrides(model)

@@ -16,7 +16,7 @@
 (require random)
 
 (config schedule "cosine"                      ; of the learning rate, after the warm-up: cosine, linear or constant
-        head-rows 4096                         ; of which `head-loss` has scores at once, at most
+        head-rows 4096                         ; of which `head-loss` has scores at once, at most, on each device
         adam-epsilon 1e-8)
 
 ; ---- losses
@@ -51,9 +51,10 @@
 (defn head-loss [x w targets vocab & bias]
   (let [[n width] (shape x)
         share (/ (counting targets) (max (sum (counting targets)) 1.0))
+        most (* head-rows (devices))
         chunk (fn [found start]
                 (let [[loss right dx dw db] found
-                      rows (min head-rows (- n start))
+                      rows (min most (- n start))
                       part (slice x [start 0] [rows width])
                       own (slice targets [start] [rows])
                       scores (cast (fold + (matmul-transposed part w) bias) (dtype x))
@@ -66,7 +67,7 @@
                    (+ dw (contract [c k] d [r c] part [r k]))
                    (map (fn [b] (+ b (column-sums d))) db)]))
         start [0.0 0.0 (tensor.empty {:result (tensor-type [n width] f32)}) 0.0 (map (fn [b] 0.0) bias)]
-        [loss right dx dw db] (fold chunk start (range 0 n head-rows))]
+        [loss right dx dw db] (fold chunk start (range 0 n most))]
     (concat [(* loss (/ 1.0 (max (sum (counting targets)) 1.0))) right dx dw] db)))
 
 (defgradient head-loss [g made x w targets & bias]

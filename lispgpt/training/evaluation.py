@@ -58,5 +58,5 @@ def evaluate(
         raise UserError(f"the data has the token {largest}, and the model's vocabulary has {vocab}")
     kept = None if cache is None else Cache(Path(cache))
     with Model(request, opened, cache=kept, device=target, threads=threads) as model:
-        model.add([EVALUATE], {"batch": batch, "length": length})
+        model.add(model.compiled([EVALUATE], {"batch": batch, "length": length}))
         return evaluate_session(model.session, stream, batch, length, most)

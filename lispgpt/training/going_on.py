@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +21,11 @@ from lispgpt.compiler.present import running_target
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
+from lispgpt.runtime.checkpoints.sealed import sealed_facts
+from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Batches, Stream
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.runtime.training.loop import Loop, Outcome, Watcher
 from lispgpt.runtime.training.options import Options, spelled
@@ -39,11 +44,13 @@ SAMPLE_SEED = 1
 @dataclass(frozen=True)
 class Machine:
     """Where a run trains: target, where it is not the one that it was begun with; threads of a CPU; a folder that keeps
-    what was compiled."""
+    what was compiled; how many devices, and by which engine of collectives they work together."""
 
     target: str | None = None
     threads: int | None = None
     cache: Path | None = None
+    devices: int = 1
+    engine: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class Run:
         if facts.get("version") != VERSION:
             raise UserError(f"{folder.path} was begun by another lispgpt, and cannot be gone on with")
         options = changed(Options.from_json(facts["options"]), changes)
-        if changes:
+        if changes and folder.leads:
             folder.begin(facts | {"options": asdict(options)})
         last = folder.last_good(say)
         done = 0 if last is None else last[0]
@@ -92,27 +99,74 @@ class Run:
         evaluated = validation if options.eval_every else None
         return Run(folder, machine, facts, options, kept, done, history, request, found, training, evaluated)
 
-    def go(self, watcher: Watcher, profile: Callable[[Trainer], None] | None) -> Outcome:
-        """Take the steps that are left; profile: is called with the trainer behind the last."""
-        options, machine, beginning = self.options, self.machine, self._beginning()
-        cache, device = None if machine.cache is None else Cache(machine.cache), machine.target or self.facts["target"]
-        samples = options.sample_every > 0
-        tokenizer = tokenizers.open(self._tokenizer) if samples and self._tokenizer is not None else None
+    def compiled(self, watcher: Watcher) -> list[Artifact]:
+        """What the steps of the run need on each of its devices."""
+        options, devices = self.options, self.machine.devices
+        if options.batch % devices:
+            raise UserError(f"--batch is {options.batch}, which {devices} devices cannot share alike")
         watcher.note(f"compiling {self.request.program} for {self.request.target}")
-        with Model(self.request, beginning, tokenizer, cache=cache, device=device, threads=machine.threads) as model:
-            names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
-            model.add(names, {"batch": options.batch, "length": options.length}, generating=samples)
-            batches = Batches(self.training, options.batch, options.length, options.seed)
-            trainer = Trainer(model.session, options, batches)
+        names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
+        sizes = {"batch": options.batch, "length": options.length}
+        with self._model(self._beginning(), None) as model:
+            return model.compiled(names, sizes, options.sample_every > 0, devices)
+
+    def go(
+        self,
+        artifacts: Sequence[Artifact],
+        watcher: Watcher,
+        profile: Callable[[Trainer], None] | None,
+        peers: Peers | None = None,
+    ) -> Outcome:
+        """Take the steps that are left; profile: is called with the trainer behind the last.
+
+        peers: the processes that take them with this one.
+        """
+        options, beginning = self.options, self._beginning()
+        rank, world = (0, 1) if peers is None else (peers.place.rank, peers.place.size)
+        with self._model(beginning, peers) as model:
+            model.add(artifacts)
+            batches = Batches(self.training, options.batch // world, options.length, options.seed, rank, world)
+            trainer = Trainer(model.session, options, batches, rank, world)
             if self.last is not None:
                 read_states(self.last, model.session, trainer.entries)
-            watcher.begin(self._about(trainer, batches))
-            outcome = self._loop(model, trainer, beginning, watcher)
-            if profile is not None and not outcome.interrupted:
+            if peers is not None:
+                peers.agree(self._facts(artifacts))
+            if rank == 0:
+                watcher.begin(self._about(trainer, batches))
+            outcome = self._loop(model, trainer, beginning, watcher, peers)
+            if profile is not None and not outcome.interrupted and peers is None:
                 profile(trainer)
             return outcome
 
-    def _loop(self, model: Model, trainer: Trainer, beginning: Checkpoint, watcher: Watcher) -> Outcome:
+    def _model(self, beginning: Checkpoint, peers: Peers | None) -> Model:
+        machine, samples = self.machine, self.options.sample_every > 0
+        cache, device = None if machine.cache is None else Cache(machine.cache), machine.target or self.facts["target"]
+        tokenizer = tokenizers.open(self._tokenizer) if samples and self._tokenizer is not None else None
+        given: dict[str, Any] = {
+            "cache": cache,
+            "device": device,
+            "threads": machine.threads,
+            "peers": peers,
+            "engine": machine.engine,
+        }
+        return Model(self.request, beginning, tokenizer, **given)
+
+    def _facts(self, artifacts: Sequence[Artifact]) -> dict[str, Any]:
+        """What has to be the same in all processes of the run, by what a user calls it."""
+        code = hashlib.sha256()
+        for artifact in artifacts:
+            code.update(artifact.code)
+        return {
+            "program": code.hexdigest(),
+            "plan": hashlib.sha256(repr([artifact.plan for artifact in artifacts]).encode()).hexdigest(),
+            "options": repr(self.options),
+            "data": repr(self.facts["data"]),
+            "checkpoint": [self.done, None if self.last is None else sealed_facts(self.last)["files"]],
+        }
+
+    def _loop(
+        self, model: Model, trainer: Trainer, beginning: Checkpoint, watcher: Watcher, peers: Peers | None
+    ) -> Outcome:
         with stopping() as stop:
             return Loop(
                 trainer,
@@ -125,6 +179,7 @@ class Run:
                 done=self.done,
                 history=self.history,
                 files=() if self._tokenizer is None else (self._tokenizer,),
+                peers=peers,
             ).run()
 
     @property
@@ -146,7 +201,7 @@ class Run:
     def _about(self, trainer: Trainer, batches: Batches) -> dict[str, Any]:
         """What `Watcher.begin` is told."""
         return {
-            "device": trainer.session.device.name,
+            "device": _named(trainer.session, self.machine.devices),
             "parameters": sum(math.prod(info.shape) for info in self._infos().values()),
             "steps": self.options.steps,
             "done": self.done,
@@ -154,6 +209,12 @@ class Run:
             "windows": batches.windows,
             "floor_s": trainer.floor_seconds(),
         }
+
+
+def _named(session: Session, devices: int) -> str:
+    """The devices, for people."""
+    engine = "" if session.engine is None else f", together by {session.engine.name}"
+    return f"{devices} of " * (devices > 1) + session.device.name + engine
 
 
 def changed(options: Options, changes: Mapping[str, Any]) -> Options:

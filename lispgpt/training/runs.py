@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.collectives.peers import PATIENCE, Peers
 from lispgpt.runtime.training.loop import Outcome, Unwatched, Watcher
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import RunFolder
 from lispgpt.runtime.training.trainer import Trainer
+from lispgpt.training.devices import on_devices
 from lispgpt.training.going_on import Machine, Run
 from lispgpt.training.prepare import Beginning, begin
 
@@ -32,6 +34,10 @@ def train(
     target: str | None = None,
     threads: int | None = None,
     cache: str | Path | None = None,
+    devices: int = 1,
+    engine: str | None = None,
+    patience: float = PATIENCE,
+    peers: Peers | None = None,
     watcher: Watcher | None = None,
     profile: Callable[[Trainer], None] | None = None,
     **options: Any,
@@ -45,6 +51,9 @@ def train(
     data: files and folders of text, or of token shards.  tokenizer: a file; vocab_size: of one to make of the data.
     checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the program's config.
     options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes.
+    devices: how many of this machine share the batch, each in a process of its own; the run is the same with any
+    number.  engine: by what they work together (local, mpi, nccl, rccl), where it is not the usual; patience: seconds
+    that one waits for the others.  peers: instead, the processes that somebody else has started for devices.
     profile: is called with the trainer after the last step.  A run that is interrupted (Ctrl-C) keeps a checkpoint.
     One that goes on takes a program where its own has moved, and options that leave its steps as they are.  UserError
     for whatever does not fit, and where the training diverges.
@@ -70,15 +79,52 @@ def train(
         )
     elif not Path(run).is_dir():
         raise UserError(f"there is no run at {run}")
-    machine = Machine(target, threads, None if cache is None else Path(cache))
-    with RunFolder(Path(run)) as folder:
-        if given is not None:
+    count = devices if peers is None else peers.place.size
+    machine = Machine(target, threads, None if cache is None else Path(cache), count, engine)
+    told = watcher or Unwatched()
+    leads = peers is None or peers.place.rank == 0
+    if peers is not None and not leads:
+        peers.gather("begun", None)
+    with RunFolder(Path(run), leads) as folder:
+        if leads and given is not None:
             begin(folder, given, Options(**options))
-            options = {}
-        elif program is not None:
+        elif leads and program is not None:
             folder.begin(folder.facts() | {"program": str(Path(program).resolve())})
-        told = watcher or Unwatched()
-        return Run.read(folder, options, machine, told.note).go(told, profile)
+        changes = {} if given is not None else options
+        found = Run.read(folder, changes, machine, told.note if leads else Unwatched().note)
+        if peers is not None and leads:
+            peers.gather("begun", None)
+        artifacts = found.compiled(told)
+        if peers is not None or devices == 1:
+            return found.go(artifacts, told, profile, peers)
+
+        def work(peers: Peers, tell: Callable[[Any], None]) -> Outcome:
+            return found.go(artifacts, Telling(tell), None, peers)
+
+        outcome: Outcome = on_devices(devices, work, lambda heard: getattr(told, heard[0])(*heard[1]), patience)
+        return outcome
+
+
+class Telling:
+    """A watcher in another process, which hands on what it is told: (the method's name, what it was given)."""
+
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+
+    def begin(self, facts: Mapping[str, Any]) -> None:
+        self._tell(("begin", (dict(facts),)))
+
+    def stepped(self, record: Mapping[str, Any]) -> None:
+        self._tell(("stepped", (dict(record),)))
+
+    def sampled(self, step: int, text: str) -> None:
+        self._tell(("sampled", (step, text)))
+
+    def saved(self, step: int, path: Path) -> None:
+        self._tell(("saved", (step, path)))
+
+    def note(self, text: str) -> None:
+        self._tell(("note", (text,)))
 
 
 __all__ = ["Options", "Outcome", "Watcher", "train"]

@@ -10,6 +10,7 @@ from lispgpt.base.access import READ
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of
 from lispgpt.ir.build import Index
+from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     callee_of,
@@ -85,7 +86,8 @@ def constant_arguments(module: ir.Module, kernel: ir.Operation) -> set[ir.Value]
     """The kernel's arguments that are weights or inputs in every call, which no launch has written by then."""
     arguments = list(kernel.regions[0].blocks[0].arguments)
     constant = set(range(len(arguments)))
-    access = {symbol_of(k): access_of(k) for k in kernel_functions(module)}
+    called = {symbol_of(k): k for k in kernel_functions(module)} | collective_functions(module)
+    access = {name: access_of(function) for name, function in called.items()}
     name = symbol_of(kernel)
     for entry in entry_functions(module):
         kinds = [text.split(":")[0] for text in strings(entry.attributes["arguments"])]

@@ -13,15 +13,16 @@ Before:                                               After:
 Requires: what outline-kernels ensures.
 Ensures: an entry's arguments are byte buffers, `types` gives the tensor type each one holds, `arguments` is extended by
 "result:NAME" for each result; intermediates are memref.alloc, of bytes where kernels make or read parts of one; kernels
-return nothing, and a tied result is written in its argument.  `access` says for each of a kernel's arguments whether a
-launch reads it, writes all of it, or changes it (see ir/access.py).  States change in place: a new value that was made
-elsewhere is copied in by a kernel of its own, before the first kernel that reads it; what is still to be read of the
-old one is copied away first.
+return nothing, and a tied result, as what a collective makes is, is written in its argument.  `access` says for each of
+a kernel's arguments whether a launch reads it, writes all of it, or changes it (see ir/access.py).  States change in
+place: a new value that was made elsewhere is copied in by a kernel of its own, before the first kernel that reads it;
+what is still to be read of the old one is copied away first.
 """
 
 from __future__ import annotations
 
 from lispgpt.base.errors import InternalError
+from lispgpt.ir.collectives import collective_functions, collective_of
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     VIEWS,
@@ -46,6 +47,11 @@ class DestinationPassing(Pass):
         tied = {symbol_of(f): integers(f.attributes["tied"]) for f in kernel_functions(module)}
         for kernel in kernel_functions(module):
             rewrite_kernel(kernel)
+        for name, collective in collective_functions(module).items():
+            given = ir.FunctionType(ir.TypeAttr(collective.attributes["function_type"]).value).inputs
+            tied[name] = list(range(len(given)))
+            memory = ir.FunctionType.get([memref_of(type_) for type_ in given], [])
+            collective.attributes["function_type"] = ir.TypeAttr.get(memory)
         for entry in entry_functions(module):
             _Entry(entry, module).rewrite(tied)
 
@@ -58,7 +64,7 @@ class _Entry:
     """
 
     def __init__(self, entry: ir.Operation, module: ir.Module) -> None:
-        self.entry = entry
+        self.entry, self.module = entry, module
         self.ops = operations(entry.regions[0].blocks[0])
         self.destinations: dict[ir.Value, Place] = {}
         self.places = Places(module, self.ops, self.destinations)
@@ -82,6 +88,7 @@ class _Entry:
         self.destinations |= {v: Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
         names += [n for n, _ in extra]
         self._find_assembled(ops)
+        self._look_through(ops)
         self.sliced = {_viewed(op.operands[0]) for op in ops if op.name == "tensor.extract_slice"}
         with ir.InsertionPoint(terminator):
             for places.now, op in enumerate(ops[:-1]):
@@ -112,6 +119,17 @@ class _Entry:
             else:
                 continue
             self.parts.setdefault(part, (self.assembled[op.results[0]], slice_offset(op, whole.type)))
+
+    def _look_through(self, ops: list[ir.Operation]) -> None:
+        """Have what a collective changes in place be made where its result is wanted."""
+        collectives = collective_functions(self.module)
+        for op in reversed(ops):
+            if collective_of(op, collectives) is not None:
+                for source, result in zip(op.operands, op.results, strict=True):
+                    if result in self.destinations:
+                        self.destinations.setdefault(source, self.destinations[result])
+                    if result in self.parts:
+                        self.parts.setdefault(source, self.parts[result])
 
     def _memory_of(self, assembled: ir.Value) -> ir.Value:
         """The bytes that a tensor is in which is put together, or of which there are slices."""

@@ -42,6 +42,13 @@ from lispgpt.passes.model.score_sums import record_sums
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
 
+COLLECTIVES = {"shard.all_reduce": "all_reduce"}
+"""Ops that all devices of a grid do together, and what the plan calls them."""
+
+
+def is_collective(op: ir.Operation) -> bool:
+    return op.name in COLLECTIVES
+
 
 def is_inline(op: ir.Operation) -> bool:
     """Whether every kernel that reads the op's results has its own copy of it: views, fills, constants and scalars."""
@@ -114,6 +121,8 @@ def root_kind(op: ir.Operation) -> str:
         return "rows"
     if is_scatter(op):
         return "scatter"
+    if is_collective(op):
+        return "collective"
     return "cache-write" if is_cache_write(op) and is_written_in_place(op) else "generic"
 
 

@@ -9,7 +9,8 @@ Before:                                            After:
 Requires: entries on tensors (functions with an `entry` attribute), one block, static shapes.
 Ensures: an entry is slices of its arguments, calls, insertions into states, and a return; every kernel has
 `kernel` = "contraction" | "rows" | "attention" | "attention-gradient" | "cache-write" | "generic" and `tied` = for each
-result the argument that it updates in place, or -1.  Attention has what was recognised in `attention` and in its ops'
+result the argument that it updates in place, or -1.  What all devices do together is a call of a function without a
+body, whose `collective` says what.  Attention has what was recognised in `attention` and in its ops'
 roles, its gradients in `sums` and in theirs.
 
 `kernel_groups` says which ops become one kernel.  With `prologue-rows` a rows kernel that only contractions read moves
@@ -21,11 +22,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.base.errors import InternalError
+from lispgpt.ir.collectives import declare_collective
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     captured_values,
     clone_with,
     defining_op,
+    element_type,
     entry_functions,
     nested_operations,
     operations,
@@ -36,7 +39,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.model.cache_writes import is_scatter
 from lispgpt.passes.model.in_place import is_by_element, read_arguments, replaced_by_element, tied_argument
 from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
-from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
+from lispgpt.passes.model.kernel_groups import COLLECTIVES, absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.states import UNPLACED
@@ -136,6 +139,12 @@ class _Kernels:
         func.attributes["sym_name"] = ir.StringAttr.get(name)
         return name
 
+    def collective(self, op: ir.Operation) -> str:
+        """The symbol to call for what all devices do together."""
+        word = COLLECTIVES[op.name]
+        name = "_".join([word, str(element_type(op.operands[0])), *["x".join(map(str, shape_of(op.operands[0])))]])
+        return declare_collective(self.module, name.rstrip("_"), word, [v.type for v in op.operands], True)
+
 
 def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) -> None:
     """Replace an entry's body by calls."""
@@ -164,7 +173,11 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
     for group in groups:
         results = outputs[group]
         replaceable = [argument for argument, reader in last.items() if reader is group]
-        symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
+        if group.kind == "collective":
+            results = list(group.ops[0].results)
+            symbol, arguments = kernels.collective(group.ops[0]), list(group.ops[0].operands)
+        else:
+            symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
         with ir.InsertionPoint(terminator), group.ops[0].location:
             call = create_op(
                 "func.call",

@@ -2,6 +2,7 @@
 
 (pipeline cpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
+    (pass divide-batch {:devices 1})  ; `--devices` sets it
     (pass cse)
     (pass contract-products)
     (pass outline-kernels)
@@ -24,6 +25,7 @@
     (pass schedule-generic)
     (pass run-in-order)
     (pass hand-kernels-to-cpu)
+    (pass join-collectives)
     (pass plan-arena))
   (stage loops                        ; the entries become the plan; kernels are all that is left
     (pass emit-plan)

@@ -3,6 +3,7 @@
 
 (pipeline gpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
+    (pass divide-batch {:devices 1})  ; `--devices` sets it
     (pass cse)
     (pass contract-products)
     (pass outline-kernels {:prologue-rows 4})
@@ -33,6 +34,7 @@
     (pass schedule-gpu-column-contractions)
     (pass schedule-generic)
     (pass run-in-order)
+    (pass join-collectives)
     (pass plan-arena))
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)

@@ -18,6 +18,7 @@ from typing import Any
 
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.access import access_of, check_access
+from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     callee_of,
@@ -47,13 +48,16 @@ class EmitPlan(Pass):
 
     def run(self, module: ir.Module, target: object) -> None:
         kernels = {symbol_of(k): k for k in kernel_functions(module)}
+        collectives = collective_functions(module)
         buffers: dict[str, dict[str, Any]] = {}
         entries = []
         for kernel in kernels.values():
             check_access(kernel)
         for entry in entry_functions(module):
-            entries.append(_entry(entry, kernels, buffers))
+            entries.append(_entry(entry, kernels | collectives, buffers))
             entry.erase()
+        for group in [*collectives.values(), *(op for op in operations(module.body) if op.name == "shard.grid")]:
+            group.erase()
         facts = {name: _facts(kernel) for name, kernel in kernels.items()}
         plan = {"buffers": list(buffers.values()), "entries": entries, "kernels": facts}
         text = json.dumps(plan)
@@ -114,16 +118,34 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         ),
         "inputs": ports["input"],
         "results": ports["result"],
-        "steps": [
-            _launch(op, names, kernels) for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"
-        ],
+        "steps": [_step(op, names, kernels) for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"],
         "repeatable": "repeatable" in entry.attributes,
     }
 
 
-def _launch(call: ir.Operation, names: list[str], kernels: dict[str, ir.Operation]) -> dict[str, Any]:
+def _step(call: ir.Operation, names: list[str], functions: dict[str, ir.Operation]) -> dict[str, Any]:
+    attributes = functions[callee_of(call)].attributes
+    if "collective" not in attributes:
+        return _launch(call, names, functions[callee_of(call)])
+    access = access_of(functions[callee_of(call)])
+    return {
+        "kind": "collective",
+        "operation": ir.StringAttr(attributes["collective"]).value,
+        "devices": _devices(call),
+        "dtypes": [str(value.type.element_type) for value in call.operands],
+        "arguments": [_argument(v, how, names) for v, how in zip(call.operands, access, strict=True)],
+    }
+
+
+def _devices(call: ir.Operation) -> int:
+    """How many devices the module's one grid has."""
+    module = call.parent.parent
+    (grid,) = (op for op in operations(module.regions[0].blocks[0]) if op.name == "shard.grid")
+    return int(ir.DenseI64ArrayAttr(grid.attributes["shape"])[0])
+
+
+def _launch(call: ir.Operation, names: list[str], kernel: ir.Operation) -> dict[str, Any]:
     symbol = callee_of(call)
-    kernel = kernels[symbol]
     attributes = kernel.attributes
     if "grid" not in attributes:
         raise InternalError(f"emit-plan: no schedule has set the grid of kernel {symbol}")

@@ -26,11 +26,14 @@ __all__ = [
 ]
 
 
-def open_device(target: str, threads: int | None = None, checked: bool = False, trace: str = "") -> Device:
+def open_device(
+    target: str, threads: int | None = None, checked: bool = False, trace: str = "", index: int = 0
+) -> Device:
     """The device that runs an artifact's target; UserError says in one line what is missing.
 
     checked: hold every launch to what its arguments say, which CPUs alone can (see `checked`).  trace: a kernel whose
-    instructions are printed to standard error, which emulated GPUs alone can (see `emulated`).
+    instructions are printed to standard error, which emulated GPUs alone can (see `emulated`).  index: which of several
+    GPUs.
     """
     kind, _, chip = target.partition(":")
     if checked:
@@ -47,7 +50,7 @@ def open_device(target: str, threads: int | None = None, checked: bool = False, 
         raise UserError(
             f"kernels are traced on emulated GPUs only (--target emulated:gfx1151), and this is for {target}"
         )
-    device: Device = device_module(kind).open_device(threads)
+    device: Device = device_module(kind).open_device(threads, index)
     return device
 
 

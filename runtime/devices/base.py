@@ -3,7 +3,7 @@
 Beside the class the file has RANK (where there are several devices, `--target auto` takes that of the highest),
 MOST_POSITIONS (of a context that no one asked for, where memory for all of it is taken at once; else None),
 `missing()` (why none can be used here, in one line, or None), `installed_target()` (what code to make for the one that
-is here, or None) and `open_device(threads)`.
+is here, or None) and `open_device(threads, index)`, where index is the number of a GPU.
 
 You get a plan that has been validated, and the artifact's machine code as bytes.  You return opaque buffers (whatever
 your driver calls an address), and executables made from an entry's steps once, run many times.  You may assume that
@@ -62,7 +62,8 @@ class Device(Protocol):
         """
 
     def prepare(self, entry: Entry, buffers: Mapping[str, Any]) -> Any:
-        """An executable of all the entry's steps in order (a GPU captures them as one graph)."""
+        """An executable of the entry's launches in order (a GPU captures them as one graph); other steps are not a
+        device's."""
 
     def launch(self, executable: Any) -> None:
         """Run an executable; may return before it is done."""

@@ -42,7 +42,7 @@ class CheckedCpuDevice(CpuDevice):
 
     def launch(self, executable: Any) -> None:
         entry, buffers = executable
-        for number, step in enumerate(entry.steps):
+        for number, step in enumerate(entry.launches):
             self._check(step, f"step {number} of entry {entry.label} ({step.kernel})", entry, buffers)
             self.checked += 1
 

@@ -42,8 +42,13 @@ def installed_target() -> str | None:
     return "cpu"
 
 
-def open_device(threads: int | None = None) -> CpuDevice:
+def open_device(threads: int | None = None, index: int = 0) -> CpuDevice:
     return CpuDevice(threads)
+
+
+def host_cores() -> int:
+    """How many of the machine's cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,7 @@ class CpuDevice(HostMemory):
     careful = False
 
     def __init__(self, threads: int | None = None) -> None:
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.threads = available if threads is None else threads
+        self.threads = host_cores() if threads is None else threads
         if self.threads < 1:
             raise UserError(f"a CPU session needs at least one thread, not {self.threads}")
         self.name = f"{cpu_name()} ({self.threads} thread{'s' if self.threads > 1 else ''})"
@@ -127,9 +131,9 @@ class CpuDevice(HostMemory):
             self._workers.append(worker)
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> _Executable:
-        launches = np.zeros((len(entry.steps), 3), np.int64)
+        launches = np.zeros((len(entry.launches), 3), np.int64)
         addresses = []
-        for row, launch in zip(launches, entry.steps, strict=True):
+        for row, launch in zip(launches, entry.launches, strict=True):
             values = [buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
             arguments = np.array(values or [0], np.uint64)
             addresses.append(arguments)

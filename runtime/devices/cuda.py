@@ -49,6 +49,7 @@ API = Api(
         "EventDestroy": "cuEventDestroy(_)",
         "EventSynchronize": "cuEventSynchronize(_)",
         "EventRecord": "cuEventRecord(_, _)",
+        "EventQuery": "cuEventQuery(_)",
         "MemAlloc": "cuMemAlloc(_)",
         "MemAllocManaged": "cuMemAllocManaged(_, 1)",
         "MemFree": "cuMemFree(_)",
@@ -109,8 +110,8 @@ def target_for(major: int, minor: int) -> str:
     return "cuda:sm_90" if major >= 9 else "cuda:sm_80"
 
 
-def open_device(threads: int | None = None) -> CudaDevice:
-    return CudaDevice()
+def open_device(threads: int | None = None, index: int = 0) -> CudaDevice:
+    return CudaDevice(index)
 
 
 def start(driver: Driver) -> None:

@@ -20,6 +20,9 @@ from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 
 SLOT_BYTES = 4096
+NOT_READY = 600
+"""What both vendors' drivers answer who asks for an event that has not come."""
+
 FAILED_BEFORE = "a kernel launched before it may have failed"
 DOES_IT_FIT = "does the GPU allow this many threads and this much shared memory?"
 GPU_POSITIONS = 8192
@@ -110,7 +113,7 @@ class GpuDevice:
         about = f"entry {entry.name}"
         self._driver("StreamBeginCapture", self._stream)
         try:
-            for number, launch in enumerate(entry.steps):
+            for number, launch in enumerate(entry.launches):
                 self._launch_kernel(launch, [buffers[a.buffer] + a.offset for a in launch.arguments], number == 0)
         except BaseException:
             with suppress(UserError):  # that the capture ends badly follows from the error, which says more
@@ -156,6 +159,12 @@ class GpuDevice:
             self._owned.append(("EventDestroy", event))
             self._slots.append((host, event))
 
+    def side_stream(self) -> SideStream:
+        """A second stream, whose work goes on beside the first's."""
+        (stream,) = self._driver("StreamCreate")
+        self._owned.append(("StreamDestroy", stream))
+        return SideStream(self._driver, self._stream, stream, self._owned)
+
     def sync(self) -> None:
         self._driver("StreamSynchronize", self._stream, hint=FAILED_BEFORE)
 
@@ -170,3 +179,41 @@ class GpuDevice:
                 failures.append(error)
         if failures and sys.exc_info()[0] is None:
             raise failures[0]
+
+
+class SideStream:
+    """A stream beside a device's own.  owned: takes what the device is to give back when it is closed."""
+
+    def __init__(self, driver: Driver, main: Any, stream: Any, owned: list[tuple[str, Any]]) -> None:
+        self._driver, self._main, self._stream, self._owned = driver, main, stream, owned
+        self._fork = self.event()
+
+    @property
+    def handle(self) -> int:
+        """What libraries in C call it."""
+        return int(self._stream)
+
+    def event(self) -> Any:
+        (event,) = self._driver("EventCreate")
+        self._owned.append(("EventDestroy", event))
+        return event
+
+    def follow(self) -> None:
+        """Have what this stream is given from here on come behind all that the device's own has."""
+        self._driver("EventRecord", self._fork, self._main)
+        self._driver("StreamWaitEvent", self._stream, self._fork)
+
+    def record(self, event: Any) -> None:
+        """Have an event come when this stream has done what it has by now."""
+        self._driver("EventRecord", event, self._stream)
+
+    def lead(self, event: Any) -> None:
+        """Have what the device's own stream is given from here on come behind an event."""
+        self._driver("StreamWaitEvent", self._main, event)
+
+    def is_done(self, event: Any) -> bool:
+        """Whether an event has come; UserError where the device has failed."""
+        status, _ = self._driver.status("EventQuery", event)
+        if status and int(status) != NOT_READY:
+            raise UserError(f"the GPU failed with {self._driver.error(status)}: {FAILED_BEFORE}")
+        return not status

@@ -32,7 +32,7 @@ def installed_target() -> str | None:
     return None
 
 
-def open_device(threads: int | None = None) -> NullDevice:
+def open_device(threads: int | None = None, index: int = 0) -> NullDevice:
     return NullDevice()
 
 
@@ -69,14 +69,14 @@ class NullDevice(HostMemory):
         self.kernels |= {name + suffix for name in kernels}
 
     def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> Entry:
-        for launch in entry.steps:
-            for argument in launch.arguments:
+        for step in entry.steps:
+            for argument in step.arguments:
                 if argument.end > buffers[argument.buffer].size:
-                    raise UserError(f"kernel {launch.kernel} reaches past the end of buffer {argument.buffer!r}")
+                    raise UserError(f"{step.label} reaches past the end of buffer {argument.buffer!r}")
         return entry
 
     def launch(self, executable: Entry) -> None:
-        self.launched.update(launch.kernel for launch in executable.steps)
+        self.launched.update(launch.kernel for launch in executable.launches)
 
     def launch_reading(self, executable: Entry, buffer: np.ndarray, array: np.ndarray) -> Callable[[], np.ndarray]:
         self.launch(executable)

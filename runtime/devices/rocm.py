@@ -35,6 +35,7 @@ API = Api(
         "EventDestroy": "hipEventDestroy(_)",
         "EventSynchronize": "hipEventSynchronize(_)",
         "EventRecord": "hipEventRecord(_, _)",
+        "EventQuery": "hipEventQuery(_)",
         "MemAlloc": "hipMalloc(_)",
         "MemFree": "hipFree(_)",
         "MemAllocHost": "hipHostMalloc(_, 0)",
@@ -73,8 +74,8 @@ def installed_target() -> str | None:
     return None if isinstance(found, str) else f"rocm:{_chip(found, 0)[1]}"
 
 
-def open_device(threads: int | None = None) -> HipDevice:
-    return HipDevice()
+def open_device(threads: int | None = None, index: int = 0) -> HipDevice:
+    return HipDevice(index)
 
 
 def start(driver: Driver) -> None:

@@ -53,7 +53,7 @@ def check(entry: Entry, buffers: Mapping[str, Buffer]) -> None:
     """
     contents: dict[str, _Contents] = {}
     for number, step in enumerate(entry.steps):
-        where = f"step {number} of entry {entry.label} ({getattr(step, 'kernel', step.kind)})"
+        where = f"step {number} of entry {entry.label} ({step.label})"
         for argument in step.arguments:
             if argument.reads and buffers[argument.buffer].kind not in GIVEN:
                 _read(contents.get(argument.buffer), argument, where)

@@ -10,7 +10,7 @@ from typing import Any
 from lispgpt.base.access import ACCESSES
 from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.plan.steps import LARGEST, Argument, Launch, step_from_json, text, whole
+from lispgpt.runtime.plan.steps import LARGEST, Argument, Collective, Launch, step_from_json, text, whole
 from lispgpt.runtime.plan.tensor_maps import maps_problem
 
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
@@ -51,7 +51,7 @@ class Entry:
     sizes: Mapping[str, int]
     inputs: Mapping[str, str]
     results: Mapping[str, str]
-    steps: tuple[Launch, ...]
+    steps: tuple[Launch | Collective, ...]
     repeatable: bool = field(default=True, kw_only=True)
 
     @property
@@ -118,9 +118,10 @@ class Plan:
                     if place not in buffers or buffers[place].kind != kind:
                         raise UserError(f"the artifact's plan is damaged: {kind} {name!r} of entry {entry.name!r}")
             for index, step in enumerate(entry.steps):
-                problem = _launch_problem(step, kernels) or _bounds_problem(step.arguments, buffers)
+                own = _launch_problem(step, kernels) if isinstance(step, Launch) else step.problem()
+                problem = own or _bounds_problem(step.arguments, buffers)
                 if problem:
-                    where = f"step {index} of entry {entry.name!r} ({step.kernel})"
+                    where = f"step {index} of entry {entry.name!r} ({step.label})"
                     raise UserError(f"the artifact's plan is damaged: {where}: {problem}")
 
 
@@ -132,15 +133,14 @@ def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix:
     """
     names = {buffer.name: _name_beside(buffer, there, suffix) for buffer in plan.buffers}
 
+    def step_beside(step: Launch | Collective) -> Launch | Collective:
+        arguments = tuple(replace(a, buffer=names[a.buffer]) for a in step.arguments)
+        if isinstance(step, Launch):
+            return replace(step, kernel=step.kernel + suffix, arguments=arguments)
+        return replace(step, arguments=arguments)
+
     def renamed(entry: Entry) -> Entry:
-        steps = tuple(
-            replace(
-                step,
-                kernel=step.kernel + suffix,
-                arguments=tuple(replace(a, buffer=names[a.buffer]) for a in step.arguments),
-            )
-            for step in entry.steps
-        )
+        steps = tuple(map(step_beside, entry.steps))
         inputs, results = ({k: names[place] for k, place in ports.items()} for ports in (entry.inputs, entry.results))
         return replace(entry, inputs=inputs, results=results, steps=steps)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from lispgpt.base.access import Region
+from lispgpt.base.access import READ, READ_WRITE, WRITE, Region
 
 LARGEST = 1 << 46
 """Bytes of a buffer: no machine has more."""
@@ -33,6 +33,10 @@ class Step(Protocol):
 
     @property
     def arguments(self) -> tuple[Argument, ...]: ...
+
+    @property
+    def label(self) -> str:
+        """What it does, for people."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,10 @@ class Launch:
             tuple(map(Argument.from_json, data["arguments"])),
         )
 
+    @property
+    def label(self) -> str:
+        return self.kernel
+
     def facts(self) -> dict[str, Any]:
         """What machine code was made for, which every launch of the kernel has to keep to."""
         return {
@@ -71,10 +79,70 @@ class Launch:
         }
 
 
-STEP_KINDS: dict[str, type[Launch]] = {Launch.kind: Launch}
+ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "broadcast", "all_gather", "reduce_scatter"
+PAIRED = (ALL_GATHER, REDUCE_SCATTER)
+OPERATIONS = (ALL_REDUCE, BROADCAST, *PAIRED)
 
 
-def step_from_json(data: Mapping[str, Any]) -> Launch:
+@dataclass(frozen=True)
+class Collective:
+    """What all devices of a group do together, each with memory of its own, whatever else they do meanwhile.
+
+    "all_reduce": every argument becomes the sum of all devices'.  "broadcast": every argument becomes that of device 0.
+    The others have pairs of a source and a target: "reduce_scatter" makes a target this device's part of the sum of the
+    sources, "all_gather" all devices' sources one after another.  dtypes: of the arguments' elements.  A sum adds in
+    the same order on every device, so that all have the same bits.
+    """
+
+    kind: ClassVar[str] = "collective"
+
+    operation: str
+    devices: int
+    dtypes: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Collective:
+        arguments = tuple(map(Argument.from_json, data["arguments"]))
+        return Collective(text(data["operation"]), whole(data["devices"]), tuple(map(text, data["dtypes"])), arguments)
+
+    @property
+    def label(self) -> str:
+        """Such as "all_reduce of 14 buffers, 1.2 MB, by 2 devices"."""
+        count = len(self.arguments)
+        buffers = f"{count} buffer{'s' * (count != 1)}, {sum(a.nbytes for a in self.arguments) / 1e6:.1f} MB"
+        return f"{self.operation} of {buffers}, by {self.devices} devices"
+
+    @property
+    def pairs(self) -> tuple[tuple[Argument, Argument, str], ...]:
+        """What each of its parts reads and writes, and the elements' type."""
+        each = 2 if self.operation in PAIRED else 1
+        sources, targets = self.arguments[::each], self.arguments[each - 1 :: each]
+        return tuple(zip(sources, targets, self.dtypes[::each], strict=True))
+
+    def problem(self) -> str | None:
+        """What is wrong with it beside its bounds, if anything is."""
+        each = 2 if self.operation in PAIRED else 1
+        wanted = (READ, WRITE) if each == 2 else (READ_WRITE,)
+        if self.operation not in OPERATIONS or self.devices < 2 or not self.arguments:
+            return f"no devices do {self.operation!r} of {len(self.arguments)} buffers together"
+        if len(self.arguments) % each or len(self.dtypes) != len(self.arguments) or not set(self.dtypes) <= set(SUMMED):
+            return "its buffers are not what its operation takes"
+        if tuple(a.access for a in self.arguments) != wanted * (len(self.arguments) // each):
+            return "its access is not what its operation does"
+        lengths = [sorted((source.nbytes, target.nbytes)) for source, target, _ in self.pairs]
+        if each == 2 and any(part * self.devices != whole_ for part, whole_ in lengths):
+            return f"its buffers are not parts of each other for {self.devices} devices"
+        return None
+
+
+SUMMED = ("f32", "bf16", "i32")
+"""The types that devices add up."""
+
+STEP_KINDS: dict[str, type[Launch] | type[Collective]] = {Launch.kind: Launch, Collective.kind: Collective}
+
+
+def step_from_json(data: Mapping[str, Any]) -> Launch | Collective:
     """A step of any kind; ValueError for a kind that is none."""
     kind = text(data["kind"])
     if kind not in STEP_KINDS:

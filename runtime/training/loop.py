@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Stream
 from lispgpt.runtime.training.run_folder import RunFolder
 from lispgpt.runtime.training.snapshot import SessionWeights, write_snapshot
@@ -73,7 +74,8 @@ class Loop:
 
     weights: what checkpoints are written of.  validation: tokens to evaluate, where there are any.  sample: gives what
     the model writes by now.  stop: is asked after every step whether to end.  history: the records of earlier steps.
-    files: what goes into each checkpoint beside the weights.
+    files: what goes into each checkpoint beside the weights.  peers: the processes that take the steps with this one,
+    where there are any: all measure, and the first writes what is kept.
     """
 
     def __init__(
@@ -89,9 +91,11 @@ class Loop:
         done: int = 0,
         history: Sequence[Mapping[str, Any]] = (),
         files: Sequence[Path] = (),
+        peers: Peers | None = None,
     ) -> None:
         self._trainer, self._folder, self._weights, self._watcher = trainer, folder, weights, watcher
         self._validation, self._sample, self._stop, self._files = validation, sample, stop, files
+        self._peers, self._leads = peers, peers is None or peers.place.rank == 0
         self._done, self._kept = done, done
         losses = [float(record["loss"]) for record in history if isinstance(record.get("loss"), (int, float))]
         self._first, self._recent = losses[:RECENT], deque(losses[-RECENT:], RECENT)
@@ -106,21 +110,37 @@ class Loop:
             record: dict[str, Any] = {"step": number, **found, "tokens_per_s": round(pace.stepped(), 1)}
             loss = found["loss"]
             self._check(number, found)
-            stopped, last = self._stop(), number == options.steps
+            stopped, last = self._stops(number), number == options.steps
             if self._validation is not None and (_due(number, options.eval_every) or (last and options.eval_every)):
-                evaluation = evaluate(
-                    self._trainer.session, self._validation, options.batch, options.length, options.eval_batches
-                )
+                evaluation = self._evaluate(self._validation)
                 record |= {"val_loss": evaluation.loss, "perplexity": evaluation.perplexity}
                 record |= {"accuracy": evaluation.accuracy}
-            self._folder.record(record)
-            self._watcher.stepped(record)
-            if self._sample is not None and _due(number, options.sample_every):
-                self._watcher.sampled(number, self._sample())
+            if self._leads:
+                self._folder.record(record)
+                self._watcher.stepped(record)
+                if self._sample is not None and _due(number, options.sample_every):
+                    self._watcher.sampled(number, self._sample())
             if last or stopped or _due(number, options.checkpoint_every):
                 self._save(number)
             pace.pause()
         return Outcome(number, stopped and number < options.steps, loss, evaluation)
+
+    def _evaluate(self, stream: Stream) -> Evaluation:
+        options, place = self._trainer.options, None if self._peers is None else self._peers.place
+        part = () if place is None else (place.rank, place.size)
+        return evaluate(self._trainer.session, stream, options.batch, options.length, options.eval_batches, *part)
+
+    def _stops(self, number: int) -> bool:
+        """Whether the run is to end after this step, which is the same one for all processes."""
+        peers, asked = self._peers, self._stop()
+        if peers is None:
+            return asked
+        if peers.stop_at is None and asked and not self._leads:
+            peers.ask_to_stop()
+        left = number < self._trainer.options.steps
+        if peers.stop_at is None and self._leads and left and (asked or peers.asked_to_stop):
+            peers.stop_after(number + 1)
+        return peers.stop_at is not None and number >= peers.stop_at
 
     def _check(self, number: int, found: Mapping[str, float]) -> None:
         """UserError where the step's numbers are none, or far above what the run began with."""
@@ -150,8 +170,10 @@ class Loop:
                 shutil.copyfile(file, folder / file.name)
 
         self._weights.refresh()
-        path = self._folder.save(number, {"config": self._weights.config}, write, trainer.options.keep)
         self._kept = number
+        if not self._leads:
+            return
+        path = self._folder.save(number, {"config": self._weights.config}, write, trainer.options.keep)
         self._watcher.saved(number, path)
 
 

@@ -34,11 +34,17 @@ PATIENCE = 3.0
 
 
 class RunFolder:
-    """A run's folder, held against other processes until it is closed."""
+    """A run's folder, held against other processes until it is closed.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    leads: whether this process is the run's first, or only one: others look at the folder and leave it as it is.
+    """
+
+    def __init__(self, path: Path, leads: bool = True) -> None:
+        self.path, self.leads = path, leads
         self._metrics: RawIOBase | None = None
+        self._lock: TextIO | None = None
+        if not leads:
+            return
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = (path / LOCK).open("w")
@@ -54,9 +60,9 @@ class RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._metrics is not None:
-            self._metrics.close()
-        self._lock.close()
+        for file in (self._metrics, self._lock):
+            if file is not None:
+                file.close()
 
     @property
     def begun(self) -> bool:
@@ -89,12 +95,14 @@ class RunFolder:
             try:
                 found = sealed_facts(path)
                 if found.get("step") == step:
-                    self._point_to(path)
+                    if self.leads:
+                        self._point_to(path)
                     return step, path, found
                 say(f"{path} is damaged: it says that it is of step {found.get('step')}")
             except UserError as error:
                 say(f"{error.message}; going on from the checkpoint before it")
-            discard(path)
+            if self.leads:
+                discard(path)
         return None
 
     def save(self, step: int, facts: Mapping[str, Any], write: Callable[[Path], None], keep: int) -> Path:
@@ -120,6 +128,8 @@ class RunFolder:
     def forget_after(self, step: int) -> list[dict[str, Any]]:
         """The metrics up to a step; those of later ones, and a line that was cut short, go away."""
         kept = [record for record in read_metrics(self.path) if record["step"] <= step]
+        if not self.leads:
+            return kept
         with replacing(self.path / METRICS) as file:
             file.write("".join(json.dumps(record) + "\n" for record in kept).encode())
         return kept

@@ -55,12 +55,14 @@ class Evaluation:
 
 
 class Trainer:
-    """A session that takes steps.  rank, world: which of so many processes this is, as `batches` has it."""
+    """A session that takes steps.  rank, world: which of so many processes this is, as `batches` has it: each takes its
+    part of the options' batch."""
 
     def __init__(self, session: Session, options: Options, batches: Batches, rank: int = 0, world: int = 1) -> None:
         self.session, self.options, self._batches = session, options, batches
         self._rank, self._world = rank, world
-        self._entries = [_sized(session, name, options.batch, options.length) for name in self.names]
+        self.batch = options.batch // world
+        self._entries = [_sized(session, name, self.batch, options.length) for name in self.names]
         self._numbers = options.inputs()
         for entry in self._entries:
             _check_inputs(session, entry, self._numbers)
@@ -101,7 +103,7 @@ class Trainer:
             return None
         total = 0.0
         for number, entry in enumerate(self._entries):
-            works = [Work.of(kernels[step.kernel]) for step in entry.steps]
+            works = [Work.of(kernels[launch.kernel]) for launch in entry.launches]
             seconds = sum(rates.floor(work.at(self.rows)) for work in works if work is not None)
             total += seconds * (self.options.accumulate if number == 0 else 1)
         return total
@@ -109,7 +111,7 @@ class Trainer:
     @property
     def rows(self) -> list[range]:
         """The position of each row of each sequence of a micro-batch."""
-        return [range(self.options.length)] * self.options.batch
+        return [range(self.options.length)] * self.batch
 
     def profiled(self) -> list[tuple[Entry, dict[str, Any]]]:
         """Each entry with inputs as a step gives them."""
@@ -145,14 +147,21 @@ class Trainer:
         self.session.start(entry, changed)
 
 
-def evaluate(session: Session, stream: Stream, batch: int, length: int, most: int | None = None) -> Evaluation:
-    """The loss of a stream of tokens, in at most `most` batches spread over it."""
-    entry = _sized(session, EVALUATE, batch, length)
+def evaluate(
+    session: Session, stream: Stream, batch: int, length: int, most: int | None = None, rank: int = 0, world: int = 1
+) -> Evaluation:
+    """The loss of a stream of tokens, in at most `most` batches spread over it.
+
+    rank, world: which of so many processes this is; each runs its part of every batch, and has the loss of all of it.
+    """
+    own = batch // world
+    entry = _sized(session, EVALUATE, own, length)
     _check_inputs(session, entry, {})
     losses, correct, count = [], 0.0, 0
     for tokens, targets in sweep(stream, batch, length, most):
         real = int((targets != IGNORED).sum())
-        session.start(entry, {TOKENS: tokens, TARGETS: targets})
+        rows = slice(rank * own, (rank + 1) * own)
+        session.start(entry, {TOKENS: tokens[rows], TARGETS: targets[rows]})
         losses.append(float(session.result(entry, "loss").item()) * real)
         correct += float(session.result(entry, "correct").item()) if "correct" in entry.results else 0.0
         count += real

@@ -11,10 +11,12 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import LoopIndex
 from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.forms.tensors import Comprehension
+from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form
 
 SHARES, SHORTEST_SHARE = (128, 64, 32, 16, 8, 4, 2), 16
-"""How many sums a long one is taken apart into, the most that divides it, and how long each is at least."""
+"""How many sums a long one is taken apart into on each device, the most that divides it, and how long each is at
+least."""
 
 
 def summed_to(evaluator: Evaluator, tensor: ir.Value, kept: tuple[int, ...], form: Form) -> ir.Value:
@@ -30,7 +32,8 @@ def _reduced(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: F
     """The sum over dimensions, in two steps where the first is long: sums of shares of it, which are independent, and
     the sum of those."""
     extents = shape_of(tensor)
-    share = next((extents[0] // n for n in SHARES if extents[0] % n == 0 and extents[0] // n >= SHORTEST_SHARE), 0)
+    counts = [n * evaluator.states.of(Model).devices for n in SHARES]
+    share = next((extents[0] // n for n in counts if extents[0] % n == 0 and extents[0] // n >= SHORTEST_SHARE), 0)
     if share and dropped[0] == 0 and len(dropped) < len(extents):
         split = shapes.reshape(evaluator, tensor, (extents[0] // share, share, *extents[1:]), form)
         tensor, dropped = _summed(evaluator, split, [d + 1 for d in dropped], form), [0]

@@ -163,6 +163,12 @@ def _batch(evaluator: Evaluator, form: Form) -> Any:
     return now.sizes[BATCH]
 
 
+@builtin("devices", 0, 0)
+def _devices(evaluator: Evaluator, form: Form) -> int:
+    """`(devices)`: how many devices share the batch."""
+    return evaluator.states.of(Model).devices
+
+
 @builtin("batch-place", 1, 1)
 def _batch_place(evaluator: Evaluator, form: Form, reference: Any) -> Any:
     """`(batch-place (kv l))`: which of the dimensions of a state, or a part of one, counts sequences."""

@@ -78,7 +78,8 @@ class Building:
 
 @dataclass(eq=False)
 class Model:
-    """overrides win over the checkpoint's config, which wins over the program's own."""
+    """overrides win over the checkpoint's config, which wins over the program's own.  devices: how many share the
+    batch."""
 
     overrides: dict[str, Any] = field(default_factory=dict)
     checkpoint: dict[str, Any] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class Model:
     building: Building | None = None
     folder: FolderMap | None = None
     gguf: Gguf | None = None
+    devices: int = 1
 
     def dimensions(self, state: State) -> tuple[int | str, ...]:
         """A state's sizes, free dimensions by their names.

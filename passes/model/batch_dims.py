@@ -1,0 +1,71 @@
+"""Which dimensions of a tensor count the sequences of a batch, and what reshapes make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+
+@dataclass(frozen=True)
+class BatchDim:
+    """Element i of such a dimension belongs to sequence (i + offset) // inner, modulo count.
+
+    count: sequences of the whole batch.  inner: elements of one sequence that follow each other.  offset: where the
+    dimension starts, if it is a part of another.
+    """
+
+    count: int
+    inner: int = 1
+    offset: int = 0
+
+    def divisible(self, extent: int, devices: int) -> bool:
+        """Whether each device can take an equal part of the sequences, and of these elements."""
+        return not (self.count % devices or extent % devices or self.offset % devices)
+
+
+Dims = Mapping[int, BatchDim]
+"""The dimensions of a tensor that count a batch."""
+
+
+def collapsed(dims: Dims, extents: Sequence[int], groups: Sequence[Sequence[int]]) -> dict[int, BatchDim] | None:
+    """What is left of them when each group of neighbouring dimensions becomes one; None where two meet in one."""
+    found: dict[int, BatchDim] = {}
+    for number, group in enumerate(groups):
+        for place, dimension in enumerate(group):
+            if dimension not in dims:
+                continue
+            if number in found:
+                return None
+            behind = prod(extents[d] for d in group[place + 1 :])
+            dim = dims[dimension]
+            found[number] = replace(dim, inner=dim.inner * behind, offset=dim.offset * behind)
+    return found
+
+
+def expanded(dims: Dims, extents: Sequence[int], groups: Sequence[Sequence[int]]) -> dict[int, BatchDim] | None:
+    """What becomes of them when each is parted into the dimensions of its group, whose extents are given.
+
+    None where no dimension of the group has whole sequences, one by one or several together, and all of the batch.
+    """
+    found: dict[int, BatchDim] = {}
+    for number, dim in dims.items():
+        home = _home(dim, [extents[d] for d in groups[number]])
+        if home is None:
+            return None
+        found[groups[number][home[0]]] = home[1]
+    return found
+
+
+def _home(dim: BatchDim, extents: Sequence[int]) -> tuple[int, BatchDim] | None:
+    """Which of the dimensions that one is parted into counts the sequences, or as many of them together as there are
+    behind it, and how."""
+    if dim.offset:
+        return None
+    for place, extent in enumerate(extents):
+        behind = prod(extents[place + 1 :])
+        if dim.inner % behind == 0 and (extent * behind) % (dim.inner * dim.count) == 0:
+            return place, BatchDim(dim.count, dim.inner // behind)
+        if behind % dim.inner == 0 and 1 < extent == dim.count * dim.inner // behind:
+            return place, BatchDim(extent)
+    return None

@@ -1,0 +1,136 @@
+"""What is known of an entry's values while they are divided among devices."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from lispgpt.base.errors import UserError
+from lispgpt.ir.diagnostics import users_span
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, shape_of
+from lispgpt.passes.model.batch_dims import BatchDim, Dims
+from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN
+
+DEVICES = "devices"
+"""The symbol of the grid that has all of them."""
+
+MOVES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.insert_slice")
+"""Ops that put parts of a sum elsewhere: those are added up before, as soon as they are there."""
+
+
+class DividedValues:
+    """dims: of values that have a part on each device, which dimensions count the batch.  parts: values whose sum over
+    the devices is what the program means.  nothing: zeros, and what is still to be written.  shapes: what divided
+    values were before.  summed: values that were added up, and what that made.  readers: the ops that took a value as a
+    part."""
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.dims: dict[ir.Value, Dims] = {}
+        self.parts: set[ir.Value] = set()
+        self.nothing: set[ir.Value] = set()
+        self.shapes: dict[ir.Value, tuple[int, ...]] = {}
+        self.summed: dict[ir.Value, ir.Value] = {}
+        self.readers: dict[ir.Value, list[ir.Operation]] = {}
+
+    def dims_of(self, value: ir.Value) -> Dims:
+        return self.dims.get(value, {})
+
+    def kind(self, value: ir.Value) -> str:
+        """What a value is to a sum: see `linear_values`."""
+        return LINEAR if value in self.parts else NOTHING if value in self.nothing else PLAIN
+
+    def touches(self, value: ir.Value) -> bool:
+        return value in self.dims or value in self.parts
+
+    def shape(self, value: ir.Value) -> tuple[int, ...]:
+        """A value's shape in the program."""
+        return self.shapes.get(value, shape_of(value))
+
+    def local(self, shape: tuple[int, ...], dims: Dims, op: ir.Operation) -> list[int]:
+        """What one device has of a shape."""
+        for number, dim in dims.items():
+            if not dim.divisible(shape[number], self.devices):
+                fail(op, f"{shape[number]} of {list(shape)} cannot be shared by {self.devices} devices alike")
+        return [n // self.devices if number in dims else n for number, n in enumerate(shape)]
+
+    def divide(self, value: ir.Value, dims: Dims, op: ir.Operation) -> None:
+        """Leave one device's part of a value.  op: what to name where that cannot be."""
+        if dims:
+            self.shapes[value], self.dims[value] = shape_of(value), dims
+            value.set_type(self.local_type(value, dims, op))
+
+    def local_type(self, value: ir.Value, dims: Dims, op: ir.Operation) -> ir.Type:
+        shape = self.local(self.shape(value), dims, op)
+        return ir.RankedTensorType.get(shape, value.type.element_type)
+
+    def add_up(self, value: ir.Value) -> ir.Value:
+        """The whole sum that a value is a part of: made where the value is, or where it was before it was moved."""
+        op = defining_op(value)
+        if op.name in MOVES and not self.readers.get(value):
+            for number in range(2 if op.name == "tensor.insert_slice" else 1):
+                source = op.operands[number]
+                if source in self.parts:
+                    self.readers[source].remove(op)
+                    op.operands[number] = self.add_up(source)
+            self.parts.discard(value)
+            return value
+        if value not in self.summed:
+            attributes = {
+                "grid": ir.FlatSymbolRefAttr.get(DEVICES),
+                "grid_axes": ir.DenseI16ArrayAttr.get([0]),
+                "reduction": ir.Attribute.parse("#shard<partial sum>"),
+            }
+            with ir.InsertionPoint.after(op), op.location:
+                self.summed[value] = create_op("shard.all_reduce", [value], [value.type], attributes).results[0]
+        return self.summed[value]
+
+    def fitted(self, value: ir.Value, dims: Dims, op: ir.Operation) -> ir.Value:
+        """A value as an op reads it that is divided so: what every device has is made anew in one's part of it."""
+        if dict(self.dims_of(value)) == dict(dims):
+            return value
+        made_by = defining_op(value)
+        if self.touches(value) or made_by is None:
+            fail(op, "it reads by sequence what is not divided by sequences" if not self.touches(value) else _OTHERWISE)
+        with ir.InsertionPoint(op), made_by.location:
+            new = self._again(value, made_by, dims, op)
+        self.shapes[new], self.dims[new] = shape_of(value), dims
+        if value in self.nothing:
+            self.nothing.add(new)
+        return new
+
+    def _again(self, value: ir.Value, made_by: ir.Operation, dims: Dims, op: ir.Operation) -> ir.Value:
+        type_ = self.local_type(value, dims, op)
+        if made_by.name == "tensor.empty":
+            return create_op("tensor.empty", [], [type_]).results[0]
+        if made_by.name == "arith.constant" and ir.DenseElementsAttr(made_by.attributes["value"]).is_splat:
+            splat = ir.DenseElementsAttr(made_by.attributes["value"]).get_splat_value()
+            attributes = {"value": ir.DenseElementsAttr.get_splat(type_, splat)}
+            return create_op("arith.constant", [], [type_], attributes).results[0]
+        if made_by.name not in ("linalg.fill", "linalg.generic") or len(made_by.results) != 1:
+            fail(op, "it reads by sequence what is not divided by sequences")
+        positions = [[], [*range(len(shape_of(value)))]]
+        if made_by.name == "linalg.generic":
+            positions = [dim_positions(map_) for map_ in indexing_maps(made_by)]
+        loops = {loop: dims[d] for d, loop in enumerate(positions[-1]) if d in dims}
+        wanted = [{d: loops[loop] for d, loop in enumerate(where) if loop in loops} for where in positions]
+        operands = [self.fitted(v, dims, op) for v, dims in zip(made_by.operands, wanted, strict=True)]
+        copy = made_by.clone().operation
+        for number, operand in enumerate(operands):
+            copy.operands[number] = operand
+        copy.results[0].set_type(type_)
+        return copy.results[0]
+
+
+_OTHERWISE = "two values that it reads are divided in different ways"
+
+
+def fail(op: ir.Operation, why: str) -> NoReturn:
+    """UserError at the user's form that an op is of."""
+    raise UserError(f"this cannot be divided among devices: {why} ({op.name})", users_span(op.location))
+
+
+def same(dims: dict[int, BatchDim], loop: int, dim: BatchDim, op: ir.Operation) -> None:
+    """Record that a loop counts a batch; it is an error where it counts it in another way, too."""
+    if dims.setdefault(loop, dim) != dim:
+        fail(op, _OTHERWISE)

@@ -1,0 +1,90 @@
+"""Which results of an op are linear in sums that are still in parts: what it makes of parts is a part of what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lispgpt.ir.combiners import combiner_of
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import captured_values, defining_op, operations
+
+PLAIN, LINEAR, NOTHING = "plain", "linear", "nothing"
+"""What a value is: no part of a sum; a part; or zero, or without a meaning, which is a part of any sum."""
+
+ADDITIONS = ("arith.addf", "arith.subf", "arith.addi", "arith.subi")
+PRODUCTS = ("arith.mulf", "arith.muli")
+CONVERSIONS = ("arith.extf", "arith.truncf", "arith.negf", "arith.sitofp", "arith.extsi", "arith.trunci")
+SUMS = ("arith.addf", "arith.addi")
+
+
+def results_of(op: ir.Operation, kind: Callable[[ir.Value], str]) -> list[str] | None:
+    """What each result of a linalg op is, where `kind` says it of its operands; None where parts are not enough."""
+    operands = list(op.operands)
+    if op.name == "linalg.contract":
+        given = [kind(v) for v in operands[:2]]
+        return [LINEAR] if given.count(LINEAR) < 2 else None
+    if op.name == "linalg.reduce":
+        return [LINEAR] if combiner_of(op) in SUMS else None
+    if op.name != "linalg.generic" or any(kind(v) == LINEAR for v in captured_values(op)):
+        return None
+    block = op.regions[0].blocks[0]
+    known = {argument: kind(value) for argument, value in zip(block.arguments, operands, strict=True)}
+    for inner in operations(block)[:-1]:
+        found = _through(inner, [known.get(v, PLAIN) for v in inner.operands])
+        if found is None or (len(inner.regions) and found != PLAIN):
+            return None
+        known.update(dict.fromkeys(inner.results, found))
+    return [known.get(v, PLAIN) for v in operations(block)[-1].operands]
+
+
+def _through(op: ir.Operation, given: Sequence[str]) -> str | None:
+    """What an op on numbers makes of such; None where it is not linear in the parts among them."""
+    if op.name == "arith.constant":
+        return NOTHING if is_zero(op) else PLAIN
+    if op.name in CONVERSIONS:
+        return given[0]
+    if op.name == "arith.select" and given[0] != LINEAR:
+        return _together(given[1:])
+    if op.name in ADDITIONS:
+        return _together(given)
+    if op.name in PRODUCTS:
+        return NOTHING if NOTHING in given else None if given.count(LINEAR) == 2 else _product(given)
+    if op.name == "arith.divf" and given[1] != LINEAR:
+        return given[0]
+    return None if LINEAR in given else PLAIN
+
+
+def _together(given: Sequence[str]) -> str | None:
+    """What a sum, or one of two values, is."""
+    kinds = set(given) - {NOTHING}
+    return NOTHING if not kinds else kinds.pop() if len(kinds) == 1 else None
+
+
+def _product(given: Sequence[str]) -> str:
+    return LINEAR if LINEAR in given else PLAIN
+
+
+def is_zero(op: ir.Operation) -> bool:
+    """Whether an arith.constant is the number zero."""
+    value = op.attributes["value"]
+    if isinstance(value, ir.FloatAttr):
+        return bool(value.value == 0.0)
+    return isinstance(value, ir.IntegerAttr) and value.value == 0
+
+
+def adds_up(op: ir.Operation) -> bool:
+    """Whether what a linalg op makes of an element is the sum of what its loops give for it."""
+    if op.name == "linalg.contract":
+        return True
+    if op.name == "linalg.reduce":
+        return combiner_of(op) in SUMS
+    if op.name != "linalg.generic":
+        return False
+    block = op.regions[0].blocks[0]
+    made = operations(block)[-1].operands
+    carried = list(block.arguments)[len(block.arguments) - len(made) :]
+    for value, sum_ in zip(made, carried, strict=True):
+        add = defining_op(value)
+        if add is None or add.name not in SUMS or sum_ not in list(add.operands) or len(list(sum_.uses)) != 1:
+            return False
+    return True

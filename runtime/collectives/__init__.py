@@ -1,0 +1,40 @@
+"""What devices do together, by the engine that does it: `nccl.py` in this folder is what CUDA devices use.
+
+A file is an engine's where it has `open_engine`; `base` says what that gives.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.collectives.base import Engine
+from lispgpt.runtime.collectives.peers import Peers
+from lispgpt.runtime.devices.base import Device
+
+__all__ = ["Engine", "engine_names", "open_engine"]
+
+USUAL = {"cuda": "nccl", "rocm": "rccl"}
+"""The engines of GPUs; what memory of hosts holds is added up by them."""
+
+
+def engine_names() -> list[str]:
+    """The engines that there are."""
+    names = [info.name for info in pkgutil.iter_modules(__path__)]
+    return [name for name in names if hasattr(importlib.import_module(f"{__name__}.{name}"), "open_engine")]
+
+
+def open_engine(target: str, device: Device, peers: Peers, name: str | None = None) -> Engine:
+    """The engine by which a device works with its peers'.
+
+    name: of the engine; by default what is made for the target, and for CPUs `mpi` where MPI has started the processes.
+    UserError where it cannot be used here.
+    """
+    name = name or USUAL.get(target.partition(":")[0]) or ("mpi" if peers.place.by_mpi else "local")
+    if name not in engine_names():
+        raise UserError(f"there is no engine {name!r} for collectives; there are {', '.join(engine_names())}")
+    module: Any = importlib.import_module(f"{__name__}.{name}")
+    engine: Engine = module.open_engine(device, peers)
+    return engine

@@ -1,0 +1,118 @@
+"""Processes of one machine: shared memory, in which every rank adds up its share of what all have put there.
+
+A round: each puts a piece of its array into its slot; when all have, each adds up its share of the slots, in the order
+of the ranks; when all have, each takes the sums.  Two sets of slots take turns, so that nobody waits to be read.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.collectives.host import HostEngine, Part, added, waiting_loop
+from lispgpt.runtime.collectives.peers import Peers
+from lispgpt.runtime.devices.base import Device
+from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, BROADCAST, Collective
+
+SHARED = Path("/dev/shm")
+SLOT, COUNTER = 1 << 20, 64
+"""Bytes of a slot; of a rank's counter, so that none shares a line of a cache with another."""
+
+
+def open_engine(device: Device, peers: Peers) -> HostEngine:
+    return HostEngine(device, peers, LocalTransport(peers))
+
+
+class LocalTransport:
+    """memory: of all ranks: a counter each, then two sets of a slot for each and one for the sums."""
+
+    def __init__(self, peers: Peers) -> None:
+        place = peers.place
+        if place.neighbours != place.size:
+            raise UserError(
+                f"{place.size} processes of which {place.neighbours} are on one machine share no memory: start them "
+                "by MPI, with mpi4py installed (pip install 'lispgpt[mpi]')"
+            )
+        self.name = "shared memory"
+        self._peers, self._rank, self._size = peers, place.rank, place.size
+        self._memory = _shared(peers, COUNTER * place.size + 2 * (place.size + 1) * SLOT)
+        whole = np.frombuffer(self._memory, np.uint8)
+        self._counters = whole[: COUNTER * place.size].view(np.int64)[:: COUNTER // 8]
+        slots = whole[COUNTER * place.size :].reshape(2, place.size + 1, SLOT)
+        self._sets = [slots[0], slots[1]]
+        self._turn = 0
+
+    def run(self, step: Collective, part: Part) -> None:
+        source, target, dtype = part
+        if step.operation in (ALL_REDUCE, BROADCAST):
+            for start in range(0, target.size, SLOT // target.itemsize):
+                piece = slice(start, start + SLOT // target.itemsize)
+                self._exchange(step, source[piece])
+                slots = self._slots(source[piece])
+                target[piece] = slots[0] if step.operation == BROADCAST else self._summed(step, slots, dtype)
+            return
+        share = min(source.size, target.size)
+        for start in range(0, share, SLOT // target.itemsize):
+            piece = slice(start, min(start + SLOT // target.itemsize, share))
+            if step.operation == ALL_GATHER:
+                self._exchange(step, source[piece])
+                target.reshape(self._size, share)[:, piece] = self._slots(source[piece])
+                continue
+            for owner in range(self._size):
+                own = source.reshape(self._size, share)[owner, piece]
+                self._exchange(step, own)
+                if owner == self._rank:
+                    target[piece] = added(list(self._slots(own)), dtype)
+
+    def _exchange(self, step: Collective, piece: np.ndarray) -> None:
+        """Put a piece into this rank's slot, and wait until every rank has."""
+        self._turn = 1 - self._turn
+        self._slots(piece)[self._rank] = piece
+        self._meet(step)
+
+    def _slots(self, piece: np.ndarray) -> np.ndarray:
+        """What each rank has put there [ranks, elements]."""
+        return self._sets[self._turn][: self._size, : piece.nbytes].view(piece.dtype)
+
+    def _summed(self, step: Collective, slots: np.ndarray, dtype: str) -> np.ndarray:
+        """The sum over the ranks, of which each adds up its share."""
+        sums = self._sets[self._turn][self._size, : slots[0].nbytes].view(slots.dtype)
+        first, last = (slots.shape[1] * rank // self._size for rank in (self._rank, self._rank + 1))
+        sums[first:last] = added([slot[first:last] for slot in slots], dtype)
+        self._meet(step)
+        return sums
+
+    def _meet(self, step: Collective) -> None:
+        """Wait until every rank has come here as often as this one."""
+        self._counters[self._rank] += 1
+        count, counters = int(self._counters[self._rank]), self._counters
+        waiting_loop(self._peers, lambda: bool((counters >= count).all()), step.label, time.sleep, time.monotonic)
+
+    def close(self) -> None:
+        """The memory goes with the last process that has it."""
+
+
+def _shared(peers: Peers, nbytes: int) -> mmap.mmap:
+    """Memory that all processes of the run have."""
+    folder = SHARED if SHARED.is_dir() else None
+    if peers.place.rank:
+        (name, *_) = peers.gather("shared memory", None)
+        with open(name, "r+b") as file:
+            memory = mmap.mmap(file.fileno(), nbytes)
+        peers.gather("shared memory is open", None)
+        return memory
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="lispgpt-") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+        except OSError as error:
+            raise UserError(f"there is no room for {nbytes:,} bytes of shared memory: {error.strerror}") from error
+        memory = mmap.mmap(file.fileno(), nbytes)
+        peers.gather("shared memory", file.name)
+        peers.gather("shared memory is open", None)
+    return memory
