@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class Session:
                 if not known:
                     self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
             elif not known:
-                views += self._load_weight(buffer, buffer.name in updated)
+                views += self._load_weight(buffer, artifact, buffer.name in updated)
             elif buffer.name in updated - self._owned:
                 self._own(buffer)
         if views:
@@ -81,11 +82,14 @@ class Session:
         self._entries += plan.entries
         return list(plan.entries)
 
-    def _load_weight(self, buffer: Buffer, updated: bool) -> list[str]:
+    def _load_weight(self, buffer: Buffer, artifact: Artifact, updated: bool) -> list[str]:
         """Give a weight its values; its name where they are the file's own bytes, which nobody has looked at."""
-        context = self.config.get("context")
-        view = checkpoint_view(self.checkpoint, buffer, context)
-        array = read_weight(self.checkpoint, buffer, context) if view is None else view
+        context, declared = self.config.get("context"), artifact.weights[buffer.name]
+        weight = replace(buffer, shape=tuple(declared["shape"]), dtype=declared["dtype"])
+        view = checkpoint_view(self.checkpoint, weight, context)
+        array = read_weight(self.checkpoint, weight, context) if view is None else view
+        if weight.dtype != buffer.dtype:  # blocks, which are bytes for the kernels
+            array = np.ascontiguousarray(array).view(find_dtype(buffer.dtype).numpy).reshape(buffer.shape)
         if updated:
             self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
             self.device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
@@ -268,15 +272,16 @@ def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer, context: Any = None)
     """
     info = _checked_info(checkpoint, buffer, context)
     view = checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
-    return view if view is None else _first(view, buffer.shape)
+    return view if view is None else _first(view, find_dtype(buffer.dtype).items(buffer.shape))
 
 
 def read_weight(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray:
     """A converted copy of a weight in the buffer's shape and dtype."""
     info = _checked_info(checkpoint, buffer, context)
-    array = np.empty(tuple(info.shape), find_dtype(buffer.dtype).numpy)
+    kind = find_dtype(buffer.dtype)
+    array = np.empty(kind.items(tuple(info.shape)), kind.numpy)
     checkpoint.read_into(buffer.name, array, buffer.dtype)
-    return _first(array, buffer.shape)
+    return _first(array, kind.items(buffer.shape))
 
 
 def _first(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:

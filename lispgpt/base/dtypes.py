@@ -38,6 +38,10 @@ class Dtype:
     def item_bytes(self) -> int:
         return -(-self.bits // 8)
 
+    def items(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the array of items that elements of this shape are; rows are of whole blocks."""
+        return shape if self.block == 1 else (*shape[:-1], shape[-1] // self.block)
+
     def nbytes(self, elements: int) -> int:
         """Bytes of that many elements in a row; they fill whole items."""
         return -(-elements // self.block) * self.item_bytes
@@ -82,6 +86,9 @@ DTYPES = {
 
 MODEL_DTYPES = ("f32", "bf16", "i32")
 """What a model's weights and states may be of."""
+
+BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k")
+"""What a model's weights may also be of: blocks that kernels read as they are."""
 
 WEIGHT_DTYPES = ("bf16", "f32")
 """What checkpoints are written in."""

@@ -15,7 +15,7 @@ from lispgpt.language.core import registry
 from lispgpt.language.core.environment import Dialects, Environment, did_you_mean
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.language import Language
-from lispgpt.language.core.values import Function, LaterFunction, State, Weight
+from lispgpt.language.core.values import BlockType, Function, LaterFunction, State, Weight
 from lispgpt.language.forms import (
     arithmetic,
     calls,
@@ -183,7 +183,7 @@ def _check_overrides(model: Model) -> None:
 
 def _plain(value: Any) -> Any:
     """A config value as JSON has it."""
-    return str(value) if isinstance(value, ir.Type) else list(value) if isinstance(value, tuple) else value
+    return str(value) if isinstance(value, (ir.Type, BlockType)) else list(value) if isinstance(value, tuple) else value
 
 
 def _program(evaluator: Evaluator) -> Program:

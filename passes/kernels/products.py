@@ -60,7 +60,8 @@ class Operand:
         """`width` neighbours along k, from a multiple of it on; one by one where they are none in the tensor."""
         extent = self.layout.extent(self.layout.sums)
         if self.has_vectors(reader) and _side_by_side(reader, self.along_k, extent, width):
-            return reader.read(self.tensor, self.index(batch, outer, k), width)
+            with reader.stepping():
+                return reader.read(self.tensor, self.index(batch, outer, k), width)
         return b.vector_of([reader.read(self.tensor, self.index(batch, outer, b.add(k, i))) for i in range(width)])
 
     def read_across(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int) -> ir.Value:

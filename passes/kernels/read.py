@@ -31,7 +31,7 @@ from lispgpt.passes.kernels.rearranged import branch, iterated, rearranged
 from lispgpt.passes.kernels.reductions import reduced, vector_loop
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Alone, Row, Team
-from lispgpt.passes.kernels.views import VIEWS, is_in_step, mapped, through_slice
+from lispgpt.passes.kernels.views import VIEWS, is_in_step, keeps_step, mapped, through_slice
 from lispgpt.passes.targets import Target
 
 
@@ -44,6 +44,7 @@ class Reader:
         self.bound: dict[ir.Value, Callable[[Sequence[Index], int], ir.Value]] = {}
         self.assumed: frozenset[ir.Value] = frozenset()
         self.indices: dict[ir.Value, Index] = {}
+        self.in_step = False
         self._scopes: list[dict[Any, ir.Value]] = [{}]
 
     def bind(self, tensor: ir.Value, value: Callable[[Sequence[Index], int], ir.Value]) -> None:
@@ -56,6 +57,13 @@ class Reader:
         before, self.assumed = self.assumed, self.assumed | conditions
         yield
         self.assumed = before
+
+    @contextmanager
+    def stepping(self, in_step: bool = True) -> Iterator[None]:
+        """Within it, every vector that is asked for starts at a multiple of its width in its row, or may not."""
+        before, self.in_step = self.in_step, in_step
+        yield
+        self.in_step = before
 
     def hold(self, tensor: ir.Value, value: ir.Value) -> None:
         """Take a tensor's elements from here on to be this value, wherever they are asked for."""
@@ -123,7 +131,8 @@ class Reader:
         if collapsed or (op.name == "tensor.extract_slice" and not is_in_step(op, width, self.target.aligned_rows)):
             return b.vector_of([self.read(tensor, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
         if op.name in VIEWS:
-            return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
+            with self.stepping(self.in_step and keeps_step(op, width)):
+                return self.read(op.operands[0], VIEWS[op.name](op, index, self), width)
         if is_elementwise(op):
             return elementwise(self, op, index, width)
         if op.name == "linalg.reduce" and self._is_over_rows(op):
@@ -142,6 +151,8 @@ class Reader:
     def _crosses_rows(self, op: ir.Operation, width: int) -> bool:
         """Whether a vector of a collapsed tensor may go on in another row of its source, which lies apart."""
         source = op.operands[0]
+        if self.in_step and shape_of(source)[-1] % width == 0:
+            return False
         whole = shape_of(source)[-1:] == shape_of(op.results[0])[-1:]
         apart = defining_op(source) is None or defining_op(source).name != "bufferization.to_tensor"
         return bool(shape_of(source)[-1] % width) or (

@@ -84,6 +84,15 @@ def is_in_step(op: ir.Operation, width: int, aligned: bool) -> bool:
     return kept and strides[-1] == 1 and offsets[-1] != DYNAMIC and all(step % width == 0 for step in steps)
 
 
+def keeps_step(op: ir.Operation, width: int) -> bool:
+    """Whether vectors that start at multiples of their width in a view's rows do so in the source's."""
+    if op.name == "tensor.extract_slice":
+        offset = slice_numbers(op)[0][-1]
+        return offset != DYNAMIC and offset % width == 0
+    finer = op.results[0] if op.name == "tensor.expand_shape" else op.operands[0]
+    return op.name == "tensor.cast" or shape_of(finer)[-1] % width == 0
+
+
 def _through_expand(op: ir.Operation, index: list[Index], reader: Indices) -> list[Index]:
     """From an expanded tensor's index to its source's."""
     shape = shape_of(op.results[0])

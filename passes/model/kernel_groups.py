@@ -51,8 +51,9 @@ def is_collective(op: ir.Operation) -> bool:
 
 
 def is_inline(op: ir.Operation) -> bool:
-    """Whether every kernel that reads the op's results has its own copy of it: views, fills, constants and scalars."""
-    if op.name in INLINE:
+    """Whether every kernel that reads the op's results has its own copy of it: views, fills, constants and scalars, and
+    what is marked so, as what reads blocks is."""
+    if op.name in INLINE or "inline" in op.attributes:
         return True
     scalar = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
     return scalar and not len(op.regions) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)

@@ -118,6 +118,10 @@ class _Reads:
             return (1 if nest is None else _gathered(op, nest)) * self._repeats(nest or op, value)
         if op.name == "linalg.softmax" and number > 0:
             return 0
+        if "inline" in op.attributes:
+            whole: int = prod(shape_of(op.results[0]))
+            share = -(-self.of(op.results[0]) * prod(shape_of(value)) // whole)
+            return share * self._repeats(op, value)
         if op.name.startswith("linalg.") and len(op.regions):
             read = any(True for _ in op.regions[0].blocks[0].arguments[number].uses)
             return prod(shape_of(value)) * self._repeats(op, value) if read else 0

@@ -151,7 +151,9 @@ def _is_along(op: ir.Operation, attention: Attention) -> bool:
 
 
 def _operations(op: ir.Operation) -> int:
-    """Floating-point operations of an op and what is nested in it."""
+    """Floating-point operations of an op and what is nested in it; what every reader computes anew converts numbers."""
+    if "inline" in op.attributes:
+        return 0
     if op.name == "linalg.softmax":
         return SOFTMAX_OPERATIONS * prod(shape_of(op.operands[0]))
     dialect, _, name = op.name.partition(".")

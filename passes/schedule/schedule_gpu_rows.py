@@ -22,6 +22,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
+from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.targets import Gpu
 
 
@@ -104,7 +105,7 @@ def _longest_row(kernel: ir.Operation, rows: tuple[int, ...]) -> int:
     for op in operations(kernel.regions[0].blocks[0]):
         if op.name == "linalg.reduce":
             extents.append(shape_of(op.operands[0])[-1])
-        elif op.name in ("linalg.generic", "linalg.softmax") and shape_of(op.results[0]) != rows:
+        elif not is_inline(op) and op.name in ("linalg.generic", "linalg.softmax") and shape_of(op.results[0]) != rows:
             extents.append((1, *shape_of(op.results[0]))[-1])
     return max(extents)
 

@@ -24,7 +24,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.team import Alone, vector_ranges
-from lispgpt.passes.model.kernel_groups import root_kind, row_shape
+from lispgpt.passes.model.kernel_groups import is_inline, root_kind, row_shape
 from lispgpt.passes.targets import Target
 
 COMPUTED = ("linalg.generic", "linalg.reduce", "linalg.softmax")
@@ -38,7 +38,8 @@ class ScheduleRows(Pass):
 
     def run(self, module: ir.Module, target: Target) -> None:
         for kernel in kernel_functions(module, "rows"):
-            ops = [op for op in operations(kernel.regions[0].blocks[0]) if op.name in COMPUTED]
+            every = operations(kernel.regions[0].blocks[0])
+            ops = [op for op in every if op.name in COMPUTED and not is_inline(op)]
             if "grid" not in kernel.attributes and ops and all(root_kind(op) == "rows" for op in ops):
                 _Schedule(kernel, ops, target, self.rows_per_block).run()
 

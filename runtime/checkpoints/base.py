@@ -35,8 +35,9 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.base.dtypes import MODEL_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.checkpoints.blocks import in_blocks_of
 from lispgpt.runtime.checkpoints.numbers import copy_converted, in_parallel, is_finite
 
 
@@ -73,7 +74,8 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def view(self, name: str) -> np.ndarray | None:
-        """The file's own bytes as a read-only, C-contiguous array of the info's shape (bf16 as uint16).
+        """The file's own bytes as a read-only, C-contiguous array of the info's shape (bf16 as uint16, blocks as
+        items).
 
         None where what is stored is not directly usable: transposed, in pieces, misaligned, to be padded, or of a type
         that is read as f32.
@@ -93,20 +95,30 @@ class Checkpoint(ABC):
         """UserError naming the first tensor (of those given; of all by default) that holds NaN or infinity."""
 
     def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
-        """Fill a whole tensor's array, converting on the way and checking for NaN; see read_layer_into."""
-        info = self.info(name)
-        if tuple(destination.shape) != info.shape or destination.dtype != find_dtype(dtype).numpy:
+        """Fill a whole tensor's array, converting on the way and checking for NaN; see read_layer_into.
+
+        dtype: also of blocks, for an array of them.
+        """
+        info, kind = self.info(name), find_dtype(dtype)
+        if tuple(destination.shape) != kind.items(info.shape) or destination.dtype != kind.numpy:
             raise ValueError(f"{name}: {destination.dtype}{destination.shape} for {dtype}{info.shape}")
-        if info.stacked:
-            layers = range(info.shape[0])
-            in_parallel(lambda layer: self.read_layer_into(name, layer, destination[layer], dtype), layers)
-        else:
-            self.read_layer_into(name, 0, destination, dtype)
+        in_blocks = kind.block > 1 and info.dtype != dtype
+
+        def read(layer: int) -> None:
+            own = destination[layer] if info.stacked else destination
+            if not in_blocks:
+                self.read_layer_into(name, layer, own, dtype)
+                return
+            values = np.empty((*own.shape[:-1], own.shape[-1] * kind.block), np.float32)
+            self.read_layer_into(name, layer, values, "f32")
+            own[...] = in_blocks_of(values, dtype)
+
+        in_parallel(read, range(info.shape[0] if info.stacked else 1))
 
     def tensor(self, name: str) -> np.ndarray:
         """The tensor as stored, or as f32 for types that kernels do not read: the file's own bytes where possible."""
         view = self.view(name)
-        if view is not None:
+        if view is not None and self.info(name).dtype in MODEL_DTYPES:
             return view
         info = self.info(name)
         dtype = info.dtype if info.dtype in MODEL_DTYPES else "f32"
@@ -159,28 +171,34 @@ class StoredTensor:
     """Where a tensor lies in mapped files.
 
     pieces: the file's arrays as stored: one for the whole tensor, or one or more a layer, whose rows follow each other.
-    transposed: matrices are stored (in, out).  added: what stored values are larger by.  Rows that the pieces lack (the
-    padded vocabulary's) read as zeros.
+    transposed: matrices are stored (in, out).  kinds: the pieces' types, where they are not all the info's.  added:
+    what stored values are larger by.  Rows that the pieces lack (the padded vocabulary's) read as zeros.
     """
 
     info: TensorInfo
     pieces: tuple[np.ndarray, ...]
     transposed: bool = False
     added: float = 0.0
+    kinds: tuple[str, ...] = ()
 
-    def layer(self, index: int) -> tuple[np.ndarray, ...]:
-        """The pieces of one layer as stored, views."""
+    def typed(self) -> list[tuple[np.ndarray, str]]:
+        """The pieces as stored, views, and their types."""
+        return list(zip(self.pieces, self.kinds or (self.info.dtype,) * len(self.pieces), strict=True))
+
+    def layer(self, index: int) -> list[tuple[np.ndarray, str]]:
+        """Those of one layer."""
+        pieces = self.typed()
         if not self.info.stacked:
-            return self.pieces
-        if self.pieces[0].ndim == len(self.info.shape):
-            return (self.pieces[0][index],)
-        each = len(self.pieces) // self.info.shape[0]
-        return self.pieces[index * each : (index + 1) * each]
+            return pieces
+        if len(pieces) == 1 and pieces[0][0].ndim == len(self.info.shape):
+            return [(pieces[0][0][index], pieces[0][1])]
+        each = len(pieces) // self.info.shape[0]
+        return pieces[index * each : (index + 1) * each]
 
     def view(self) -> np.ndarray | None:
-        piece = self.pieces[0]
-        usable = piece.shape == self.info.shape and not self.transposed and self.info.dtype in MODEL_DTYPES
-        usable = usable and not self.added
+        piece, dtype = self.typed()[0]
+        usable = not self.transposed and not self.added and dtype == self.info.dtype
+        usable &= dtype in (*MODEL_DTYPES, *BLOCK_DTYPES) and piece.shape == find_dtype(dtype).items(self.info.shape)
         return piece if usable and piece.flags.aligned else None
 
 
@@ -230,11 +248,12 @@ class MappedCheckpoint(Checkpoint):
         pieces, start = stored.layer(layer), 0
         vectors = len(stored.info.shape) - stored.info.stacked < 2  # which may come in pieces as matrices do
         columns = 1 if vectors else destination.shape[-1]
-        rows, items = destination.reshape(-1, columns), max(1, columns // find_dtype(stored.info.dtype).block)
-        for piece in pieces:
-            self._require_finite(name, piece)
+        rows, elements = destination.reshape(-1, columns), columns * find_dtype(dtype).block
+        for piece, kind in pieces:
+            self._require_finite(name, piece, kind)
+            items = max(1, elements // find_dtype(kind).block)
             source = (piece.T if stored.transposed else piece).reshape(-1, items)
-            copy_converted(source, stored.info.dtype, rows[start : start + len(source)], dtype, stored.added)
+            copy_converted(source, kind, rows[start : start + len(source)], dtype, stored.added)
             start += len(source)
             self._release(piece)
         rows[start:] = 0
@@ -242,19 +261,19 @@ class MappedCheckpoint(Checkpoint):
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         blocks = []
         for name in self.names() if names is None else names:
-            for piece in self._stored(name).pieces:
+            for piece, kind in self._stored(name).typed():
                 flat = piece.reshape(-1)
                 step = 1 << 23
-                blocks += [(name, flat[start : start + step]) for start in range(0, flat.size, step)]
+                blocks += [(name, flat[start : start + step], kind) for start in range(0, flat.size, step)]
         in_parallel(lambda block: self._check_block(*block), blocks)
 
-    def _check_block(self, name: str, array: np.ndarray) -> None:
-        self._require_finite(name, array)
+    def _check_block(self, name: str, array: np.ndarray, kind: str) -> None:
+        self._require_finite(name, array, kind)
         if self.view(name) is None:
             self._release(array)
 
-    def _require_finite(self, name: str, array: np.ndarray) -> None:
-        if not is_finite(array, self._stored(name).info.dtype):
+    def _require_finite(self, name: str, array: np.ndarray, kind: str) -> None:
+        if not is_finite(array, kind):
             raise UserError(
                 f"{self.path}: tensor {name!r} holds NaN or infinity: the checkpoint is damaged or diverged"
             )

@@ -10,10 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import MOST, FolderMap, Pattern
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
+
+OTHER_BLOCKS = "q8_0"
+"""What blocks that no kernel reads become: exact to a 254th of the largest of 32 numbers."""
 
 
 def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict[str, Any]:
@@ -62,6 +66,8 @@ def assemble(
         if name not in used and not name.endswith(tuple(names.ignored)):
             raise UserError(f"{folder}: the program has no weight for tensor {name!r}")
     config = {**config, "weight-type": _weight_type(tensors.values())}
+    if in_blocks := {name: kind for name, tensor in tensors.items() if (kind := _block_type(tensor))}:
+        config["weight-types"] = in_blocks
     files = {id(entry.file): entry.file for entry in stored.values()}
     return MappedCheckpoint(format, folder, config, files.values(), tensors)
 
@@ -99,13 +105,28 @@ def _tensor(
     rows = sum(shape[0] for shape in shapes[:each])
     alike = all(shape[1:] == shapes[0][1:] for shape in shapes)
     same = all(sum(s[0] for s in shapes[i : i + each]) == rows for i in range(0, len(pieces), each))
-    if not alike or not same or any((piece.dtype, piece.added) != (dtype, pieces[0].added) for piece in pieces):
+    kinds = {piece.dtype for piece in pieces}
+    mixed = len(kinds) > 1 and any(find_dtype(kind).block > 1 for kind in kinds)
+    if not alike or not same or (len(kinds) > 1 and not mixed) or len({piece.added for piece in pieces}) > 1:
         raise UserError(f"{folder}: the tensors that are {name!r} differ in shape or type")
     several = each // len(patterns) if patterns[0].name.count("*") > 1 else 1
     padded = -(-rows // patterns[0].multiple) * patterns[0].multiple
     extents = (several, padded // several, *shapes[0][1:]) if several > 1 else (padded, *shapes[0][1:])
-    info = TensorInfo((layers, *extents) if layers else extents, dtype, bool(layers))
-    return StoredTensor(info, tuple(piece.array for piece in pieces), turned, pieces[0].added)
+    info = TensorInfo((layers, *extents) if layers else extents, "f32" if mixed else dtype, bool(layers))
+    own = tuple(piece.dtype for piece in pieces)
+    return StoredTensor(info, tuple(piece.array for piece in pieces), turned, pieces[0].added, own)
+
+
+def _block_type(tensor: StoredTensor) -> str | None:
+    """The blocks that a matrix is kept in: its own where kernels read those, "q8_0" for other and for several kinds of
+    blocks; None where it has none."""
+    kinds = set(tensor.kinds)
+    if not any(find_dtype(kind).block > 1 for kind in kinds) or tensor.added:
+        return None
+    (kind, *others) = kinds
+    if kind in BLOCK_DTYPES and not others:
+        return kind
+    return OTHER_BLOCKS if tensor.info.shape[-1] % find_dtype(OTHER_BLOCKS).block == 0 else None
 
 
 def _weight_type(tensors: Iterable[StoredTensor]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
+from lispgpt.runtime.checkpoints.blocks import widened
 
 CHUNK = 1 << 17
 """Elements handled at a time: 512 KiB of f32."""
@@ -72,15 +73,6 @@ def converted(block: np.ndarray, source: str, target: str) -> np.ndarray:
     elif source != "f32":
         block = block.astype(np.float32)
     return f32_to_bf16(block) if target == "bf16" else block
-
-
-def widened(blocks: np.ndarray, dtype: str) -> np.ndarray:
-    """Rows of blocks as rows of f32."""
-    from gguf import GGMLQuantizationType, quants  # as late as here: few files have blocks
-
-    rows = np.ascontiguousarray(blocks)
-    values: np.ndarray = quants.dequantize(rows.view(np.uint8), GGMLQuantizationType[dtype.upper()])
-    return values.astype(np.float32, copy=False)
 
 
 def copy_converted(

@@ -125,6 +125,16 @@ class Variable:
 
 
 @dataclass(frozen=True)
+class BlockType:
+    """A type of weights whose elements come in blocks, by its name, such as "q8_0"."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
 class Record:
     """What a map of keywords gives: values by name."""
 

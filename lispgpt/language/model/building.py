@@ -13,6 +13,7 @@ from lispgpt.language.forms import shapes
 from lispgpt.language.forms.launches import Launches
 from lispgpt.language.forms.stretching import Inputs
 from lispgpt.language.forms.tensors import dimension
+from lispgpt.language.model.blocks import is_in_blocks, stored_type, unpacked
 from lispgpt.language.model.table import BATCH, POSITIONS, Building, Entry, Input, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
@@ -43,7 +44,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
         types.append(shapes.tensor_type(evaluator, flat, ir.Type.parse(given.dtype), given.name))
         held[f"input:{given.name.name}"] = Variable(given.name.name)
     for weight in model.weights.values():
-        types.append(shapes.tensor_type(evaluator, weight.shape, ir.Type.parse(weight.dtype), weight.form))
+        types.append(stored_type(evaluator, weight))
         held[f"weight:{weight.name}"] = weight
     for state in model.states.values():
         extents = [sizes.get(size) if isinstance(size, str) else size for size in model.dimensions(state)]
@@ -60,6 +61,10 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     launches.in_entry = True
     for variable, argument in zip(held.values(), block.arguments, strict=True):
         variable.value, variable.updated = argument, False
+    with evaluator.builder.at(block):
+        for weight in filter(is_in_blocks, model.weights.values()):
+            if not weight.stacked:
+                weight.value = unpacked(evaluator, weight, weight.value, weight.form)
     evaluator.states.of(Inputs).start([v.value for v in held.values() if not isinstance(v, Weight)])
     for given in entry.inputs:
         variable = held[f"input:{given.name.name}"]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lispgpt.base.dtypes import MODEL_DTYPES
+from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES, find_dtype
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
-from lispgpt.language.core.values import State, Weight, describe
+from lispgpt.language.core.values import BlockType, State, Weight, describe
 from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
 from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, head_name, show
 
+WEIGHT_TYPE, WEIGHT_TYPES = "weight-type", "weight-types"
+"""The config's type of matrices, and what a checkpoint says of those that it has in blocks."""
 DISTRIBUTIONS = ("normal", "uniform")
 
 
@@ -40,14 +42,16 @@ def _config(evaluator: Evaluator, form: List, environment: Environment) -> Any:
 
 def _overridden(evaluator: Evaluator, name: Symbol, value: Any, given: Any, source: str) -> Any:
     """A config value from outside, of the kind that the program's own has."""
-    if isinstance(value, ir.Type) and isinstance(given, str) and given in MODEL_DTYPES:
-        return ir.Type.parse(given)
+    if isinstance(value, (ir.Type, BlockType)) and isinstance(given, str):
+        if given in BLOCK_DTYPES:
+            return BlockType(given)
+        if given in MODEL_DTYPES:
+            return ir.Type.parse(given)
     if isinstance(value, float) and isinstance(given, int) and not isinstance(given, bool):
         return float(given)
-    if isinstance(value, ir.Type):
-        evaluator.site.fail(
-            f"{source} gives {name.name} as {given!r}, which is none of {', '.join(MODEL_DTYPES)}", name
-        )
+    if isinstance(value, (ir.Type, BlockType)):
+        known = ", ".join([*MODEL_DTYPES, *BLOCK_DTYPES])
+        evaluator.site.fail(f"{source} gives {name.name} as {given!r}, which is none of {known}", name)
     if isinstance(value, tuple) and isinstance(given, list):
         return tuple(given)
     if type(given) is not type(value):
@@ -87,14 +91,28 @@ def _weight(evaluator: Evaluator, form: Form, environment: Environment, leading:
     """`(w [out in] bf16 {:init (normal 0.02)})`: the options say what training from nothing begins with."""
     options = form.items[-1] if isinstance(form, List) and isinstance(form.items[-1], Map) else None
     plain = form if options is None else List(form.span, form.items[:-1])  # type: ignore[attr-defined]
-    name, sizes, dtype = _declaration(evaluator, plain, environment, "(wte [vocab width] bf16)")
+    name, sizes, dtype = _declaration(evaluator, plain, environment, "(wte [vocab width] bf16)", BLOCK_DTYPES)
     shape = tuple(dimension(evaluator, size, environment) for size in sizes)
     if name.name in evaluator.states.of(Model).weights:
         evaluator.site.fail(f"the weight {name.name} is declared twice", name)
     initial = None if options is None else _initial(evaluator, options, environment)
+    dtype = _stored_dtype(evaluator, name, plain, shape, dtype)
     weight = Weight(name.name, leading + shape, dtype, bool(leading), form, initial)
     evaluator.states.of(Model).weights[name.name] = weight
     environment.define(name, weight)
+
+
+def _stored_dtype(evaluator: Evaluator, name: Symbol, form: Form, shape: tuple[int, ...], dtype: str) -> str:
+    """A weight's type: the checkpoint's own blocks, where the program leaves it to the config's weight-type and nobody
+    set that."""
+    model, parts = evaluator.states.of(Model), form.items if isinstance(form, List) else ()
+    named = len(parts) == 3 and isinstance(parts[2], Symbol) and parts[2].name == WEIGHT_TYPE
+    if named and WEIGHT_TYPE not in model.overrides:
+        dtype = model.checkpoint.get(WEIGHT_TYPES, {}).get(name.name, dtype)
+    block = find_dtype(dtype).block
+    if shape[-1] % block:
+        evaluator.site.fail(f"rows of {name.name} have {shape[-1]} elements, and blocks of {dtype} have {block}", form)
+    return dtype
 
 
 def _initial(evaluator: Evaluator, options: Map, environment: Environment) -> tuple[str, float]:
@@ -116,22 +134,23 @@ def _initial(evaluator: Evaluator, options: Map, environment: Environment) -> tu
 
 
 def _declaration(
-    evaluator: Evaluator, form: Form, environment: Environment, example: str
+    evaluator: Evaluator, form: Form, environment: Environment, example: str, more: tuple[str, ...] = ()
 ) -> tuple[Symbol, tuple[Form, ...], str]:
-    """The name, the forms of the sizes and the type of a weight or state."""
+    """The name, the forms of the sizes and the type of a weight or state.  more: types beside those of all tensors."""
     parts = form.items if isinstance(form, List) else ()
     if len(parts) not in (2, 3) or not isinstance(parts[0], Symbol) or not isinstance(parts[1], Vector):
         evaluator.site.fail(f"`{show(form)}` is not a name, its sizes and a type, like {example}", form)
     if not parts[1].items:
         evaluator.site.fail(f"`{parts[0].name}` has no dimension", parts[1])
-    return parts[0], parts[1].items, dtype_of(evaluator, parts[2], environment) if len(parts) == 3 else "f32"
+    known = (*MODEL_DTYPES, *more)
+    return parts[0], parts[1].items, dtype_of(evaluator, parts[2], environment, known) if len(parts) == 3 else "f32"
 
 
-def dtype_of(evaluator: Evaluator, form: Form, environment: Environment) -> str:
+def dtype_of(evaluator: Evaluator, form: Form, environment: Environment, known: tuple[str, ...] = MODEL_DTYPES) -> str:
     """The type of a declared tensor's elements."""
     dtype = str(evaluator.single(form, environment))
-    if dtype not in MODEL_DTYPES:
-        evaluator.site.fail(f"`{show(form)}` is not one of the types {', '.join(MODEL_DTYPES)}", form)
+    if dtype not in known:
+        evaluator.site.fail(f"`{show(form)}` is not one of the types {', '.join(known)}", form)
     return dtype
 
 

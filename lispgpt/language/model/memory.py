@@ -10,6 +10,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import State, StateReference, Variable, Weight, WeightReference, describe
 from lispgpt.language.forms import shapes
+from lispgpt.language.model.blocks import is_in_blocks, unpacked
 from lispgpt.language.model.table import BATCH, Building, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
@@ -36,7 +37,11 @@ def indexed(evaluator: Evaluator, target: Weight | State, arguments: list[Any], 
         return StateReference(target, tuple(arguments))
     if target.value is None:
         evaluator.site.fail(f"the weight {target.name} has a value inside an entry only", form)
-    return shapes.extract(evaluator, target.value, *_layer(target, arguments[0]), form)
+    if not is_in_blocks(target):
+        return shapes.extract(evaluator, target.value, *_layer(target, arguments[0]), form)
+    stored = tuple(target.value.type.shape)
+    start, extents = (arguments[0], *[0] * (len(stored) - 1)), (None, *stored[1:])
+    return unpacked(evaluator, target, shapes.extract(evaluator, target.value, start, extents, form), form)
 
 
 def _layer(weight: Weight, index: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -107,6 +112,9 @@ def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     wherever it is read after this."""
     now, place = building(evaluator, form, "update!"), form.items[1]
     held = _held(evaluator, place, environment)
+    weight = held[0] if isinstance(held, tuple) else held
+    if is_in_blocks(weight):
+        evaluator.site.fail(f"{weight.name} is in blocks ({weight.dtype}), which are read and never updated", place)
     value = shapes.tensor_of(evaluator, evaluator.single(form.items[2], environment), form.items[2], "update!")
     now.accumulates |= not isinstance(held, Variable)
     if isinstance(held, (State, StateReference)):

@@ -1,0 +1,59 @@
+"""Weights in blocks: what their bytes stand for is computed wherever it is read, by functions of lib/blocks.lisp."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import VIEWS, defining_op
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.core.registry import NAMES
+from lispgpt.language.core.values import BlockType, Weight
+from lispgpt.language.forms import modules, shapes
+from lispgpt.language.reader.forms import Form
+
+NAMES.update({name: BlockType(name) for name in BLOCK_DTYPES})
+
+
+def stored_type(evaluator: Evaluator, weight: Weight) -> ir.Type:
+    """The type of the tensor that a weight's memory is: bytes of blocks, where it is in blocks."""
+    dtype = find_dtype(weight.dtype)
+    if dtype.block == 1:
+        return shapes.tensor_type(evaluator, weight.shape, ir.Type.parse(weight.dtype), weight.form)
+    extents = (*weight.shape[:-1], weight.shape[-1] // dtype.block, dtype.item_bytes)
+    return shapes.tensor_type(evaluator, extents, ir.IntegerType.get_signless(8), weight.form)
+
+
+def is_in_blocks(weight: Any) -> bool:
+    """Whether something is a weight in blocks."""
+    return isinstance(weight, Weight) and weight.dtype in BLOCK_DTYPES
+
+
+def unpacked(evaluator: Evaluator, weight: Weight, stored: ir.Value, form: Form) -> ir.Value:
+    """The numbers that some of a weight's blocks stand for, in f32.
+
+    stored: bytes, [… blocks bytes].  The ops that compute them are marked `inline`: every kernel has its own.
+    """
+    library = modules.load(evaluator, modules.LIBRARY / "blocks.lisp", form)
+    *outer, count, nbytes = stored.type.shape
+    rows = shapes.reshape(evaluator, stored, (math.prod(outer), count, nbytes), form)
+    value = evaluator.value_of(evaluator.call(library.names[weight.dtype], [rows], form), form)
+    _mark(value, rows)
+    columns = count * find_dtype(weight.dtype).block
+    return shapes.reshape(evaluator, value, (*outer, columns), form)
+
+
+def _mark(value: ir.Value, source: ir.Value) -> None:
+    """Mark the ops between two values."""
+    op = defining_op(value)
+    if value == source or op is None or "inline" in op.attributes:
+        return
+    if op.name not in VIEWS and op.name.startswith("linalg."):
+        op.attributes["inline"] = ir.UnitAttr.get()
+    inside = [o for region in op.regions for block in region.blocks for nested in block for o in nested.operands]
+    for operand in [*op.operands, *inside]:
+        owner = defining_op(operand)
+        if owner is not None and owner.parent.operation == op.parent.operation and owner.block == op.block:
+            _mark(operand, source)

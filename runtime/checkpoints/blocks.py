@@ -1,0 +1,60 @@
+"""Numbers in blocks, as llama.cpp has them: rows of f32 to blocks and back.
+
+The `gguf` package has most of it; it is imported as late as it is needed, since few checkpoints have blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lispgpt.base.dtypes import find_dtype
+
+SUB, SIXES, FIFTEEN = 32, 63, 15
+"""Of Q4_K: numbers that share a scale and a minimum, the largest of those in six bits, and the largest number."""
+
+
+def widened(blocks: np.ndarray, dtype: str) -> np.ndarray:
+    """Rows of blocks as rows of f32."""
+    from gguf import GGMLQuantizationType, quants
+
+    rows = np.ascontiguousarray(blocks)
+    values: np.ndarray = quants.dequantize(rows.view(np.uint8), GGMLQuantizationType[dtype.upper()])
+    return values.astype(np.float32, copy=False)
+
+
+def in_blocks_of(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Rows of f32, of whole blocks, as rows of blocks."""
+    from gguf import GGMLQuantizationType, quants
+
+    flat = np.ascontiguousarray(values, np.float32).reshape(-1, values.shape[-1])
+    kind = GGMLQuantizationType[dtype.upper()]
+    made = _q4_k(flat) if dtype == "q4_k" else quants.quantize(flat, kind).view(find_dtype(dtype).numpy)
+    return made.reshape(*values.shape[:-1], -1)
+
+
+def _q4_k(values: np.ndarray) -> np.ndarray:
+    """Each 32 numbers from their least (or 0, if that is less) to their largest in 16 steps; of a block's eight steps,
+    and of its minima, the largest is 63."""
+    kind = find_dtype("q4_k")
+    parts = values.reshape(-1, kind.block // SUB, SUB)
+    least = np.minimum(parts.min(-1), 0)
+    step = (parts.max(-1) - least) / FIFTEEN
+    blocks = np.zeros(len(parts), kind.numpy)
+    blocks["d"], blocks["dmin"] = step.max(-1) / SIXES, -least.min(-1) / SIXES
+    scale, lowest = blocks["d"].astype(np.float32)[:, None], blocks["dmin"].astype(np.float32)[:, None]
+    sc = _nearest(step, scale, SIXES)
+    mn = _nearest(-least, lowest, SIXES)
+    fours = _nearest(parts + (mn * lowest)[..., None], (sc * scale)[..., None], FIFTEEN)
+    pairs = fours.reshape(-1, 4, 2, SUB)
+    blocks["qs"] = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(-1, kind.block // 2)
+    packed = blocks["scales"]
+    packed[:, :4] = sc[:, :4] | (sc[:, 4:] >> 4) << 6
+    packed[:, 4:8] = mn[:, :4] | (mn[:, 4:] >> 4) << 6
+    packed[:, 8:] = (sc[:, 4:] & FIFTEEN) | (mn[:, 4:] & FIFTEEN) << 4
+    return blocks.reshape(len(values), -1)
+
+
+def _nearest(values: np.ndarray, step: np.ndarray, most: int) -> np.ndarray:
+    """The whole numbers of steps, from 0 to the most, that are nearest to values; 0 where a step is nothing."""
+    found = np.divide(values, step, out=np.zeros_like(values), where=step > 0)
+    return np.clip(np.rint(found), 0, most).astype(np.uint8)

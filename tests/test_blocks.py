@@ -1,0 +1,124 @@
+"""Weights in blocks: entries compute with the numbers that the blocks stand for, on any target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lispgpt
+from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.driver import Request, compile_request
+from lispgpt.compiler.request import Observer
+from lispgpt.runtime.checkpoints import open as open_checkpoint
+from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
+from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.make import make
+from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
+
+PROGRAM = """
+(require nn)
+(config out 72  in 512  layers 2  weight-type bf16)
+(weights (table [out in] weight-type) (per layers (w [out in] weight-type)) (few [4 in] q8_0))
+(entry products [(x [n in])] {:second (linear x (w 1)) :few (linear x few) :tied (matmul-transposed x table)})
+(entry lookup [(ids [n] i32)] (rows table ids))
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("blocks") / "products.lisp"
+    path.write_text(PROGRAM)
+    return path
+
+
+def weights(path: Path, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Random weights, written as f32."""
+    shapes = {"table": (72, 512), "layers.0.w": (72, 512), "layers.1.w": (72, 512), "few": (4, 512)}
+    made = {name: rng.normal(0.1, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+    write_safetensors(path, [(name, made[name].shape, "f32") for name in made], made.values())
+    return made
+
+
+@pytest.mark.parametrize("dtype", BLOCK_DTYPES)
+def test_entries_compute_with_what_blocks_stand_for(dtype: str, program: Path, tmp_path: Path, fresh_seed: int) -> None:
+    rng = np.random.default_rng(fresh_seed)
+    made = weights(tmp_path / "w.safetensors", rng)
+    stored = {name: widened(in_blocks_of(w, "q8_0" if name == "few" else dtype), dtype) for name, w in made.items()
+              if name != "few"}  # fmt: skip
+    stored["few"] = widened(in_blocks_of(made["few"], "q8_0"), "q8_0")
+    with lispgpt.load(program, tmp_path / "w.safetensors", settings={"weight-type": dtype}) as model:
+        for n in (1, 5):
+            x = rng.normal(0, 1, (n, 512)).astype(np.float32)
+            found = model.run("products", x=x)
+            for result, name in {"second": "layers.1.w", "few": "few", "tied": "table"}.items():
+                wanted = x.astype(np.float64) @ stored[name].astype(np.float64).T
+                assert np.abs(found[result] - wanted).max() < 1e-5 * np.abs(wanted).max(), (result, n)
+        ids = rng.integers(0, 72, 3)
+        assert np.array_equal(model.run("lookup", ids=ids)["lookup"], stored["table"][ids])
+
+
+@pytest.mark.parametrize("dtype", BLOCK_DTYPES)
+def test_quantised_numbers_are_near(dtype: str, fresh_seed: int) -> None:
+    rng = np.random.default_rng(fresh_seed)
+    values = rng.normal(0, 1, (7, 512)).astype(np.float32)
+    values[3] = 0
+    values[4, :32] = 5.0
+    values[5] = np.abs(values[5])
+    blocks = in_blocks_of(values, dtype)
+    assert blocks.shape == find_dtype(dtype).items(values.shape) and blocks.dtype == find_dtype(dtype).numpy
+    steps = {"q8_0": 127, "q4_0": 8, "q4_k": 15}[dtype]
+    largest = np.abs(values.reshape(7, -1, find_dtype(dtype).block)).max(-1).repeat(find_dtype(dtype).block, -1)
+    error = np.abs(widened(blocks, dtype) - values)
+    assert (error <= 1.05 * largest / steps + 1e-6).all()
+    assert np.array_equal(widened(blocks, dtype)[3], np.zeros(512))
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "rocm:gfx1151"])
+def test_gpus_get_kernels_that_read_blocks(target: str, program: Path) -> None:
+    request = Request(program, target, overrides={"weight-type": "q4_k"}, sizes=[{"n": 1}], entries=("products",))
+    artifact, _ = compile_request(request, Observer())
+    buffers = {buffer.name: buffer for buffer in artifact.plan.buffers}
+    assert buffers["w"].shape == (2, 72, 2, 144) and buffers["w"].dtype == "i8"
+    assert artifact.weights["w"] == {"shape": [2, 72, 512], "dtype": "q4_k"}
+    assert buffers["w"].nbytes == find_dtype("q4_k").nbytes(2 * 72 * 512)
+
+
+def test_generation_with_blocks_follows_the_widened_weights(tmp_path: Path, examples: Path) -> None:
+    path = tmp_path / "model.bin"
+    make(path, Gpt2Shape.unpadded(500, 64, 2, 4, 64), "llmc", "f32", 3)
+    opened = open_checkpoint(path)
+    rounded = {}
+    for name in opened.names():
+        values = np.array(opened.tensor(name))
+        matrix = values.ndim - opened.info(name).stacked > 1
+        rounded[name] = widened(in_blocks_of(values, "q8_0"), "q8_0").reshape(values.shape) if matrix else values
+    write_safetensors(
+        tmp_path / "model.safetensors", [(n, v.shape, "f32") for n, v in rounded.items()], rounded.values()
+    )
+    given = {"context": 64, "layers": 2, "heads": 4, "width": 64, "vocab": 500}
+    program, tokens = examples / "gpt2_generate.lisp", []
+    for checkpoint, dtype in ((path, "q8_0"), (tmp_path / "model.safetensors", "f32")):
+        with lispgpt.load(program, checkpoint, settings={**given, "weight-type": dtype}) as model:
+            text = model.generate([1, 2, 3], max_new_tokens=16, greedy=True)
+            list(text)
+            tokens.append(text.tokens)
+    assert tokens[0] == tokens[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(weights (w [4 100] q8_0)) (entry e [(x [2 100])] (+ x 1.0))", "rows of w have 100 elements, and blocks of"),
+        ("(weights (w [4 64] q5_9)) (entry e [(x [2 64])] (+ x 1.0))", "`q5_9` is not defined"),
+        ("(state (s [4 64] q8_0)) (entry e [(x [2 64])] (+ x 1.0))", r"`q8_0` is not one of the types f32, bf16, i32"),
+        ("(weights (w [4 64] q8_0)) (entry e [(x [4 64])] (update! w x) x)", "w is in blocks .q8_0., which are read"),
+        ("(config weight-type f16)(weights (w [4 64] weight-type)) (entry e [(x [4 64])] x)", "not one of the types"),
+    ],
+)  # fmt: skip
+def test_what_blocks_cannot_be_is_one_clear_error(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "x.lisp").write_text(text)
+    with pytest.raises(UserError, match=message):
+        lispgpt.compile(tmp_path / "x.lisp")
