@@ -23,9 +23,9 @@ Steps that come again and again, as a model's layers do, are rounds of one loop 
 memory of the block.  A body for fewer threads than the block has is run by the first of them, and the others meet its
 barriers (idle_threads.py).  Blocks that run in clusters stay so.
 
-Requires: every kernel has a `grid`; no calls but those of kernels in entries.  Ensures: calls that are left are of
-kernels that one launch cannot have, or entries whose launches are as fast apart; no kernel is left that nothing calls.
-Entries say in `remarks` what was chosen and why.
+Requires: every kernel has a `grid`.  Ensures: calls that are left are of kernels that one launch cannot have, or of
+entries whose launches are as fast apart; no kernel is left that nothing calls.  Entries say in `remarks` what was
+chosen and why.
 """
 
 from __future__ import annotations
@@ -77,17 +77,18 @@ class OneLaunch(Pass):
 
     def _runs(self, entry: ir.Operation, kernels: dict[str, ir.Operation], target: Gpu) -> list[list[Tasks]]:
         """The runs of an entry's steps that become a launch each, of at least two steps."""
-        steps = [Tasks.of(call, kernels[callee_of(call)]) for call in _calls(entry)]
         runs: list[list[Tasks]] = [[]]
         reasons: dict[str, None] = {}
-        for step in steps:
+        for call in _calls(entry):
+            kernel = kernels.get(callee_of(call))
             try:
-                check_part(step.kernel, target)
+                if kernel is not None:
+                    check_part(kernel, target)
+                    runs[-1].append(Tasks.of(call, kernel))
+                    continue
             except Refused as refused:
-                reasons[f"{symbol_of(step.kernel)} stays apart: {refused}"] = None
-                runs.append([])
-            else:
-                runs[-1].append(step)
+                reasons[f"{callee_of(call)} stays apart: {refused}"] = None
+            runs.append([])
         runs = [run for run in runs if len(run) > 1]
         chosen = [self._chosen(run, target) for run in runs]
         said = [text for text, _ in chosen] + [text for text in reasons if any(taken for _, taken in chosen)]
