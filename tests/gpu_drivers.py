@@ -19,6 +19,7 @@ from lispgpt.runtime.plan.steps import Argument, Launch
 PARAMETERS = {
     "DeviceGet": "ordinal", "DevicePrimaryCtxRetain": "device", "DevicePrimaryCtxRelease": "device",
     "DeviceSet": "ordinal", "DeviceGetProperties": "ordinal", "CtxSetCurrent": "context",
+    "DeviceGetCores": "device", "OccupancyBlocks": "function threads shared", "OccupancyClusters": "function config",
     "DeviceGetName": "device", "DeviceGetMajor": "device", "DeviceGetMinor": "device", "MemAlloc": "size",
     "MemFree": "pointer", "MemsetD8Async": "to value size stream", "MemcpyHtoDAsync": "to source size stream",
     "MemcpyDtoHAsync": "to source size stream", "MemcpyDtoDAsync": "to source size stream", "MemAllocHost": "size",
@@ -64,6 +65,7 @@ class StandIn:
     kernels: how many arguments each has.  failing: the call that fails, or "*" for every one.  slow: what is given to a
     stream is done when somebody waits for it, and no sooner; else at once.  A stream that is being captured refuses
     what CUDA refuses then.  There are no copies apart from streams: a device's own stream need not wait for those.
+    counts: what is said of a device's size.
     """
 
     def __init__(self, api: Api, kernels: dict[str, int]) -> None:
@@ -77,6 +79,7 @@ class StandIn:
         self.texts: dict[int, bytes] = {}
         self.failing: str | None = None
         self.slow, self.capturing = False, False
+        self.counts = {"DeviceGetCores": 3, "OccupancyBlocks": 2, "OccupancyClusters": 1}
         self.under_way: list[tuple[int | None, Callable[[], object]]] = []
         self.when_launched: Callable[[], None] = lambda: None
 
@@ -92,7 +95,8 @@ class StandIn:
         if symbol == "hipMemcpyAsync":
             return self.copy_by_direction
         if symbol == "cuDeviceGetAttribute":
-            return lambda which, device: self.call(f"DeviceGet{which.rpartition('_')[2].capitalize()}", (which, device))
+            kinds = {"MAJOR": "Major", "MINOR": "Minor", "COUNT": "Cores"}
+            return lambda which, device: self.call(f"DeviceGet{kinds[which.rpartition('_')[2]]}", (which, device))
         if symbol in self.names:
             return lambda *arguments: self.call(self.names[symbol], arguments)
         if symbol == "CUlaunchConfig":
@@ -156,6 +160,8 @@ class StandIn:
             return (b"NVIDIA Made\0up",)
         elif name == "DeviceGetProperties":
             return (SimpleNamespace(name=b"AMD Made\0", gcnArchName=b"gfx1151:xnack-\0"),)
+        elif name in self.counts:
+            return (self.counts[name],)
         elif name in ("DeviceGetMajor", "DeviceGetMinor"):
             return (9 if name == "DeviceGetMajor" else 0,)
         elif name in ("MemAlloc", "MemAllocHost"):
@@ -217,6 +223,16 @@ class StandIn:
 def opened(driver: StandIn, index: int = 0) -> Any:
     """A device on a driver made here."""
     return cuda.CudaDevice(index) if driver.by_cuda else rocm.HipDevice(index)
+
+
+def together(cluster: int, blocks: int) -> tuple[dict[str, Any], Entry]:
+    """A kernel whose blocks wait for each other, and an entry that launches it behind another."""
+    persistent = {"early_launch": True, "shared_bytes": 0, "persistent": cluster}
+    launches = (
+        Launch("first", (3, 2, 1), (64, 1, 1), 0, (Argument("a", 8, 4, "read"), Argument("b", 0, 4, "write"))),
+        Launch("walk", (blocks, 1, 1), (64, 1, 1), 0, (Argument("b", 16, 4, "write"),)),
+    )
+    return {**FACTS, "walk": persistent}, Entry("logits", {}, {}, {}, launches)
 
 
 FACTS = {"first": {"early_launch": True, "shared_bytes": 0}, "second": {"early_launch": True, "shared_bytes": 60000}}

@@ -232,6 +232,8 @@ def test_the_report_has_every_kernels_work_and_floor_and_each_entrys_sum(compile
     assert "rocm:gfx1151" in head and "256 GB/s" in head and "Ryzen AI Max+ 395" in head and "full context" in head
     assert rows[0].split()[-5:] == ["load", "MB", "Mflop", "floor", "us"]
     kernels, sums = rows[1 : len(artifact.kernels) + 1], rows[len(artifact.kernels) + 1 :]
+    sums, remarks = sums[: len(artifact.plan.entries)], sums[len(artifact.plan.entries) :]
+    assert remarks == [f"{entry.label}: {remark}" for entry in artifact.plan.entries for remark in entry.remarks] != []
     assert {line.split()[0] for line in kernels} == set(artifact.kernels)
     assert max(map(len, rows)) <= 140
     for line, entry in zip(sums, artifact.plan.entries, strict=True):

@@ -53,7 +53,7 @@ def kernel_facts(assembly: str) -> dict[str, KernelFacts]:
 
 
 def kernel_table(artifact: Artifact, assembly: str) -> str:
-    """A row for each kernel, and a line for each entry with the sums over its launches.
+    """A row for each kernel, and lines for each entry: the sums over its launches, and what made them as many.
 
     shared: static and dynamic.  MB, Mflop: what a launch has to read and write at least, and its floating-point
     operations in millions; attention's where its rows are the last of the context, which is the most.  floor: the
@@ -70,6 +70,7 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(map(_justify, row, widths, range(len(row)))) for row in rows]
     sums = [_entry_line(artifact, entry) for entry in artifact.plan.entries]
+    sums += [f"{entry.label}: {remark}" for entry in artifact.plan.entries for remark in entry.remarks]
     lines += _general_lines(artifact)
     known = f"floors at {rates}" if rates else "no floors: the chip's rates are not known"
     return "\n".join([f"{artifact.target}, attention at full context; {known}", *lines, *sums])

@@ -35,7 +35,8 @@
     (pass schedule-generic)
     (pass run-in-order)
     (pass join-collectives)
-    (pass plan-arena))
+    (pass plan-arena)
+    (pass one-launch))                ; {:when "always"} or "never" instead of by modelled cost
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass expand-math)

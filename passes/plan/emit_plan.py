@@ -76,6 +76,8 @@ def _facts(kernel: ir.Operation) -> dict[str, Any]:
     """Its work, and where no special schedule took it, what runs it and why the others left it."""
     work = recorded_work(kernel)
     facts: dict[str, Any] = {} if work is None else {"work": {**work, "matrix": _uses_matrices(kernel)}}
+    if "persistent" in kernel.attributes:
+        facts["persistent"] = ir.IntegerAttr(kernel.attributes["persistent"]).value
     if maps := map_facts(kernel):
         facts["tensor_maps"] = maps
     if "permission" in kernel.attributes:
@@ -120,6 +122,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         "results": ports["result"],
         "steps": [_step(op, names, kernels) for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"],
         "repeatable": "repeatable" in entry.attributes,
+        **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }
 
 

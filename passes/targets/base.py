@@ -107,11 +107,16 @@ class Gpu(Target):
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
     subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the cache that all cores share.
+    launch_seconds, exchange_seconds: what it costs that a launch waits for the one ahead of it, and that blocks of one
+    launch wait for others; 0 where nobody has measured it.
     """
 
     pipeline: ClassVar[str] = "gpu"
     object_suffix: ClassVar[str] = ".bin"
     """Of a file with a program's kernels."""
+
+    device_scope: ClassVar[str] = ""
+    """LLVM's name for all threads of the device, among which atomic accesses are to be ordered."""
 
     object_is_text: ClassVar[bool] = False
     attach_pass: ClassVar[str] = ""
@@ -145,6 +150,8 @@ class Gpu(Target):
     cluster: int = 1
     cluster_cores: int = 0
     l2_bytes: int = 0
+    launch_seconds: float = 0.0
+    exchange_seconds: float = 0.0
 
     def capabilities(self) -> dict[str, int]:
         return {
@@ -183,6 +190,11 @@ class Gpu(Target):
         Every thread of the block meets it equally often; a chip may make the whole block wait.
         """
         create_op("gpu.barrier")
+
+    def worker_count(self) -> ir.Value:
+        """Emit how many blocks the launch has along its first side."""
+        extent = ir.Attribute.parse("#gpu<dim x>")
+        return create_op("gpu.grid_dim", [], [ir.IndexType.get()], {"dimension": extent}).results[0]
 
     def cluster_barrier(self) -> None:
         """Emit a barrier of all threads of a cluster, which also makes shared memory visible."""

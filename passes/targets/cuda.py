@@ -29,6 +29,7 @@ class Cuda(Gpu):
     code_name: ClassVar[str] = "kernels.ptx"
     object_suffix: ClassVar[str] = ".ptx"
     object_is_text: ClassVar[bool] = True
+    device_scope: ClassVar[str] = "device"
     joins_code: ClassVar[bool] = True
     attach_pass: ClassVar[str] = "nvvm-attach-target"
     convert_pass: ClassVar[str] = "convert-gpu-to-nvvm"
@@ -110,6 +111,10 @@ PORTABLE_SHARED_BYTES = 99 * 1024
 Source: "CUDA C++ Programming Guide", technical specifications per compute capability.
 """
 
+HOPPER_LAUNCH, HOPPER_EXCHANGE = 1.55e-6, 1.4e-6
+"""Seconds, on an H200 that decodes GPT-2 124M: 65 early launches take 101 us more than their bytes, and one kernel of
+the same steps, told by counters, takes a twentieth less in all."""
+
 H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
 
 CHIPS = {
@@ -128,6 +133,8 @@ CHIPS = {
         early_launch=True,
         cluster=8,
         cluster_cores=120,
+        launch_seconds=HOPPER_LAUNCH,
+        exchange_seconds=HOPPER_EXCHANGE,
         rates=H200,
     ),
     "sm_90a": Cuda(
@@ -141,6 +148,8 @@ CHIPS = {
         early_launch=True,
         cluster=8,
         cluster_cores=120,
+        launch_seconds=HOPPER_LAUNCH,
+        exchange_seconds=HOPPER_EXCHANGE,
         rates=H200,
     ),
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from lispgpt.ir.mlir import ir
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
@@ -26,12 +27,21 @@ class Rocm(Gpu):
     object_suffix: ClassVar[str] = ".hsaco"
     attach_pass: ClassVar[str] = "rocdl-attach-target"
     convert_pass: ClassVar[str] = "convert-gpu-to-rocdl"
+    device_scope: ClassVar[str] = "agent"
     own_options: ClassVar[frozenset[str]] = frozenset(
         ("chip", "features", "chipset", "runtime", "triple", "abi", "wave64", "finite-only", "unsafe-math")
     )
 
     shared_bytes: int = 64 * 1024
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
+
+    def worker_count(self) -> ir.Value:
+        """What the driver puts behind a kernel's arguments starts with it ("User Guide for AMDGPU Backend")."""
+        none = ir.DenseI32ArrayAttr.get([])
+        sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "op_bundle_sizes": none}
+        name = {"intrin": ir.StringAttr.get("llvm.amdgcn.implicitarg.ptr")}
+        where = create_op("llvm.call_intrinsic", [], [ir.Type.parse("!llvm.ptr<4>")], name | sizes).results[0]
+        return b.emit("arith.index_cast", [b.emit("llvm.load", [where], [b.i32()])], [ir.IndexType.get()])
 
     def attach_options(self) -> dict[str, Any]:
         return {"wave64": True} if self.subgroup == 64 else {"wave64": False, "features": "+wavefrontsize32"}

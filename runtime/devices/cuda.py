@@ -68,6 +68,9 @@ API = Api(
         "ModuleLoadDataEx": "cuModuleLoadDataEx(_, _, _, _)",
         "ModuleGetFunction": "cuModuleGetFunction(_, _)",
         "ModuleUnload": "cuModuleUnload(_)",
+        "DeviceGetCores": "cuDeviceGetAttribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _)",
+        "OccupancyBlocks": "cuOccupancyMaxActiveBlocksPerMultiprocessor(_, _, _)",
+        "OccupancyClusters": "cuOccupancyMaxActiveClusters(_, _)",
         "SetDynamicSharedBytes": "cuFuncSetAttribute(_, "
         "CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _)",
         "EncodeTensorMap": "cuTensorMapEncodeTiled(_, _, _, _, _, _, _, "
@@ -149,7 +152,7 @@ class CudaDevice(GpuDevice):
             raise UserError(f"there is no NVIDIA GPU number {index}: the driver finds {count}")
         device, self._context = _enter(driver, index)
         (stream,) = driver("StreamCreate")
-        super().__init__(driver, stream)
+        super().__init__(driver, device, stream)
         self._owned.insert(0, ("DevicePrimaryCtxRelease", device))
         self._early: set[str] = set()
         self._maps: dict[str, tuple[TensorMap, ...]] = {}
@@ -200,7 +203,7 @@ class CudaDevice(GpuDevice):
         return module
 
     def _configure(self, kernel: str, facts: Mapping[str, Any]) -> None:
-        if facts.get("early_launch", False):
+        if facts.get("early_launch", False) and kernel not in self._together:
             self._early.add(kernel)
         self._maps[kernel] = TensorMap.of(facts)
         nbytes = int(facts.get("shared_bytes", 0))
@@ -209,12 +212,21 @@ class CudaDevice(GpuDevice):
             function, about = self._functions[kernel], f"kernel {kernel}"
             self._driver("SetDynamicSharedBytes", function, nbytes, about=about, hint=hint)
 
-    def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
-        module = self._driver.module
-        config = module.CUlaunchConfig()
+    def _resident(self, launch: Launch, cluster: int) -> int:
+        if cluster == 1:
+            return super()._resident(launch, cluster)
+        function, about = self._functions[launch.kernel], f"kernel {launch.kernel}"
+        return cluster * int(self._driver("OccupancyClusters", function, self._config(launch), about=about)[0])
+
+    def _config(self, launch: Launch) -> Any:
+        config = self._driver.module.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
         config.sharedMemBytes, config.hStream = launch.shared_bytes, self._stream
+        return config
+
+    def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
+        module, config = self._driver.module, self._config(launch)
         if not first and launch.kernel in self._early:
             attribute = module.CUlaunchAttribute()
             attribute.id = module.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION

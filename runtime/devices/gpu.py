@@ -6,9 +6,11 @@ A vendor's class opens the device, loads machine code and launches a kernel; `dr
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,12 +39,13 @@ class GpuDevice:
     name: str
     careful = False
 
-    def __init__(self, driver: Driver, stream: Any) -> None:
-        self._driver, self._stream = driver, stream
+    def __init__(self, driver: Driver, device: Any, stream: Any) -> None:
+        self._driver, self._device, self._stream = driver, device, stream
         self._owned: list[tuple[str, Any]] = [("StreamDestroy", stream)]
         self._slots: list[tuple[Any, Any]] = []
         self._reads = 0
         self._functions: dict[str, Any] = {}
+        self._together: dict[str, int] = {}
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """The driver's modules of an artifact's machine code, or of what is that code for one chip."""
@@ -54,6 +57,25 @@ class GpuDevice:
     def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
         """Launch a kernel on the stream.  first: whether none of its entry is ahead of it."""
         raise NotImplementedError
+
+    def _resident(self, launch: Launch, cluster: int) -> int:
+        """How many blocks of a launch the GPU holds at once, in clusters of that size."""
+        function, threads, about = self._functions[launch.kernel], math.prod(launch.block), f"kernel {launch.kernel}"
+        (blocks,) = self._driver("OccupancyBlocks", function, threads, launch.shared_bytes, about=about)
+        return int(blocks) * int(self._driver("DeviceGetCores", self._device)[0])
+
+    def _fitting(self, launch: Launch) -> Launch:
+        """A launch whose blocks wait for each other, with no more of them than it holds at once; others as they are.
+
+        The kernel fact "persistent" says which those are: how many neighbouring blocks have to stay together.
+        """
+        cluster = self._together.get(launch.kernel)
+        if cluster is None:
+            return launch
+        most = self._resident(launch, cluster) // cluster * cluster
+        if not most:
+            raise UserError(f"{self.name} holds no block of kernel {launch.kernel}: compile for fewer threads a block")
+        return replace(launch, grid=(min(launch.grid[0], most), 1, 1))
 
     def alloc(self, nbytes: int) -> int:
         address = self._reserve(nbytes)
@@ -98,6 +120,8 @@ class GpuDevice:
         self._owned += [("ModuleUnload", module) for module in modules]
         for name, facts in kernels.items():
             self._functions[name + suffix] = self._find(name, modules)
+            if facts.get("persistent"):
+                self._together[name + suffix] = int(facts["persistent"])
             self._configure(name + suffix, facts)
 
     def _find(self, kernel: str, modules: Sequence[Any]) -> Any:
@@ -114,7 +138,8 @@ class GpuDevice:
         self._driver("StreamBeginCapture", self._stream)
         try:
             for number, launch in enumerate(entry.launches):
-                self._launch_kernel(launch, [buffers[a.buffer] + a.offset for a in launch.arguments], number == 0)
+                addresses = [buffers[a.buffer] + a.offset for a in launch.arguments]
+                self._launch_kernel(self._fitting(launch), addresses, number == 0)
         except BaseException:
             with suppress(UserError):  # that the capture ends badly follows from the error, which says more
                 self._end_capture(about)

@@ -25,6 +25,8 @@ API = Api(
         "DeviceGetCount": "hipGetDeviceCount()",
         "DeviceSet": "hipSetDevice(_)",
         "DeviceGetProperties": "hipGetDeviceProperties(_)",
+        "DeviceGetCores": "hipDeviceGetAttribute(hipDeviceAttribute_t.hipDeviceAttributeMultiprocessorCount, _)",
+        "OccupancyBlocks": "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(_, _, _)",
         "StreamCreate": "hipStreamCreate()",
         "StreamDestroy": "hipStreamDestroy(_)",
         "StreamSynchronize": "hipStreamSynchronize(_)",
@@ -110,7 +112,7 @@ class HipDevice(GpuDevice):
         product, self.chip = _chip(driver, index)
         self.name = f"{product} ({self.chip})"
         (stream,) = driver("StreamCreate")
-        super().__init__(driver, stream)
+        super().__init__(driver, index, stream)
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """code: an hsaco for this GPU's chip."""

@@ -16,7 +16,7 @@ from lispgpt.runtime.plan.tensor_maps import maps_problem
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
 """Of a launch: blocks along one side of its grid, threads of a block, bytes of a block's shared memory."""
 
-KINDS = ("weight", "state", "input", "result", "arena")
+KINDS = ("weight", "state", "input", "result", "arena", "signals")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Buffer:
     """One allocation of a session.
 
     kind: "weight", "state" and "arena" are shared by the entries that name them; "input" and "result" belong to the
-    host's side of a step.  shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.
+    host's side of a step; "signals" are zero between launches, whose blocks tell each other by them how far they are.
+    shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Entry:
     program's order; an input that a step writes is what the next run finds there unless the host puts something else.
     steps: run as if one after another; see `flow.dependencies`.  repeatable: whether running it again on the same
     inputs leaves results and states as they are, so that a row may stand twice to fill a batch or a chunk.
+    remarks: what the compiler has to say of its launches.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Entry:
     results: Mapping[str, str]
     steps: tuple[Launch | Collective, ...]
     repeatable: bool = field(default=True, kw_only=True)
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -165,7 +168,10 @@ def _entry_from_json(data: Mapping[str, Any]) -> Entry:
     inputs, results = ({text(k): text(place) for k, place in data[key].items()} for key in ("inputs", "results"))
     sizes = {text(name): whole(size) for name, size in data["sizes"].items()}
     steps = tuple(map(step_from_json, data["steps"]))
-    return Entry(text(data["name"]), sizes, inputs, results, steps, repeatable=bool(data["repeatable"]))
+    remarks = tuple(map(text, data.get("remarks", ())))
+    return Entry(
+        text(data["name"]), sizes, inputs, results, steps, repeatable=bool(data["repeatable"]), remarks=remarks
+    )
 
 
 def _launch_problem(launch: Launch, kernels: Mapping[str, Mapping[str, Any]]) -> str | None:

@@ -42,8 +42,10 @@ def launch(
     kernel: Kernel, memory: Memory, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
     dynamic_bytes: int = 0, seed: int = 0,
 ) -> None:  # fmt: skip
-    """Run every block, as many side by side as there is room for."""
+    """Run every block, as many side by side as there is room for; all where they wait for each other."""
     together = max(1, MOST_THREADS // (kernel.threads * kernel.cluster)) * kernel.cluster
+    if any(instruction.op.startswith("ld.relaxed") for instruction in kernel.body):
+        together = prod(grid)
     for start in range(0, prod(grid), together):
         blocks = range(start, min(start + together, prod(grid)))
         Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed).run()

@@ -55,6 +55,7 @@ class Threads(BulkOps, MatrixOps, Operations):
         self.stuck = np.zeros(self.count, bool)
         self.unfenced = np.zeros(self.shared.size // 4, np.int32)
         self.role = threads % kernel.threads // 128
+        self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
 
@@ -76,13 +77,14 @@ class Threads(BulkOps, MatrixOps, Operations):
         """Execute to the end; those that are furthest behind go first.
 
         Where warpgroups have roles, which barriers in shared memory are a sign of, one of them, in any block, goes on
-        for a random while.
+        for a random while.  Who reads what others change goes on when they have changed something.
         """
         body = self.kernel.body
         roles = any(instruction.op.startswith("mbarrier") for instruction in body)
         at, role, turns = np.zeros(self.count, np.int64), -1, 0
         while True:
-            able = (at < len(body)) & (self.waiting < 0) & ~self.stuck
+            idle = (at == self.polled_at) & (self.polled == self.changes)
+            able = (at < len(body)) & (self.waiting < 0) & ~self.stuck & ~idle
             if not able.any():
                 if (at >= len(body)).all() and not self.progress.copies:
                     return
@@ -135,6 +137,9 @@ class Threads(BulkOps, MatrixOps, Operations):
                 self.execute(name, suffixes, instruction.operands, taken)
             if name == "mbarrier" and self.stuck.any():
                 at[lanes & self.stuck] = here
+            if name == "ld" and "relaxed" in suffixes:  # who comes again waits until somebody has changed something
+                self.polled[taken], self.polled_at[taken] = self.changes, here
+            self.changes += name == "atom"
 
     def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Barriers are known by their number and their block, or their cluster's first block."""
@@ -235,6 +240,16 @@ class Threads(BulkOps, MatrixOps, Operations):
             self.unfenced[places // 4] = np.flatnonzero(lanes) + 1
         for i, register in enumerate(registers):
             words[places // size + i] = self.value(register, f"u{size * 8}")[lanes]
+
+    def op_atom(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """9.7.13.5, additions: one thread after the other."""
+        assert suffixes[-2:] == ["add", "u32"], suffixes
+        memory, places = self.places(operands[1], 4, lanes)
+        words, amounts, before = memory.view(np.uint32), self.value(operands[2], "u32"), np.zeros(self.count, np.uint32)
+        for thread, place in zip(np.flatnonzero(lanes), places // 4, strict=True):
+            before[thread] = words[place]
+            words[place] += amounts[thread]
+        self.write(operands[0], before, lanes)
 
     def op_cp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """9.7.9.25: cp.async, done at once; past as many bytes as the last operand says it writes zeros."""

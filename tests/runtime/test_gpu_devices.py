@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import seeded
-from gpu_drivers import FACTS, StandIn, entry, opened
+from gpu_drivers import FACTS, StandIn, entry, opened, together
 
 from lispgpt.base.child import ask_in_child
 from lispgpt.base.errors import InternalError, UserError
@@ -224,3 +224,25 @@ def test_a_driver_is_woken_while_the_compiler_works(driver: StandIn) -> None:
     wake_driver("cpu")
     wake_driver("emulated:gfx1151")
     assert driver.order() == ["Init", "Init"]
+
+
+@pytest.mark.parametrize(("cluster", "blocks"), [(1, 5), (1, 640), (8, 120)])
+def test_blocks_that_wait_for_each_other_are_as_many_as_fit(driver: StandIn, cluster: int, blocks: int) -> None:
+    if cluster > 1 and not driver.by_cuda:
+        pytest.skip("AMD's blocks run in no clusters")
+    driver.kernels = {"first": 2, "walk": 1}
+    device, (facts, wanted) = opened(driver), together(cluster, blocks)
+    device.load(b"code", facts)
+    device.prepare(wanted, {"a": 0, "b": 64})
+    launch = driver.made(driver.launching)[-1]
+    assert launch.grid == (min(blocks, 6 if cluster == 1 else 8), 1, 1)
+    assert not driver.by_cuda or not launch.attributes, "it must not start before what is ahead of it has ended"
+
+
+def test_a_gpu_that_holds_none_of_them_is_named(driver: StandIn) -> None:
+    driver.counts["OccupancyBlocks"] = 0
+    driver.kernels = {"first": 2, "walk": 1}
+    device, (facts, wanted) = opened(driver), together(1, 5)
+    device.load(b"code", facts)
+    with pytest.raises(UserError, match=r"Made \(.*\) holds no block of kernel walk"):
+        device.prepare(wanted, {"a": 0, "b": 64})

@@ -42,7 +42,8 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipEventElapsedTime": (POINTER, POINTER, POINTER), "hipStreamWaitEvent": (POINTER, POINTER, UINT),
     "hipHostRegister": (POINTER, SIZE, UINT), "hipHostUnregister": (POINTER,),
     "hipMemsetD16Async": (POINTER, ctypes.c_ushort, SIZE, POINTER),
-    "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER),
+    "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER), "hipDeviceGetAttribute": (POINTER, INT, INT),
+    "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER, POINTER, INT, SIZE),
 }  # fmt: skip
 HEAD = "typedef long (*call)(long, long, long, long, long, long, long, long, long, long, long);\n"
 FORWARD = (
@@ -144,6 +145,17 @@ class StandIn:
         for offset, text in ((0, b"Emulated GPU\0"), (CHIP_OFFSET, self.chip.encode() + b"\0")):
             ctypes.memmove(properties + offset, text, len(text))
         return INVALID_VALUE if device else SUCCESS
+
+    def DeviceGetAttribute(self, number: int, attribute: int, device: int) -> None:
+        """All that is asked for is how many compute units there are: one, which holds all that run side by side."""
+        ctypes.c_int.from_address(number).value = 1
+
+    def ModuleOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, number: int, function: int, threads: int, shared_bytes: int
+    ) -> None:
+        machine, kernel = self.objects[function]
+        waves = -(-threads // machine.code.descriptor(kernel).lanes)
+        ctypes.c_int.from_address(number).value = machine.most_waves // waves
 
     def Malloc(self, pointer: int, size: int) -> None:
         data = np.full(size + 256, 0xFF, np.uint8)

@@ -1,0 +1,143 @@
+"""one-launch: an entry's launches become one, of blocks that stay and walk all the tasks.
+
+Before:                                        After:
+  func.func private @a(%x, %y)                   func.func private @entry_launch(%x, …, %arena, %signals)
+      {grid = [12, 1, 1], block = …}                 {kernel = "persistent", grid = [workers, 1, 1], block = …} {
+  func.func private @b(%y, %w, %z)                 for %task = worker to 12 step workers {  … body of @a … }
+  func.func @entry(%x, …, %arena) {                signal: a has been done by so many
+    call @a(%x, %y)                                for %task = worker to 48 step workers {
+    call @b(%y, %w, %z)                              first time: wait until all 12 of a are done
+                                                     … body of @b … }
+                                                 func.func @entry(%x, …, %arena, %signals) {
+                                                   call @entry_launch(%x, …, %arena, %signals)
+
+It is done between schedules and lowering, where a kernel still is a number of tasks and a body for one, written in
+gpu.block_id.  The blocks of the launch, its workers, are as many as the chip holds at once; task t of every step is
+worker t's, modulo their number, and within a step nobody waits.  A step waits for those earlier steps alone whose bytes
+it touches (see lispgpt.base.access), by a signal for each step that counts its finished tasks, and only a worker that
+has a task of it waits.  As all walk the steps in one order, the first step that is not done never waits for a later
+one: there is no deadlock while all workers are there at once, which the device sees to.  What a body reads ahead of
+its `dependency_wait`, weights, it reads ahead of the wait here too.
+
+Steps that come again and again, as a model's layers do, are rounds of one loop (rounds.py).  Bodies share one piece of
+memory of the block.  A body for fewer threads than the block has is run by the first of them, and the others meet its
+barriers (idle_threads.py).  Blocks that run in clusters stay so.
+
+Requires: every kernel has a `grid`.  Ensures: calls that are left are of kernels that one launch cannot have, or of
+entries whose launches are as fast apart; no kernel is left that nothing calls.  Entries say in `remarks` what was
+chosen and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, strings, symbol_of
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.signals import signal_words
+from lispgpt.passes.plan.persistent_kernel import PersistentKernel
+from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
+from lispgpt.passes.states import IN_ARENA
+from lispgpt.passes.targets import Gpu
+
+WORTH = 0.9
+"""One launch is taken where it is modelled to take at most this much of the launches' time."""
+SIGNALS = "signals:signals"
+
+
+@dataclass(frozen=True)
+class OneLaunch(Pass):
+    """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
+    "never".  workers: blocks of a launch, at most; 0: as many as the chip holds."""
+
+    starts_from = (IN_ARENA,)
+    when: str = "modelled"
+    workers: int = 0
+
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        if self.when == "never":
+            return
+        kernels = {symbol_of(kernel): kernel for kernel in kernel_functions(module)}
+        runs = [(entry, run) for entry in entry_functions(module) for run in self._runs(entry, kernels, target)]
+        words = max((signal_words(len(run) + 1) for _, run in runs), default=0)
+        for number, (entry, run) in enumerate(runs):
+            same = sum(other == entry for other, _ in runs[:number])
+            name = f"{symbol_of(entry)}_launch" + (f"{same + 1}" if same else "")
+            whole = len(run) == len(_calls(entry))
+            made = PersistentKernel(module, name, run, words, target, self.workers, whole)
+            _replace(run, made, _signals(entry, words))
+        called = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
+        for name, kernel in kernels.items():
+            if name not in called:
+                kernel.erase()
+
+    def _runs(self, entry: ir.Operation, kernels: dict[str, ir.Operation], target: Gpu) -> list[list[Tasks]]:
+        """The runs of an entry's steps that become a launch each, of at least two steps."""
+        runs: list[list[Tasks]] = [[]]
+        reasons: dict[str, None] = {}
+        for call in _calls(entry):
+            kernel = kernels.get(callee_of(call))
+            try:
+                if kernel is not None:
+                    check_part(kernel, target)
+                    runs[-1].append(Tasks.of(call, kernel))
+                    continue
+            except Refused as refused:
+                reasons[f"{callee_of(call)} stays apart: {refused}"] = None
+            runs.append([])
+        runs = [run for run in runs if len(run) > 1]
+        chosen = [self._chosen(run, target) for run in runs]
+        said = [text for text, _ in chosen] + [text for text in reasons if any(taken for _, taken in chosen)]
+        if said:
+            entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in said])
+        return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]
+
+    def _chosen(self, run: list[Tasks], target: Gpu) -> tuple[str, bool]:
+        """What to say of a run of steps, and whether it becomes one launch."""
+        times = modelled_seconds(run, target)
+        if times is None:
+            taken, why = self.when == "always", "not known what waiting costs on this chip"
+        else:
+            apart, together = times
+            taken = self.when == "always" or together <= WORTH * apart
+            why = f"modelled {apart * 1e6:.0f} us apart, {together * 1e6:.0f} as one"
+        return f"{len(run)} launches {'are one' if taken else 'stay apart'}: {why}", taken
+
+
+def _calls(entry: ir.Operation) -> list[ir.Operation]:
+    return [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
+
+
+def _replace(run: Sequence[Tasks], made: PersistentKernel, signals: ir.Value) -> None:
+    """Call the one kernel where the last of its steps was called."""
+    block = run[0].call.operation.block
+    with ir.InsertionPoint(run[-1].call), run[-1].call.location:
+        views = []
+        for buffer in made.buffers:
+            type_ = ir.MemRefType.get([buffer.nbytes], ir.IntegerType.get_signless(8))
+            source = block.arguments[int(buffer.buffer)]
+            views.append(b.emit("memref.view", [source, b.as_value(buffer.offset)], [type_]))
+        views.append(b.emit("memref.view", [signals, b.as_value(0)], [made.signals_type]))
+        create_op("func.call", views, [], {"callee": ir.FlatSymbolRefAttr.get(made.name)})
+    for step in run:
+        step.call.erase()
+
+
+def _signals(entry: ir.Operation, words: int) -> ir.Value:
+    """An entry's argument for signals, which it gets where it has none."""
+    block = entry.regions[0].blocks[0]
+    names = strings(entry.attributes["arguments"])
+    if SIGNALS in names:
+        return block.arguments[names.index(SIGNALS)]
+    i32 = ir.IntegerType.get_signless(32)
+    memory = block.add_argument(ir.MemRefType.get([4 * words], ir.IntegerType.get_signless(8)), ir.Location.unknown())
+    entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in (*names, SIGNALS)])
+    types = [*entry.attributes["types"], ir.TypeAttr.get(ir.RankedTensorType.get([words], i32))]
+    entry.attributes["types"] = ir.ArrayAttr.get(types)
+    function_type = ir.FunctionType.get([a.type for a in block.arguments], [])
+    entry.attributes["function_type"] = ir.TypeAttr.get(function_type)
+    return memory

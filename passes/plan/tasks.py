@@ -1,0 +1,101 @@
+"""A launch as tasks: a kernel, how many blocks of it there are, and what it does to which bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from lispgpt.base.access import Region
+from lispgpt.base.errors import InternalError
+from lispgpt.ir.access import access_of
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, everything_in, integers
+from lispgpt.ir.tensor_maps import maps_of
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.memory.kernel_buffers import byte_size
+from lispgpt.passes.model.kernel_work import recorded_work
+from lispgpt.passes.plan.idle_threads import check_idle
+from lispgpt.passes.targets import Gpu
+
+WHOLE_BLOCK = ("gpu.all_reduce", "gpu.num_subgroups", "gpu.global_id", "gpu.dynamic_shared_memory", "gpu.printf")
+"""Ops whose meaning depends on what the launch is."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """One step of an entry.  regions: what it does to its arguments; buffers are the entry's, by their numbers."""
+
+    call: ir.Operation
+    kernel: ir.Operation
+    regions: tuple[Region, ...]
+
+    @staticmethod
+    def of(call: ir.Operation, kernel: ir.Operation) -> Tasks:
+        pairs = zip(call.operands, access_of(kernel), strict=True)
+        return Tasks(call, kernel, tuple(_region(value, access) for value, access in pairs))
+
+    @property
+    def grid(self) -> list[int]:
+        return integers(self.kernel.attributes["grid"])
+
+    @property
+    def count(self) -> int:
+        return prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        return integers(self.kernel.attributes["block"])[0]
+
+    @property
+    def cluster(self) -> int:
+        attributes = self.kernel.attributes
+        return next(iter(ir.DenseI32ArrayAttr(attributes["cluster"]))) if "cluster" in attributes else 1
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What rounds of one loop have alike: the kernel and the buffers."""
+        return self.kernel, *(region.buffer for region in self.regions)
+
+
+def _region(value: ir.Value, access: str) -> Region:
+    view = defining_op(value)
+    if view is None or view.name != "memref.view":
+        raise InternalError("one-launch: a kernel's argument is not a view of an entry's buffer")
+    offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
+    return Region(str(ir.BlockArgument(view.operands[0]).arg_number), offset, byte_size(value.type), access)
+
+
+def block_memory(kernel: ir.Operation) -> list[ir.Operation]:
+    """A kernel's allocations of its block's memory."""
+    return [op for op in everything_in(kernel) if op.name == "memref.alloca"]
+
+
+def check_part(kernel: ir.Operation, target: Gpu) -> None:
+    """Refused where a kernel's body cannot be run by the blocks of another launch."""
+    threads = integers(kernel.attributes["block"])
+    if threads[1:] != [1, 1] or threads[0] % target.subgroup:
+        raise Refused(f"its blocks have {' by '.join(map(str, threads))} threads")
+    if maps_of(kernel):
+        raise Refused("it copies tensors by maps")
+    if any("workgroup" not in str(op.results[0].type) for op in block_memory(kernel)):
+        raise Refused("its threads have memory of their own")
+    for op in everything_in(kernel):
+        named = op.name if op.name != "llvm.inline_asm" else str(op.attributes["asm_string"])
+        if op.name in WHOLE_BLOCK or "mbarrier" in named or "wgmma" in named:
+            raise Refused(f"it has {op.name if op.name in WHOLE_BLOCK else 'barriers in shared memory'}")
+    check_idle(kernel.regions[0].blocks[0])
+
+
+def modelled_seconds(run: Sequence[Tasks], target: Gpu) -> tuple[float, float] | None:
+    """(as launches, as one launch): their floors, and what it costs that one waits for another."""
+    if target.rates is None or not target.launch_seconds:
+        return None
+    rates, floors = target.rates, 0.0
+    for step in run:
+        work = recorded_work(step.kernel) or {}
+        looked = work.get("context", 0)
+        nbytes = work.get("bytes", 0) + looked * work.get("position_bytes", 0)
+        operations = work.get("operations", 0) + looked * work.get("position_operations", 0)
+        floors += max(nbytes / rates.bandwidth, operations / rates.vector)
+    return floors + len(run) * target.launch_seconds, floors + len(run) * target.exchange_seconds

@@ -1,0 +1,165 @@
+"""Decode steps as one launch of blocks that wait for each other, executed on emulated GPUs: the CPU's tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import Weights, random_weights
+from emulated_amd.running import CHIPS, Emulation
+from emulated_cuda.device import EmulatedCuda
+
+from lispgpt.base.access import ACCESSES, Region, dependencies
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.passes.plan.rounds import by_round, stretches
+from lispgpt.pipelines.pipeline_file import pipeline_path
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.session import Session
+
+COUNT = 5
+MODELS = {
+    "gpt2": ("gpt2.lisp", {"layers": 3, "heads": 4, "width": 64, "vocab": 211, "context": 16}),
+    "llama": (
+        "llama_tiny.lisp",
+        {"layers": 3, "heads": 4, "kv-heads": 2, "width": 64, "hidden": 96, "vocab": 211, "context": 16},
+    ),
+    "recurrence": ("recurrence.lisp", {"layers": 3, "width": 64, "hidden": 96, "vocab": 211, "context": 16}),
+}
+"""Each with layers enough for rounds of a loop that are not alike."""
+
+
+def pipeline(folder: Path, options: str) -> Path:
+    """The GPUs' pipeline with options for one-launch."""
+    text, call = pipeline_path("gpu").read_text(), "(pass one-launch)"
+    assert text.count(call) == 1
+    path = folder / "gpu.lisp"
+    path.write_text(text.replace(call, f"(pass one-launch {{{options}}})"))
+    return path
+
+
+def compiled(model: str, target: str, folder: Path, options: str = ':when "always" :workers 16') -> Artifact:
+    """A model's greedy decode step, made of one launch where the target is a GPU."""
+    name, settings = MODELS[model]
+    program = folder / "program.lisp"
+    examples = Path(__file__).resolve().parents[2] / "examples"
+    text = f'(require "{examples / name}")\n'
+    text += "" if "(generate" in (examples / name).read_text() else "(generate logits {:temperature 0.0})"
+    program.write_text(text)
+    given = None if target == "cpu" else pipeline(folder, options)
+    request = Request(program, target, overrides=settings, pipeline=given, entries=("decode-greedy",))
+    return compile_request(request, Observer())[0]
+
+
+def by_cpu(artifact: Artifact, weights: Weights) -> tuple[list[int], np.ndarray]:
+    """The tokens that follow number 3 at position 0, and the last step's logits."""
+    with Session(artifact, CpuDevice(), weights) as session:  # type: ignore[arg-type]
+        tokens = [3]
+        for position in range(COUNT):
+            found = session.run("decode-greedy", [[tokens[-1]]], [[position]])
+            tokens.append(int(found["next"].item()))
+        return tokens[1:], found["logits"][0]
+
+
+def by_cuda_emulator(artifact: Artifact, weights: Weights) -> tuple[list[int], np.ndarray]:
+    with Session(artifact, EmulatedCuda(), weights) as session:  # type: ignore[arg-type]
+        (entry,) = artifact.plan.entries
+        session.put(entry, {"tokens": [[3]], "positions": [[0]]})
+        tokens = [int(next_.item()) for next_ in session.repeat(entry, "next", COUNT)]
+        for buffer in artifact.plan.buffers:
+            assert buffer.kind != "signals" or not session.read(buffer.name).any(), "signals are left behind"
+        return tokens, session.read(entry.results["logits"])[0]
+
+
+def by_amd_emulator(artifact: Artifact, weights: Weights) -> tuple[list[int], np.ndarray]:
+    states = {b.name: np.zeros(b.shape, np.float32) for b in artifact.plan.buffers if b.kind == "state"}
+    given: dict[str, Any] = {name: weights.view(name) for name in weights.names()}
+    given |= states | {"tokens": np.full((1, 1), 3, np.int32), "positions": np.zeros((1, 1), np.int32)}
+    emulation, (entry,) = Emulation(artifact, given), artifact.plan.entries
+    tokens = []
+    for _ in range(COUNT):
+        emulation.run(entry)
+        tokens.append(int(emulation.buffers[entry.results["next"]].view(np.int32)[0]))
+    assert not any(emulation.buffers[b.name].any() for b in artifact.plan.buffers if b.kind == "signals")
+    return tokens, emulation.buffers[entry.results["logits"]].view(np.float32)
+
+
+def check(model: str, chip: str, folder: Path) -> None:
+    cpu = compiled(model, "cpu", folder)
+    seed = seeded.fresh_seed()
+    weights = random_weights(cpu, scale=0.2, seed=seed)
+    tokens, logits = by_cpu(cpu, weights)
+    artifact = compiled(model, f"{'cuda' if chip.startswith('sm') else 'rocm'}:{chip}", folder)
+    assert [len(entry.launches) for entry in artifact.plan.entries] == [1]
+    if chip.startswith("sm"):
+        found, made = by_cuda_emulator(artifact, weights)
+    else:
+        found, made = by_amd_emulator(artifact, weights)
+    np.testing.assert_allclose(made[: logits.size], logits[: made.size], rtol=1e-3, atol=1e-3, err_msg=f"seed {seed}")
+    assert found == tokens, f"seed {seed}"
+
+
+@pytest.mark.parametrize(
+    ("model", "chip"), [("gpt2", "sm_90a"), ("gpt2", "gfx942"), ("llama", "gfx1151"), ("recurrence", "sm_80")]
+)
+def test_a_decode_step_of_one_launch_makes_the_cpus_tokens(model: str, chip: str, tmp_path: Path) -> None:
+    check(model, chip, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["sm_80", "sm_90", "sm_90a", *CHIPS])
+@pytest.mark.parametrize("model", MODELS)
+def test_on_every_chip(model: str, chip: str, tmp_path: Path) -> None:
+    check(model, chip, tmp_path)
+
+
+@pytest.mark.parametrize(("options", "launches"), [(':when "never"', 20), ("", 20)])
+def test_the_pipeline_says_when(options: str, launches: int, tmp_path: Path) -> None:
+    artifact = compiled("gpt2", "cuda:sm_90a", tmp_path, options)
+    (entry,) = artifact.plan.entries
+    assert len(entry.launches) == launches
+    assert bool(entry.remarks) == ("never" not in options)
+    assert all(remark.startswith(f"{launches} launches stay apart: modelled") for remark in entry.remarks)
+
+
+def test_values_told_by_the_round() -> None:
+    rng, seed = seeded.named_rng()
+    for _ in range(300):
+        steady = rng.integers(0, 3) * 256 * np.arange(rng.integers(1, 9)) + 1024
+        turns = np.resize(rng.integers(0, 5, 2) * 64, rng.integers(1, 7))
+        parts = [rng.integers(0, 9, rng.integers(0, 3)), steady, turns]
+        values = np.concatenate([parts[i] for i in rng.permutation(3)]).tolist()
+        assert [by_round(values, i) for i in range(len(values))] == values, seed
+
+
+def test_stretches_cover_a_list_and_repeat() -> None:
+    assert [(s.first, s.period, s.count) for s in stretches("ab" + "cdefg" * 3 + "cdef" + "hij")] == [
+        (0, 2, 2), (2, 5, 19), (21, 3, 3),
+    ]  # fmt: skip
+    rng, seed = seeded.named_rng()
+    for _ in range(200):
+        items = "".join(rng.choice(list("ab"), rng.integers(0, 30)))
+        found = stretches(items)
+        assert [i for s in found for i in range(s.first, s.first + s.count)] == list(range(len(items))), seed
+        for stretch in found:
+            for i in range(stretch.first, stretch.first + stretch.count - stretch.period):
+                assert items[i] == items[i + stretch.period], seed
+
+
+def test_dependencies_are_those_of_common_bytes() -> None:
+    rng, seed = seeded.named_rng()
+    for _ in range(100):
+        steps = [
+            [Region(str(rng.integers(2)), int(at), int(rng.integers(1, 5)), str(rng.choice(ACCESSES)))]
+            for at in rng.integers(0, 12, 12)
+        ]
+        waits = dependencies(steps)
+        after = [set() for _ in steps]
+        for number, earlier in enumerate(waits):
+            after[number] = set(earlier).union(*(after[e] for e in earlier))
+        for a in range(len(steps)):
+            for b in range(a):
+                assert not steps[a][0].conflicts(steps[b][0]) or b in after[a], seed
