@@ -27,6 +27,9 @@ LOOP = """(require-dialect arith scf)
   (scf.while (region (block [] (clock_ms) (scf.condition (: true i1)))) (region (block [] (scf.yield)))))
 """
 """A loop without an end; one that did nothing would be left out."""
+FORKING = LOOP.replace("(defn", "(extern-fn fork (-> [] [i32]))\n(defn").replace(
+    "  (println", "  (if (= (fork) 0) (fork) 0)\n  (println"
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +68,28 @@ def gone(process: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_a_program_ends_with_the_command_that_runs_it(ending: signal.Signals, tmp_path: Path) -> None:
-    (tmp_path / "loop.lisp").write_text(LOOP)
+LEVELS = ["the command", "its child", "the program's parent", "the program"]
+ENDINGS = [(level, ending) for level in range(4) for ending in (signal.SIGTERM, signal.SIGKILL)]
+RARE = [(1, signal.SIGTERM), (2, signal.SIGTERM), (3, signal.SIGKILL)]
+
+
+@pytest.mark.parametrize(
+    ("level", "ending"),
+    [
+        pytest.param(*each, id=f"{LEVELS[each[0]]} by {each[1].name}", marks=[pytest.mark.slow] if each in RARE else [])
+        for each in ENDINGS
+    ],
+)
+def test_a_program_ends_with_the_command_that_runs_it(level: int, ending: signal.Signals, tmp_path: Path) -> None:
+    """Processes that the program has forked, and their threads, end too, whichever of them is ended from outside."""
+    (tmp_path / "loop.lisp").write_text(FORKING)
     command = subprocess.Popen([*LISPGPT, "run", "loop.lisp"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     try:
         deadline = time.time() + 60
-        while len(below := alive_below(command.pid)) < 3 and time.time() < deadline and command.poll() is None:
+        while len(below := alive_below(command.pid)) < 5 and time.time() < deadline and command.poll() is None:
             time.sleep(0.1)
-        assert len(below) >= 3, "command, model's process, compiler's process, program"
-        command.send_signal(ending)
+        assert len(below) == 5, "command's child, compiler's process, program, its child, and that one's"
+        os.kill([command.pid, *below][level], ending)
         command.wait(30)
         while not all(map(gone, below)) and time.time() < deadline:
             time.sleep(0.05)

@@ -6,7 +6,6 @@ message when it starts each step and one when it fails.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import pickle
@@ -20,11 +19,9 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
 from lispgpt.base.bugs import summary
+from lispgpt.base.descendants import die_with, keeping
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.base.machine import complaint, ended_from_outside, why_it_gave_up
-
-PR_SET_PDEATHSIG = 1
-"""Linux's number of it, in prctl.h."""
 
 CRASHES = {
     signal.SIGSEGV: "it read or wrote memory that is not its own, or its stack ran out",
@@ -104,7 +101,7 @@ def run_in_child(work: Callable[[Reporter], int]) -> Outcome:
 
     A UserError that work raises is raised here; any other exception is an InternalError with the child's traceback.
     """
-    return Child(work).outcome()
+    return Child(work).kept_outcome()
 
 
 def in_children(works: Sequence[Callable[[Reporter], int]]) -> list[Outcome]:
@@ -135,7 +132,7 @@ class Child:
         try:  # what libraries have Python do around a fork would swallow an interrupt
             self._process = os.fork()
             if self._process == 0:
-                _die_with(parent)
+                die_with(parent)
                 os.close(read_end)
                 _be_the_child(work, write_end, before)
             os.close(write_end)
@@ -150,6 +147,12 @@ class Child:
     def kill(self) -> None:
         """End it, whatever it does."""
         self.ask(signal.SIGKILL)
+
+    def kept_outcome(self) -> Outcome:
+        """Its outcome, where it is the only child: processes that it has forked end with it when a signal ends it, and
+        when this process loses its parent."""
+        with keeping(self._process):
+            return self.outcome()
 
     def outcome(self, hear: Callable[[Any], None] = lambda _: None) -> Outcome:
         """Hear what it says until it ends."""
@@ -203,13 +206,6 @@ def _error_of(kind: str, content: Any) -> Exception:
 def _report(error: BaseException) -> str:
     own = getattr(error, "report", "")
     return own or "".join(traceback.format_exception(error))
-
-
-def _die_with(parent: int) -> None:
-    """Have the system end this process when its parent is ended, in whichever way, and with it its own children."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it was ended before it could be asked for
-        os._exit(1)
 
 
 def _be_the_child(work: Callable[[Reporter], int], write_end: int, mask: Iterable[int]) -> None:
@@ -270,7 +266,7 @@ def generate_in_child(work: Callable[[Reporter], int], ends_itself: bool = False
     """
     child = Child(work)
     with passed_on([child.ask]) if ends_itself else nullcontext():
-        outcome = child.outcome()
+        outcome = child.kept_outcome()
     number = outcome.signal_number
     if number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -289,10 +285,10 @@ def compile_in_child(work: Callable[[Reporter], int], meanwhile: Callable[[], No
     """
     child = Child(work)
     if meanwhile is None:
-        return _compiled(child.outcome())
+        return _compiled(child.kept_outcome())
     thread = threading.Thread(target=meanwhile, daemon=True)
     thread.start()
-    outcome = _compiled(child.outcome())
+    outcome = _compiled(child.kept_outcome())
     thread.join()
     return outcome
 
