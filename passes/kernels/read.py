@@ -40,11 +40,10 @@ class Reader:
 
     def __init__(self, target: Target, team: Team | Alone | None = None) -> None:
         self.target = target
-        self.team = team
+        self.team, self.in_step = team, False
         self.bound: dict[ir.Value, Callable[[Sequence[Index], int], ir.Value]] = {}
         self.assumed: frozenset[ir.Value] = frozenset()
         self.indices: dict[ir.Value, Index] = {}
-        self.in_step = False
         self._scopes: list[dict[Any, ir.Value]] = [{}]
 
     def bind(self, tensor: ir.Value, value: Callable[[Sequence[Index], int], ir.Value]) -> None:
@@ -60,7 +59,7 @@ class Reader:
 
     @contextmanager
     def stepping(self, in_step: bool = True) -> Iterator[None]:
-        """Within it, every vector that is asked for starts at a multiple of its width in its row, or may not."""
+        """Within it, every vector that is asked for starts at a multiple of its width in its row (or need not)."""
         before, self.in_step = self.in_step, in_step
         yield
         self.in_step = before
@@ -127,8 +126,8 @@ class Reader:
             return self._load(op.operands[0], index, width)
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
-        collapsed = op.name == "tensor.collapse_shape" and self._crosses_rows(op, width)
-        if collapsed or (op.name == "tensor.extract_slice" and not is_in_step(op, width, self.target.aligned_rows)):
+        apart = op.name == "tensor.collapse_shape" and self._crosses_rows(op, width)
+        if apart or (op.name == "tensor.extract_slice" and not is_in_step(op, width, self.target.aligned_rows)):
             return b.vector_of([self.read(tensor, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
         if op.name in VIEWS:
             with self.stepping(self.in_step and keeps_step(op, width)):
@@ -151,13 +150,11 @@ class Reader:
     def _crosses_rows(self, op: ir.Operation, width: int) -> bool:
         """Whether a vector of a collapsed tensor may go on in another row of its source, which lies apart."""
         source = op.operands[0]
-        if self.in_step and shape_of(source)[-1] % width == 0:
-            return False
+        if self.in_step or width == 1:
+            return bool(shape_of(source)[-1] % width)
         whole = shape_of(source)[-1:] == shape_of(op.results[0])[-1:]
         apart = defining_op(source) is None or defining_op(source).name != "bufferization.to_tensor"
-        return bool(shape_of(source)[-1] % width) or (
-            width > 1 and not self.target.aligned_rows and apart and not whole
-        )
+        return bool(shape_of(source)[-1] % width) or (not self.target.aligned_rows and apart and not whole)
 
     def _element(self, tensor: ir.Value, op: ir.Operation, index: list[Index]) -> ir.Value:
         """One element of what is read one by one."""
