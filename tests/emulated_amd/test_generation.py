@@ -26,7 +26,7 @@ from lispgpt.runtime.session import Session
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE.parent.parent / "examples" / "gpt2_generate.lisp"
-VOCAB, COUNT, PROMPT = 211, 4, 19
+VOCAB, COUNT, PROMPT = 211, 3, 17
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 7}
 
 
@@ -41,9 +41,10 @@ def make_checkpoint(path: Path, seed: int, layers: int, heads: int, context: int
     return path
 
 
-def compiled(checkpoint: Path, target: str, folder: Path) -> Path:
+def compiled(checkpoint: Path, target: str, folder: Path, **wanted: Any) -> Path:
+    """wanted: entries and their sizes, where not all are."""
     config = dict(checkpoints.open(checkpoint).config)
-    request = Request(PROGRAM, target, checkpoint_config=config)
+    request = Request(PROGRAM, target, checkpoint_config=config, **wanted)
     artifact, _ = compile_request(request, Observer())
     path = folder / f"{target.replace(':', '_')}.lgpt"
     artifact.save(path)
@@ -86,21 +87,30 @@ def test_tokens_are_the_cpus(chip: str, tiny: dict[str, Any], tmp_path: Path) ->
         assert found["tokens"] == tokens, about
 
 
+PREFILL: dict[str, Any] = {"entries": ["prefill"], "sizes": [{"batch": 1, "positions": 128}]}
+
+
+@pytest.fixture(scope="module")
+def prefilled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A checkpoint, a prompt of 128 tokens, and the CPU's logits and cache."""
+    folder, seed = tmp_path_factory.mktemp("prefilled"), int(seeded.rng().integers(1 << 30))
+    checkpoint = make_checkpoint(folder / "tiny.bin", seed, layers=1, heads=2, context=128)
+    prompt = np.random.default_rng(seed).integers(0, VOCAB, 128).astype(np.int32)
+    cpu = load_artifact(compiled(checkpoint, "cpu", folder, **PREFILL))
+    with Session(cpu, CpuDevice(), checkpoints.open(checkpoint)) as session:
+        logits = session.run("prefill", prompt[None], np.arange(128, dtype=np.int32)[None])["logits"]
+        return {"seed": seed, "checkpoint": checkpoint, "prompt": prompt, "logits": logits, "cache": session.read("kv")}
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 def test_prefill_on_matrix_instructions_agrees_with_the_cpu(
-    chip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chip: str, prefilled: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With one core to fill, products take their largest tiles; 128 rows bring tiled attention."""
     one_core = dataclasses.replace(GPU_CHIPS["rocm"][chip], cores=1)
     monkeypatch.setitem(GPU_CHIPS["rocm"], chip, one_core)
-    seed = int(seeded.rng().integers(1 << 30))
-    checkpoint = make_checkpoint(tmp_path / "tiny.bin", seed, layers=1, heads=2, context=128)
-    prompt = np.random.default_rng(seed).integers(0, VOCAB, 128).astype(np.int32)
-    cpu = load_artifact(compiled(checkpoint, "cpu", tmp_path))
-    with Session(cpu, CpuDevice(), checkpoints.open(checkpoint)) as session:
-        expected = session.run("prefill", prompt[None], np.arange(128, dtype=np.int32)[None])["logits"]
-        cache = session.read("kv")
-    artifact = load_artifact(compiled(checkpoint, f"rocm:{chip}", tmp_path))
+    checkpoint, prompt, expected, cache = (prefilled[name] for name in ("checkpoint", "prompt", "logits", "cache"))
+    artifact = load_artifact(compiled(checkpoint, f"rocm:{chip}", tmp_path, **PREFILL))
     weights = {name: stored(artifact, checkpoint, name) for name in artifact.weights}
     kv = np.zeros(cache.shape, cache.dtype)
     emulation = Emulation(
@@ -110,8 +120,9 @@ def test_prefill_on_matrix_instructions_agrees_with_the_cpu(
     matrix = sum(n for name, n in emulation.machine.counts().items() if name.startswith(("V_WMMA", "V_MFMA")))
     assert matrix > 0
     found = emulation.buffers["kv"].view(cache.dtype).reshape(cache.shape)
-    np.testing.assert_allclose(found, cache, atol=2e-4, err_msg=f"seed {seed}")
-    np.testing.assert_allclose(logits[:, :VOCAB], expected[:, :VOCAB], atol=5e-4, err_msg=f"seed {seed}")
+    about = f"seed {prefilled['seed']}"
+    np.testing.assert_allclose(found, cache, atol=2e-4, err_msg=about)
+    np.testing.assert_allclose(logits[:, :VOCAB], expected[:, :VOCAB], atol=5e-4, err_msg=about)
 
 
 def stored(artifact: Artifact, checkpoint: Path, name: str) -> np.ndarray:

@@ -29,38 +29,58 @@ def learned(
         return losses, {name: model.session.read(name).copy() for name in names}
 
 
-def compare(found: Learned, right: Learned, tolerance: float, about: str) -> None:
-    np.testing.assert_allclose(found[0], right[0], rtol=tolerance, err_msg=about)
-    for name, weight in right[1].items():
-        np.testing.assert_allclose(found[1][name], weight, rtol=0, atol=tolerance, err_msg=f"{name}, {about}")
+class Lesson:
+    """An example's weights and the inputs of its steps, and what the CPU learns from them."""
+
+    def __init__(
+        self, folder: Path, seed: int, program: str, weights: dict[str, np.ndarray], settings: Mapping[str, Any],
+        steps: list[dict[str, Any]],
+    ) -> None:  # fmt: skip
+        self.about, self.weights = f"seed {seed}", weights
+        self.given: tuple[Any, ...] = (program, folder / f"{program}.safetensors", settings, steps)
+        save_file(weights, self.given[1])
+        self.right = learned("cpu", *self.given)
+
+    def compare(self, chip: str, tolerance: float) -> Learned:
+        """Learn on a chip; what it learned."""
+        found = learned(f"emulated:{chip}", *self.given)
+        np.testing.assert_allclose(found[0], self.right[0], rtol=tolerance, err_msg=self.about)
+        for name, weight in self.right[1].items():
+            about = f"{name}, {self.about}"
+            np.testing.assert_allclose(found[1][name], weight, rtol=0, atol=tolerance, err_msg=about)
+        return found
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-def test_a_classifier(chip: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Lesson:
     seed = int(seeded.rng().integers(1 << 30))
     random = np.random.default_rng(seed)
-    path = tmp_path / "w.safetensors"
     weights = drawn(random).values
-    save_file(weights, path)
     given = {"labels": random.integers(0, 10, 12).astype(np.int32), "rate": np.float32(0.2)}
     steps = [{**given, "x": random.standard_normal((12, 64), np.float32)} for _ in range(3)]
-    right = learned("cpu", "classifier_train.lisp", path, {}, steps)
-    found = learned(f"emulated:{chip}", "classifier_train.lisp", path, {}, steps)
-    compare(found, right, 2e-5, f"seed {seed}")
-    assert all(np.abs(found[1][name] - weight).max() > 1e-3 for name, weight in weights.items()), f"seed {seed}"
+    return Lesson(tmp_path_factory.mktemp("classifier"), seed, "classifier_train.lisp", weights, {}, steps)
 
 
-@pytest.mark.parametrize("chip", ["gfx942", "gfx1151"])
-def test_gpt2(chip: str, tmp_path: Path) -> None:
-    """Gradients are divided by their size here, so that weights may differ by more than what gradients do."""
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Lesson:
     seed = int(seeded.rng().integers(1 << 30))
     random = np.random.default_rng(seed)
     weights, sizes = gpt2_tiny(random)
-    save_file(weights, tmp_path / "w.safetensors")
     tokens, targets = random.integers(0, 90, (2, 2, 16)).astype(np.int32)
     steps = [{"tokens": tokens, "targets": targets, "step": step, "seed": 5, **RATES} for step in (1, 2)]
     settings = {**sizes, "weight-type": "f32"}
-    right = learned("cpu", "gpt2_train.lisp", tmp_path / "w.safetensors", settings, steps)
-    found = learned(f"emulated:{chip}", "gpt2_train.lisp", tmp_path / "w.safetensors", settings, steps)
-    compare(found, right, 1e-3, f"seed {seed}")
-    assert np.abs(found[1]["wte"] - weights["wte"]).max() > 5e-4, f"seed {seed}"
+    return Lesson(tmp_path_factory.mktemp("gpt2"), seed, "gpt2_train.lisp", weights, settings, steps)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_classifier(chip: str, classifier: Lesson) -> None:
+    found = classifier.compare(chip, 2e-5)
+    for name, weight in classifier.weights.items():
+        assert np.abs(found[1][name] - weight).max() > 1e-3, classifier.about
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1151"])
+def test_gpt2(chip: str, gpt2: Lesson) -> None:
+    """Gradients are divided by their size here, so that weights may differ by more than what gradients do."""
+    found = gpt2.compare(chip, 1e-3)
+    assert np.abs(found[1]["wte"] - gpt2.weights["wte"]).max() > 5e-4, gpt2.about

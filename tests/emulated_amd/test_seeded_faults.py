@@ -24,7 +24,7 @@ FOUND_BY_CHECKS = ("dropped barrier", "missing wait")
 
 @pytest.fixture(scope="module", params=CHIPS)
 def artifact(request: pytest.FixtureRequest) -> Artifact:
-    compiled, _ = compile_request(Request(PROGRAM, f"rocm:{request.param}", SIZES), Observer())
+    compiled, _ = compile_request(Request(PROGRAM, f"rocm:{request.param}", SIZES, entries=list(ENTRIES)), Observer())
     return compiled
 
 

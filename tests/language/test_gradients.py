@@ -105,6 +105,16 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("(reduce min inf x)", lambda x: x.min(-1), {"x": (4, 6)}),
     ("(reduce * 1.0 (+ 2.0 (square x)))", lambda x: (2 + x**2).prod(-1), {"x": (3, 4)}),
     (
+        "(elementwise (fn [x y] (* (if (<= x y) x (exp (if (< y 0.0) (* x y) y))) y)) x y)",
+        lambda x, y: np.where(x <= y, x, np.exp(np.where(y < 0, x * y, y))) * y,
+        {"x": (4, 6), "y": (4, 6)},
+    ),
+    (
+        "(elementwise (fn [x y] (if (> y 1e6) (log (- x x)) (* x y))) x y)",
+        lambda x, y: x * y,
+        {"x": (4, 6), "y": (4, 6)},
+    ),
+    (
         "(select (< x y) (* x y) (exp x))",
         lambda x, y: np.where(x < y, x * y, np.exp(x)),
         {"x": (4, 6), "y": (4, 6)},

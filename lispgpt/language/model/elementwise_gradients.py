@@ -7,6 +7,8 @@ scattering); at several of them, it is summed by a product with a one-hot matrix
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lispgpt.ir.mlir import ir
@@ -15,10 +17,12 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.forms import arithmetic, tensors
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.model import index_algebra
+from lispgpt.language.model.body_clones import Clone, all_operations, ends
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
+Mask = Callable[[ir.Value], ir.Value]
 PASSING = ("arith.addf", "arith.subf", "arith.extf", "arith.truncf")
 
 
@@ -36,7 +40,7 @@ def of(
             dims = dim_positions(map_)
             part = index_algebra.summed_to(evaluator, body.share(argument), tuple(dims), form)
             found.append((operand, index_algebra.padded(evaluator, part, shape_of(operand), form)))
-    for inner in operations(op.regions[0].blocks[0]):
+    for inner in all_operations(body.block):
         if inner.name == "tensor.extract" and inner.operands[0] in active:
             found.append((inner.operands[0], body.scattered(inner)))
     return found
@@ -60,15 +64,12 @@ class _Body:
         everywhere = tuple(range(len(self.shape)))
 
         def compute(made: Comprehension) -> ir.Value:
-            clone = _Clone(self, made, {d: d for d in everywhere})
+            clone = Clone(self.evaluator, self.op, made, {d: d for d in everywhere}, self.form)
             depends = self._dependents(wanted)
             result = operations(self.block)[-1].operands[0]
             whole = made.read(self.evaluator, self.gradient, everywhere, self.form)
             shares = {result: tensors.widened(self.evaluator, whole, self.form)}
-            for inner in reversed(operations(self.block)[:-1]):
-                made_here = inner.results[0] if len(inner.results) == 1 else wanted
-                if made_here != wanted and made_here in shares and made_here in depends:
-                    self._through(inner, shares, depends, clone)
+            self._back(operations(self.block)[:-1], wanted, shares, depends, clone, lambda part: part)
             value = shares.get(wanted)
             zero = self.evaluator.builder.constant(0.0, self.evaluator.builder.f32, self.form)
             return self._only(made, zero if value is None else value)
@@ -90,13 +91,50 @@ class _Body:
 
     def _dependents(self, wanted: ir.Value) -> set[ir.Value]:
         found = {wanted}
-        for inner in operations(self.block):
-            if any(v in found for v in inner.operands):
+        for inner in all_operations(self.block):
+            if any(v in found for v in (*inner.operands, *(v for end in ends(inner) for v in end.operands))):
                 found.update(inner.results)
         return found
 
+    def _back(
+        self, made: list[ir.Operation], wanted: ir.Value, shares: dict[ir.Value, ir.Value], depends: set[ir.Value],
+        clone: Clone, masked: Mask,
+    ) -> None:  # fmt: skip
+        """Go through ops from the last to the first.  masked: makes 0 of a share where the ops are of a branch that is
+        not taken: what they are worth there may be no number."""
+        for inner in reversed(made):
+            results = [r for r in inner.results if r != wanted and r in shares and r in depends]
+            if results and inner.name == "scf.if":
+                self._branches(inner, wanted, shares, depends, clone, masked)
+            elif results:
+                self._through(inner, shares, depends, clone, masked)
+
+    def _branches(
+        self, choice: ir.Operation, wanted: ir.Value, shares: dict[ir.Value, ir.Value], depends: set[ir.Value],
+        clone: Clone, masked: Mask,
+    ) -> None:  # fmt: skip
+        builder, condition = self.evaluator.builder, clone.value(choice.operands[0])
+
+        def taken(part: ir.Value, first: bool) -> ir.Value:
+            zero = builder.constant(0.0, part.type, self.form)
+            both = [part, zero] if first else [zero, part]
+            return builder.emit("arith.select", [condition, *both], [part.type], {}, self.form)
+
+        for end, first in zip(ends(choice), (True, False), strict=True):
+            here = partial(taken, first=first)
+            for result, value in zip(choice.results, end.operands, strict=True):
+                if result in shares and value in depends:
+                    self._add(shares, value, here(shares[result]))
+            self._back(operations(end.block)[:-1], wanted, shares, depends, clone, lambda p, h=here: masked(h(p)))  # type: ignore[misc]
+
+    def _add(self, shares: dict[ir.Value, ir.Value], value: ir.Value, part: ir.Value) -> None:
+        if value in shares:
+            f32 = [self.evaluator.builder.f32]
+            part = self.evaluator.builder.emit("arith.addf", [shares[value], part], f32, {}, self.form)
+        shares[value] = part
+
     def _through(
-        self, inner: ir.Operation, shares: dict[ir.Value, ir.Value], depends: set[ir.Value], clone: _Clone
+        self, inner: ir.Operation, shares: dict[ir.Value, ir.Value], depends: set[ir.Value], clone: Clone, masked: Mask
     ) -> None:
         evaluator, result = self.evaluator, inner.results[0]
         rules = evaluator.states.of(GradientRules)
@@ -115,10 +153,7 @@ class _Body:
                 continue
             if isinstance(part, (int, float)):
                 part = evaluator.builder.constant(float(part), evaluator.builder.f32, self.form)
-            if operand in shares:
-                f32 = [evaluator.builder.f32]
-                part = evaluator.builder.emit("arith.addf", [shares[operand], part], f32, {}, self.form)
-            shares[operand] = part
+            self._add(shares, operand, masked(part))
 
     def _only(self, made: Comprehension, value: ir.Value) -> ir.Value:
         """Drop the ops and inputs of a body that its value does not need."""
@@ -136,6 +171,8 @@ class _Body:
         """The gradient of a tensor that the body gathers from: every share, added where it was read."""
         evaluator, form = self.evaluator, self.form
         source, *places = list(extract.operands)
+        if extract.block != self.block:
+            evaluator.site.fail("there is no gradient of an `at` in a branch of an `if`: `select` reads both", form)
         total = self.share(extract.results[0])
         loops = [_loop_of(place) for place in places]
         computed = [position for position, loop in enumerate(loops) if loop is None]
@@ -192,7 +229,7 @@ class _Body:
         evaluator, form = self.evaluator, self.form
 
         def compute(made: Comprehension) -> ir.Value:
-            value = _Clone(self, made, {d: i for i, d in enumerate(loops)}).value(place)
+            value = Clone(self.evaluator, self.op, made, {d: i for i, d in enumerate(loops)}, self.form).value(place)
             return arithmetic.cast(evaluator, value, ir.IntegerType.get_signless(32), form)
 
         return tensors.generic(evaluator, tuple(self.shape[d] for d in loops), compute, form)
@@ -203,7 +240,7 @@ class _Body:
         shape = (*(self.shape[d] for d in loops), extent)
 
         def compute(made: Comprehension) -> ir.Value:
-            clone = _Clone(self, made, {d: i for i, d in enumerate(loops)})
+            clone = Clone(self.evaluator, self.op, made, {d: i for i, d in enumerate(loops)}, self.form)
             emit = evaluator.builder.emit
             number = {"dim": ir.IntegerAttr.get(evaluator.builder.i64, len(loops))}
             here = emit("linalg.index", [], [evaluator.builder.index], number, form)
@@ -213,38 +250,6 @@ class _Body:
             return emit("arith.select", [same, one, zero], [evaluator.builder.f32], {}, form)
 
         return tensors.generic(evaluator, shape, compute, form)
-
-
-class _Clone:
-    """Values of a body, computed again in another comprehension, whose loops are some of the first's."""
-
-    def __init__(self, body: _Body, made: Comprehension, loops: dict[int, int]) -> None:
-        self.body, self.made, self.loops = body, made, loops
-        self.known: dict[ir.Value, ir.Value] = {}
-
-    def value(self, value: ir.Value) -> ir.Value:
-        if value not in self.known:
-            self.known[value] = self._make(value)
-        return self.known[value]
-
-    def _make(self, value: ir.Value) -> ir.Value:
-        body, evaluator = self.body, self.body.evaluator
-        op = defining_op(value)
-        if op is None:
-            if value.owner != body.block:
-                return value
-            number = ir.BlockArgument(value).arg_number
-            dims = tuple(self.loops[d] for d in body.maps[number])
-            return self.made.read(evaluator, body.op.operands[number], dims, body.form)
-        if op.block != body.block:
-            return value
-        attributes = {name: op.attributes[name] for name in op.attributes}
-        if op.name == "linalg.index":
-            loop = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
-            attributes["dim"] = ir.IntegerAttr.get(evaluator.builder.i64, loop)
-        operands = [self.value(v) for v in op.operands]
-        made = evaluator.builder.emit(op.name, operands, [r.type for r in op.results], attributes, body.form)
-        return made.owner.results[ir.OpResult(value).result_number]
 
 
 def _loop_of(place: ir.Value) -> int | None:

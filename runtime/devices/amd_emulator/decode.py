@@ -16,10 +16,10 @@ MARKED = {"_LIT": (LITERAL,), "_DPP16": (250,), "_DPP8": (233, 234), "_SDWA": (2
 """What a source field holds where a constant, or a source with its own encoding, follows the instruction."""
 LITERAL_OPERATIONS = re.compile("[AD][AM]K_|SETREG_IMM32")
 SUFFIX = re.compile("(_E32|_E64|_DPP16|_DPP8|_SDWA|_LIT)+$")
-REGISTER_FIELDS = {"SrcField": 0, "VGPRField": 256, "SGPRField": 0, "SSrcField": 0, "SBaseField": 0, "SRsrcField": 0}
-SCALED_FIELDS = {"SBaseField": 2, "SRsrcField": 4}
-SHOWN = re.compile(r"(src|ssrc|vsrc|vdst|sdst|vaddr|addr|saddr|data|vdata|sdata|sbase|soffset|srsrc)[xy\d]*$")
-SPECIAL = {106: "vcc_lo", 107: "vcc_hi", 124: "null", 125: "m0", 126: "exec_lo", 127: "exec_hi", 253: "scc"}
+LONGEST = 16
+"""Bytes of an instruction."""
+DECODED: dict[tuple[str, bytes], Instruction] = {}
+"""Instructions by family and bytes: kernels have most of theirs many times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Instruction:
     format: of its encoding, such as VOP3 or GLOBAL, without what follows it.  name: of the operation, without its
     encoding's suffix.  fields: raw numbers by field; registers by their place in the operand space (scalar registers
     from 0, constants from 128, vector registers from 256, accumulation registers from 512).  operands: field →
-    (format's name, bits).
+    (format's name, bits).  registers: the fields that name a place in the operand space.
     """
 
     family: str
@@ -38,6 +38,7 @@ class Instruction:
     op: Any
     fields: dict[str, int]
     operands: dict[str, tuple[str, int]]
+    registers: tuple[str, ...]
     words: tuple[int, ...]
 
     def __getitem__(self, field: str) -> int:
@@ -66,29 +67,16 @@ class Instruction:
 
     def text(self) -> str:
         """The operation and its fields, as a trace prints them; modifiers that are zero are left out."""
-        shown = []
-        for name, value in self.fields.items():
-            if SHOWN.match(name):
-                is_literal = value == LITERAL and "literal" in self.fields
-                shown.append(f"{name}={self['literal']:#x}" if is_literal else f"{name}={register_name(value)}")
-            elif value and name != "literal":
-                shown.append(f"{name}={value}")
-        return f"{self.name.lower()} {', '.join(shown)}"
-
-
-LONGEST = 16
-"""Bytes of an instruction."""
-DECODED: dict[tuple[str, bytes], Instruction] = {}
-"""Instructions by family and bytes: kernels have most of theirs many times."""
+        shown = {name: register_name(self[name]) for name in self.registers}
+        shown |= {name: str(value) for name, value in self.fields.items() if value and name not in shown}
+        return f"{self.name.lower()} {', '.join(f'{name}={shown[name]}' for name in self.fields if name in shown)}"
 
 
 def register_name(place: int) -> str:
     """A register's or constant's name by its place in the operand space."""
-    if place >= 256:
-        return f"v{place - 256}" if place < 512 else f"a{place - 512}"
-    if place in SPECIAL or place < 128:
-        return SPECIAL.get(place, f"s{place}")
-    return str(place - 128) if place <= 192 else str(192 - place) if place <= 208 else f"constant{place}"
+    if place >= 512:
+        return f"a{place - 512}"
+    return str(importlib.import_module("tinygrad.renderer.amd.dsl").Reg(place, 1).fmt())
 
 
 def family(chip: str) -> str:
@@ -172,12 +160,15 @@ def _operations(layout: dict[str, Any], raw: int) -> list[Any] | None:
 
 
 def _instruction(name: str, what: str, layout: dict[str, Any], ops: list[Any], raw: int) -> Instruction:
-    fields = {}
+    fields: dict[str, int] = {}
+    registers: tuple[str, ...] = ()
     for field, at in layout.items():
-        kind, number = type(at).__name__, raw >> at.lo & at.mask
-        if kind not in ("EnumBitField", "FixedBitField"):
-            fields[field] = REGISTER_FIELDS.get(kind, 0) + number * SCALED_FIELDS.get(kind, 1)
+        if type(at).__name__ not in ("EnumBitField", "FixedBitField"):
+            value = at.decode(raw >> at.lo & at.mask)
+            fields[field] = value if isinstance(value, int) else value.offset
+            registers += () if isinstance(value, int) else (field,)
     if "vdsty" in fields:  # the lowest bit is the opposite of the other destination's
+        registers += ("vdsty",)
         fields["vdsty"] = 256 + (fields["vdsty"] << 1 | (fields["vdstx"] & 1 ^ 1))
     operations = "::".join(plain_name(op.name) for op in ops)
     for field in _accumulators(operations, fields):
@@ -185,7 +176,8 @@ def _instruction(name: str, what: str, layout: dict[str, Any], ops: list[Any], r
     table = tables(name)[0].get(ops[0], {}) if len(ops) == 1 else {}
     words = tuple(raw >> 32 * i & 0xFFFFFFFF for i in range(-(-(max(f.hi for f in layout.values()) + 1) // 32)))
     kinds = {k: (v[0].name, v[1]) for k, v in table.items()}
-    return Instruction(name, what, operations, ops[0] if len(ops) == 1 else tuple(ops), fields, kinds, words)
+    op = ops[0] if len(ops) == 1 else tuple(ops)
+    return Instruction(name, what, operations, op, fields, kinds, registers, words)
 
 
 def _accumulators(name: str, fields: dict[str, int]) -> list[str]:

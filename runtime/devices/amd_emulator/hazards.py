@@ -23,83 +23,87 @@ COUNTERS = {
 }
 
 
+LOADS = ("load", "shared", "scalar")
+
+
 class Hazards:
-    """watched: registers with something to check, by their place in the operand space; most instructions touch none.
+    """Registers by their place in the operand space, those with something to check; most instructions touch none.
 
     unset: register → which of its lanes nothing has written [wave, lane], of scalars [wave, 1].
-    under_way: kind of memory → register → number that the load had in its wave's count [wave], 0 for none.
+    under_way: register → kind of memory → number that the load had in its wave's count [wave], 0 for none.
     """
 
     def __init__(self, waves: Waves, family: str, unset: Iterable[int]) -> None:
         self.waves, self.counter_of, n = waves, COUNTERS[family], waves.n
         scalar, vector = (np.broadcast_to(np.True_, (n, lanes)) for lanes in (1, waves.lanes))
         self.unset = {register: vector if register >= FIRST_VECTOR else scalar for register in unset}
-        self.under_way: dict[str, dict[int, np.ndarray]] = {"load": {}, "shared": {}, "scalar": {}}
+        self.under_way: dict[int, dict[str, np.ndarray]] = {}
         self.issued = {name: np.zeros(n, np.int64) for name in set(self.counter_of.values())}
         self.done = {name: np.zeros(n, np.int64) for name in self.issued}
         self.scalars_done = np.zeros(n, np.int64)  # scalar loads up to this count of their counter
         self.last_scalar, self.last_shared_store = np.zeros((2, n), np.int64)
-        self.watched = set(self.unset)
         self.trips = np.zeros(n, np.int64)  # waits for global memory that were not over at once
 
-    def check(self, step: Step, active: np.ndarray) -> None:
+    def check(self, step: Step) -> None:
         """Check an instruction that the active lanes are about to execute, and note what it sets.
 
         A result that is computed from what nothing has set counts as not set itself: compilers leave such values in
         words that they do not use.  Addresses, data to be stored and conditions of branches must have been set.
         """
-        for register in self.watched.intersection(step.reads):
-            self._check_loads(register, "read")
-            if not step.writes and (wrong := self._missing([register], active)).any():
-                raise KernelFault(f"{register_name(register)} is read, but nothing has set it{self._where(wrong)}")
-        for register in self.watched.intersection(step.writes):
-            self._check_loads(register, "overwritten")
-        for register in self.watched.intersection(step.loaded):  # loads of one kind come back in order
-            self._check_loads(register, "loaded again", but=step.kind)
-        missing = {result: self._missing(step.feeds[word], active) for word, result in enumerate(step.results)}
-        missing |= {mask: self._missing(step.reads, active) for mask in step.writes.difference(step.results)}
-        written = np.ones_like(active) if step.every_lane else active
-        for register in self.watched.intersection((*step.writes, *step.loaded)) | {
-            register for register, lanes in missing.items() if lanes.any()
-        }:
-            self._set(register, written, missing.get(register))
+        unset, touched = self.unset.keys(), step.touched
+        if not self.under_way.keys().isdisjoint(touched):  # loads of one kind come back in order
+            self._check_loads(step.reads, "read")
+            self._check_loads(step.writes, "overwritten")
+            self._check_loads(step.loaded, "loaded again", but=step.kind)
+        if unset.isdisjoint(touched):
+            return
+        missing: dict[int, np.ndarray] = {}
+        if not unset.isdisjoint(step.reads):
+            for register in () if step.writes else step.reads:
+                if (wrong := self._missing([register])).any():
+                    raise KernelFault(f"{register_name(register)} is read, but nothing has set it{self._where(wrong)}")
+            found = {result: self._missing(step.feeds[word]) for word, result in enumerate(step.results)}
+            found |= {mask: self._missing(step.reads) for mask in step.writes.difference(step.results)}
+            missing = {register: lanes for register, lanes in found.items() if lanes.any()}
+        for register in unset & {*step.writes, *step.loaded} | missing.keys():
+            self._set(register, step.every_lane, missing.get(register))
 
-    def _missing(self, registers: Iterable[int], active: np.ndarray) -> np.ndarray:
+    def _missing(self, registers: Iterable[int]) -> np.ndarray:
         """The active lanes in which nothing has set one of several registers: [wave, lane], of scalars [wave, 1]."""
+        active = self.waves.active
         found = np.zeros((active.shape[0], 1), bool)
-        for register in self.watched.intersection(registers):
-            if register in self.unset:
-                on = active if register >= FIRST_VECTOR else active.any(axis=1, keepdims=True)
-                found = found | on & self.unset[register][self.waves.at]
+        for register in self.unset.keys() & registers:
+            on = active if register >= FIRST_VECTOR else active.any(axis=1, keepdims=True)
+            found = found | on & self.unset[register][self.waves.at]
         return found
 
-    def _set(self, register: int, written: np.ndarray, missing: np.ndarray | None) -> None:
+    def _set(self, register: int, every_lane: bool, missing: np.ndarray | None) -> None:
         """Note that lanes write a register, in some of them what counts as missing."""
-        scalar, at = register < FIRST_VECTOR, self.waves.at
-        on = np.ones((written.shape[0], 1), bool) if scalar else written
-        before = np.array(self.unset.get(register, np.zeros((self.waves.n, on.shape[1]), bool)))
-        still = before[at] & ~on
+        waves, scalar = self.waves, register < FIRST_VECTOR
+        if missing is None and (waves.full_everywhere or (waves.all and (scalar or every_lane))):
+            del self.unset[register]
+            return
+        on = np.ones((waves.count, 1 if scalar else waves.lanes), bool) if scalar or every_lane else waves.active
+        before = np.array(self.unset.get(register, np.zeros((waves.n, on.shape[1]), bool)))
+        still = before[waves.at] & ~on
         if missing is not None:
             still |= on & (missing.any(axis=1, keepdims=True) if scalar else missing)
-        before[at] = still
-        if before.any():
-            self.unset[register] = before
-            self.watched.add(register)
-        elif self.unset.pop(register, None) is not None and not any(register in r for r in self.under_way.values()):
-            self.watched.discard(register)
+        before[waves.at] = still
+        self.unset[register] = before
+        if not before.any():
+            del self.unset[register]
 
-    def _check_loads(self, register: int, what: str, but: str = "") -> None:
+    def _check_loads(self, registers: Iterable[int], what: str, but: str = "") -> None:
         at = self.waves.at
-        for kind, loads in self.under_way.items():
-            if register not in loads or kind == but:
-                continue
-            counter = self.counter_of[kind]
-            late = loads[register][at] > (self.scalars_done if kind == "scalar" else self.done[counter])[at]
-            if late.any():
-                raise KernelFault(
-                    f"{register_name(register)} is {what} while a {kind} load of it is under way: "
-                    f"no wait for {counter} covers it{self._where(late)}"
-                )
+        for register in self.under_way.keys() & registers:
+            for kind, numbers in self.under_way[register].items():
+                counter = self.counter_of[kind]
+                done = self.scalars_done if kind == "scalar" else self.done[counter]
+                if kind != but and (late := numbers[at] > done[at]).any():
+                    raise KernelFault(
+                        f"{register_name(register)} is {what} while a {kind} load of it is under way: "
+                        f"no wait for {counter} covers it{self._where(late)}"
+                    )
 
     def _where(self, wrong: np.ndarray) -> str:
         wrong = wrong.reshape(self.waves.count, -1)
@@ -115,9 +119,8 @@ class Hazards:
         if kind == "scalar":
             self.last_scalar[at] = self.issued[counter][at]
         for register in registers:
-            loads = self.under_way[kind].setdefault(register, np.zeros(self.waves.n, np.int64))
-            loads[at] = self.issued[counter][at]
-            self.watched.add(register)
+            loads = self.under_way.setdefault(register, {})
+            loads.setdefault(kind, np.zeros(self.waves.n, np.int64))[at] = self.issued[counter][at]
 
     def shared_store(self) -> None:
         """Note that the operation counted last writes shared memory."""
@@ -134,10 +137,10 @@ class Hazards:
             self.done[counter][at] = issued
             if scalars:
                 self.scalars_done[at] = issued
-            if self.waves.all:
-                for kind in [kind for kind in self.under_way if self.counter_of[kind] == counter]:
-                    self.under_way[kind].clear()
-                self.watched = set(self.unset).union(*self.under_way.values())
+            if self.waves.all:  # none of its loads is under way
+                others = [kind for kind in LOADS if self.counter_of[kind] != counter]
+                found = {r: {k: loads[k] for k in others if k in loads} for r, loads in self.under_way.items()}
+                self.under_way = {register: loads for register, loads in found.items() if loads}
             return
         reached = np.maximum(done, issued - left)
         if scalars:  # one of them may be what is left, whatever came after it

@@ -126,8 +126,7 @@ class Machine:
         offset = block.address - self.code.size_of(kernel)[0]
         for step in block.steps:
             try:
-                if not hazards.watched.isdisjoint(step.touched):
-                    hazards.check(step, waves.active)
+                hazards.check(step)
                 step.run(waves)
             except (KernelFault, NotModelled) as error:
                 raise type(error)(f"{kernel}+{offset:#x}: {step.instruction.text()}: {error}") from error

@@ -1,0 +1,72 @@
+"""Scalars of a tensor comprehension, computed again in the body of another: what its gradient needs of them.
+
+(if c a b) becomes (select c a b), so that a gradient needs no branch: both are computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, operations
+from lispgpt.language.core.evaluator import Evaluator
+from lispgpt.language.forms.tensors import Comprehension
+from lispgpt.language.reader.forms import Form
+
+
+def all_operations(block: ir.Block) -> Iterator[ir.Operation]:
+    """The ops of a body, those in branches before what chooses between them."""
+    for op in operations(block):
+        for region in op.regions:
+            for child in region.blocks:
+                yield from all_operations(child)
+        yield op
+
+
+def ends(op: ir.Operation) -> list[ir.Operation]:
+    """What an op's branches yield."""
+    return [operations(region.blocks[0])[-1] for region in op.regions if len(region.blocks)]
+
+
+class Clone:
+    """Values of a body, computed again in another comprehension, whose loops are some of the first's."""
+
+    def __init__(
+        self, evaluator: Evaluator, op: ir.Operation, made: Comprehension, loops: dict[int, int], form: Form
+    ) -> None:
+        self.evaluator, self.op, self.made, self.loops, self.form = evaluator, op, made, loops, form
+        self.block = op.regions[0].blocks[0]
+        self.known: dict[ir.Value, ir.Value] = {}
+        self.inside = set(all_operations(self.block))
+
+    def value(self, value: ir.Value) -> ir.Value:
+        if value not in self.known:
+            self.known[value] = self._make(value)
+        return self.known[value]
+
+    def _make(self, value: ir.Value) -> ir.Value:
+        evaluator = self.evaluator
+        op = defining_op(value)
+        if op is None:
+            if value.owner != self.block:
+                return value
+            number = ir.BlockArgument(value).arg_number
+            dims = tuple(self.loops[d] for d in dim_positions(indexing_maps(self.op)[number]))
+            return self.made.read(evaluator, self.op.operands[number], dims, self.form)
+        if op not in self.inside:
+            return value
+        if op.name == "scf.if":
+            number = ir.OpResult(value).result_number
+            both = [self.value(end.operands[number]) for end in ends(op)]
+            return evaluator.builder.emit(
+                "arith.select", [self.value(op.operands[0]), *both], [value.type], {}, self.form
+            )
+        if len(op.regions) or (op.name == "tensor.extract" and op.block != self.block):
+            evaluator.site.fail(f"there is no gradient of a `{op.name}` in a branch or a loop of a tensor", self.form)
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        if op.name == "linalg.index":
+            loop = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
+            attributes["dim"] = ir.IntegerAttr.get(evaluator.builder.i64, loop)
+        operands = [self.value(v) for v in op.operands]
+        made = evaluator.builder.emit(op.name, operands, [r.type for r in op.results], attributes, self.form)
+        return made.owner.results[ir.OpResult(value).result_number]
