@@ -26,7 +26,7 @@ PARTS = {"bf16": 1, "f16": 2, "f32": 3}
 DEPTH = 2 * LINES
 """Steps of k in a tile."""
 
-MOST_OF_A_BLOCK = 512
+MOST_OF_A_BLOCK = 384
 """Rows and columns."""
 
 

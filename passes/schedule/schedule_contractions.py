@@ -54,7 +54,7 @@ class ScheduleContractions(Pass):
     depth_unroll: int = 4
     packed_rows: int = 8
     paired_rows: int = 16
-    panel_bytes: int = 1 << 20
+    panel_bytes: int = 1 << 19
 
     def run(self, module: ir.Module, target: Cpu) -> None:
         for kernel in kernel_functions(module, "contraction"):

@@ -66,11 +66,19 @@ class Cpu(Target):
         return "" if self.chip else host.cpu_signature()
 
 
+@dataclass(frozen=True)
+class TiledCpu(Cpu):
+    """A CPU with instructions for tiles: packing weights for them pays over many rows."""
+
+    prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 512)
+
+
 def _cpu(chip: str, features: Collection[str], cores: int = 16) -> Cpu:
     """A CPU with such features, by Linux's names."""
     width = host.vector_bytes(features)
     pairs = next((p for p in (AMX_BF16, AVX512_BF16) if width == 64 and p.feature in features), None)
-    return Cpu(chip, width, registers=32 if width == 64 else 16, cores=cores, pairs=pairs)
+    kind = TiledCpu if pairs is AMX_BF16 else Cpu
+    return kind(chip, width, registers=32 if width == 64 else 16, cores=cores, pairs=pairs)
 
 
 def _usable_features() -> frozenset[str]:

@@ -14,7 +14,7 @@ from compiled_models import Weights, compile_model, open_poisoned, random_weight
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.language.forms.kernels import CAPABILITIES
-from lispgpt.passes.targets import Cpu
+from lispgpt.passes.targets import Cpu, find_target
 from lispgpt.runtime.checkpoints.base import TensorInfo
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
@@ -56,7 +56,7 @@ class Drawing:
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(CAPABILITIES, "max-threads", most_threads)
-            patch.setattr(Cpu, "prefill_chunks", (ROWS,))
+            patch.setattr(type(find_target("cpu")), "prefill_chunks", (ROWS,))
             self.artifact = compile_model(program)
 
     def draw(self, logits: np.ndarray, samplers: list[Weighted], positions: np.ndarray) -> list[int]:
@@ -152,7 +152,7 @@ def on_the_cpu() -> Artifact:
     """A model whose steps draw, made for the CPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Cpu, "runs_ahead", True)
-        patch.setattr(Cpu, "prefill_chunks", (1,))
+        patch.setattr(type(find_target("cpu")), "prefill_chunks", (1,))
         return compile_model(EXAMPLE, batch=3, **{k.replace("-", "_"): v for k, v in TINY.items()})
 
 
