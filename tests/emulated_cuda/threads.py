@@ -92,7 +92,8 @@ class Threads(BulkOps, MatrixOps, Operations):
                 if (at >= len(body)).all() and not self.progress.copies:
                     return
                 if not self.land_some(1):
-                    self._open_barriers()
+                    where = set((self.waiting % 32).tolist())
+                    assert self._open_barriers(), f"deadlock at barriers {where}"
                 continue
             if roles:
                 self.land_some(0.02)
@@ -132,6 +133,8 @@ class Threads(BulkOps, MatrixOps, Operations):
             at[taken] = len(self.kernel.body)
         elif name in ("bar", "barrier"):
             self._wait(suffixes, instruction.operands, taken)
+            if self.by_turns:
+                self._open_barriers()
         elif name == "fence":
             if "proxy" in suffixes:
                 self.unfenced[np.isin(self.unfenced, np.flatnonzero(taken) + 1)] = 0
@@ -162,14 +165,13 @@ class Threads(BulkOps, MatrixOps, Operations):
         self.waiting[lanes] = (32 * self.block + numbers)[lanes]
         self.wanted[lanes] = counts[lanes]
 
-    def _open_barriers(self) -> None:
-        """A barrier opens when as many threads wait at it as it counts."""
+    def _open_barriers(self) -> bool:
+        """A barrier opens when as many threads wait at it as it counts; whether one did."""
         here = self.waiting >= 0
         arrived = np.bincount(self.waiting[here], minlength=1)
         opened = here & (arrived[np.maximum(self.waiting, 0)] == self.wanted)
-        where = set((self.waiting[here] % 32).tolist())
-        assert opened.any(), f"deadlock at barriers {where}; {int(self.stuck.sum())} threads wait in shared memory"
         self.waiting[opened] = -1
+        return bool(opened.any())
 
     def value(self, operand: str, kind: str) -> np.ndarray:
         """An operand's threads as numbers of a PTX type."""
