@@ -192,7 +192,7 @@
 (defn best-token [logits vocab]
   (let [batch (dim logits 0)
         chunks (blocks-of (chunk-size) vocab)
-        threads (min (capability max-threads) (* (blocks-of (lanes) chunks) (lanes)))
+        threads (min 256 (capability max-threads) (* (blocks-of (lanes) chunks) (lanes)))
         of-chunks (output (tensor-type [batch chunks] i32))
         [tops winners] (launch top-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
                          logits of-chunks of-chunks vocab)]

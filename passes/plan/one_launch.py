@@ -52,11 +52,12 @@ SIGNALS = "signals:signals"
 @dataclass(frozen=True)
 class OneLaunch(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
-    "never".  workers: blocks of a launch, at most; 0: as many as the chip holds."""
+    "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most."""
 
     starts_from = (IN_ARENA,)
     when: str = "modelled"
     workers: int = 0
+    threads: int = 512
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
@@ -83,7 +84,7 @@ class OneLaunch(Pass):
             kernel = kernels.get(callee_of(call))
             try:
                 if kernel is not None:
-                    check_part(kernel, target)
+                    check_part(kernel, target, self.threads)
                     runs[-1].append(Tasks.of(call, kernel))
                     continue
             except Refused as refused:

@@ -39,7 +39,7 @@ def stretches(items: Sequence[Hashable], start: int = 0) -> list[Stretch]:
         alike = 0
         for i in range(len(items) - period - 1, -1, -1):
             alike = alike + 1 if items[i] == items[i + period] else 0
-            if alike >= period and alike > saved:
+            if alike > saved:
                 best, saved = Stretch(i, alike + period, period), alike
     if not items:
         return []

@@ -71,10 +71,10 @@ def block_memory(kernel: ir.Operation) -> list[ir.Operation]:
     return [op for op in everything_in(kernel) if op.name == "memref.alloca"]
 
 
-def check_part(kernel: ir.Operation, target: Gpu) -> None:
-    """Refused where a kernel's body cannot be run by the blocks of another launch."""
+def check_part(kernel: ir.Operation, target: Gpu, most: int) -> None:
+    """Refused where a kernel's body cannot be run by the blocks of another launch, of `most` threads at most."""
     threads = integers(kernel.attributes["block"])
-    if threads[1:] != [1, 1] or threads[0] % target.subgroup:
+    if threads[1:] != [1, 1] or threads[0] % target.subgroup or threads[0] > most:
         raise Refused(f"its blocks have {' by '.join(map(str, threads))} threads")
     if maps_of(kernel):
         raise Refused("it copies tensors by maps")

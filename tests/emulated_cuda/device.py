@@ -18,8 +18,9 @@ class EmulatedCuda(HostMemory):
 
     careful = False
 
-    def __init__(self) -> None:
-        self.name = "emulated CUDA"
+    def __init__(self, seed: int = 0) -> None:
+        """seed: of the order in which blocks take turns that wait for each other; 0 for all in step."""
+        self.name, self.seed = "emulated CUDA", seed
         self._kernels: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
 
     def alloc(self, nbytes: int) -> np.ndarray:
@@ -48,7 +49,7 @@ class EmulatedCuda(HostMemory):
         addresses = dict(zip(used, memory.addresses, strict=True))
         for step in entry.launches:
             text, name, facts = self._kernels[step.kernel]
-            launch_step(text, replace(step, kernel=name), facts, memory, addresses)
+            launch_step(text, replace(step, kernel=name), facts, memory, addresses, self.seed)
         for number, name in enumerate(used):
             found = memory.read(number, buffers[name])
             if not np.array_equal(found, buffers[name]):

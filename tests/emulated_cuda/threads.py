@@ -54,7 +54,9 @@ class Threads(BulkOps, MatrixOps, Operations):
         self.progress, self.rng = Progress(), np.random.default_rng(seed)
         self.stuck = np.zeros(self.count, bool)
         self.unfenced = np.zeros(self.shared.size // 4, np.int32)
-        self.role = threads % kernel.threads // 128
+        self.by_turns = seed > 0 and any(i.op.startswith("ld.relaxed") for i in kernel.body)
+        self.role = self.block if self.by_turns else threads % kernel.threads // 128
+        self.patience = int(self.rng.choice([50, 1000, 100000])) if self.by_turns else 50
         self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
@@ -77,10 +79,11 @@ class Threads(BulkOps, MatrixOps, Operations):
         """Execute to the end; those that are furthest behind go first.
 
         Where warpgroups have roles, which barriers in shared memory are a sign of, one of them, in any block, goes on
-        for a random while.  Who reads what others change goes on when they have changed something.
+        for a random while; with a seed above 0, one of the blocks where these wait for each other.  Who reads what
+        others change goes on when they have changed something.
         """
         body = self.kernel.body
-        roles = any(instruction.op.startswith("mbarrier") for instruction in body)
+        roles = self.by_turns or any(instruction.op.startswith("mbarrier") for instruction in body)
         at, role, turns = np.zeros(self.count, np.int64), -1, 0
         while True:
             idle = (at == self.polled_at) & (self.polled == self.changes)
@@ -89,13 +92,14 @@ class Threads(BulkOps, MatrixOps, Operations):
                 if (at >= len(body)).all() and not self.progress.copies:
                     return
                 if not self.land_some(1):
-                    self._open_barriers()
+                    where = set((self.waiting % 32).tolist())
+                    assert self._open_barriers(), f"deadlock at barriers {where}"
                 continue
             if roles:
                 self.land_some(0.02)
                 turns -= 1
                 if turns < 0 or not able[self.role == role].any():
-                    role, turns = int(self.rng.choice(self.role[able])), int(self.rng.geometric(0.02))
+                    role, turns = int(self.rng.choice(self.role[able])), int(self.rng.geometric(1 / self.patience))
                 able &= self.role == role
             here, lanes = self._next(able, at)
             self._step(here, lanes, at)
@@ -129,6 +133,8 @@ class Threads(BulkOps, MatrixOps, Operations):
             at[taken] = len(self.kernel.body)
         elif name in ("bar", "barrier"):
             self._wait(suffixes, instruction.operands, taken)
+            if self.by_turns:
+                self._open_barriers()
         elif name == "fence":
             if "proxy" in suffixes:
                 self.unfenced[np.isin(self.unfenced, np.flatnonzero(taken) + 1)] = 0
@@ -159,14 +165,13 @@ class Threads(BulkOps, MatrixOps, Operations):
         self.waiting[lanes] = (32 * self.block + numbers)[lanes]
         self.wanted[lanes] = counts[lanes]
 
-    def _open_barriers(self) -> None:
-        """A barrier opens when as many threads wait at it as it counts."""
+    def _open_barriers(self) -> bool:
+        """A barrier opens when as many threads wait at it as it counts; whether one did."""
         here = self.waiting >= 0
         arrived = np.bincount(self.waiting[here], minlength=1)
         opened = here & (arrived[np.maximum(self.waiting, 0)] == self.wanted)
-        where = set((self.waiting[here] % 32).tolist())
-        assert opened.any(), f"deadlock at barriers {where}; {int(self.stuck.sum())} threads wait in shared memory"
         self.waiting[opened] = -1
+        return bool(opened.any())
 
     def value(self, operand: str, kind: str) -> np.ndarray:
         """An operand's threads as numbers of a PTX type."""

@@ -11,47 +11,15 @@ import seeded
 from compiled_models import Weights, random_weights
 from emulated_amd.running import CHIPS, Emulation
 from emulated_cuda.device import EmulatedCuda
+from one_launch import MODELS, compiled
 
 from lispgpt.base.access import ACCESSES, Region, dependencies
-from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.passes.plan.rounds import by_round, stretches
-from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
 COUNT = 5
-MODELS = {
-    "gpt2": ("gpt2.lisp", {"layers": 3, "heads": 4, "width": 64, "vocab": 211, "context": 16}),
-    "llama": (
-        "llama_tiny.lisp",
-        {"layers": 3, "heads": 4, "kv-heads": 2, "width": 64, "hidden": 96, "vocab": 211, "context": 16},
-    ),
-    "recurrence": ("recurrence.lisp", {"layers": 3, "width": 64, "hidden": 96, "vocab": 211, "context": 16}),
-}
-"""Each with layers enough for rounds of a loop that are not alike."""
-
-
-def pipeline(folder: Path, options: str) -> Path:
-    """The GPUs' pipeline with options for one-launch."""
-    text, call = pipeline_path("gpu").read_text(), "(pass one-launch)"
-    assert text.count(call) == 1
-    path = folder / "gpu.lisp"
-    path.write_text(text.replace(call, f"(pass one-launch {{{options}}})"))
-    return path
-
-
-def compiled(model: str, target: str, folder: Path, options: str = ':when "always" :workers 16') -> Artifact:
-    """A model's greedy decode step, made of one launch where the target is a GPU."""
-    name, settings = MODELS[model]
-    program = folder / "program.lisp"
-    examples = Path(__file__).resolve().parents[2] / "examples"
-    text = f'(require "{examples / name}")\n'
-    text += "" if "(generate" in (examples / name).read_text() else "(generate logits {:temperature 0.0})"
-    program.write_text(text)
-    given = None if target == "cpu" else pipeline(folder, options)
-    request = Request(program, target, overrides=settings, pipeline=given, entries=("decode-greedy",))
-    return compile_request(request, Observer())[0]
 
 
 def by_cpu(artifact: Artifact, weights: Weights) -> tuple[list[int], np.ndarray]:

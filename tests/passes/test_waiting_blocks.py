@@ -1,0 +1,54 @@
+"""Blocks that wait for each other, in random turns: right whatever the turns are, and wrong once a wait is left out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import Weights, random_weights
+from emulated_cuda.device import EmulatedCuda
+from one_launch import compiled
+
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.session import Session
+
+POLL = re.compile(r"(ld\.relaxed[^\n]*\n[^\n]*setp[^\n]*\n)[^\n]*@%p\d+ bra[^\n]*\n")
+"""A look at a signal, and the way back to look again."""
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Weights, np.ndarray]:
+    """A decode step of five blocks, weights, and the logits that it makes when all of them go in step."""
+    folder = tmp_path_factory.mktemp("walked")
+    artifact = compiled("gpt2", "cuda:sm_80", folder, ':when "always" :workers 5', layers=2, vocab=97)
+    weights = random_weights(artifact, scale=0.2)
+    return artifact, weights, run(artifact, weights, 0)
+
+
+def run(artifact: Artifact, weights: Weights, seed: int) -> np.ndarray:
+    """The logits of one step.  seed: of the blocks' turns."""
+    with Session(artifact, EmulatedCuda(seed), weights) as session:  # type: ignore[arg-type]
+        (entry,) = artifact.plan.entries
+        session.start(entry, {"tokens": [[3]], "positions": [[0]]})
+        assert not session.read("signals").any()
+        return session.read(entry.results["logits"])[0]
+
+
+def test_turns_change_nothing(walked: tuple[Artifact, Weights, np.ndarray]) -> None:
+    artifact, weights, logits = walked
+    for seed in [seeded.fresh_seed() for _ in range(3)]:
+        np.testing.assert_array_equal(run(artifact, weights, seed), logits, err_msg=f"turns of seed {seed}")
+
+
+def test_a_wait_that_is_left_out_shows(walked: tuple[Artifact, Weights, np.ndarray]) -> None:
+    artifact, weights, logits = walked
+    text, (rng, seed) = artifact.code.decode(), seeded.named_rng()
+    waits = list(POLL.finditer(text))
+    assert len(waits) > 5
+    wait = waits[rng.integers(len(waits))]
+    broken = replace(artifact, code=(text[: wait.start()] + wait[1] + text[wait.end() :]).encode())
+    turns = map(int, rng.integers(1, 1 << 30, 6))
+    assert any(not np.array_equal(run(broken, weights, each), logits) for each in turns), f"{seed}: {wait[0]}"
