@@ -45,8 +45,8 @@ class Place:
 class Peers:
     """One process's line to the others.
 
-    line: a connected socket.  patience: seconds to wait for others before it is said who is missing.  abandon: is
-    called by a thread where this process does not end by itself although another has; by default it ends the process.
+    line: a connected socket.  patience: seconds to wait for others before it is said who is missing.  say: is told
+    why the run ends where this process is to say so, and does not come to it: it is ended then.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Peers:
         place: Place,
         line: socket.socket,
         patience: float = PATIENCE,
-        abandon: Callable[[], None] = lambda: os._exit(1),
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.place, self.patience = place, patience
-        self._line, self._abandon = line, abandon
+        self._line, self._say = line, say
         self._sending, self._news = threading.Lock(), threading.Condition()
         self._gathered: dict[str, list[Any]] = {}
         self._failure: tuple[str, bool] | None = None
@@ -183,7 +183,9 @@ class Peers:
         def abandon() -> None:
             time.sleep(GRACE)
             if not self._left:
-                self._abandon()
+                if speaks:
+                    self._say(message)
+                os._exit(1)
 
         threading.Thread(target=abandon, daemon=True).start()
 
