@@ -83,14 +83,14 @@ class Peers:
                     self.waiting(name, name)
             return self._gathered.pop(name)
 
-    def agree(self, facts: dict[str, Any]) -> None:
-        """UserError where a fact of this run is another in some process."""
-        every = self.gather("facts", facts)
+    def agree(self, step: int, facts: dict[str, Any]) -> None:
+        """UserError where a fact of this run, at a step, is another in some process."""
+        every = self.gather(f"what is known at step {step}", facts)
         for what, value in every[0].items():
             others = [rank for rank, theirs in enumerate(every) if theirs.get(what) != value]
             if others:
                 raise UserError(
-                    f"the processes of this run differ: the {what} of rank{'s' * (len(others) > 1)} "
+                    f"the processes of this run differ at step {step}: the {what} of rank{'s' * (len(others) > 1)} "
                     f"{', '.join(map(str, others))} is not that of rank 0"
                 )
 
@@ -109,9 +109,10 @@ class Peers:
         """Say that this process waits for others longer than it should; UserError with their ranks."""
         self._send("waiting", number=self._arrived, name=name, what=what, seconds=round(self.patience))
         last = time.monotonic() + 4 * BEAT
-        while time.monotonic() < last:
-            time.sleep(BEAT / 10)
-            self.check()
+        with self._news:
+            while time.monotonic() < last:
+                self._news.wait(BEAT)
+                self.check()
         raise UserError(f"{what} took longer than {self.patience:.0f} s, and the other processes say nothing")
 
     def failed(self, message: str) -> bool:
