@@ -31,6 +31,7 @@ PARAMETERS = {
     "StreamSynchronize": "stream", "StreamDestroy": "stream", "GraphInstantiate": "graph flags",
     "GraphUpload": "executable stream", "GraphLaunch": "executable stream", "GraphExecDestroy": "executable",
     "GraphDestroy": "graph", "EventRecord": "event stream", "EventSynchronize": "event", "EventDestroy": "event",
+    "EventQuery": "event", "StreamWaitEvent": "stream event",
 }  # fmt: skip
 """What a call is given beside constants."""
 
@@ -38,7 +39,7 @@ WITHOUT_RESULTS = (
     "Init", "DeviceSet", "CtxSetCurrent", "DevicePrimaryCtxRelease", "MemFree", "MemFreeHost", "ModuleUnload",
     "SetDynamicSharedBytes", "LaunchKernel", "LaunchKernelEx", "StreamBeginCapture", "StreamSynchronize",
     "StreamDestroy", "GraphUpload", "GraphLaunch", "GraphExecDestroy", "GraphDestroy", "EventRecord",
-    "EventSynchronize", "EventDestroy",
+    "EventSynchronize", "EventDestroy", "EventQuery", "StreamWaitEvent",
 )  # fmt: skip
 REFUSED_WHILE_CAPTURING = ("MemFree", "ModuleUnload", "StreamSynchronize", "StreamBeginCapture")
 
@@ -49,7 +50,7 @@ class Status(int):
     name = "ERROR_OF_ITS_KIND"
 
 
-FAILS, REFUSED, NOT_FOUND = Status(999), Status(900), Status(500)
+FAILS, REFUSED, NOT_FOUND, NOT_READY = Status(999), Status(900), Status(500), Status(600)
 
 
 class Members:
@@ -126,6 +127,8 @@ class StandIn:
             return (REFUSED,)
         if name == "ModuleGetFunction" and self.lacks(given.module, given.name):
             return NOT_FOUND, None
+        if name == "EventQuery" and any(event == given.event for event, _ in self.under_way):
+            return (NOT_READY,)
         return (Status(0), *self.results(name, given))
 
     def lacks(self, module: int, kernel: bytes) -> bool:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from lispgpt.base.child import Reporter, compile_in_child, generate_in_child
+from lispgpt.base.errors import UserError
+from lispgpt.cli.launched import launched
 from lispgpt.compiler.request import with_context
+from lispgpt.runtime.collectives.mpi import abort
+from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
 from lispgpt.runtime.devices.gpu import GPU_POSITIONS
 
 PATH = click.Path(path_type=Path)
@@ -76,11 +82,15 @@ def contained(command: Callable[..., None]) -> Callable[..., int]:
 def guarded(command: Callable[..., int], ends_itself: bool = False) -> Callable[..., int]:
     """Run a command's function in a child process: machine code that ends it leaves a process to say so.
 
-    ends_itself: whether the command ends by itself when it is asked to (Ctrl-C).
+    ends_itself: whether the command ends by itself when it is asked to (Ctrl-C).  A process that is one of several is
+    that of a device itself: who has started it knows it by its number.
     """
 
     @functools.wraps(command)
     def in_child(*given: Any, **options: Any) -> int:
+        if launched(os.environ) is not None:
+            return command(*given, **options)
+
         def work(_: Reporter) -> int:
             try:
                 return command(*given, **options)
@@ -91,6 +101,31 @@ def guarded(command: Callable[..., int], ends_itself: bool = False) -> Callable[
         return generate_in_child(work, ends_itself)
 
     return in_child
+
+
+@contextmanager
+def together(environment: Mapping[str, str], patience: float | None) -> Iterator[Peers | None]:
+    """The processes beside this one, where something has started several; of those that fail, one says so."""
+    found = launched(environment)
+    if found is None:
+        yield None
+        return
+
+    def say(message: str) -> None:
+        click.echo(f"error: {message}", err=True)
+
+    peers = found.join(patience or PATIENCE, say)
+    try:
+        yield peers
+    except EndedByAnother:
+        raise click.exceptions.Exit(1) from None
+    except UserError as error:
+        if not peers.failed(error.message):
+            raise click.exceptions.Exit(1) from None
+        click.echo(error.render(), err=True)
+        abort()
+        raise click.exceptions.Exit(1) from None
+    peers.leave()
 
 
 def config_settings(

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from lispgpt.base.folders import cache_folder
-from lispgpt.cli.options import PATH, guarded, parse_settings
+from lispgpt.cli.launched import options as device_options
+from lispgpt.cli.options import PATH, guarded, parse_settings, together
 from lispgpt.cli.progress import Progress
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.runtime.checkpoints.seeded import PRESETS
@@ -73,6 +74,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @step_options
 @click.option("--target", help="cpu, cuda, rocm, auto, emulated:gfx1151, …  [default: cpu]")
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
+@device_options
 @click.option("--profile", is_flag=True, help="Print each kernel's time in a step, and its floor, at the end.")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
@@ -81,6 +83,8 @@ def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **o
     """Train PROGRAM on data, keeping all that is needed to go on in a folder.
 
     What stands behind PROGRAM or --data PATH is more data.
+    Several devices take the parts of one batch: with --devices in processes that are started here, else in those that
+    mpirun, srun or torchrun has started.
     Ctrl-C writes a checkpoint and ends.  `lispgpt train --run FOLDER --resume` goes on as if nothing had happened.
     """
     options["data"] += options["more_data"]
@@ -93,12 +97,14 @@ def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **o
     if "schedule" in given:
         settings |= {"schedule": given.pop("schedule")}
     given |= {name: value for key in STEPS if (value := options[name := key.replace("-", "_")]) is not None}
-    given |= {name: options[name] for name in ("target", "threads")}
+    given |= {name: options[name] for name in ("target", "threads", "engine")}
+    given |= {name: options[name] for name in ("devices", "patience") if options[name] is not None}
     given |= {"cache": None if options["no_cache"] else cache_folder(ctx.obj["environment"])}
     given |= {"profile": _profile if options["profile"] else None}
-    with Progress() as progress:
-        outcome = train_program(program, run=run, resume=resume, settings=settings, watcher=progress, **given)
-    if outcome.interrupted:
+    with together(ctx.obj["environment"], options["patience"]) as peers, Progress() as progress:
+        given |= {"peers": peers, "watcher": progress if peers is None or peers.place.rank == 0 else None}
+        outcome = train_program(program, run=run, resume=resume, settings=settings, **given)
+    if outcome.interrupted and (peers is None or peers.place.rank == 0):
         command = f"lispgpt train --run {run} --resume"
         click.echo(f"interrupted at step {outcome.step}, which is kept; `{command}` goes on", err=True)
         return 130

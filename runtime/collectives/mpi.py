@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -27,6 +28,14 @@ def load() -> Any:
             f"MPI needs mpi4py and an MPI library (pip install 'lispgpt[mpi]', or the system's): {error}"
         ) from error
     return MPI
+
+
+def abort() -> None:
+    """End all processes that MPI has started, where this one has begun with it: its own end waits for those."""
+    module = sys.modules.get("mpi4py.MPI")
+    if module is not None:
+        sys.stderr.flush()
+        module.COMM_WORLD.Abort(1)
 
 
 class MpiTransport:

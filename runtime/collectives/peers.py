@@ -45,8 +45,8 @@ class Place:
 class Peers:
     """One process's line to the others.
 
-    line: a connected socket.  patience: seconds to wait for others before it is said who is missing.  abandon: is
-    called by a thread where this process does not end by itself although another has; by default it ends the process.
+    line: a connected socket.  patience: seconds to wait for others before it is said who is missing.  say: is told
+    why the run ends where this process is to say so, and does not come to it: it is ended then.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Peers:
         place: Place,
         line: socket.socket,
         patience: float = PATIENCE,
-        abandon: Callable[[], None] = lambda: os._exit(1),
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.place, self.patience = place, patience
-        self._line, self._abandon = line, abandon
+        self._line, self._say = line, say
         self._sending, self._news = threading.Lock(), threading.Condition()
         self._gathered: dict[str, list[Any]] = {}
         self._failure: tuple[str, bool] | None = None
@@ -83,14 +83,14 @@ class Peers:
                     self.waiting(name, name)
             return self._gathered.pop(name)
 
-    def agree(self, facts: dict[str, Any]) -> None:
-        """UserError where a fact of this run is another in some process."""
-        every = self.gather("facts", facts)
+    def agree(self, step: int, facts: dict[str, Any]) -> None:
+        """UserError where a fact of this run, at a step, is another in some process."""
+        every = self.gather(f"what is known at step {step}", facts)
         for what, value in every[0].items():
             others = [rank for rank, theirs in enumerate(every) if theirs.get(what) != value]
             if others:
                 raise UserError(
-                    f"the processes of this run differ: the {what} of rank{'s' * (len(others) > 1)} "
+                    f"the processes of this run differ at step {step}: the {what} of rank{'s' * (len(others) > 1)} "
                     f"{', '.join(map(str, others))} is not that of rank 0"
                 )
 
@@ -109,9 +109,10 @@ class Peers:
         """Say that this process waits for others longer than it should; UserError with their ranks."""
         self._send("waiting", number=self._arrived, name=name, what=what, seconds=round(self.patience))
         last = time.monotonic() + 4 * BEAT
-        while time.monotonic() < last:
-            time.sleep(BEAT / 10)
-            self.check()
+        with self._news:
+            while time.monotonic() < last:
+                self._news.wait(BEAT)
+                self.check()
         raise UserError(f"{what} took longer than {self.patience:.0f} s, and the other processes say nothing")
 
     def failed(self, message: str) -> bool:
@@ -183,7 +184,9 @@ class Peers:
         def abandon() -> None:
             time.sleep(GRACE)
             if not self._left:
-                self._abandon()
+                if speaks:
+                    self._say(message)
+                os._exit(1)
 
         threading.Thread(target=abandon, daemon=True).start()
 

@@ -170,6 +170,8 @@ class Loop:
                 shutil.copyfile(file, folder / file.name)
 
         self._weights.refresh()
+        if self._peers is not None:
+            self._peers.agree(number, self._weights.sums())
         self._kept = number
         if not self._leads:
             return

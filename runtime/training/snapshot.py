@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -68,6 +69,11 @@ class SessionWeights(Checkpoint):
                 raise UserError(f"weight {name!r} holds NaN or infinity: the training has diverged")
             self._last = name, array
         return self._last[1]
+
+    def sums(self) -> dict[str, str]:
+        """A hash of each weight that steps change, by what to call it."""
+        names = (name for name in self._infos if name in self._held)
+        return {f"weight {name}": hashlib.sha256(self.whole(name).data).hexdigest() for name in names}
 
     def check_finite(self, names: Iterable[str] | None = None) -> None:
         for name in self.names() if names is None else names:

@@ -1,0 +1,129 @@
+"""Runs that several devices share: the losses of one, the same weights on each, and one message where one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from training.tiny import begun, losses, train
+
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.training.run_folder import read_metrics
+from lispgpt.runtime.training.trainer import Trainer
+from lispgpt.training.going_on import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+NEAR = {"rtol": 1e-5, "atol": 1e-6}
+SHARED: dict[str, Any] = {"steps": 30, "checkpoint_every": 10, "threads": 1, "patience": 60}
+WORDS = ["tiny.lisp", "--data", "text.txt", "--vocab-size", "300", "--batch", "4", "--length", "8", "--lr", "0.3"]
+WORDS += ["--eval-every", "0", "--threads", "1", "--steps", "30"]
+
+
+@pytest.fixture(scope="module")
+def alone(place: Path) -> list[float]:
+    """The losses of one device."""
+    begun(place, place / "alone", **SHARED)
+    return losses(place / "alone")
+
+
+def command(place: Path, *words: object, **environment: str) -> subprocess.Popen[str]:
+    known = os.environ | {"LISPGPT_CACHE": str(place / "cache"), "PYTHONPATH": str(ROOT)} | environment
+    pipe = subprocess.PIPE
+    return subprocess.Popen(list(map(str, words)), cwd=place, env=known, stdout=pipe, stderr=pipe, text=True)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_devices_have_the_losses_of_one(place: Path, alone: list[float], devices: int) -> None:
+    """At each checkpoint the run itself checks that the weights of all devices have the same bits."""
+    run = place / f"shared-{devices}"
+    begun(place, run, devices=devices, **SHARED)
+    np.testing.assert_allclose(losses(run), alone, **NEAR)
+    assert len(alone) == 30
+
+
+def test_processes_of_mpi_have_the_losses_of_one(place: Path, alone: list[float]) -> None:
+    process = command(place, BIN / "mpiexec", "-n", 2, sys.executable, "-m", "lispgpt", "train", *WORDS, "--run", "mpi")
+    out, err = process.communicate()
+    assert process.returncode == 0 and out == "" and "together by MPICH" in err, err
+    np.testing.assert_allclose(losses(place / "mpi"), alone, **NEAR)
+
+
+def test_a_run_goes_on_with_another_number_of_devices(place: Path, alone: list[float]) -> None:
+    run = place / "changing"
+    begun(place, run, devices=2, **(SHARED | {"steps": 12, "warmup": 3, "min_lr": 0.03}))
+    train(run, place / "cache", resume=True, steps=21)
+    train(run, place / "cache", resume=True, steps=30, devices=4, threads=1)
+    np.testing.assert_allclose(losses(run), alone, **NEAR)
+
+
+def test_micro_batches_of_devices_are_those_of_one(place: Path) -> None:
+    given = SHARED | {"accumulate": 2, "steps": 8}
+    begun(place, place / "micro", **given)
+    begun(place, place / "micro-2", devices=2, **given)
+    np.testing.assert_allclose(losses(place / "micro-2"), losses(place / "micro"), **NEAR)
+
+
+@pytest.mark.parametrize(
+    "does, said",
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "the process of device 1 was ended by SIGKILL"),
+        (lambda: time.sleep(1000), r"all_reduce of \d+ buffers, .* was not done within 2 s: rank 1 did not come"),
+    ],
+)
+def test_a_device_that_ends_or_hangs_ends_all_and_the_run_goes_on(
+    place: Path, alone: list[float], monkeypatch: pytest.MonkeyPatch, does: Any, said: str
+) -> None:
+    take = Trainer.step
+
+    def step(self: Trainer, number: int) -> dict[str, float]:
+        if number == 17 and self._rank == 1:
+            does()
+        return take(self, number)
+
+    run = place / f"ended-{len(said)}"
+    with monkeypatch.context() as patched, pytest.raises(UserError, match=said):
+        patched.setattr(Trainer, "step", step)
+        begun(place, run, devices=3, **(SHARED | {"batch": 6, "patience": 2}))
+    assert [record["step"] for record in read_metrics(run)] == list(range(1, 17))
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000010"]
+    train(run, place / "cache", resume=True, steps=20, threads=1)
+    assert len(losses(run)) == 20
+
+
+def test_a_device_with_another_program_ends_all(
+    place: Path, alone: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Run._facts
+
+    def facts(self: Run, artifacts: Sequence[Artifact]) -> dict[str, Any]:
+        return found(self, artifacts) | {"program": os.getpid()}
+
+    monkeypatch.setattr(Run, "_facts", facts)
+    with pytest.raises(UserError, match="differ at step 0: the program of rank 1 is not that of rank 0"):
+        begun(place, place / "differing", devices=2, **SHARED)
+
+
+def test_a_process_that_somebody_else_has_started_and_killed_ends_all(place: Path, alone: list[float]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    words = [sys.executable, "-m", "lispgpt", "train", *WORDS, "--steps", 100000, "--run", "launched"]
+    given = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [command(place, *words, RANK=str(n), LOCAL_RANK=str(n), **given) for n in range(2)]
+    while len(read_metrics(place / "launched")) < 5 and ranks[0].poll() is None:
+        time.sleep(0.1)
+    ranks[1].kill()
+    said = ranks[0].communicate()[1]
+    ranks[1].communicate()
+    assert ranks[0].returncode == 1 and said.count("error: ") == 1, said
+    assert "error: rank 1 has ended without a word" in said
