@@ -19,8 +19,6 @@ UNROLLED_CHUNKS = 8
 LOADED_SUMS = 8
 """Of so many subgroups every thread adds the results up; of more, which would take as many registers for as long as a
 compiler puts the sum off, the lanes of each subgroup do it together."""
-TOGETHER = 4
-"""Of a row with more chunks: how many a thread reads ahead of using the first."""
 SHUFFLED = ("f32", "i32")
 """Types whose values lanes can exchange on every GPU."""
 
@@ -84,13 +82,15 @@ class Chunk:
 class Team:
     """Threads numbered `rank` of `size`: one subgroup or a power of two of its lanes, or the whole block where `size`
     exceeds it.  number: the team's own in its block, by which its rows differ from those of the others.  item_bytes: of
-    the elements by which a thread's vectors are as long as the widest load."""
+    the elements by which a thread's vectors are as long as the widest load.  together: of a row with many chunks, those
+    that a thread reads ahead of using the first."""
 
     rank: Index
     size: int
     subgroup: int
     number: ir.Value | None = None
     item_bytes: int = 4
+    together: int = 1
     _chunks: dict[tuple[int, int, int], Chunk] = field(default_factory=dict, compare=False, repr=False)
 
     def shares(self, row: Sequence[Index]) -> bool:
@@ -156,12 +156,12 @@ class Team:
         self, count: int, start: Sequence[ir.Value], body: Callable[..., Sequence[ir.Value]]
     ) -> Sequence[ir.Value]:
         """A loop over the chunks of a long row: body(numbers of some chunks, *carried) returns what is carried on."""
-        whole = count // TOGETHER * TOGETHER
+        whole = count // self.together * self.together
 
         def some(first: Index, carried: Sequence[ir.Value], many: int) -> Sequence[ir.Value]:
             return body([b.add(first, i) for i in range(many)], *carried)
 
-        carried = b.loop(0, whole, TOGETHER, start, lambda first, *carried: some(first, carried, TOGETHER))
+        carried = b.loop(0, whole, self.together, start, lambda first, *carried: some(first, carried, self.together))
         return some(whole, carried, count - whole) if whole < count else carried
 
     def all_reduce(self, combiner: str, value: ir.Value) -> ir.Value:

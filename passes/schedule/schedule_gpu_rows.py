@@ -50,7 +50,8 @@ class ScheduleGpuRows(Pass):
         long = longest > self.threads * UNROLLED_CHUNKS * target.vector_bytes // 4
         item = _item_bytes(kernel, longest) if long else 4
         needed = -(-longest // b.largest_width(longest, item, target.vector_bytes))
-        most = self.beside if long and count >= 2 * target.cores else self.threads
+        beside = long and count >= 2 * target.cores
+        most = self.beside if beside else self.threads
         threads = min(most, target.max_threads, -(-needed // target.subgroup) * target.subgroup)
         if needed <= target.subgroup and count >= self.many:
             size = 1 << (needed - 1).bit_length()
@@ -63,7 +64,7 @@ class ScheduleGpuRows(Pass):
                 number = b.as_value(b.div(thread, threads))
                 row = b.add(b.mul(row, teams), number)
             rank = thread if number is None else b.mod(thread, threads)
-            reader = Reader(target, Team(rank, threads, target.subgroup, number, item))
+            reader = Reader(target, Team(rank, threads, target.subgroup, number, item, item if beside else 1))
             where = coordinates(row, rows)
             target.dependency_release()
             target.dependency_wait()
