@@ -5,11 +5,16 @@
 (defn philox [counter key]
   (first (fold philox-round [counter key] (range 10))))
 
-; The number-th of the words that calls give one after the other, each of which begins its counter with its own number:
-; neighbours of four have them of one call, which is made once where they are computed together.
-(defn philox-word [number counter key]
-  (let [[a b c d] (philox (concat [(arith.shrui number (: 2 i32))] counter) key)
-        which (arith.andi number (: 3 i32))]
+; The word of an element (row, column) of a tensor [rows width] among those that calls give one after the other, each of
+; which begins its counter with its own number: four neighbours have those of one call, which is made once where they
+; are computed together
+(defn philox-word [row column width counter key]
+  (let [whole (= (mod width 4) 0)
+        number (+ (* row width) column)
+        quarter (fn [n] (arith.shrui n (: 2 i32)))
+        call (if whole (+ (* row (quot width 4)) (quarter column)) (quarter number))
+        [a b c d] (philox (concat [call] counter) key)
+        which (arith.andi (if whole column number) (: 3 i32))]
     (select (< which 2) (select (= which 0) a b) (select (= which 2) c d))))
 
 (defn philox-round [state number]

@@ -98,8 +98,8 @@
     (let [[n width] (shape x)
           [seed step] random]
       (tensor [r n c width]
-        (let [number (+ (* (cast r i32) width) (cast c i32))
-              word (philox-word number [(at step) (: place i32) (: 0 i32)] [(at seed) (: 0 i32)])]
+        (let [counter [(at step) (: place i32) (: 0 i32)]
+              word (philox-word (cast r i32) (cast c i32) width counter [(at seed) (: 0 i32)])]
           (select (>= (fraction word) rate) (* (at x r c) (/ 1.0 (- 1.0 rate))) 0.0))))))
 
 ; ---- the optimizer
