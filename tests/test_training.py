@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import seeded
-from compiled_models import Weights
+from compiled_models import Weights, compile_text, random_weights
+from emulated_cuda.device import EmulatedCuda
 from safetensors.numpy import save_file
 
 import lispgpt
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.session import Session
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPES = {"in-w": (32, 64), "in-b": (32,), "out-w": (10, 32), "out-b": (10,)}
@@ -166,3 +169,23 @@ def test_the_gradient_of_a_gather_adds_rows_in_their_order(tmp_path: Path, targe
     np.testing.assert_array_equal(found["alone"], wanted)
     np.testing.assert_array_equal(found["columns"], wanted.T)
     np.testing.assert_allclose(found["added"], wanted + 2 * t, atol=1e-5)
+
+
+MEAN = """
+(require training)
+(weights (w [6 8]))
+(training (fn [tokens targets random]
+  (let [n (fold * 1 (shape tokens))]
+    [(/ (sum (sum (rows w (reshape tokens [n])))) n) 0.0])))
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90a"])
+def test_gradients_that_were_no_numbers_are_forgotten_too(target: str, tmp_path: Path) -> None:
+    artifact = compile_text(MEAN, tmp_path, target=target, entries=["apply"])
+    device = CpuDevice(2) if target == "cpu" else EmulatedCuda()
+    with Session(artifact, device, random_weights(artifact)) as session:  # type: ignore[arg-type]
+        session.write("w.gradient", np.full((6, 8), np.nan, np.float32))
+        found = session.run("apply", step=1, **{k: np.float32(v) for k, v in RATES.items()})
+        assert np.isnan(found["grad-norm"])
+        np.testing.assert_array_equal(session.read("w.gradient"), np.zeros((6, 8)))
