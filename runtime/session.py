@@ -19,6 +19,7 @@ from lispgpt.runtime.devices.base import READS_AHEAD, Device
 from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
+from lispgpt.runtime.weights import checkpoint_view, read_weight, spelled
 
 
 class Session:
@@ -262,57 +263,4 @@ class Session:
 
     @staticmethod
     def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
-        return ", ".join(f"{name} {_shape(shape)}" for name, shape in shapes.items())
-
-
-def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray | None:
-    """The file's own bytes, where they are what the kernels want.
-
-    context: the positions that the program has; where the checkpoint has more, a table of these is cut to the first.
-    """
-    info = _checked_info(checkpoint, buffer, context)
-    view = checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
-    return view if view is None else _first(view, find_dtype(buffer.dtype).items(buffer.shape))
-
-
-def read_weight(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray:
-    """A converted copy of a weight in the buffer's shape and dtype."""
-    info = _checked_info(checkpoint, buffer, context)
-    kind = find_dtype(buffer.dtype)
-    array = np.empty(kind.items(tuple(info.shape)), kind.numpy)
-    checkpoint.read_into(buffer.name, array, buffer.dtype)
-    return _first(array, kind.items(buffer.shape))
-
-
-def _first(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    if array.shape == tuple(shape):
-        return array
-    return np.ascontiguousarray(array[tuple(slice(extent) for extent in shape)])
-
-
-def _checked_info(checkpoint: Checkpoint, buffer: Buffer, context: Any) -> Any:
-    if buffer.name not in checkpoint.names():
-        known = ", ".join(checkpoint.names())
-        raise UserError(f"the checkpoint has no weight {buffer.name!r}, which the program declares (it has {known})")
-    info = checkpoint.info(buffer.name)
-    if tuple(info.shape) != buffer.shape:
-        found = checkpoint.config.get("context")
-        if not _is_cut(buffer.shape, tuple(info.shape), context, found):
-            longer = f"; --context takes at most {found}" if _is_cut(info.shape, buffer.shape, found, context) else ""
-            raise UserError(
-                f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program, {_shape(info.shape)} in the "
-                f"checkpoint{longer}"
-            )
-    return info
-
-
-def _is_cut(shape: Sequence[int], whole: Sequence[int], context: Any, allowed: Any) -> bool:
-    """Whether shapes differ only in that one has fewer positions."""
-    pairs = list(zip(shape, whole, strict=False))
-    fewer = isinstance(context, int) and isinstance(allowed, int) and context < allowed
-    same_rank = len(shape) == len(whole)
-    return fewer and same_rank and all(a == b or (a, b) == (context, allowed) for a, b in pairs)
-
-
-def _shape(extents: Sequence[int]) -> str:
-    return "[" + " ".join(map(str, extents)) + "]"
+        return ", ".join(f"{name} {spelled(shape)}" for name, shape in shapes.items())

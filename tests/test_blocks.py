@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,13 @@ import pytest
 import lispgpt
 from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.cli.main import main
 from lispgpt.compiler.driver import Request, compile_request
 from lispgpt.compiler.request import Observer
 from lispgpt.runtime.checkpoints import open as open_checkpoint
 from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
-from lispgpt.runtime.checkpoints.make import make
+from lispgpt.runtime.checkpoints.make import convert_to_blocks, make
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 
 PROGRAM = """
@@ -69,7 +71,7 @@ def test_quantised_numbers_are_near(dtype: str, fresh_seed: int) -> None:
     values[5] = np.abs(values[5])
     blocks = in_blocks_of(values, dtype)
     assert blocks.shape == find_dtype(dtype).items(values.shape) and blocks.dtype == find_dtype(dtype).numpy
-    steps = {"q8_0": 127, "q4_0": 8, "q4_k": 15}[dtype]
+    steps = {"q8_0": 127, "q4_0": 8, "q4_k": 15, "int8": 127}[dtype]
     largest = np.abs(values.reshape(7, -1, find_dtype(dtype).block)).max(-1).repeat(find_dtype(dtype).block, -1)
     error = np.abs(widened(blocks, dtype) - values)
     assert (error <= 1.05 * largest / steps + 1e-6).all()
@@ -122,3 +124,56 @@ def test_what_blocks_cannot_be_is_one_clear_error(text: str, message: str, tmp_p
     (tmp_path / "x.lisp").write_text(text)
     with pytest.raises(UserError, match=message):
         lispgpt.compile(tmp_path / "x.lisp")
+
+
+@pytest.mark.parametrize("dtype", BLOCK_DTYPES)
+def test_a_converted_checkpoint_holds_the_sources_weights_in_blocks(dtype: str, tmp_path: Path) -> None:
+    make(tmp_path / "model.bin", Gpt2Shape.unpadded(500, 64, 2, 4, 256), "llmc", "f32", 3)
+    source = open_checkpoint(tmp_path / "model.bin")
+    left, tokenizer = convert_to_blocks(source, tmp_path / "out.safetensors", dtype)
+    assert left == [] and tokenizer == tmp_path / "out.tokenizer.bin"
+    opened = open_checkpoint(tmp_path / "out.safetensors")
+    assert {k: opened.config[k] for k in ("vocab", "layers", "heads", "width")} == {
+        k: source.config[k] for k in ("vocab", "layers", "heads", "width")
+    }
+    for name in source.names():
+        values, info = np.array(source.tensor(name)), source.info(name)
+        matrix = values.ndim - info.stacked > 1
+        assert opened.info(name).dtype == (dtype if matrix else "f32") and opened.info(name).shape == info.shape
+        wanted = widened(in_blocks_of(values, dtype), dtype).reshape(info.shape) if matrix else values
+        found = np.empty(info.shape, np.float32)
+        opened.read_into(name, found, "f32")
+        assert np.array_equal(found, wanted), name
+        assert not matrix or opened.view(name) is not None, "blocks are read where they are"
+    opened.check_finite()
+    assert set(opened.config["weight-types"]) == {"wte", "wpe", "qkv-w", "proj-w", "fc-w", "out-w"}
+
+
+def test_what_metadata_says_of_blocks_is_held_against_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    for blocks in (
+        {"w": ["q8_0", [4, 32], False]},
+        {"w": ["q9", [2, 32], False]},
+        {"v": ["q8_0", [2, 32], False]},
+        [1],
+    ):
+        write_safetensors(path, [("w", (2, 34), "u8")], [np.zeros((2, 34), np.uint8)], {"blocks": json.dumps(blocks)})
+        with pytest.raises(UserError, match=r"what its metadata says of the blocks of|should hold a JSON object"):
+            open_checkpoint(path)
+
+
+def test_the_command_prints_the_perplexity_of_both(
+    tmp_path: Path, examples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path / "model.bin", Gpt2Shape.unpadded(500, 64, 1, 4, 64), "llmc", "bf16", 3)
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog " * 4)
+    words = [tmp_path / "model.bin", tmp_path / "out.safetensors", "--dtype", "q8_0", "--data", tmp_path / "text.txt"]
+    with pytest.raises(SystemExit) as ended:
+        main(["checkpoint", "convert", *map(str, words), "--program", str(examples / "gpt2_train.lisp"), "--most", "2"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = [float(line.split("perplexity ")[1].split(",")[0]) for line in lines if "perplexity" in line]
+    assert len(found) == 2 and 0.9 < found[0] / found[1] < 1.1
+    with pytest.raises(SystemExit) as ended:
+        main(["checkpoint", "convert", *map(str, words[:4]), "--format", "llmc"])
+    assert ended.value.code != 0

@@ -78,16 +78,18 @@ DTYPES = {
         _block("q4_k", 256, ("d dmin", "<f2", 1), ("scales", "u1", 12), ("qs", "u1", 128)),
         _block("q5_k", 256, ("d dmin", "<f2", 1), ("scales", "u1", 12), ("qh", "u1", 32), ("qs", "u1", 128)),
         _block("q6_k", 256, ("ql", "u1", 128), ("qh", "u1", 64), ("scales", "i1", 16), ("d", "<f2", 1)),
+        _block("int8", 128, ("d", "<f4", 1), ("qs", "i1", 128)),
         _block("iq4_nl", 32, ("d", "<f2", 1), ("qs", "u1", 16)),
         _block("iq4_xs", 256, ("d", "<f2", 1), ("scales_h", "<u2", 1), ("scales_l", "u1", 4), ("qs", "u1", 128)),
     )
 }
-"""By name; i1 takes a byte wherever it is stored.  Blocks are llama.cpp's, along rows, which are of whole blocks."""
+"""By name; i1 takes a byte wherever it is stored.  Blocks are llama.cpp's, but for int8, along rows, which are of
+whole blocks."""
 
 MODEL_DTYPES = ("f32", "bf16", "i32")
 """What a model's weights and states may be of."""
 
-BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k")
+BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "int8")
 """What a model's weights may also be of: blocks that kernels read as they are."""
 
 WEIGHT_DTYPES = ("bf16", "f32")

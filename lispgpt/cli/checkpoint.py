@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from lispgpt.base.dtypes import WEIGHT_DTYPES, find_dtype
+from lispgpt.base.dtypes import BLOCK_DTYPES, WEIGHT_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.cli.options import parse_settings
 from lispgpt.compiler.compiled import declared
@@ -22,12 +22,14 @@ from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
+from lispgpt.runtime.checkpoints.make import convert_to_blocks, make_for
 from lispgpt.runtime.checkpoints.make import make as make_checkpoint
-from lispgpt.runtime.checkpoints.make import make_for
 from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.training.evaluation import evaluate
 
 FORMATS = click.Choice(["llmc", "huggingface"])
 DTYPE = click.Choice(WEIGHT_DTYPES)
+ANY_DTYPE = click.Choice((*WEIGHT_DTYPES, *BLOCK_DTYPES))
 
 
 @click.group()
@@ -106,11 +108,35 @@ def make(
 @checkpoint.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
-@click.option("--dtype", type=DTYPE, help="Type of the weights; the source's by default.")
-def convert(source: Path, out: Path, format_name: str, dtype: str | None) -> None:
+@click.option("--format", "format_name", type=FORMATS, help="llmc by default; types in blocks are safetensors.")
+@click.option("--dtype", type=ANY_DTYPE, help="Type of the weights; the source's by default.")
+@click.option("--program", type=click.Path(path_type=Path), help="Reads SOURCE by its names, and is evaluated.")
+@click.option("--data", type=click.Path(path_type=Path), multiple=True, help="Print the perplexity of both on a text.")
+@click.option("--most", type=click.IntRange(1), help="With --data: sequences at most.")
+def convert(
+    source: Path,
+    out: Path,
+    format_name: str | None,
+    dtype: str | None,
+    program: Path | None,
+    data: tuple[Path, ...],
+    most: int | None,
+) -> None:
     """Rewrite a checkpoint, and the tokenizer beside it, in another format or type."""
-    tokenizer = convert_checkpoint(source, out, format_name, dtype)
+    if data and program is None:
+        raise click.UsageError("--data needs --program: one with a (training loss), which says what is evaluated")
+    if dtype not in BLOCK_DTYPES:
+        tokenizer = convert_checkpoint(source, out, format_name or "llmc", dtype)
+    elif format_name is not None:
+        raise click.UsageError(f"{dtype} is written as safetensors, by the program's names, and not as {format_name}")
+    else:
+        left, tokenizer = convert_to_blocks(open_weights(source, program), out, dtype)
+        if left:
+            click.echo(f"kept as they are, since their rows are not of whole blocks: {', '.join(left)}", err=True)
+    if data and program is not None:
+        for path in (source, out):
+            found = evaluate(program, path, data, most=most)
+            click.echo(f"{path}: perplexity {found.perplexity:.4f}, of {found.targets:,} tokens")
     _report(out, tokenizer, f"none was found beside {source}")
 
 

@@ -34,6 +34,22 @@
         (* (arith.sitofp {:result f32} (at numbers r b i)) (at scale r b)))
       [rows (* 32 n)])))
 
+; ---- int8: 128 signed bytes times a scale in f32
+
+(defn int8 [blocks]
+  (let [[rows n size] (shape blocks)
+        part (fn [i] (slice blocks [0 0 i] [rows n nil]))
+        [[a b c d] numbers] [(map part [0 1 2 3]) (bytes-of blocks 4 128)]
+        join (fn [bits more places] (arith.ori bits (arith.shli (byte more) places)))
+        scale (tensor [r rows k n]
+                (let [at (fn [x] (at x r k))
+                      bits (join (join (join (byte (at a)) (at b) (: 8 i32)) (at c) (: 16 i32)) (at d) (: 24 i32))]
+                  (arith.bitcast {:result f32} bits)))]
+    (reshape
+      (tensor [r rows k n i 128]
+        (* (arith.sitofp {:result f32} (at numbers r k i)) (at scale r k)))
+      [rows (* 128 n)])))
+
 ; ---- Q4_0: 32 numbers from -8 to 7 times a scale; a byte has the i-th in its lower half and the (i + 16)-th in its upper
 
 (defn q4_0 [blocks]

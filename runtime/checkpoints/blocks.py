@@ -18,6 +18,8 @@ def widened(blocks: np.ndarray, dtype: str) -> np.ndarray:
     from gguf import GGMLQuantizationType, quants
 
     rows = np.ascontiguousarray(blocks)
+    if dtype == "int8":
+        return (rows["qs"] * rows["d"][..., None]).reshape(*rows.shape[:-1], -1)
     values: np.ndarray = quants.dequantize(rows.view(np.uint8), GGMLQuantizationType[dtype.upper()])
     return values.astype(np.float32, copy=False)
 
@@ -27,8 +29,10 @@ def in_blocks_of(values: np.ndarray, dtype: str) -> np.ndarray:
     from gguf import GGMLQuantizationType, quants
 
     flat = np.ascontiguousarray(values, np.float32).reshape(-1, values.shape[-1])
-    kind = GGMLQuantizationType[dtype.upper()]
-    made = _q4_k(flat) if dtype == "q4_k" else quants.quantize(flat, kind).view(find_dtype(dtype).numpy)
+    if dtype in _OWN:
+        made = _OWN[dtype](flat)
+    else:
+        made = quants.quantize(flat, GGMLQuantizationType[dtype.upper()]).view(find_dtype(dtype).numpy)
     return made.reshape(*values.shape[:-1], -1)
 
 
@@ -54,7 +58,22 @@ def _q4_k(values: np.ndarray) -> np.ndarray:
     return blocks.reshape(len(values), -1)
 
 
+def _int8(values: np.ndarray) -> np.ndarray:
+    """128 numbers in steps of a 127th of the largest."""
+    kind = find_dtype("int8")
+    parts = values.reshape(len(values), -1, kind.block)
+    blocks = np.zeros(parts.shape[:2], kind.numpy)
+    blocks["d"] = step = np.abs(parts).max(-1) / 127
+    found = np.divide(parts, step[..., None], out=np.zeros_like(parts), where=step[..., None] > 0)
+    blocks["qs"] = np.rint(found)
+    return blocks
+
+
 def _nearest(values: np.ndarray, step: np.ndarray, most: int) -> np.ndarray:
     """The whole numbers of steps, from 0 to the most, that are nearest to values; 0 where a step is nothing."""
     found = np.divide(values, step, out=np.zeros_like(values), where=step > 0)
     return np.clip(np.rint(found), 0, most).astype(np.uint8)
+
+
+_OWN = {"q4_k": _q4_k, "int8": _int8}
+"""What the package does not make, or does not know."""

@@ -26,7 +26,13 @@ from lispgpt.runtime.gguf.header import MAGIC, Header, TensorPlace, read_header
 FORMAT = "gguf"
 FREQUENCIES = "rope_freqs.weight"
 PART = re.compile(r"(?P<name>.*)-00001-of-(?P<count>[0-9]{5})\.gguf")
-READABLE = ("f32", "f16", "bf16", "f64", *(name for name, dtype in DTYPES.items() if dtype.block > 1))
+READABLE = (
+    "f32",
+    "f16",
+    "bf16",
+    "f64",
+    *(name for name, dtype in DTYPES.items() if dtype.block > 1 and name != "int8"),
+)
 MOST_LAYERS = 1 << 12
 
 

@@ -19,6 +19,7 @@ from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import format_named, open
 from lispgpt.runtime.checkpoints.architecture import Shape
 from lispgpt.runtime.checkpoints.base import Checkpoint
+from lispgpt.runtime.checkpoints.named import write_blocks
 from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.checkpoints.seeded import RandomCheckpoint
 from lispgpt.runtime.tokenizers.synthetic import synthetic_pieces
@@ -104,6 +105,18 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
         return None
     pieces = [tokenizer.decode_bytes(token) for token in range(tokenizer.size)]
     return tokenizers.write_beside(path, format, pieces, tokenizer.end_of_text)
+
+
+def convert_to_blocks(source: Checkpoint, path: str | Path, dtype: str) -> tuple[list[str], Path | None]:
+    """Write any checkpoint's matrices in blocks, by the names that it has here, and the tokenizer that it came with.
+
+    Returns the names of matrices that stay what they were, and the tokenizer's path.
+    """
+    path = Path(path)
+    _check_room(path, source, dtype)
+    left = write_blocks(path, source, dtype)
+    tokenizer = tokenizers.find(source.path, None)
+    return left, None if tokenizer is None else tokenizers.write_copy(path, tokenizer)
 
 
 def _check_room(path: Path, source: Checkpoint, dtype: str) -> None:

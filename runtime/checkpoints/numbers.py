@@ -50,7 +50,8 @@ def is_finite(array: np.ndarray, dtype: str) -> bool:
     """
     if find_dtype(dtype).block > 1:
         record = find_dtype(dtype).numpy
-        return all(is_finite(array[name], "f16") for name in record.names or () if record[name] == np.float16)
+        kinds = {np.dtype("<f2"): "f16", np.dtype("<f4"): "f32"}
+        return all(is_finite(array[n], kinds[record[n]]) for n in record.names or () if record[n] in kinds)
     limit, size = find_dtype(dtype).smallest_nonfinite, find_dtype(dtype).item_bytes
     if limit is None:
         return True

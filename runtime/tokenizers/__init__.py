@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.files import replacing
 from lispgpt.runtime.tokenizers.base import StreamDecoder, Tokenizer
 from lispgpt.runtime.tokenizers.gguf import holds_tokenizer
 
@@ -56,7 +57,7 @@ def open(path: str | Path) -> Tokenizer:
 def find(checkpoint: str | Path | None, explicit: str | Path | None) -> Tokenizer | None:
     """The tokenizer that the user names, or else the one beside (or in) the checkpoint; None when there is none.
 
-    Beside NAME.bin, NAME.tokenizer.bin comes first, then the usual names.
+    Beside NAME.bin, NAME.tokenizer.json and NAME.tokenizer.bin come first, then the usual names.
     """
     if explicit is not None:
         return open(explicit)
@@ -71,8 +72,21 @@ def beside(path: Path) -> Path | None:
     if path.is_dir():
         candidates = [path / name for name in _BESIDE]
     else:
-        candidates = [path.with_name(f"{path.stem}.tokenizer.bin"), *(path.with_name(name) for name in _BESIDE)]
+        own = [path.with_name(f"{path.stem}.tokenizer{ending}") for ending in (".json", ".bin")]
+        candidates = [*own, *(path.with_name(name) for name in _BESIDE)]
     return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def write_copy(checkpoint: Path, tokenizer: Tokenizer) -> Path:
+    """Write a tokenizer beside a checkpoint's file, as what it came from where that is possible."""
+    text = tokenizer.to_json()
+    if text is None:
+        pieces = [tokenizer.decode_bytes(token) for token in range(tokenizer.size)]
+        return write_beside(checkpoint, "llmc", pieces, tokenizer.end_of_text)
+    path = checkpoint.with_name(f"{checkpoint.stem}.tokenizer.json")
+    with replacing(path) as file:
+        file.write(text.encode())
+    return path
 
 
 def write_beside(checkpoint: Path, format: str, pieces: Sequence[bytes], end_of_text: int | None) -> Path:

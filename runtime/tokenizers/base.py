@@ -49,6 +49,10 @@ class Tokenizer(ABC):
     def decode_bytes(self, token: int) -> bytes:
         """A token's bytes, which may be part of a UTF-8 character; U+FFFD's for an id that the table lacks."""
 
+    def to_json(self) -> str | None:
+        """What Hugging Face's tokenizer.json would have; None where it cannot say it."""
+        return None
+
     def encode(self, text: str) -> list[int]:
         """A text's token ids; UserError for text that is not Unicode (lone surrogates, from undecodable bytes)."""
         try:

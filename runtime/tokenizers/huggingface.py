@@ -94,6 +94,9 @@ class HuggingFaceTokenizer(Tokenizer):
         self.other_ends = ends[1:]
         self.start = tuple(library.encode("", add_special_tokens=True).ids)
 
+    def to_json(self) -> str | None:
+        return self._library.to_str()
+
     def encode_valid(self, text: str) -> list[int]:
         try:
             tokens: list[int] = self._library.encode(text, add_special_tokens=False).ids

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from lispgpt.base.dtypes import MODEL_DTYPES
+from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES
 from lispgpt.ir.mlir import ir
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
-from lispgpt.language.core.values import State, Weight, WeightReference, describe, items_of
+from lispgpt.language.core.values import BlockType, State, Weight, WeightReference, describe, items_of
 from lispgpt.language.forms import shapes
 from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form
@@ -50,7 +50,8 @@ def _weight_shape(evaluator: Evaluator, form: Form, weight: Any) -> Any:
 @builtin("weight-dtype", 1, 1)
 def _weight_dtype(evaluator: Evaluator, form: Form, weight: Any) -> Any:
     """`(weight-dtype w)`: the type of a weight's elements."""
-    return ir.Type.parse(_weight(evaluator, weight, form, "weight-dtype").dtype)
+    dtype = _weight(evaluator, weight, form, "weight-dtype").dtype
+    return BlockType(dtype) if dtype in BLOCK_DTYPES else ir.Type.parse(dtype)
 
 
 @builtin("states-like", 3, 3)
