@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -43,10 +43,11 @@ class Emulation:
             self.launch(launch)
         return self.buffers[next(iter(entry.results.values()))].view(np.float32)
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: Launch, only: Sequence[tuple[int, int, int]] | None = None) -> None:
+        """only: workgroups, where not all are to run."""
         addresses = [self.buffers[a.buffer].ctypes.data + a.offset for a in launch.arguments]
         arguments = np.array(addresses, np.uint64).tobytes()
-        self.machine.launch(launch.kernel, launch.grid, launch.block, arguments, launch.shared_bytes)
+        self.machine.launch(launch.kernel, launch.grid, launch.block, arguments, launch.shared_bytes, only)
 
 
 def run_entries(artifact: Artifact, names: list[str], values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
