@@ -20,6 +20,7 @@ from lispgpt.passes.plan.idle_threads import IdleThreads
 from lispgpt.passes.plan.rounds import Stretch, by_round, stretches
 from lispgpt.passes.plan.tasks import Tasks, block_memory
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.base import DEPENDENCY_MARK
 
 THREADS_OF_A_CORE = 512
 """How many threads the workers of one core have together."""
@@ -231,13 +232,13 @@ class _Step:
                 at += _aligned_bytes(op)
                 op.results[0].replace_all_uses_with(value)
                 op.erase()
-            elif op.name == DEPENDENCY and (kept is None or op != kept):
+            elif (op.name == DEPENDENCY or _waits(op)) and (kept is None or op != kept):
                 op.erase()
 
 
 def _waits(op: ir.Operation) -> bool:
-    """Whether all threads of a body wait there for earlier launches."""
-    return op.name == DEPENDENCY and "wait" in str(op.attributes["kind"])
+    """Whether all threads of a body wait there for earlier launches, or would if it had started ahead of their ends."""
+    return DEPENDENCY_MARK in op.attributes or (op.name == DEPENDENCY and "wait" in str(op.attributes["kind"]))
 
 
 def _instead(marker: ir.Operation | None, wait: Wait | None) -> None:

@@ -17,6 +17,9 @@ from lispgpt.passes.targets.rates import Rates
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
+DEPENDENCY_MARK = "waits_for_launches"
+"""An attribute of the op that stands where a body would wait for earlier launches."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -172,7 +175,12 @@ class Gpu(Target):
         return sum(cores // cluster * cluster for cores in groups)
 
     def dependency_wait(self) -> None:
-        """Emit what must stand before the first access to memory that an earlier launch writes."""
+        """Emit what must stand before the first access to memory that an earlier launch writes.
+
+        Where launches do not start early this is a mark, a cast of nothing that lowering drops.
+        """
+        index = [ir.IndexType.get()]
+        create_op("builtin.unrealized_conversion_cast", [], index, {DEPENDENCY_MARK: ir.UnitAttr.get()})
 
     def dependency_release(self) -> None:
         """Emit what lets the next launch start early."""

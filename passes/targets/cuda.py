@@ -42,8 +42,10 @@ class Cuda(Gpu):
     most_teams: int = 15
 
     def dependency_wait(self) -> None:
-        if self.early_launch:
-            create_op("nvvm.griddepcontrol", attributes={"kind": ir.Attribute.parse("#nvvm<grid_dep_action wait>")})
+        if not self.early_launch:
+            super().dependency_wait()
+            return
+        create_op("nvvm.griddepcontrol", attributes={"kind": ir.Attribute.parse("#nvvm<grid_dep_action wait>")})
 
     def dependency_release(self) -> None:
         if self.early_launch:

@@ -124,6 +124,7 @@ func.func "attention_1x1x1x8"
   4 arith.select vector<4xf32>
   23 arith.subf
   1 arith.subi
+  1 builtin.unrealized_conversion_cast
   1 func.return
   1 gpu.barrier
   1 gpu.block_id

@@ -46,6 +46,7 @@ func.func "contraction_1x96"
   8 arith.muli
   3 arith.remui
   9 arith.select
+  1 builtin.unrealized_conversion_cast
   1 func.return
   2 gpu.barrier
   1 gpu.block_id

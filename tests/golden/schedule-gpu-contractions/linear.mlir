@@ -61,6 +61,7 @@ func.func "contraction_1x4"
   3 arith.remui
   2 arith.select
   1 arith.select vector<8xf32>
+  1 builtin.unrealized_conversion_cast
   1 func.return
   1 gpu.block_id
   10 gpu.shuffle

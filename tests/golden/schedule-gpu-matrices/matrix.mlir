@@ -50,6 +50,7 @@ func.func "contraction_32x64"
   8 arith.select vector<4xf32>
   4 arith.subf vector<4xf32>
   8 arith.truncf vector<4xbf16>
+  1 builtin.unrealized_conversion_cast
   1 func.return
   3 gpu.barrier
   2 gpu.block_id

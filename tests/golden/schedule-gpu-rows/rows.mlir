@@ -46,6 +46,7 @@ func.func "rows_2x8"
   1 arith.select
   2 arith.select vector<4xf32>
   2 arith.subf vector<4xf32>
+  1 builtin.unrealized_conversion_cast
   1 func.return
   1 gpu.block_id
   10 gpu.shuffle

@@ -86,6 +86,7 @@ func.func "attention_64x1x64"
   32 arith.truncf
   8 arith.truncf vector<16xbf16>
   16 arith.truncf vector<4xbf16>
+  1 builtin.unrealized_conversion_cast
   1 func.return
   5 gpu.barrier
   2 gpu.block_id

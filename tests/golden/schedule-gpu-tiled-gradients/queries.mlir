@@ -89,6 +89,7 @@ func.func "attention_gradient_1x32x1x1x32"
   16 arith.subf
   1 arith.subi
   16 arith.truncf
+  1 builtin.unrealized_conversion_cast
   1 func.return
   3 gpu.barrier
   2 gpu.block_id
