@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from lispgpt.base.folders import cache_folder
-from lispgpt.cli.options import PATH, guarded, parse_settings
+from lispgpt.cli.launched import options as device_options
+from lispgpt.cli.options import PATH, guarded, parse_settings, together
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.training.evaluation import evaluate as evaluate_model
 
@@ -25,6 +26,7 @@ from lispgpt.training.evaluation import evaluate as evaluate_model
 @click.option("--most", type=click.IntRange(1), help="Batches at most, spread over the data.")
 @click.option("--target", default="cpu", show_default=True, help="cpu, cuda, rocm, auto, emulated:gfx1151, …")
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
+@device_options
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
@@ -32,15 +34,14 @@ from lispgpt.training.evaluation import evaluate as evaluate_model
 def evaluate(ctx: click.Context, program: Path, **options: Any) -> int:
     """Measure how well PROGRAM, with a checkpoint, predicts each token of some data from those before it."""
     cache = None if options["no_cache"] else cache_folder(ctx.obj["environment"])
-    names = ("tokenizer", "batch", "length", "most", "target", "threads")
-    found = evaluate_model(
-        program,
-        options["checkpoint"],
-        options["data"],
-        settings=parse_settings(options["settings"]),
-        cache=cache,
-        **{name: options[name] for name in names},
-    )
+    names = ("tokenizer", "batch", "length", "most", "target", "threads", "engine")
+    given = {name: options[name] for name in names}
+    given |= {name: options[name] for name in ("devices", "patience") if options[name] is not None}
+    with together(ctx.obj["environment"], options["patience"]) as peers:
+        given |= {"settings": parse_settings(options["settings"]), "cache": cache, "peers": peers}
+        found = evaluate_model(program, options["checkpoint"], options["data"], **given)
+    if peers is not None and peers.place.rank:
+        return 0
     if options["format_"] == "json":
         shown = ("loss", "perplexity", "accuracy", "targets")
         click.echo(json.dumps({name: getattr(found, name) for name in shown}))

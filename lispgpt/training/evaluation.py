@@ -14,9 +14,11 @@ from lispgpt.compiler.folders import open_weights
 from lispgpt.compiler.present import running_target
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import tokenizers
+from lispgpt.runtime.collectives.peers import PATIENCE, Peers
 from lispgpt.runtime.training.trainer import EVALUATE, Evaluation
 from lispgpt.runtime.training.trainer import evaluate as evaluate_session
 from lispgpt.training.data import in_memory
+from lispgpt.training.devices import on_devices
 
 LENGTH = 1024
 """Tokens of a sequence where nobody says it, at most."""
@@ -35,12 +37,17 @@ def evaluate(
     target: str = "cpu",
     threads: int | None = None,
     cache: str | Path | None = None,
+    devices: int = 1,
+    engine: str | None = None,
+    patience: float = PATIENCE,
+    peers: Peers | None = None,
 ) -> Evaluation:
     """The mean loss of a program's `evaluate` entry over all tokens of texts or token shards.
 
     Texts are cut into sequences of `length` tokens (the model's context, up to 1024), of which `batch` are run at once,
     and `most` batches at most.  Each token but the first of all is predicted once, from those before it in its
-    sequence.  UserError where the program has no such entry, or the data does not fit the model.
+    sequence.  UserError where the program has no such entry, or the data does not fit the model.  devices, engine,
+    patience, peers: as for `lispgpt.train`; several share each batch.
     """
     opened = open_weights(checkpoint, program)
     header = dict(opened.config)
@@ -57,6 +64,20 @@ def evaluate(
     if isinstance(vocab, int) and largest >= vocab:
         raise UserError(f"the data has the token {largest}, and the model's vocabulary has {vocab}")
     kept = None if cache is None else Cache(Path(cache))
-    with Model(request, opened, cache=kept, device=target, threads=threads) as model:
-        model.add(model.compiled([EVALUATE], {"batch": batch, "length": length}))
-        return evaluate_session(model.session, stream, batch, length, most)
+    count = devices if peers is None else peers.place.size
+    if batch % count:
+        raise UserError(f"--batch is {batch}, which {count} devices cannot share alike")
+    given: dict[str, Any] = {"cache": kept, "device": target, "threads": threads, "engine": engine}
+    with Model(request, opened, **given) as model:
+        artifacts = model.compiled([EVALUATE], {"batch": batch, "length": length}, devices=count)
+
+    def work(peers: Peers | None, _: Any = None) -> Evaluation:
+        part = () if peers is None else (peers.place.rank, peers.place.size)
+        with Model(request, opened, peers=peers, **given) as model:
+            model.add(artifacts)
+            return evaluate_session(model.session, stream, batch, length, most, *part)
+
+    if peers is not None or count == 1:
+        return work(peers)
+    shared: Evaluation = on_devices(count, work, lambda _: None, patience)
+    return shared

@@ -130,7 +130,7 @@ class Run:
             if self.last is not None:
                 read_states(self.last, model.session, trainer.entries)
             if peers is not None:
-                peers.agree(self._facts(artifacts))
+                peers.agree(self.done, self._facts(artifacts))
             if rank == 0:
                 watcher.begin(self._about(trainer, batches))
             outcome = self._loop(model, trainer, beginning, watcher, peers)
