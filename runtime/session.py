@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.arrays import as_stored, readable
+from lispgpt.runtime.batch_states import pieces_of
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, prepare
@@ -19,10 +23,13 @@ from lispgpt.runtime.devices.base import READS_AHEAD, Device
 from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
+from lispgpt.runtime.weights import checkpoint_view, read_weight, spelled
 
 
 class Session:
     """Loads code and weights once, then runs entries; use it in a `with`, which frees the device's memory.
+
+    holder: the sequence whose states these are, which sets it: another may have put its own there since.
 
     BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once, and
     those that an entry updates are copied.  engine: by which entries for several devices do what those do together.
@@ -38,6 +45,9 @@ class Session:
         self._executables: dict[int, Any] = {}
         self._entries: list[Entry] = []
         self._owned: set[str] = set()
+        self._unread: deque[Callable[[], np.ndarray]] = deque()
+        self._lock = threading.RLock()
+        self.holder: object = None
         try:
             self._load(artifact, artifact.plan, "")
         except BaseException:
@@ -106,6 +116,13 @@ class Session:
         self._owned.add(buffer.name)
         self._executables.clear()
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within this, only the calling thread may use the session and its device."""
+        with self._lock:
+            self.device.enter()
+            yield
+
     def __enter__(self) -> Session:
         return self
 
@@ -137,6 +154,7 @@ class Session:
         missing, or the entry was not compiled for these shapes.
         """
         entry, arrays = self._variant(name, values, named)
+        self.holder = None
         self._put(entry, arrays)
         self._launch(entry)
         return {result: self.result(entry, result) for result in entry.results}
@@ -159,20 +177,46 @@ class Session:
         place = entry.results[name]
         return readable(self.read(place), self._declared[place].dtype)
 
-    def repeat(self, entry: Entry, result: str, count: int, ahead: int = READS_AHEAD) -> Iterator[np.ndarray]:
+    def repeat(
+        self,
+        entry: Entry,
+        result: str,
+        count: int,
+        ahead: int = READS_AHEAD,
+        more: Callable[[], bool] = lambda: True,
+    ) -> Iterator[np.ndarray]:
         """Run an entry `count` times on what its inputs hold, which it may leave for itself; a result of each run.
 
         As many as `ahead` runs are launched before the oldest one's result has been read.  When the caller stops early,
-        states and inputs are those of the last run that was launched.
+        states and inputs are those of the last run that was launched.  more: asked before each launch; once it says no,
+        what was launched before is given.
         """
         executable, place = self._prepared(entry), entry.results[result]
         declared = self._declared[place]
-        waiting: deque[Callable[[], np.ndarray]] = deque()
+        for index, wait in enumerate(self._unread):  # of another caller, whose reads would be in the way
+            self._unread[index] = partial(np.copy, wait())
+        waiting = self._unread = deque[Callable[[], np.ndarray]]()
         for number in range(count):
-            while len(waiting) < min(ahead, READS_AHEAD) and number + len(waiting) < count:
+            while len(waiting) < min(ahead, READS_AHEAD) and number + len(waiting) < count and more():
                 array = np.empty(declared.shape, find_dtype(declared.dtype).numpy)
                 waiting.append(self.device.launch_reading(executable, self._buffers[place], array))
+            if not waiting:
+                return
             yield waiting.popleft()()
+
+    def place(self, single: Entry, batch: Entry, sequence: int, positions: int) -> None:
+        """Copy the states of an entry for one sequence to a place in those of one for several.
+
+        positions: how many are in use; of dimensions as long as the context no more than these are copied, where that
+        is faster.  UserError for a state that sequences share.
+        """
+        own = {name.partition("@")[0]: name for name in self.held("state", [single])}
+        for name in self.held("state", [batch]):
+            stem = name.partition("@")[0]
+            if stem in own:
+                buffers, context = (self._declared[own[stem]], self._declared[name]), self.config.get("context")
+                for piece in pieces_of(*buffers, sequence, positions, context, self.device.copy_cost):
+                    self.device.copy(self._buffers[own[stem]], self._buffers[name], *piece)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A buffer's declared shape."""
@@ -262,57 +306,4 @@ class Session:
 
     @staticmethod
     def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
-        return ", ".join(f"{name} {_shape(shape)}" for name, shape in shapes.items())
-
-
-def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray | None:
-    """The file's own bytes, where they are what the kernels want.
-
-    context: the positions that the program has; where the checkpoint has more, a table of these is cut to the first.
-    """
-    info = _checked_info(checkpoint, buffer, context)
-    view = checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
-    return view if view is None else _first(view, find_dtype(buffer.dtype).items(buffer.shape))
-
-
-def read_weight(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray:
-    """A converted copy of a weight in the buffer's shape and dtype."""
-    info = _checked_info(checkpoint, buffer, context)
-    kind = find_dtype(buffer.dtype)
-    array = np.empty(kind.items(tuple(info.shape)), kind.numpy)
-    checkpoint.read_into(buffer.name, array, buffer.dtype)
-    return _first(array, kind.items(buffer.shape))
-
-
-def _first(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    if array.shape == tuple(shape):
-        return array
-    return np.ascontiguousarray(array[tuple(slice(extent) for extent in shape)])
-
-
-def _checked_info(checkpoint: Checkpoint, buffer: Buffer, context: Any) -> Any:
-    if buffer.name not in checkpoint.names():
-        known = ", ".join(checkpoint.names())
-        raise UserError(f"the checkpoint has no weight {buffer.name!r}, which the program declares (it has {known})")
-    info = checkpoint.info(buffer.name)
-    if tuple(info.shape) != buffer.shape:
-        found = checkpoint.config.get("context")
-        if not _is_cut(buffer.shape, tuple(info.shape), context, found):
-            longer = f"; --context takes at most {found}" if _is_cut(info.shape, buffer.shape, found, context) else ""
-            raise UserError(
-                f"weight {buffer.name!r} is {_shape(buffer.shape)} in the program, {_shape(info.shape)} in the "
-                f"checkpoint{longer}"
-            )
-    return info
-
-
-def _is_cut(shape: Sequence[int], whole: Sequence[int], context: Any, allowed: Any) -> bool:
-    """Whether shapes differ only in that one has fewer positions."""
-    pairs = list(zip(shape, whole, strict=False))
-    fewer = isinstance(context, int) and isinstance(allowed, int) and context < allowed
-    same_rank = len(shape) == len(whole)
-    return fewer and same_rank and all(a == b or (a, b) == (context, allowed) for a, b in pairs)
-
-
-def _shape(extents: Sequence[int]) -> str:
-    return "[" + " ".join(map(str, extents)) + "]"
+        return ", ".join(f"{name} {spelled(shape)}" for name, shape in shapes.items())

@@ -1,0 +1,67 @@
+"""A checkpoint's weights as a plan's buffers want them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.plan.plan import Buffer
+
+
+def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray | None:
+    """The file's own bytes, where they are what the kernels want.
+
+    context: the positions that the program has; where the checkpoint has more, a table of these is cut to the first.
+    """
+    info = _checked_info(checkpoint, buffer, context)
+    view = checkpoint.view(buffer.name) if info.dtype == buffer.dtype else None
+    return view if view is None else _first(view, find_dtype(buffer.dtype).items(buffer.shape))
+
+
+def read_weight(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray:
+    """A converted copy of a weight in the buffer's shape and dtype."""
+    info = _checked_info(checkpoint, buffer, context)
+    kind = find_dtype(buffer.dtype)
+    array = np.empty(kind.items(tuple(info.shape)), kind.numpy)
+    checkpoint.read_into(buffer.name, array, buffer.dtype)
+    return _first(array, kind.items(buffer.shape))
+
+
+def _first(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    if array.shape == tuple(shape):
+        return array
+    return np.ascontiguousarray(array[tuple(slice(extent) for extent in shape)])
+
+
+def _checked_info(checkpoint: Checkpoint, buffer: Buffer, context: Any) -> Any:
+    if buffer.name not in checkpoint.names():
+        known = ", ".join(checkpoint.names())
+        raise UserError(f"the checkpoint has no weight {buffer.name!r}, which the program declares (it has {known})")
+    info = checkpoint.info(buffer.name)
+    if tuple(info.shape) != buffer.shape:
+        found = checkpoint.config.get("context")
+        if not _is_cut(buffer.shape, tuple(info.shape), context, found):
+            longer = f"; --context takes at most {found}" if _is_cut(info.shape, buffer.shape, found, context) else ""
+            raise UserError(
+                f"weight {buffer.name!r} is {spelled(buffer.shape)} in the program, {spelled(info.shape)} in the "
+                f"checkpoint{longer}"
+            )
+    return info
+
+
+def _is_cut(shape: Sequence[int], whole: Sequence[int], context: Any, allowed: Any) -> bool:
+    """Whether shapes differ only in that one has fewer positions."""
+    pairs = list(zip(shape, whole, strict=False))
+    fewer = isinstance(context, int) and isinstance(allowed, int) and context < allowed
+    same_rank = len(shape) == len(whole)
+    return fewer and same_rank and all(a == b or (a, b) == (context, allowed) for a, b in pairs)
+
+
+def spelled(extents: Sequence[int]) -> str:
+    """A shape as programs write it."""
+    return "[" + " ".join(map(str, extents)) + "]"
