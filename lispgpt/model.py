@@ -41,7 +41,8 @@ class Model:
     call, and each piece of a text, has it alone.  device: the target that was asked for, which may be an emulated one
     of the artifact's chip.  trace: a kernel whose instructions an emulated GPU prints.  name: of the artifact, for
     messages.  peers: the processes beside this one, for entries that several devices share; engine: by what those work
-    together, where it is not the usual.
+    together, where it is not the usual.  program: what the artifact was compiled from, where more of
+    it may be.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class Model:
         name: str = "the artifact",
         peers: Peers | None = None,
         engine: str | None = None,
+        program: Request | None = None,
     ) -> None:
         self._peers, self._engine = peers, engine
-        self._request = source if isinstance(source, Request) else None
+        self._request = source if isinstance(source, Request) else program
         self._artifact = source if isinstance(source, Artifact) else None
         self._checkpoint, self.tokenizer = checkpoint, tokenizer
         self._cache, self._observer = cache, observer
@@ -146,7 +148,8 @@ class Model:
         """The session that entries run in; it has what the program's generation needs, where nothing was run before."""
         with self._opening:
             if self._session is None:
-                self._add(None if self._request is None else replace(self._request, unsized=True))
+                made = self._artifact is not None or self._request is None
+                self._add(None if made else replace(self._request, unsized=True))  # type: ignore[type-var]
             assert self._session is not None
             return self._session
 
@@ -177,10 +180,10 @@ class Model:
         with self._opening:
             if not self._has(name, **sizes):
                 if self._request is None:
-                    made = ", ".join(f"{size} {number}" for size, number in sizes.items())
+                    shape = ",".join(f"{size}={number}" for size, number in sizes.items())
+                    option = f"--batch {sizes['batch']}" if "positions" in sizes else f"--shape {shape}"
                     raise UserError(
-                        f"{self._name} has no entry {name!r} for {made}, which {what} want: compile it with "
-                        f"--entry {name} --shape {','.join(f'{k}={v}' for k, v in sizes.items())}, or run the program"
+                        f"{self._name} has no entry {name!r} of {shape}, which {what} want: compile it with {option}"
                     )
                 self.add(self.compiled([name], sizes))
         return self.session.entry(name, **sizes)
@@ -229,7 +232,7 @@ class Model:
         """What a new sequence makes of a prompt; number: among texts that draw alike, each by a seed of its own."""
         session, name = self._generating(), self._generation()["entry"]
         adjustment = options.adjustment(int(session.config.get("vocab") or 0))
-        if (adjustment is not None or options.logprobs) and session.entries(DRAWN):
+        if (adjustment is not None or options.logprobs) and self._chooses(ADJUSTED, 1):
             self.entry(ADJUSTED, "penalties, biases and log-probabilities", batch=1, positions=1)
         if options.lookup:
             self.entry(VERIFY, "look-ups", batch=1, length=options.lookup + 1)
@@ -245,10 +248,16 @@ class Model:
                 yield from ((text, piece) for piece in text)
             return
         session, choice = self._generating(), texts[0].generator.choice
-        on_device = choice in (GREEDY, DRAWN, ADJUSTED) and (choice == GREEDY or bool(session.entries(DRAWN)))
-        entry = self.entry(choice if on_device else GREEDY, "batches", batch=batch, positions=1)
+        chooses = self._chooses(choice, batch)
+        entry = self.entry(choice if chooses else GREEDY, "batches", batch=batch, positions=1)
         with session.alone():
-            yield from Batch(session, entry, on_device).run(texts)
+            yield from Batch(session, entry, chooses).run(texts)
+
+    def _chooses(self, choice: str, batch: int) -> bool:
+        """Whether the device can choose tokens of a batch by the entry of that name; else the host has to."""
+        if choice == GREEDY or self._has(choice, batch=batch, positions=1):
+            return True
+        return choice != "" and self._request is not None and bool(self.session.entries(DRAWN))
 
     def prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """The tokens of a prompt."""

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,7 @@ from lispgpt.runtime.devices.base import READS_AHEAD, Device
 from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
-from lispgpt.runtime.weights import checkpoint_view, read_weight, spelled
+from lispgpt.runtime.weights import spelled, stored_weight
 
 
 class Session:
@@ -94,19 +93,14 @@ class Session:
 
     def _load_weight(self, buffer: Buffer, artifact: Artifact, updated: bool) -> list[str]:
         """Give a weight its values; its name where they are the file's own bytes, which nobody has looked at."""
-        context, declared = self.config.get("context"), artifact.weights[buffer.name]
-        weight = replace(buffer, shape=tuple(declared["shape"]), dtype=declared["dtype"])
-        view = checkpoint_view(self.checkpoint, weight, context)
-        array = read_weight(self.checkpoint, weight, context) if view is None else view
-        if weight.dtype != buffer.dtype:  # blocks, which are bytes for the kernels
-            array = np.ascontiguousarray(array).view(find_dtype(buffer.dtype).numpy).reshape(buffer.shape)
+        array, own = stored_weight(self.checkpoint, buffer, artifact.weights[buffer.name], self.config.get("context"))
         if updated:
             self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
             self.device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
             self._owned.add(buffer.name)
         else:
             self._buffers[buffer.name] = self.device.adopt(array)
-        return [] if view is None else [buffer.name]
+        return [buffer.name] if own else []
 
     def _own(self, buffer: Buffer) -> None:
         """Put a weight that entries have only read so far where they may write."""

@@ -63,7 +63,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
     prompts = Prompts(options)
-    source = _source(given, options, prompts.batch if options["entry"] is None else options["batch"] or 1)
+    source = asked = _source(given, options, prompts.batch if options["entry"] is None else options["batch"] or 1)
     if isinstance(source, Artifact) and not options["trust"]:
         check_trusted(source, given.program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
     if isinstance(source, Request) and options["entry"] is None:
@@ -78,7 +78,13 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     compiled = time.time()
     tokenizer = tokenizers.find(given.weights, options["tokenizer_path"])
     chosen = {name: options[name] for name in ("threads", "check", "trace")}
-    chosen |= {"name": str(program), "cache": cache, "observer": observer, "device": options["target"]}
+    chosen |= {
+        "program": asked if isinstance(asked, Request) else None,
+        "name": str(program),
+        "cache": cache,
+        "observer": observer,
+        "device": options["target"],
+    }
     with Model(source, given.checkpoint, tokenizer, **chosen) as model:
         if options["entry"] is not None:
             write_results(model.run(options["entry"], **read_inputs(options["inputs"])), options["output"])
