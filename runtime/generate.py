@@ -1,20 +1,7 @@
-"""Generating text: prefill a prompt in chunks of the compiled shapes, then decode token by token.
-
-The compiler knows nothing of this.  A program's `generate` form (the language's library, generation.lisp) makes entries
-that are run here by their names:
-
-    `prefill`          (tokens, positions: i32 [1 n]) → logits of the last position, f32 [1 columns]; `next`, i32 [1]
-    `decode-greedy`    the same for one position
-    `decode-drawn`     with a third input `sampling`, i32 [1 n], as `Weighted.settings` makes it
-
-`next` is the most probable token or one drawn by the settings, or no token where the best logit is no number.  What
-decodes may leave it and its position in its first two inputs: then running it again decodes the next token without a
-word from the host.  A program without them generates by its own entry, whose first result is the logits.
-"""
+"""Generating text: prefill a prompt in chunks of the compiled shapes, then decode token by token (see `decoding`)."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,30 +9,48 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.decoding import (
+    ADJUSTED,
+    DRAWN,
+    GREEDY,
+    MOST_PROBABLE,
+    PREFILL,
+    SAMPLING,
+    VERIFY,
+    Row,
+    chunk_sizes,
+    padded,
+    result_of,
+    runs_on,
+    step_inputs,
+)
 from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.lookup import Lookup
 from lispgpt.runtime.plan.plan import Entry
-from lispgpt.runtime.samplers.base import Sampler, damaged_logits
+from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
+from lispgpt.runtime.samplers.base import Sampler, damaged_logits, log_probability
 from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
-
-PREFILL, GREEDY, DRAWN = "prefill", "decode-greedy", "decode-drawn"
-WEIGHT_READ_ROWS = 16
-"""Rows of work that cost about as much as reading the weights once: what makes few large chunks worth their padding."""
 
 
 @dataclass
 class Generator:
     """One sequence of a session.
 
-    entry: the model entry that gives logits.  sampler: None takes the most probable token.  Greedy tokens and weighted
-    draws come from the device where the program has an entry for them.  When the sequence fills the context, its last
-    three quarters are prefilled again at positions from 0 and generation goes on.
+    entry: the model entry that gives logits.  sampler: None takes the most probable token.  adjustment: of logits
+    before that.  logprobs: whether `log_probabilities` gets, for each new token, the logarithm of its probability in
+    the model's own logits.  lookup: how many tokens at most to draft from the text so far and check in one run, which
+    gives the same greedy tokens.  Tokens come from the device where the program has an entry for them.  When the
+    sequence fills the context, its last three quarters are prefilled again at positions from 0 and generation goes on.
     """
 
     session: Session
     entry: str
     sampler: Sampler | None = None
+    adjustment: Adjustment | None = None
+    logprobs: bool = False
+    lookup: int = 0
 
     def __post_init__(self) -> None:
         session = self.session
@@ -54,7 +59,7 @@ class Generator:
                 raise UserError(f"to generate, a program's config has to say its {name}: (config {name} N)")
         self.context = int(session.config["context"])
         self.vocab = int(session.config["vocab"])
-        self._greedy, self._drawn = (self._single(name) for name in (GREEDY, DRAWN))
+        self._greedy, self._drawn, self._adjusted = (self._single(name) for name in (GREEDY, DRAWN, ADJUSTED))
         prefill = session.entries(PREFILL) or session.entries(self.entry)
         self._entries = {n: entry for entry in prefill if (n := self._positions(entry))}
         if self._greedy is not None:
@@ -66,7 +71,25 @@ class Generator:
         for entry in self._entries.values():
             self._check_results(entry)
         self.tokens: list[int] = []
+        self.log_probabilities: list[float] = []
         self.position = 0
+        self._drafts = self._lookup() if self.lookup else None
+
+    def _lookup(self) -> Lookup:
+        if self.choice != GREEDY:
+            raise UserError("a look-up drafts greedy tokens: it wants them without penalties and log-probabilities")
+        if not self.repeatable:
+            raise UserError("this model's states add up over positions, so that no draft can be taken back")
+        return Lookup(self.session.entry(VERIFY, batch=1, length=self.lookup + 1), self.lookup)
+
+    @property
+    def choice(self) -> str:
+        """The entry that chooses tokens as this sequence wants them, on devices that can; "" where the host has to."""
+        if self.sampler is not None and not isinstance(self.sampler, Greedy | Weighted):
+            return ""
+        if self.adjustment is not None or self.logprobs:
+            return ADJUSTED
+        return DRAWN if isinstance(self.sampler, Weighted) else GREEDY
 
     @staticmethod
     def can_run(session: Session, entry: str) -> bool:
@@ -102,15 +125,17 @@ class Generator:
         if not self.tokens:
             self.restart()
         self.tokens += tokens
+        if self.adjustment is not None:
+            self.adjustment.read(tokens)
         if self.position + len(tokens) > self.context:
             return self._slide()
-        return self._feed(tokens)
+        return self._feed(tokens) if self.session.holder is self else self._again(self.position + len(tokens))
 
     def decode(self) -> int:
         """Take in the newest token (already in `tokens`); the token that follows it."""
         if self.position >= self.context:
             return self._slide()
-        return self._feed(self.tokens[-1:])
+        return self._feed(self.tokens[-1:]) if self.session.holder is self else self._again(self.position + 1)
 
     def generate(self, prompt: Sequence[int], max_new_tokens: int, ends: Collection[int] = ()) -> Iterator[int]:
         """New tokens as they come, up to and with the first of those that end a text."""
@@ -119,96 +144,142 @@ class Generator:
             return
         token = self.prefill(prompt)
         count = 1
-        self.tokens.append(token)
+        self.take(token)
         yield token
         while token not in ends and count < max_new_tokens:
             for token in self._next_tokens(max_new_tokens - count):
                 count += 1
-                self.tokens.append(token)
+                self.take(token)
                 yield token
                 if token in ends:
                     break
 
+    def take(self, token: int) -> None:
+        """Let the sequence go on with a token."""
+        self.tokens.append(token)
+        if self.adjustment is not None:
+            self.adjustment.wrote(token)
+
     def restart(self) -> None:
         """Begin a sequence at position 0, which forgets states that no position says where to write."""
-        self.position = 0
+        self.position, self.session.holder = 0, self
         if not self.repeatable:
             self.session.forget(self._entries.values())
 
     def device_draws(self) -> Weighted | None:
         """The sampler by whose settings the device draws; None where it decodes greedily or the host samples."""
-        sampler = self.sampler if isinstance(self.sampler, Weighted) else None
-        return sampler if self._drawn is not None else None
+        decoder = self.decoder()
+        return None if decoder is None or SAMPLING not in decoder.inputs else self._weighted()
+
+    def _weighted(self) -> Weighted:
+        return self.sampler if isinstance(self.sampler, Weighted) else MOST_PROBABLE
 
     def decoder(self) -> Entry | None:
-        """The entry that decodes step after step on the device by the sampler; None where the host has to choose."""
-        chosen = self._greedy if self.sampler is None else self._drawn if self.device_draws() else None
-        return chosen if chosen and all(chosen.leaves(name) for name in list(chosen.inputs)[:2]) else None
+        """The entry that decodes step after step on the device as the sequence wants it; None where the host has to
+        choose."""
+        chosen = {GREEDY: self._greedy, DRAWN: self._drawn, ADJUSTED: self._adjusted}.get(self.choice)
+        return chosen if chosen and runs_on(chosen) else None
 
     def step(self, position: int) -> tuple[Entry, dict[str, Any]]:
         """The entry that decodes one token, and its inputs for the newest token at a position."""
-        entry, draws = self.decoder() or self._entries[1], self.device_draws()
-        names = list(entry.inputs)
-        inputs: dict[str, Any] = {names[0]: [self.tokens[-1:]], names[1]: [[position]]}
-        return entry, inputs | ({names[2]: draws.settings(position)[None]} if draws else {})
+        entry = self.decoder() or self._entries[1]
+        return entry, step_inputs(entry, [self.row(position)])
+
+    def row(self, position: int | None = None) -> Row:
+        """What a step takes of this sequence, its newest token at its own position or another."""
+        position = self.position if position is None else position
+        more = {SAMPLING: self._weighted().settings(position)}
+        if self.choice == ADJUSTED:
+            own = self.adjustment or Adjustment(Penalties(), self.vocab)
+            more |= {"penalties": own.strengths, "bias": own.bias, "counts": own.counts}
+        return Row(self.tokens[-1], position, more)
+
+    def accept(self, choice: np.ndarray) -> int:
+        """The token that a step on the device chose for this sequence, which has now taken in the one before it.
+
+        choice: the sequence's part of `next`, [1], or of `report`, [1 2].
+        """
+        self.position += 1
+        if isinstance(self.sampler, Weighted):
+            self.sampler.drawn += 1
+        if self.logprobs:
+            self.log_probabilities.append(float(choice.view(np.float32)[0, 1]))
+        return self._checked(int(choice.flat[0]))
+
+    def choose(self, logits: np.ndarray) -> int:
+        """The token that follows by a row of logits, f32 [columns]."""
+        own = logits[: self.vocab]
+        token = (self.sampler or Greedy())(own if self.adjustment is None else self.adjustment(own))
+        if self.logprobs:
+            self.log_probabilities.append(log_probability(own, token))
+        return token
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
         room, decoder = min(wanted, self.context - self.position), self.decoder()
-        if room < 2 or decoder is None:
+        if room < 2 or self.session.holder is not self:
             yield self.decode()
             return
-        draws = self.device_draws()
+        if self._drafts is not None:
+            yield from self._drafted(room)
+            return
+        if decoder is None:
+            yield self.decode()
+            return
         self.session.put(*self.step(self.position))
         # Runs ahead of what is read only write over their own rows: a state that adds up would keep them.
         ahead = READS_AHEAD if decoder.repeatable else 1
-        for following in self.session.repeat(decoder, "next", room, ahead):
+        for choices in self.session.repeat(
+            decoder, result_of(decoder), room, ahead, lambda: self.session.holder is self
+        ):
+            yield self.accept(choices[:1])
+
+    def _drafted(self, room: int) -> Iterator[int]:
+        """The tokens that one run gives: those of a draft that were right, and the one after them."""
+        assert self._drafts is not None
+        draft = self._drafts.draft(self.tokens, room - 1)
+        if not draft:
+            yield self.decode()
+            return
+        entry, real = self._drafts.entry, 1 + len(draft)
+        self._start(entry, [self.tokens[-1], *draft], self.lookup + 1)
+        for token, guess in zip(self.session.result(entry, "next")[-real:], [*draft, -1], strict=True):
             self.position += 1
-            if draws:
-                draws.drawn += 1
-            yield self._checked(int(following[0]))
+            yield self._checked(int(token))
+            if token != guess:
+                return
 
     def _slide(self) -> int:
-        keep = max(1, self.context * 3 // 4)
+        return self._again(max(1, self.context * 3 // 4))
+
+    def _again(self, count: int) -> int:
+        """Take the newest tokens in from position 0 on."""
         self.restart()
-        return self._feed(self.tokens[-keep:])
+        return self._feed(self.tokens[-count:])
 
     def _feed(self, tokens: Sequence[int]) -> int:
         start, entry = 0, self._entries[1]
         for size in chunk_sizes(len(tokens), self.chunks, self.repeatable):
-            real = min(size, len(tokens) - start)
-            # A chunk that is not full repeats its first token at that token's position, which changes nothing.
-            ids, places = np.full((2, 1, size), [[[tokens[start]]], [[self.position]]], np.int32)
-            ids[0, size - real :] = tokens[start : start + real]
-            places[0, size - real :] = range(self.position, self.position + real)
-            entry = self._entries[size]
-            self.session.start(entry, dict(zip(entry.inputs, (ids, places), strict=True)))
+            real, entry = min(size, len(tokens) - start), self._entries[size]
+            self._start(entry, tokens[start : start + real], size)
             start += real
             self.position += real
-        if self.sampler is None and "next" in entry.results:
+        if self.choice == GREEDY and "next" in entry.results:
             return self._checked(int(self.session.result(entry, "next")[0]))
-        logits = self.session.result(entry, next(iter(entry.results)))
-        return (self.sampler or Greedy())(logits[0, : self.vocab])
+        return self.choose(self.session.result(entry, next(iter(entry.results)))[0])
+
+    def _start(self, entry: Entry, tokens: Sequence[int], size: int) -> None:
+        """Run an entry of so many positions on tokens from the sequence's position on."""
+        inputs = padded(tokens, self.position, size)
+        self.session.start(entry, dict(zip(entry.inputs, inputs, strict=True)))
+
+    @property
+    def single(self) -> Entry:
+        """An entry whose states hold this sequence, where it is the session's `holder`."""
+        return self._entries[1]
 
     def _checked(self, token: int) -> int:
         """A token that the entry chose; UserError where it found no logit to choose by."""
         if not 0 <= token < self.vocab:
             raise damaged_logits("no finite number")
         return token
-
-
-@functools.cache
-def chunk_sizes(count: int, sizes: tuple[int, ...], padded: bool = True) -> tuple[int, ...]:
-    """Compiled sizes to run in order for `count` tokens, as cheap as can be.
-
-    padded: whether the last may exceed what is left; without it the sizes sum to the count, and one of them is 1.
-    """
-    best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-    for n in range(1, count + 1):
-        options = []
-        for size in sizes:
-            if size <= n or padded:
-                cost, rest = best[max(0, n - size)]
-                options.append((cost + size + WEIGHT_READ_ROWS, (size, *rest) if size <= n else (*rest, size)))
-        best.append(min(options))
-    return best[count][1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.arrays import as_stored, readable
+from lispgpt.runtime.batch_states import pieces_of
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, prepare
@@ -19,11 +22,13 @@ from lispgpt.runtime.devices.base import READS_AHEAD, Device
 from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
-from lispgpt.runtime.weights import checkpoint_view, read_weight, spelled
+from lispgpt.runtime.weights import spelled, stored_weight
 
 
 class Session:
     """Loads code and weights once, then runs entries; use it in a `with`, which frees the device's memory.
+
+    holder: the sequence whose states these are, which sets it: another may have put its own there since.
 
     BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once, and
     those that an entry updates are copied.  engine: by which entries for several devices do what those do together.
@@ -39,6 +44,9 @@ class Session:
         self._executables: dict[int, Any] = {}
         self._entries: list[Entry] = []
         self._owned: set[str] = set()
+        self._unread: deque[Callable[[], np.ndarray]] = deque()
+        self._lock = threading.RLock()
+        self.holder: object = None
         try:
             self._load(artifact, artifact.plan, "")
         except BaseException:
@@ -85,19 +93,14 @@ class Session:
 
     def _load_weight(self, buffer: Buffer, artifact: Artifact, updated: bool) -> list[str]:
         """Give a weight its values; its name where they are the file's own bytes, which nobody has looked at."""
-        context, declared = self.config.get("context"), artifact.weights[buffer.name]
-        weight = replace(buffer, shape=tuple(declared["shape"]), dtype=declared["dtype"])
-        view = checkpoint_view(self.checkpoint, weight, context)
-        array = read_weight(self.checkpoint, weight, context) if view is None else view
-        if weight.dtype != buffer.dtype:  # blocks, which are bytes for the kernels
-            array = np.ascontiguousarray(array).view(find_dtype(buffer.dtype).numpy).reshape(buffer.shape)
+        array, own = stored_weight(self.checkpoint, buffer, artifact.weights[buffer.name], self.config.get("context"))
         if updated:
             self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
             self.device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
             self._owned.add(buffer.name)
         else:
             self._buffers[buffer.name] = self.device.adopt(array)
-        return [] if view is None else [buffer.name]
+        return [buffer.name] if own else []
 
     def _own(self, buffer: Buffer) -> None:
         """Put a weight that entries have only read so far where they may write."""
@@ -106,6 +109,13 @@ class Session:
         self._buffers[buffer.name] = made
         self._owned.add(buffer.name)
         self._executables.clear()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Within this, only the calling thread may use the session and its device."""
+        with self._lock:
+            self.device.enter()
+            yield
 
     def __enter__(self) -> Session:
         return self
@@ -138,6 +148,7 @@ class Session:
         missing, or the entry was not compiled for these shapes.
         """
         entry, arrays = self._variant(name, values, named)
+        self.holder = None
         self._put(entry, arrays)
         self._launch(entry)
         return {result: self.result(entry, result) for result in entry.results}
@@ -160,20 +171,46 @@ class Session:
         place = entry.results[name]
         return readable(self.read(place), self._declared[place].dtype)
 
-    def repeat(self, entry: Entry, result: str, count: int, ahead: int = READS_AHEAD) -> Iterator[np.ndarray]:
+    def repeat(
+        self,
+        entry: Entry,
+        result: str,
+        count: int,
+        ahead: int = READS_AHEAD,
+        more: Callable[[], bool] = lambda: True,
+    ) -> Iterator[np.ndarray]:
         """Run an entry `count` times on what its inputs hold, which it may leave for itself; a result of each run.
 
         As many as `ahead` runs are launched before the oldest one's result has been read.  When the caller stops early,
-        states and inputs are those of the last run that was launched.
+        states and inputs are those of the last run that was launched.  more: asked before each launch; once it says no,
+        what was launched before is given.
         """
         executable, place = self._prepared(entry), entry.results[result]
         declared = self._declared[place]
-        waiting: deque[Callable[[], np.ndarray]] = deque()
+        for index, wait in enumerate(self._unread):  # of another caller, whose reads would be in the way
+            self._unread[index] = partial(np.copy, wait())
+        waiting = self._unread = deque[Callable[[], np.ndarray]]()
         for number in range(count):
-            while len(waiting) < min(ahead, READS_AHEAD) and number + len(waiting) < count:
+            while len(waiting) < min(ahead, READS_AHEAD) and number + len(waiting) < count and more():
                 array = np.empty(declared.shape, find_dtype(declared.dtype).numpy)
                 waiting.append(self.device.launch_reading(executable, self._buffers[place], array))
+            if not waiting:
+                return
             yield waiting.popleft()()
+
+    def place(self, single: Entry, batch: Entry, sequence: int, positions: int) -> None:
+        """Copy the states of an entry for one sequence to a place in those of one for several.
+
+        positions: how many are in use; of dimensions as long as the context no more than these are copied, where that
+        is faster.  UserError for a state that sequences share.
+        """
+        own = {name.partition("@")[0]: name for name in self.held("state", [single])}
+        for name in self.held("state", [batch]):
+            stem = name.partition("@")[0]
+            if stem in own:
+                buffers, context = (self._declared[own[stem]], self._declared[name]), self.config.get("context")
+                for piece in pieces_of(*buffers, sequence, positions, context, self.device.copy_cost):
+                    self.device.copy(self._buffers[own[stem]], self._buffers[name], *piece)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A buffer's declared shape."""

@@ -4,35 +4,121 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.tokenizers import StreamDecoder, Tokenizer
 
 
-class Text:
-    """Pieces of text, one for each new token as it comes; what is left of a character that never ended comes last.
+class Continuation:
+    """What one sequence has said so far.
 
-    tokens: the ids so far.  Without a tokenizer a piece is a token's id and a space.
+    limit: tokens at most.  tokens: their ids so far.  text: what they say, up to the first of the `stops` in it, which
+    may begin and end within tokens.  ended: None, or why it goes on no more: "length", "end" (a token that ends texts)
+    or "stop".  Without a tokenizer a piece of text is a token's id and a space, and nothing ends a text but its length.
     """
 
-    def __init__(self, generator: Generator, prompt: Sequence[int], limit: int, tokenizer: Tokenizer | None) -> None:
-        self.tokens: list[int] = []
-        self.text = ""
-        self._pieces = self._make(generator, list(prompt), limit, tokenizer)
+    def __init__(self, limit: int, tokenizer: Tokenizer | None, stops: Sequence[str] = ()) -> None:
+        if stops and tokenizer is None:
+            raise UserError("a text to stop at wants a tokenizer, and none was found: give --tokenizer FILE")
+        if not all(stops):
+            raise UserError("a text to stop at is empty: every text has that")
+        self.limit, self.tokens, self.text = limit, list[int](), ""
+        self.ended: str | None = None if limit > 0 else "length"
+        self._ends = tokenizer.ends if tokenizer else frozenset()
+        self._decoder = StreamDecoder(tokenizer) if tokenizer else None
+        self._stops, self._held = tuple(stops), ""
+
+    def take(self, token: int) -> str:
+        """The text that a new token completes; what may be the start of a stop is held back until it is known."""
+        self.tokens.append(token)
+        if len(self.tokens) >= self.limit:
+            self.ended = "length"
+        if token in self._ends:
+            self.ended = "end"
+        if self._decoder is None:
+            return f"{token} "
+        piece = self._before_stops(self._decoder.push(token))
+        return piece + self._finish() if self.ended in ("length", "end") else piece
+
+    def _finish(self) -> str:
+        """What is left of a character that never ended, and what was held back."""
+        assert self._decoder is not None
+        rest = self._before_stops(self._decoder.finish())
+        held, self._held = ("" if self.ended == "stop" else self._held), ""
+        self.text += held
+        return rest + held
+
+    def _before_stops(self, piece: str) -> str:
+        """What of the text up to here is no stop, and cannot become one."""
+        text = self._held + piece
+        found = [place for place in (text.find(stop) for stop in self._stops) if place >= 0]
+        if found:
+            self.ended, keep = "stop", min(found)
+        else:
+            keep = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = "" if found else text[keep:]
+        self.text += text[:keep]
+        return text[:keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How long the longest end of a text is that a stop begins with."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+class Text:
+    """The text that a generator makes of a prompt: pieces, one for each new token as it comes.
+
+    prompt: its tokens.  The rest is a `Continuation`'s.  Texts of one session may be read in turns: each begins again
+    where another has used the states meanwhile.
+    """
+
+    def __init__(self, generator: Generator, prompt: Sequence[int], continuation: Continuation) -> None:
+        self.generator, self.prompt, self._continuation = generator, list(prompt), continuation
+        self._pieces = self._make()
+
+    @property
+    def tokens(self) -> list[int]:
+        """The ids of the new tokens."""
+        return self._continuation.tokens
+
+    @property
+    def text(self) -> str:
+        """What they say, without what it stopped at."""
+        return self._continuation.text
+
+    @property
+    def ended(self) -> str | None:
+        """None, or why it goes on no more: "length", "end" or "stop"."""
+        return self._continuation.ended
+
+    @property
+    def logprobs(self) -> list[float]:
+        """The natural logarithm of each token's probability by the model's own logits, where that was asked for."""
+        return self.generator.log_probabilities[: len(self.tokens)]
+
+    @property
+    def room(self) -> int:
+        """Steps until the text or the context is full."""
+        left = self._continuation.limit - len(self.tokens)
+        return min(left, self.generator.context - self.generator.position)
+
+    def take(self, token: int) -> str:
+        """Go on with a token; the text that it completes."""
+        self.generator.take(token)
+        return self._continuation.take(token)
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
-        return next(self._pieces)
+        with self.generator.session.alone():
+            return next(self._pieces)
 
-    def _make(self, generator: Generator, prompt: list[int], limit: int, tokenizer: Tokenizer | None) -> Iterator[str]:
-        decoder = StreamDecoder(tokenizer) if tokenizer else None
-        for token in generator.generate(prompt, limit, tokenizer.ends if tokenizer else ()):
-            self.tokens.append(token)
-            piece = decoder.push(token) if decoder else f"{token} "
-            self.text += piece if decoder else ""
-            yield piece
-        last = decoder.finish() if decoder else ""
-        self.text += last
-        if last:
-            yield last
+    def _make(self) -> Iterator[str]:
+        if self.tokens:  # a batch has made it
+            return
+        for token in self.generator.generate(self.prompt, self._continuation.limit):
+            yield self._continuation.take(token)
+            if self.ended:
+                return

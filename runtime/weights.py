@@ -1,8 +1,9 @@
-"""A program's weights from a checkpoint: the file's own bytes where they are what kernels want, else copies."""
+"""A checkpoint's weights as a plan's buffers want them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,18 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.plan.plan import Buffer
+
+
+def stored_weight(
+    checkpoint: Checkpoint, buffer: Buffer, declared: Mapping[str, Any], context: Any
+) -> tuple[np.ndarray, bool]:
+    """(a weight as its buffer holds it, whether it is the file's own bytes); declared: its shape and dtype."""
+    weight = replace(buffer, shape=tuple(declared["shape"]), dtype=declared["dtype"])
+    view = checkpoint_view(checkpoint, weight, context)
+    array = read_weight(checkpoint, weight, context) if view is None else view
+    if weight.dtype != buffer.dtype:  # blocks, which are bytes for the kernels
+        array = np.ascontiguousarray(array).view(find_dtype(buffer.dtype).numpy).reshape(buffer.shape)
+    return array, view is not None
 
 
 def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import seeded
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.base import TensorInfo
+from lispgpt.runtime.decoding import GREEDY, PREFILL
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
-from lispgpt.runtime.generate import GREEDY, PREFILL
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
@@ -60,10 +61,18 @@ def random_weights(artifact: Artifact, scale: float = 0.4, seed: int | None = No
     return Weights({n: rounded_to_bf16(v) if n in bf16 else v for n, v in values.items()}, bf16)
 
 
-def compile_model(program: Path, batch: int = 1, pipeline: Path | None = None, **settings: Any) -> Artifact:
+def compile_model(
+    program: Path,
+    batch: int = 1,
+    pipeline: Path | None = None,
+    entries: Sequence[str] | None = None,
+    sizes: Sequence[Mapping[str, int]] = (),
+    **settings: Any,
+) -> Artifact:
     """A model program, with config values given by name (underscores for dashes), for the CPU."""
     given = {name.replace("_", "-"): value for name, value in settings.items()}
-    return compile_request(Request(program, overrides=given, batch=batch, pipeline=pipeline), Observer())[0]
+    chosen = {"batch": batch, "pipeline": pipeline, "entries": entries, "sizes": sizes}
+    return compile_request(Request(program, overrides=given, **chosen), Observer())[0]  # type: ignore[arg-type]
 
 
 def compile_text(text: str, folder: Path, **options: Any) -> Artifact:

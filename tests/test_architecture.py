@@ -28,7 +28,8 @@ ARROWS = {
     "runtime": {"base"},
     "compiler": {"base", "ir", "language", "passes", "pipelines", "programs", "runtime"},
     "bench": {"api", "base", "passes", "runtime"},
-    "api": {"base", "compiler", "runtime"},
+    "model": {"base", "compiler", "runtime"},
+    "api": {"base", "compiler", "model", "runtime"},
     "training": {"api", "base", "compiler", "runtime"},
 }
 

@@ -17,7 +17,8 @@ from recorded import open_session
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
-from lispgpt.runtime.generate import Generator, chunk_sizes
+from lispgpt.runtime.decoding import chunk_sizes
+from lispgpt.runtime.generate import Generator
 
 
 @pytest.mark.parametrize("format", ["llmc", "huggingface"])

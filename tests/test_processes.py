@@ -146,8 +146,19 @@ def test_every_prompt_and_every_sequence_of_a_batch_is_continued(made: Path) -> 
     assert first["prompt_tokens"] == second["prompt_tokens"] and first["tokens"] != second["tokens"]
     shown = run(made, "--prompt", "hello", "--batch", 3, "--greedy").stdout
     assert shown.count("hello") == 3 and len(shown.splitlines()) == 3
-    wrong = run(made, "--prompt", "a", "--prompt", "b", "--batch", 3)
-    assert wrong.returncode == 2 and "--batch 3 wants one --prompt or 3" in wrong.stderr
+    three = [*("--prompt", "hello"), *("--prompt", "a b"), *("--prompt", "hello"), "--batch", 2]
+    seeds = json.loads(run(made, *three, "--seed", 4, "--temperature", 5, "--format", "json").stdout)["sequences"]
+    for number, text in enumerate(("hello", "a b", "hello")):
+        one = run(made, "--prompt", text, "--seed", 4 + number, "--temperature", 5, "--format", "json")
+        assert json.loads(one.stdout)["tokens"] == seeds[number]["tokens"]
+    (made / "prompts.jsonl").write_text('{"prompt": "hello"}\n"a b"\n{"tokens": [1, 2]}\n')
+    lines = json.loads(run(made, "--prompts", "prompts.jsonl", "--samples", 2, *greedy).stdout)["sequences"]
+    assert [each["tokens"] for each in lines[:4:2]] == [each["tokens"] for each in lines[1:4:2]] == alone
+    assert len(lines) == 6 and lines[4]["prompt_tokens"] == [1, 2]
+    for text, word in (("{}", "prompts.jsonl:1"), ('"a"\n{"prompt": 3}', "prompts.jsonl:2"), ("", "no prompts")):
+        (made / "prompts.jsonl").write_text(text)
+        wrong = run(made, "--prompts", "prompts.jsonl")
+        assert wrong.returncode == 1 and word in wrong.stderr
 
 
 def test_standard_input_is_a_prompt(made: Path) -> None:
@@ -157,6 +168,8 @@ def test_standard_input_is_a_prompt(made: Path) -> None:
     assert run(made, "--prompt", "-", "--greedy", stdin="hello\n").stdout == expected
     assert run(made, "--prompt", "-", "--prompt", "b", stdin="x").returncode == 2
     (made / "in.txt").write_text("hello\n")
+    assert run(made, "--prompt-file", "in.txt", "--greedy").stdout == expected
+    assert run(made, "--prompt-file", "in.txt", "--prompt", "b").returncode == 2
     words = " ".join([*LISPGPT, "run", str(PROGRAM), "--checkpoint m.bin --max-new-tokens 3 --greedy"])
     waiting = f"sleep 9 | {words} 2>&1 >/dev/null | grep standard"
     assert (

@@ -174,7 +174,7 @@ def test_bandwidth_is_that_of_a_copy_that_reads_and_writes(
     artifact: Artifact, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Copying(NullDevice):
-        def copy(self, source: np.ndarray, target: np.ndarray, nbytes: int) -> None:
+        def copy(self, source: np.ndarray, target: np.ndarray, nbytes: int, *offsets: int) -> None:
             assert source.any() and source is not target and source.size == target.size == nbytes
             clock.now += 3.0
 

@@ -83,7 +83,7 @@ def test_a_program_for_the_cpu_draws_no_tokens_by_itself(artifact: Artifact) -> 
     session, _ = open_null(artifact)
     one = np.zeros((1, 1), np.int32)
     with session, pytest.raises(UserError, match="there is no entry 'decode-drawn'; there are prefill, decode-greedy"):
-        session.run("decode-drawn", one, one, np.zeros((1, 7), np.int32))
+        session.run("decode-drawn", one, one, np.zeros((1, 8), np.int32))
 
 
 @pytest.mark.parametrize("sampler", [None, make_sampler(greedy=True), make_sampler(seed=1)])

@@ -111,7 +111,7 @@ def in_children(works: Sequence[Callable[[Reporter], int]]) -> list[Outcome]:
     for child in children:
         try:
             outcome = child.outcome()
-            ended.append(_compiled(outcome))
+            ended.append(compiled(outcome))
         except Exception as error:
             ended.append(error)
     for each in ended:
@@ -134,7 +134,7 @@ class Child:
             if self._process == 0:
                 die_with(parent)
                 os.close(read_end)
-                _be_the_child(work, write_end, before)
+                be_the_child(work, write_end, before)
             os.close(write_end)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -208,7 +208,7 @@ def _report(error: BaseException) -> str:
     return own or "".join(traceback.format_exception(error))
 
 
-def _be_the_child(work: Callable[[Reporter], int], write_end: int, mask: Iterable[int]) -> None:
+def be_the_child(work: Callable[[Reporter], int], write_end: int, mask: Iterable[int]) -> None:
     """Never returns: the parent's handlers and exit functions are not the child's.  mask: the signals to hold back."""
     code = 1
     try:
@@ -242,23 +242,6 @@ def _wait(child: int) -> int:
             continue
 
 
-def ask_in_child(question: Callable[[], Any]) -> Any:
-    """What a question answers in a process of its own, with a value that can be pickled.
-
-    Asking a GPU's driver anything starts it, and no child of a process that has started one can use it any more.
-    UserError where the driver ends the process.
-    """
-
-    def work(reporter: Reporter) -> int:
-        reporter.give(question())
-        return 0
-
-    outcome = run_in_child(work)
-    if outcome.signal_number:
-        raise UserError(f"the GPU's driver ended the process that asked for the GPU ({outcome.reason})")
-    return outcome.value
-
-
 def generate_in_child(work: Callable[[Reporter], int], ends_itself: bool = False) -> int:
     """run_in_child for a model's machine code: a UserError where a signal ends it.
 
@@ -285,15 +268,15 @@ def compile_in_child(work: Callable[[Reporter], int], meanwhile: Callable[[], No
     """
     child = Child(work)
     if meanwhile is None:
-        return _compiled(child.kept_outcome())
+        return compiled(child.kept_outcome())
     thread = threading.Thread(target=meanwhile, daemon=True)
     thread.start()
-    outcome = _compiled(child.kept_outcome())
+    outcome = compiled(child.kept_outcome())
     thread.join()
     return outcome
 
 
-def _compiled(outcome: Outcome) -> Outcome:
+def compiled(outcome: Outcome) -> Outcome:
     """The outcome of compiling, where no signal ended it."""
     if outcome.signal_number == signal.SIGINT:
         raise KeyboardInterrupt

@@ -46,7 +46,7 @@ def compare(model: Model, position: int, prompt: int, kernels: bool, rounds: int
 
     kernels: whether each kernel is timed by itself, too.
     """
-    generator = model.generator(None)
+    generator = model.text([], model.options(greedy=True)).generator
     session = generator.session
     random, vocab = np.random.default_rng(0), generator.vocab
     position = min(position, generator.context - 1)

@@ -36,7 +36,7 @@ def compile_(
     context: int | None,
     target: str,
     pipeline: Path | None,
-    batch: int,
+    batch: int | None,
     shapes: tuple[str, ...],
     dump_dir: Path | None,
     print_after: tuple[str, ...],
@@ -49,7 +49,7 @@ def compile_(
     program, header = found.program, found.config
     target, sizes = compiled_target(target), parse_shapes(shapes)
     given = config_settings(settings, context, header, target)
-    request = Request(program, target, given, header, pipeline, batch, sizes)
+    request = Request(program, target, given, header, pipeline, batch or 1, sizes)
     observer = Observer(dump_dir, print_after, click.echo)
     if stage != "artifact":
         text = emit(request, stage, observer)

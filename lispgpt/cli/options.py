@@ -43,10 +43,8 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
             "--batch",
-            default=1,
-            show_default=True,
             type=click.IntRange(1),
-            help="Sequences: run prints so many; entries take them at once.",
+            help="Sequences at once; of one prompt run prints so many (default: as many as there are, at most 8).",
         ),
         click.option(
             "--shape", "shapes", multiple=True, metavar="NAME=SIZE,…", help="Sizes of an entry's free dimensions."
@@ -56,9 +54,18 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--print-ir-after", "print_after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."
         ),
     ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return all_of(options)(command)
+
+
+def all_of(options: list[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds these options to a command, in their order."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 def contained(command: Callable[..., None]) -> Callable[..., int]:

@@ -6,23 +6,68 @@ MLIR itself.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lispgpt.base.child import Reporter, compile_in_child
 from lispgpt.base.errors import UserError
+from lispgpt.base.fresh import call_fresh
 from lispgpt.base.host import cpu_signature
 from lispgpt.compiler.cache import Cache, cache_key
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.runtime.devices.driver import is_used
 from lispgpt.runtime.plan.artifact import Artifact
 
 
 def artifact_of(request: Request, observer: Observer | None = None, cache: Cache | None = None) -> Artifact:
     """A model program compiled; UserError for whatever is wrong with it, and for a program that has a `main`."""
-    found = run_or_compile(request, observer or Observer(), cache, None)
+    observer = observer or Observer()
+    if forks_well() or observer.watches:
+        found = run_or_compile(request, observer, cache, None)
+    else:
+        found = _kept(request, observer, cache) or call_fresh(_compile, request, cache)
     assert isinstance(found, Artifact)
     return found
+
+
+def forks_well() -> bool:
+    """Whether a fork of this process could do all that it has to: no other thread is here, and no driver was used."""
+    return threading.active_count() == 1 and not is_used()
+
+
+def _kept(request: Request, observer: Observer, cache: Cache | None) -> Artifact | None:
+    """The artifact of a request that the cache has; UserError where its program does not exist."""
+    if not request.program.exists():
+        raise UserError(f"there is no file {request.program}")
+    return None if cache is None or observer.watches else cache.find(_key(request))
+
+
+def _key(request: Request) -> str:
+    depends = {**asdict(request), "program": "", "target": ""}
+    return cache_key(request.program, request.target, cpu_signature(), depends)
+
+
+def _compile(request: Request, cache: Cache | None) -> Artifact:
+    """Compile a model program in this process, and keep what becomes of it."""
+    from lispgpt.compiler.driver import compile_program, evaluate_request, is_program
+    from lispgpt.ir.mlir import new_context
+
+    with new_context():
+        program = evaluate_request(request)
+        if is_program(program):
+            raise UserError(f"{request.program} is a program with a `main`: lispgpt run runs it")
+        artifact = compile_program(program, request, Observer())
+    _keep(request, artifact, program.sources, cache)
+    return artifact
+
+
+def _keep(request: Request, artifact: Artifact, sources: Sequence[Path], cache: Cache | None) -> None:
+    if cache is not None:
+        read = [request.program, *sources, *([request.pipeline] if request.pipeline else [])]
+        cache.keep(_key(request), artifact, read)
 
 
 @dataclass(frozen=True)
@@ -72,11 +117,7 @@ def run_or_compile(
     arguments: None refuses such programs.  cache: None compiles anew.  meanwhile: see `compile_in_child`.
     emulated: whether there is but an emulated GPU, which runs models alone.
     """
-    if not request.program.exists():
-        raise UserError(f"there is no file {request.program}")
-    depends = {**asdict(request), "program": "", "target": ""}
-    key = cache_key(request.program, request.target, cpu_signature(), depends)
-    found = None if cache is None or observer.watches else cache.find(key)
+    found = _kept(request, observer, cache)
     if found is not None:
         return found
 
@@ -97,10 +138,7 @@ def run_or_compile(
                     )
                 return run(job_of(program, request, observer), arguments)
             artifact = compile_program(program, request, observer)
-        if cache is not None:
-            cache.keep(
-                key, artifact, [request.program, *program.sources, *([request.pipeline] if request.pipeline else [])]
-            )
+        _keep(request, artifact, program.sources, cache)
         reporter.give(artifact)
         return 0
 

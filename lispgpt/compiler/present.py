@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from lispgpt.base.child import ask_in_child
 from lispgpt.base.errors import UserError
+from lispgpt.base.fresh import ask_in_child, call_fresh
 from lispgpt.base.host import cpu_signature, missing_features
+from lispgpt.compiler.compiled import forks_well
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.devices import best_target, device_kinds, device_module, installed_chip
+from lispgpt.runtime.devices.driver import is_used
 from lispgpt.runtime.plan.artifact import Artifact
 
 
@@ -35,11 +39,19 @@ def compiled_target(target: str) -> str:
     kind, _, chip = target.partition(":")
     if kind == "emulated":
         return f"rocm:{chip}"
-    return ask_in_child(best_target) if target == "auto" else target
+    return _asked(best_target) if target == "auto" else target
 
 
 def running_target(target: str) -> str:
     """The name of a target that is to run here: of a GPU's kind alone, such as "cuda", the chip that is installed."""
     if target in device_kinds() and hasattr(device_module(target), "API"):
-        return ask_in_child(lambda: installed_chip(target))
+        return _asked(installed_chip, target)
     return compiled_target(target)
+
+
+def _asked(question: Callable[..., str], *about: str) -> str:
+    """What a question answers: in a process of its own, unless this one has used a driver already."""
+    if is_used():
+        return question(*about)
+    found: str = ask_in_child(partial(question, *about)) if forks_well() else call_fresh(question, *about)
+    return found

@@ -4,7 +4,7 @@
 (require kernels)
 (require random)
 
-(def settings-words 7)
+(def settings-words 8)
 (def each 4)                                   ; neighbours that a lane takes, which share one number of the generator
 
 (defn lanes [] (capability subgroup-size))

@@ -4,13 +4,21 @@
 ;   prefill       [tokens positions]             the model's logits, and `next`: the most probable tokens
 ;   decode-greedy [tokens positions]             the same for one position
 ;   decode-drawn  [tokens positions sampling]    the same with tokens drawn at random (see sampling.lisp)
+;   decode-adjusted [tokens positions sampling penalties bias counts]
+;                                                the same of logits with penalties and biases, see `adjusted-logits`;
+;                                                `report`: the tokens, and the logarithms of their probabilities in the
+;                                                model's own logits, an f32's bits
+;   verify-draft  [tokens positions]             `next` after each of the positions: what a draft is checked by
+;   all-logits    [tokens positions]             `logits` after each of the positions
+;   score-tokens  [tokens positions targets]     `losses`: how improbable each target is, and `next`, for each position
 ;
 ; Where steps can follow each other without the host, a step leaves its tokens and the positions after its own in its
 ; inputs, and running it again decodes the next ones.
 (require-dialect arith gpu memref)
 
 (def ahead (= (capability runs-ahead) 1))
-(when ahead (require sampling))
+(when ahead (require sampling) (require penalties))
+(def known-vocab (configured "vocab" 0))
 
 ; How many of the columns of logits [batch columns] are tokens.
 (defn vocabulary [logits]
@@ -43,12 +51,36 @@
     (launch advance [(blocks-of lanes sequences)] [lanes] next (in-place tokens) (in-place positions) sequences)))
 
 (defmacro step-of [model tokens positions choose]
-  `(let [found (chosen ~model ~tokens ~positions ~choose)]
+  `(leaving (chosen ~model ~tokens ~positions ~choose) ~tokens ~positions))
+
+; found, having left what the next step takes
+(defmacro leaving [found tokens positions]
+  `(let [found ~found]
      (when ahead
        (let [[following places] (advanced (nth (results found) 1) ~tokens ~positions)]
          (update! ~tokens following)
          (update! ~positions places)))
      found))
+
+; The logits of each position, [rows columns], and how many of their columns are tokens
+(defn every-logits [model tokens positions]
+  (let [rows (* (dim tokens 0) (dim tokens 1))
+        logits (first (results (at-every-position (fn [] (model (reshape tokens [rows]) (reshape positions [rows]))))))
+        [found columns] (if (= (rank logits) 2) (shape logits) [0 0])]
+    (if (not (= found rows))
+      (error (str "logits of every position are wanted here, and the entry gives " (type logits) " for " rows
+                  " positions: it should take those of the last ones by (last x) of nn")))
+    [logits (configured "vocab" columns)]))
+
+; logits [rows columns], targets [rows] -> -ln(softmax(logits) at the target), [rows]
+(defn losses-of [logits targets vocab]
+  (let [[rows _] (shape logits)
+        seen (slice logits [0 0] [rows vocab])
+        top (maximum seen)
+        powers (tensor [n rows i vocab] (exp (- (at seen n i) (at top n))))
+        total (sum powers)]
+    (tensor [n rows]
+      (- (+ (at top n) (log (at total n))) (at seen n (at targets n))))))
 
 (defn decoding [model]
   (restrict-shapes model (fn [batch positions] false))
@@ -60,4 +92,23 @@
   (when ahead
     (entry decode-drawn [tokens positions (sampling [batch settings-words] i32)] {:shapes [{positions 1}]}
       (step-of model tokens positions
-               (fn [logits vocab] (draw-token logits sampling positions vocab))))))
+               (fn [logits vocab] (draw-token logits sampling positions vocab)))))
+  (when (and ahead (> known-vocab 0))
+    (entry decode-adjusted [tokens positions (sampling [batch settings-words] i32) (penalties [batch 3] f32)
+                            (bias [batch known-vocab] f32) (counts [batch known-vocab] i32)]
+      {:shapes []}
+      (let [logits (first (results (model tokens positions)))
+            vocab (vocabulary logits)
+            next (draw-token (adjusted-logits logits penalties bias counts vocab) sampling positions vocab)
+            report (token-report logits next vocab)]
+        (update! counts (counted next counts))
+        (leaving {:logits logits :next next :report report} tokens positions))))
+  (entry verify-draft [(tokens [batch length] i32) (positions [batch length] i32)] {:shapes []}
+    (let [[logits vocab] (every-logits model tokens positions)]
+      {:next (best-token logits vocab)}))
+  (entry all-logits [(tokens [batch length] i32) (positions [batch length] i32)] {:shapes []}
+    {:logits (first (every-logits model tokens positions))})
+  (entry score-tokens [(tokens [batch length] i32) (positions [batch length] i32) (targets [batch length] i32)] {:shapes []}
+    (let [[logits vocab] (every-logits model tokens positions)
+          targets (reshape targets [(dim logits 0)])]
+      {:losses (losses-of logits targets vocab) :next (best-token logits vocab)})))

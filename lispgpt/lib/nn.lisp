@@ -9,11 +9,13 @@
   (tensor [n (dim ids 0) c (dim table 1)]
     (at table (at ids n) c)))
 
-; The last row of each sequence: [batch*positions width] -> [batch width].
+; The last row of each sequence: [batch*positions width] -> [batch width]; all rows within `at-every-position`.
 (defn last [x]
-  (let [[n width] (shape x)
-        positions (/ n (batch))]
-    (slice (reshape x [(batch) positions width]) [0 (- positions 1) 0] [(batch) nil width])))
+  (if (every-position)
+    x
+    (let [[n width] (shape x)
+          positions (/ n (batch))]
+      (slice (reshape x [(batch) positions width]) [0 (- positions 1) 0] [(batch) nil width]))))
 
 ; [rows in] times the transpose of [out in] -> [rows out]
 (defn matmul-transposed [x w]

@@ -6,15 +6,17 @@
 ; Both give -1 where the best logit is no finite number; columns of logits [batch columns] from vocab on are padding.
 ;
 ; A draw is from softmax(logits / temperature), cut to the top-k largest, then to the smallest set of most
-; probable tokens that reaches top-p of what is left; among equals, lower ids count as larger.
-; settings [batch 7] of i32, a row for each sequence (runtime/samplers/weighted.py makes them):
+; probable tokens that reaches top-p of what is left, then to those at least min-p times as probable as the most probable
+; one; among equals, lower ids count as larger.
+; settings [batch 8] of i32, a row for each sequence (runtime/samplers/weighted.py makes them):
 ;   0  log2(e) / temperature, an f32's bits     1  top-k, or a number of at least vocab
 ;   2  top-p, an f32's bits, or infinity        3  4  the seed's low and high words
 ;   5  the sequence's stream                    6  the number of this draw, less the sequence's position
+;   7  min-p, an f32's bits
 ;
 ; Token i is drawn with probability w_i / (w_1 + w_2 + …) as the one whose exponential clock of that rate rings first: it
 ; has the largest w_i / e_i, for e_i = -ln(1 - u_i) with u_i uniform, from a counter-based generator.  So the choice does
-; not depend on any order of evaluation.  If the winner is not in the set that top-k and top-p leave, neither is any less
+; not depend on any order of evaluation.  If the winner is not in the set that these cuts leave, neither is any less
 ; probable token, and the winner among the more probable ones is the next to look at; mostly the first one is in it.
 (require-dialect arith gpu math memref scf vector)
 (require kernels)
@@ -131,6 +133,7 @@
         scale (real-of (memref.load settings b 0))
         k (memref.load settings b 1)
         p (real-of (memref.load settings b 2))
+        least (real-of (memref.load settings b 7))
         own-chunks (map (fn [i] (+ (thread-id x) (* i threads))) (range (blocks-of threads chunks)))
         mine (map (fn [c]                      ; of each of them: [rank sum race winner]
                     (let [at (select (< c chunks) c (: 0 index))
@@ -152,14 +155,14 @@
         [total all] (across-block [[+ 0.0 total reals] [max -1.0 best more-reals]])
         [id] (across-block [[min nobody (select (= best all) id nobody) numbers]])
         row [logits settings positions b vocab ranks subgroups]
-        chosen (if {:result i32} (and (is-number high) (or (< k vocab) (< p 1.0)))
-                 (chosen-within row own-chunks (map first mine) k p high total id scale numbers reals)
+        chosen (if {:result i32} (and (is-number high) (or (or (< k vocab) (< p 1.0)) (> least 0.0)))
+                 (chosen-within row own-chunks (map first mine) k p least high total id scale numbers reals)
                  (select (is-number high) id -1))]
     (when (= (thread-id x) 0)
       (memref.store chosen token b))))
 
-; The first winner in the set that top-k and top-p leave; id is the first of all.
-(defn chosen-within [row own-chunks own-tops k p high total id scale numbers reals]
+; The first winner in the set that top-k, top-p and min-p leave; id is the first of all.
+(defn chosen-within [row own-chunks own-tops k p least high total id scale numbers reals]
   (let [[logits _ _ b vocab ranks _] row
         top (value-of high)
         count-tops (fn [rank]
@@ -183,7 +186,8 @@
                     [(rank-of (memref.load logits b (cast id index))) id])
         [_ id] (loop {:result [i32 i32]} [rank rank id id]
                  :while (let [[count mass] (tally row rank id top scale numbers reals)]
-                          (not (and (< count k) (< mass (* p total)))))
+                          (not (and (and (< count k) (< mass (* p total)))
+                                    (>= (weight (value-of rank) top scale) least))))
                  :do (winner-above row rank id top numbers reals))]
     id))
 

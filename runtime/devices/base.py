@@ -7,8 +7,8 @@ is here, or None) and `open_device(threads, index)`, where index is the number o
 
 You get a plan that has been validated, and the artifact's machine code as bytes.  You return opaque buffers (whatever
 your driver calls an address), and executables made from an entry's steps once, run many times.  You may assume that
-one session uses one device from one Python thread, and that buffers live as long as the session.  You may not assume
-that MLIR or lark can be imported, that environment variables can be read, or that a failed call may be ignored:
+one session uses a device, from one Python thread at a time, and that buffers live as long as the session.  You may not
+assume that MLIR or lark can be imported, that environment variables can be read, or that a failed call may be ignored:
 raise `UserError` with the driver call's name, the kernel where there is one, and what to do.
 """
 
@@ -33,6 +33,12 @@ class Device(Protocol):
     careful: bool
     """Whether sessions look for what is wrong with an entry's plan (see `flow.check`) before it is prepared."""
 
+    copy_cost: int
+    """The bytes that take about as long to copy as starting a `copy` takes."""
+
+    def enter(self) -> None:
+        """Let the calling thread use the device: whoever calls sees to it that no other does meanwhile."""
+
     def alloc(self, nbytes: int) -> Any:
         """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError if short."""
 
@@ -42,8 +48,8 @@ class Device(Protocol):
     def copy_out(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
         """Fill a C-contiguous array from `offset` bytes into the buffer; waits for launches before it."""
 
-    def copy(self, source: Any, target: Any, nbytes: int) -> None:
-        """Copy that many bytes from a buffer's start to another's; may return before it is done."""
+    def copy(self, source: Any, target: Any, nbytes: int, source_offset: int = 0, target_offset: int = 0) -> None:
+        """Copy that many bytes from one buffer to another, each from its offset on; may return before it is done."""
 
     def adopt(self, array: np.ndarray) -> Any:
         """A read-only buffer with the array's contents; a device that shares the host's memory does not copy."""

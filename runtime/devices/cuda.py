@@ -162,6 +162,9 @@ class CudaDevice(GpuDevice):
         self.chip = f"sm_{major}{minor}"
         self.name = f"{product.split(bytes(1))[0].decode().strip()} ({self.chip})"
 
+    def enter(self) -> None:
+        self._driver("CtxSetCurrent", self._context)
+
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """code: PTX modules one after another, which the driver compiles at once, or a cubin for this very GPU.
 

@@ -138,6 +138,11 @@ class Driver:
             raise InternalError(f"{library} was used before this process was forked, and cannot be used in a fork")
 
 
+def is_used() -> bool:
+    """Whether this process has called a driver, so that none works in a fork of it."""
+    return bool(_users)
+
+
 def load_module(name: str) -> Any:
     """A package's module; hip-python's is an attribute of its package alone."""
     package, _, member = name.rpartition(".")

@@ -38,6 +38,7 @@ class GpuDevice:
 
     name: str
     careful = False
+    copy_cost = 4 << 20
 
     def __init__(self, driver: Driver, device: Any, stream: Any) -> None:
         self._driver, self._device, self._stream = driver, device, stream
@@ -77,6 +78,10 @@ class GpuDevice:
             raise UserError(f"{self.name} holds no block of kernel {launch.kernel}: compile for fewer threads a block")
         return replace(launch, grid=(min(launch.grid[0], most), 1, 1))
 
+    def enter(self) -> None:
+        """Make the device's context the calling thread's."""
+        raise NotImplementedError
+
     def alloc(self, nbytes: int) -> int:
         address = self._reserve(nbytes)
         self._driver("MemsetD8Async", address, 0, max(nbytes, 1), self._stream)
@@ -97,8 +102,8 @@ class GpuDevice:
         self._copy("MemcpyDtoHAsync", array.ctypes.data, buffer + offset, array.nbytes)
         self.sync()
 
-    def copy(self, source: int, target: int, nbytes: int) -> None:
-        self._copy("MemcpyDtoDAsync", target, source, nbytes)
+    def copy(self, source: int, target: int, nbytes: int, source_offset: int = 0, target_offset: int = 0) -> None:
+        self._copy("MemcpyDtoDAsync", target + target_offset, source + source_offset, nbytes)
 
     def _copy(self, name: str, target: int, source: int, nbytes: int) -> None:
         """Copy behind what the stream has to do; one from or to the host's memory may wait for that and fail for it."""

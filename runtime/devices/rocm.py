@@ -108,11 +108,15 @@ class HipDevice(GpuDevice):
         count = _count(driver, "is the amdgpu driver loaded, and may this user open /dev/kfd?")
         if index >= count:
             raise UserError(f"there is no AMD GPU number {index}: the driver finds {count}")
+        self._index = index
         driver("DeviceSet", index)
         product, self.chip = _chip(driver, index)
         self.name = f"{product} ({self.chip})"
         (stream,) = driver("StreamCreate")
         super().__init__(driver, index, stream)
+
+    def enter(self) -> None:
+        self._driver("DeviceSet", self._index)
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """code: an hsaco for this GPU's chip."""

@@ -32,3 +32,10 @@ def require_numbers(largest: float) -> None:
 def damaged_logits(largest: str) -> UserError:
     """What to raise where the best logit is no number to choose by."""
     return UserError(f"the model's best logit is {largest}: its weights are damaged or its arithmetic overflowed")
+
+
+def log_probability(logits: np.ndarray, token: int) -> float:
+    """The natural logarithm of a token's probability in softmax(logits); logits: f32 [vocab]."""
+    exact = logits.astype(np.float64)
+    top = exact.max()
+    return float(exact[token] - top - np.log(np.exp(exact - top).sum()))

@@ -1,4 +1,4 @@
-"""A token drawn at random by its probability, after temperature, top-k and top-p.
+"""A token drawn at random by its probability, after temperature, top-k, top-p and min-p.
 
 Every token has an exponential clock whose rate is its probability, and the first to ring is drawn: it has the largest
 w_i / e_i, where w_i is the token's weight and e_i = -ln(1 - u_i) for uniform u_i.  The u_i of draw number n come from a
@@ -20,7 +20,8 @@ _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max
 
 
 class Weighted:
-    """Draws from softmax(logits / temperature), cut to the top_k largest, then to the nucleus of probability top_p.
+    """Draws from softmax(logits / temperature), cut to the top_k largest, then to the nucleus of probability top_p,
+    then to tokens at least min_p times as probable as the most probable.
 
     top_k, top_p: None leaves them off.  Among equal logits lower ids count as larger.  seed: its last 64 bits count;
     None takes one that nobody chose.  stream: below 2^32, tells sequences with one seed apart.  drawn: how many tokens
@@ -28,24 +29,32 @@ class Weighted:
     """
 
     def __init__(
-        self, temperature: float, top_k: int | None, top_p: float | None, seed: int | None, stream: int = 0
+        self,
+        temperature: float,
+        top_k: int | None,
+        top_p: float | None,
+        seed: int | None,
+        stream: int = 0,
+        min_p: float = 0.0,
     ) -> None:
         self._temperature, self._top_k, self._top_p, self._stream = temperature, top_k, top_p, stream
+        self._min_p = np.float32(min_p)
         seed = secrets.randbits(64) if seed is None else seed
         self._key = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
         self.drawn = 0
 
     def settings(self, position: int) -> np.ndarray:
-        """What a device draws by, i32 [7], where the next token to draw follows the one at `position`.
+        """What a device draws by, i32 [8], where the next token to draw follows the one at `position`.
 
-        The words: log2(e) / temperature as F32, top_k, top_p as F32, the seed's low and high words, the stream, and
-        what to add to a token's position for the number of the draw that follows it.
+        The words: log2(e) / temperature as F32, top_k, top_p as F32, the seed's low and high words, the stream,
+        what to add to a token's position for the number of the draw that follows it, and min_p as F32.
         """
         scale = min(max(float(np.log2(np.e)) / self._temperature, _LEAST), _MOST)
         top_p = np.inf if self._top_p is None else max(self._top_p, _LEAST)
-        reals = np.array([scale, top_p], np.float32).view(np.uint32)
+        reals = np.array([scale, top_p, self._min_p], np.float32).view(np.uint32)
         top_k = _EVERY_TOKEN if self._top_k is None else min(self._top_k, _EVERY_TOKEN)
-        words = (int(reals[0]), top_k, int(reals[1]), *self._key, self._stream, (self.drawn - position) & 0xFFFFFFFF)
+        draw = (self.drawn - position) & 0xFFFFFFFF
+        words = (int(reals[0]), top_k, int(reals[1]), *self._key, self._stream, draw, int(reals[2]))
         return np.array(words, np.uint32).view(np.int32)
 
     def __call__(self, logits: np.ndarray) -> int:
@@ -57,9 +66,12 @@ class Weighted:
             logits = logits[tokens]
         with np.errstate(over="ignore"):
             weights = np.exp((logits.astype(np.float64) - largest) / self._temperature)
+        needed = np.inf if self._top_p is None else self._top_p * weights.sum()
+        if self._min_p > 0:
+            likely = weights >= self._min_p
+            tokens, logits, weights = tokens[likely], logits[likely], weights[likely]
         winner = self._first(tokens, weights)
         if self._top_p is not None:
-            needed = self._top_p * weights.sum()
             while True:
                 above = (logits > logits[winner]) | ((logits == logits[winner]) & (tokens < tokens[winner]))
                 if weights[above].sum() < needed:

@@ -12,7 +12,7 @@ import seeded
 from emulated_amd.test_generation import PROGRAM, VOCAB, make_checkpoint
 
 import lispgpt
-from lispgpt.base.child import ask_in_child
+from lispgpt.base.fresh import ask_in_child
 from lispgpt.runtime.devices import device_module
 
 

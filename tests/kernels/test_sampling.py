@@ -24,10 +24,11 @@ from lispgpt.runtime.session import Session
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "gpt2_generate.lisp"
 ROWS = 16
-SETTINGS = 7
-OPTIONS: list[tuple[int | None, float | None]] = [
-    *[(None, None), (1, None), (5, None), (140, None), (None, 0.95), (None, 0.3), (None, 1e-6)],
-    *[(5, 0.7), (40, 0.9), (140, 0.4)],
+SETTINGS = 8
+OPTIONS: list[tuple[int | None, float | None, float]] = [
+    *[(None, None, 0.0), (1, None, 0.0), (5, None, 0.0), (140, None, 0.0), (None, 0.95, 0.0), (None, 0.3, 0.0)],
+    *[(None, 1e-6, 0.0), (5, 0.7, 0.0), (40, 0.9, 0.0), (140, 0.4, 0.0)],
+    *[(None, None, 0.1), (None, None, 1.0), (40, None, 0.02), (None, 0.9, 0.05), (140, 0.5, 0.3)],
 ]
 TINY = {"vocab": 67, "padded-vocab": 128, "context": 32, "layers": 1, "heads": 2, "width": 32}
 
@@ -99,14 +100,14 @@ def awkward_rows(vocab: int) -> np.ndarray:
 @pytest.mark.parametrize("temperature", [0.05, 0.8, 3.0, 1e-300, 1e30])
 def test_the_kernels_choose_as_the_hosts_sampler_does(drawing: Drawing, temperature: float) -> None:
     rng = seeded.rng()
-    for top_k, top_p in OPTIONS:
+    for top_k, top_p, min_p in OPTIONS:
         logits, seed = awkward_rows(drawing.vocab), int(rng.integers(1 << 63))
-        samplers = [Weighted(temperature, top_k, top_p, seed, stream=i) for i in range(ROWS)]
+        samplers = [Weighted(temperature, top_k, top_p, seed, stream=i, min_p=min_p) for i in range(ROWS)]
         for sampler in samplers:
             sampler.drawn = int(rng.integers(1 << 20))
         found = drawing.draw(logits, samplers, rng.integers(0, 1000, ROWS))
         wanted = [sampler(row) for sampler, row in zip(samplers, logits, strict=True)]
-        assert found == wanted, f"top_k {top_k}, top_p {top_p}, seed {seed}"
+        assert found == wanted, f"top_k {top_k}, top_p {top_p}, min_p {min_p}, seed {seed}"
 
 
 def test_the_best_token_is_the_first_of_the_largest(drawing: Drawing) -> None:
@@ -185,7 +186,7 @@ def test_a_generator_draws_on_the_device(for_a_gpu: Artifact) -> None:
         assert device.launched["choose_token"] == device.launched["race_chunks"] == 10
         assert (sampler.drawn, generator.position) == (13, 17)
         (given,) = session.read(session.entry("decode-drawn").inputs["sampling"])
-        assert given.tolist() == told.tolist() == [*given[:6].tolist(), 3 - 7]
+        assert given.tolist() == told.tolist() == [*given[:6].tolist(), 3 - 7, 0]
         assert given[1:6].tolist() == [5, int(np.float32(0.5).view(np.int32)), 0, 1 << 8, 0]
         assert device.check_guards()
 

@@ -10,8 +10,8 @@ import pytest
 import seeded
 from gpu_drivers import FACTS, StandIn, entry, opened, together
 
-from lispgpt.base.child import ask_in_child
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.fresh import ask_in_child
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime.devices import cuda, rocm, wake_driver
 from lispgpt.runtime.devices.base import READS_AHEAD

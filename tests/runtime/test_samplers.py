@@ -16,7 +16,9 @@ from lispgpt.runtime.samplers.weighted import Weighted
 DRAWS = 20_000
 
 
-def expected_distribution(logits: np.ndarray, temperature: float, top_k: int | None, top_p: float | None) -> np.ndarray:
+def expected_distribution(
+    logits: np.ndarray, temperature: float, top_k: int | None, top_p: float | None, min_p: float = 0.0
+) -> np.ndarray:
     """Token probabilities, the slow and obvious way."""
     order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
     kept = order[: top_k or len(order)]
@@ -28,7 +30,7 @@ def expected_distribution(logits: np.ndarray, temperature: float, top_k: int | N
         if top_p is not None and reached >= top_p:
             break
     probabilities = np.zeros(len(logits))
-    for token in nucleus:
+    for token in (token for token in nucleus if weights[token] >= min_p * weights[kept[0]]):
         probabilities[token] = weights[token]
     return probabilities / probabilities.sum()
 
@@ -42,25 +44,31 @@ def assert_drawn_from(tokens: list[int], probabilities: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"),
+    ("temperature", "top_k", "top_p", "min_p"),
     [
-        (1.0, None, None),
-        (0.5, None, None),
-        (2.0, 0, 1.0),
-        (1.0, 5, None),
-        (0.7, 1, None),
-        (1.0, 100, None),
-        (1.0, None, 0.6),
-        (1.5, 8, 0.7),
-        (1.0, None, 1e-6),
-        (1.0, 12, 1.0),
+        (1.0, None, None, None),
+        (0.5, None, None, 0.0),
+        (2.0, 0, 1.0, None),
+        (1.0, 5, None, None),
+        (0.7, 1, None, None),
+        (1.0, 100, None, None),
+        (1.0, None, 0.6, None),
+        (1.5, 8, 0.7, None),
+        (1.0, None, 1e-6, None),
+        (1.0, 12, 1.0, None),
+        (1.0, None, None, 0.1),
+        (2.0, None, None, 1.0),
+        (1.5, 12, 0.8, 0.05),
+        (3.0, None, 0.9, 0.3),
     ],
 )
-def test_draws_follow_the_distribution(temperature: float, top_k: int | None, top_p: float | None) -> None:
+def test_draws_follow_the_distribution(
+    temperature: float, top_k: int | None, top_p: float | None, min_p: float | None
+) -> None:
     logits = seeded.rng().normal(0, 2, 20).astype(np.float32)
-    sampler = make_sampler(temperature, top_k, top_p, seed=1)
+    sampler = make_sampler(temperature, top_k, top_p, seed=1, min_p=min_p)
     drawn = [sampler(logits) for _ in range(DRAWS)]
-    assert_drawn_from(drawn, expected_distribution(logits, temperature, top_k or None, top_p))
+    assert_drawn_from(drawn, expected_distribution(logits, temperature, top_k or None, top_p, min_p or 0.0))
 
 
 @pytest.mark.parametrize("top_p", [0.05, 0.9, 0.999999])

@@ -212,3 +212,20 @@ def _row_positions(evaluator: Evaluator, form: Form) -> Any:
 def _mind_padding(evaluator: Evaluator, form: Form) -> Any:
     """Say that the entry keeps rows that only pad a chunk (see `row-real`) out of its states."""
     building(evaluator, form, "mind-padding").minds_padding = True
+
+
+@builtin("every-position", 0, 0)
+def _every_position(evaluator: Evaluator, form: Form) -> Any:
+    """Whether what a model says of a sequence's last position is wanted of all of them (see `at-every-position`)."""
+    return building(evaluator, form, "every-position").every_position
+
+
+@builtin("at-every-position", 1, 1)
+def _at_every_position(evaluator: Evaluator, form: Form, body: Any) -> Any:
+    """`(at-every-position (fn [] …))`: the function's value, in which `(every-position)` is true."""
+    now = building(evaluator, form, "at-every-position")
+    before, now.every_position = now.every_position, True
+    try:
+        return evaluator.call(body, [], form)
+    finally:
+        now.every_position = before

@@ -65,7 +65,8 @@ class Building:
 
     sizes: of its free dimensions.  positions: its input of that name, one number for each row.  inputs: by name.
     accumulates: whether it has changed a state or weight by more than writing rows at their positions.  minds_padding:
-    whether it has asked which rows are real.
+    whether it has asked which rows are real.  every_position: whether what a model says of a sequence's last position
+    is wanted of all.
     """
 
     entry: Entry
@@ -74,6 +75,7 @@ class Building:
     inputs: dict[str, Variable] = field(default_factory=dict)
     accumulates: bool = False
     minds_padding: bool = False
+    every_position: bool = False
 
 
 @dataclass(eq=False)

@@ -121,7 +121,7 @@ def operand(step: Step, i: Instruction, part: str, bits: int, inputs: tuple[str,
         return lambda waves: waves.mask(place)
     if part in ("SIMM16", "SIMM32"):
         return fixed(i["simm16" if part == "SIMM16" else "literal"], 32)
-    if i.format == "SOPK" and part != "D0" and (part == "S1" or "S1" not in inputs):
+    if i.format == "SOPK" and part != "D0" and not {"S1", "SIMM16"} & ({*inputs} - {part}):
         return fixed(i["simm16"], 32)
     if part not in FIELDS:
         raise NotModelled(f"{i.name} reads {part}")

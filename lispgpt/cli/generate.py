@@ -1,0 +1,193 @@
+"""Printing what a model generates, and what was asked for of how it went."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from lispgpt.cli.prompts import Prompt, Prompts
+from lispgpt.model import Model
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.options import Options
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.text import Text
+
+NAMES = (
+    *("max_new_tokens", "greedy", "temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"),
+    *("frequency_penalty", "seed", "logprobs", "lookup", "stop"),
+)
+"""Options whose values go to the model as they are."""
+
+
+def sampling_options() -> list[Any]:
+    """The options that say how text is generated."""
+    return [
+        click.option("--max-new-tokens", type=click.IntRange(0), help="How many tokens to generate at most."),
+        click.option("--greedy", is_flag=True, help="Always take the most probable token."),
+        click.option("--temperature", type=float, help="Divide logits by this; 0 is greedy."),
+        click.option("--top-k", type=int, help="Sample among the k most probable tokens (0: all)."),
+        click.option("--top-p", type=float, help="Sample among the most probable tokens that sum to this probability."),
+        click.option("--min-p", type=float, help="Sample among tokens at least so probable beside the best one."),
+        click.option(
+            "--repeat-penalty", "--rep-penalty", type=float, help="Divide logits of tokens in the text by this."
+        ),
+        click.option("--presence-penalty", type=float, help="Take this from logits of tokens that were generated."),
+        click.option("--frequency-penalty", type=float, help="Take this as often as the token was generated."),
+        click.option(
+            "--logit-bias", multiple=True, metavar="ID=BIAS,…", help="Add to a token's logit; -inf forbids it."
+        ),
+        click.option("--seed", type=int, help="Make sampling repeatable; text number n draws by seed + n."),
+        click.option("--stop", multiple=True, metavar="TEXT", help="End a text before this.  Repeatable."),
+        click.option("--lookup", type=click.IntRange(0), help="Draft so many tokens from the text so far (--greedy)."),
+        click.option("--logprobs", is_flag=True, help="Tell each token's log-probability in the model's own logits."),
+    ]
+
+
+def options_of(model: Model, options: Mapping[str, Any]) -> Options:
+    """How the command line wants text generated."""
+    drawing = next((n for n in ("temperature", "top_k", "top_p", "min_p") if options[n] is not None), None)
+    if options["greedy"] and drawing:
+        raise click.UsageError(f"--greedy contradicts --{drawing.replace('_', '-')}")
+    given = {name: options[name] for name in NAMES if options[name] not in (None, ()) and options[name] is not False}
+    biases = _biases(options["logit_bias"])
+    return model.options(**given, **({"logit_bias": biases} if biases else {}))
+
+
+def _biases(given: Sequence[str]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for item in ",".join(given).split(",") if given else ():
+        name, _, value = item.partition("=")
+        try:
+            found[int(name)] = float(value)
+        except ValueError:
+            raise click.UsageError(f"--logit-bias wants ID=BIAS, such as 50256=-inf, not {item!r}") from None
+    return found
+
+
+@dataclass
+class Timing:
+    """When the first token came, and the pace of the others of its text; None where there are none."""
+
+    first: float | None = None
+    last: float = 0.0
+    tokens: int = 0
+
+    def saw(self, tokens: int) -> None:
+        now = time.time()
+        self.first, self.last, self.tokens = self.first or now, now, self.tokens + tokens
+
+    @property
+    def pace(self) -> float | None:
+        """Milliseconds a token."""
+        return None if self.tokens < 2 or self.first is None else (self.last - self.first) / (self.tokens - 1) * 1e3
+
+
+def generate(model: Model, prompts: Prompts, options: Mapping[str, Any], times: dict[str, float]) -> None:
+    """Print texts as they come, one after another, and what was asked for of how it went."""
+    chosen = options_of(model, options)
+    given = prompts.read()
+    texts = [model.text(model.prompt(prompt.given), chosen, number) for number, prompt in enumerate(given)]
+    device = model.session.device
+    click.echo(f"running on {device.name}", err=True)
+    loaded, timing = time.time(), Timing()
+    _print_texts(model, texts, given, prompts.batch, timing, options)
+    if options["profile"]:
+        _profile(texts[-1].generator)
+    first = timing.first or time.time()
+    told = {
+        "compile_s": times["compiled"] - times["run"],
+        "load_s": loaded - times["compiled"],
+        "prefill_s": first - loaded,
+        "decode_ms_per_token": timing.pace,
+        "first_token_s": first - times["process"],
+    }
+    if options["stats"]:
+        _print_stats(model.artifact, told, len(texts[0].prompt), str(chosen))
+    if options["format_"] == "json":
+        sequences = [_described(text, options["logprobs"]) for text in texts]
+        result: dict[str, Any] = sequences[0] if len(sequences) == 1 else {"sequences": sequences}
+        result |= {"target": model.artifact.target.partition(":")[0], "device": device.name, "timing": told}
+        click.echo(json.dumps(result))
+
+
+def _described(text: Text, logprobs: bool) -> dict[str, Any]:
+    found = {"prompt_tokens": text.prompt, "tokens": text.tokens, "text": text.text, "ended": text.ended}
+    return found | ({"logprobs": text.logprobs} if logprobs else {})
+
+
+def _print_texts(
+    model: Model,
+    texts: Sequence[Text],
+    prompts: Sequence[Prompt],
+    batch: int,
+    timing: Timing,
+    options: Mapping[str, Any],
+) -> None:
+    """Print pieces of the first text that is not whole as they come, and hold back those of the others."""
+    shown = options["format_"] == "text"
+    held = {id(text): [prompt.shown] for text, prompt in zip(texts, prompts, strict=True)}
+    seen, current = dict.fromkeys(held, 0), 0
+
+    def show_whole() -> None:
+        nonlocal current
+        while current < len(texts):
+            pieces = held[id(texts[current])]
+            if shown:
+                sys.stdout.write("".join(pieces))
+                sys.stdout.flush()
+            pieces.clear()
+            if not texts[current].ended:
+                return
+            if shown:
+                sys.stdout.write("\n")
+            if options["logprobs"] and shown:
+                _print_logprobs(model, texts[current])
+            current += 1
+
+    show_whole()
+    for text, piece in model.together(texts, batch):
+        timing.saw(len(text.tokens) - seen[id(text)])
+        seen[id(text)] = len(text.tokens)
+        held[id(text)].append(piece)
+        show_whole()
+
+
+def _print_logprobs(model: Model, text: Text) -> None:
+    """A line for each token, to standard error."""
+    for token, value in zip(text.tokens, text.logprobs, strict=True):
+        said = f"  {model.tokenizer.decode([token])!r}" if model.tokenizer else ""
+        click.echo(f"{value:10.4f}  {token:6}{said}", err=True)
+
+
+def _profile(generator: Generator) -> None:
+    """Print how long each kernel of a decode step takes, where it stands after generating."""
+    from lispgpt.runtime.profile import measured_rates, profile_entry, table
+
+    session, position = generator.session, min(generator.position, generator.context - 1)
+    draws, rates = generator.device_draws(), measured_rates(session)
+    entry, inputs = generator.step(position)
+    profile = profile_entry(session, entry, [[position]], inputs)
+    chosen = f"drawn by the {'device' if draws else 'host'}" if generator.sampler else "the most probable"
+    known = f"floors at {rates}" if rates else "floors are known for GPUs alone"
+    heading = f"a decode step at position {position}, its token {chosen}, kernel by kernel; {known}"
+    click.echo(f"{heading}\n{table(profile, rates)}", err=True)
+
+
+def _print_stats(artifact: Artifact, timing: dict[str, Any], prompt: int, sampling: str) -> None:
+    weights = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "weight")
+    states = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "state")
+    pace = timing["decode_ms_per_token"]
+    decode = f"{pace:.2f} ms/token, {weights / pace / 1e6:.1f} GB/s of weights" if pace else "no token after the first"
+    click.echo(
+        f"compile {timing['compile_s']:.2f} s, load {timing['load_s']:.2f} s, prefill of {prompt} tokens "
+        f"{timing['prefill_s'] * 1e3:.0f} ms, first token {timing['first_token_s']:.2f} s after the start; "
+        f"decode ({sampling}): {decode}; "
+        f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions",
+        err=True,
+    )

@@ -1,0 +1,85 @@
+; Logits made other than the model's, for what a text has already and for what its reader wishes, and reports on tokens.
+; runtime/samplers/adjustment.py has the formula; counts is how often each token was generated, with a bit (2^30) for
+; those that the prompt has.
+(require-dialect arith gpu math memref)
+(require sampling)
+
+(def prompt-bit 30)
+
+; logits [batch columns], penalties [batch 3] (repeat, presence, frequency), bias and counts [batch vocab]
+(kernel adjust [logits penalties bias counts adjusted vocab]
+  (let [b (block-id y)
+        i (+ (* (block-id x) (capability subgroup-size)) (thread-id x))]
+    (when (< i vocab)
+      (let [x (memref.load logits b i)
+            count (memref.load counts b i)
+            repeat (memref.load penalties b (: 0 index))
+            generated (arith.andi count (: 0x3fffffff i32))
+            repeated (select (> x 0.0) (/ x repeat) (* x repeat))
+            x (select (!= count 0) repeated x)
+            presence (select (> generated 0) (memref.load penalties b (: 1 index)) (: 0.0 f32))
+            frequency (* (memref.load penalties b (: 2 index)) (cast generated f32))]
+        (memref.store (+ (- (- x presence) frequency) (memref.load bias b i)) adjusted b i)))))
+
+; -> [batch columns]; what is not a token is left as it comes
+(defn adjusted-logits [logits penalties bias counts vocab]
+  (let [lanes (capability subgroup-size)]
+    (launch adjust [(blocks-of lanes vocab) (dim logits 0)] [lanes]
+      logits penalties bias counts (output (type logits)) vocab)))
+
+(kernel count-tokens [next counts vocab]
+  (let [b (block-id x)
+        token (memref.load next b)]
+    (when (and (= (thread-id x) 0) (arith.cmpi {:predicate "ult"} token (: vocab i32)))
+      (let [i (cast token index)]
+        (memref.store (+ (memref.load counts b i) (: 1 i32)) counts b i)))))
+
+; counts with one more of each sequence's next
+(defn counted [next counts]
+  (launch count-tokens [(dim counts 0)] [(capability subgroup-size)] next (in-place counts) (dim counts 1)))
+
+; For each chunk: the rank of its largest logit, and the sum of e^(x - that one)
+(kernel sum-chunks [logits tops sums vocab]
+  (let [b (block-id y)
+        chunk (+ (* (block-id x) chunks-of-a-block) (subgroup))]
+    (when (< chunk (dim tops 1))
+      (let [values (quad logits b (start-of chunk) vocab)
+            rank (across-lanes max (fold max lowest-rank (map rank-of values)))
+            top (value-of (max rank (+ lowest-rank 1)))
+            sum (across-lanes + (fold + 0.0 (map (fn [x] (weight x top 1.4426950408889634)) values)))]
+        (when (= (lane) 0)
+          (memref.store rank tops b chunk)
+          (memref.store sum sums b chunk))))))
+
+(kernel report-tokens [logits tops sums next report vocab threads]
+  (let [b (block-id x)
+        subgroups (/ threads (lanes))
+        [_ rank]
+        (loop {:result [index i32]} [c (thread-id x) rank lowest-rank]
+          :while (< c (dim tops 1))
+          :do [(+ c threads) (max rank (memref.load tops b c))])
+        [rank] (across-block [[max lowest-rank rank (shared [subgroups] i32)]])
+        top (value-of rank)
+        [_ sum]
+        (loop {:result [index f32]} [c (thread-id x) sum (: 0.0 f32)]
+          :while (< c (dim tops 1))
+          :do [(+ c threads)
+               (+ sum (* (weight (value-of (memref.load tops b c)) top 1.4426950408889634) (memref.load sums b c)))])
+        [sum] (across-block [[+ 0.0 sum (shared [subgroups] f32)]])]
+    (when (= (thread-id x) 0)
+      (let [token (memref.load next b)
+            known (arith.cmpi {:predicate "ult"} token (: vocab i32))
+            x (memref.load logits b (cast (select known token (: 0 i32)) index))]
+        (memref.store token report b (: 0 index))
+        (memref.store (bits-of (- (- x top) (math.log sum))) report b (: 1 index))))))
+
+; logits [batch columns], next [batch] -> [batch 2]: each token, and the bits of its logarithm of probability
+(defn token-report [logits next vocab]
+  (let [batch (dim logits 0)
+        chunks (blocks-of (chunk-size) vocab)
+        threads (min (capability max-threads) (* (blocks-of (lanes) chunks) (lanes)))
+        of (fn [T] (output (tensor-type [batch chunks] T)))
+        [tops sums] (launch sum-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
+                      logits (of i32) (of f32) vocab)]
+    (launch report-tokens [batch] [threads]
+      logits tops sums next (output (tensor-type [batch 2] i32)) vocab threads)))

@@ -1,0 +1,297 @@
+"""A model on a device: its entries compiled as they are needed, and the text that it generates."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from lispgpt.base.errors import UserError
+from lispgpt.compiler.cache import Cache
+from lispgpt.compiler.compiled import artifact_of
+from lispgpt.compiler.present import compiled_target
+from lispgpt.compiler.request import Observer, Request
+from lispgpt.runtime.batch import Batch
+from lispgpt.runtime.checkpoints import Checkpoint
+from lispgpt.runtime.checkpoints.none import NoWeights
+from lispgpt.runtime.collectives import open_engine
+from lispgpt.runtime.collectives.peers import Peers
+from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, VERIFY, padded
+from lispgpt.runtime.devices import open_device
+from lispgpt.runtime.devices.cpu import host_cores
+from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.options import Choices, Options
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.session import Session
+from lispgpt.runtime.text import Continuation, Text
+from lispgpt.runtime.tokenizers import Tokenizer
+
+LOGIT_ROWS = (16, 128)
+"""Positions that `Model.logits` takes in at once: of these the smallest that is enough, or the largest."""
+
+
+class Model:
+    """A program or artifact with its weights, on a device; made by `load`.
+
+    States live as long as the model: an entry finds what the entries before it left.  Threads may share a model: each
+    call, and each piece of a text, has it alone.  device: the target that was asked for, which may be an emulated one
+    of the artifact's chip.  trace: a kernel whose instructions an emulated GPU prints.  name: of the artifact, for
+    messages.  peers: the processes beside this one, for entries that several devices share; engine: by what those work
+    together, where it is not the usual.  program: what the artifact was compiled from, where more of
+    it may be.
+    """
+
+    def __init__(
+        self,
+        source: Request | Artifact,
+        checkpoint: Checkpoint | None,
+        tokenizer: Tokenizer | None = None,
+        *,
+        cache: Cache | None = None,
+        observer: Observer | None = None,
+        device: str = "",
+        threads: int | None = None,
+        check: bool = False,
+        trace: str = "",
+        name: str = "the artifact",
+        peers: Peers | None = None,
+        engine: str | None = None,
+        program: Request | None = None,
+    ) -> None:
+        self._peers, self._engine = peers, engine
+        self._request = source if isinstance(source, Request) else program
+        self._artifact = source if isinstance(source, Artifact) else None
+        self._checkpoint, self.tokenizer = checkpoint, tokenizer
+        self._cache, self._observer = cache, observer
+        self._device, self._threads, self._check, self._trace = device, threads, check, trace
+        self._name = str(self._request.program) if self._request else name
+        self._session: Session | None = None
+        self._opening = threading.RLock()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        with self._opening:
+            if self._session is not None:
+                with self._session.alone():
+                    self._session.close()
+                self._session = None
+
+    def run(self, entry: str, /, **inputs: Any) -> dict[str, np.ndarray]:
+        """Run an entry on its inputs; its results by name, as float32 or int32 arrays.
+
+        Inputs are whatever numpy makes arrays of.  An entry of a program is compiled when it is first run on arrays of
+        these shapes, which say its free dimensions.
+        """
+        arrays = {name: np.asarray(value) for name, value in inputs.items()}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        with self._opening:
+            if self._request is not None and not (self._session and self._session.fits(entry, shapes)):
+                self._add(replace(self._request, entries=(entry,), inputs={entry: shapes}))
+        with self.session.alone():
+            return self.session.run(entry, **arrays)
+
+    def generate(self, prompt: str | Sequence[int] = "", **options: Unpack[Choices]) -> Text:
+        """Text that goes on from a prompt, piece by piece as it comes; `.text` and `.tokens` have all of it so far.
+
+        prompt: text, or ids of tokens; "" starts a new text.  options: see `Options`; what is not given is as in the
+        program's `generate` form.
+        """
+        return self.text(self.prompt(prompt), self.options(**options))
+
+    def generate_batch(
+        self, prompts: Sequence[str | Sequence[int]], *, batch: int | None = None, **options: Unpack[Choices]
+    ) -> list[Text]:
+        """Whole texts that go on from several prompts of any lengths, generated together.
+
+        batch: how many at once (by default all, up to 8); where one ends, the next prompt takes its place.  Text number
+        n is what `generate` gives for a seed that is larger by n.
+        """
+        made = self.options(**options)
+        texts = [self.text(self.prompt(prompt), made, number) for number, prompt in enumerate(prompts)]
+        for _ in self.together(texts, batch or min(len(texts), MOST_TOGETHER)):
+            continue
+        return texts
+
+    def logits(self, tokens: str | Sequence[int]) -> np.ndarray:
+        """What the model says of the token after each of these, f32 [tokens, vocabulary]."""
+        given = np.array([self.prompt(tokens)], np.int32)
+        context, vocab = (int(self.artifact.config[name]) for name in ("context", "vocab"))
+        if not 0 < given.size <= context or not 0 <= given.min() <= given.max() < vocab:
+            raise UserError(f"logits are of 1 to {context} tokens, each from 0 to {vocab - 1}")
+        rows = next((rows for rows in LOGIT_ROWS if rows >= given.size), LOGIT_ROWS[-1])
+        entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=min(rows, context))
+        if not entry.repeatable:
+            entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=given.size)
+        rows, found = entry.sizes["length"], []
+        with self.session.alone():
+            self.session.holder = None
+            if not entry.repeatable:
+                self.session.forget([entry])
+            for start in range(0, given.size, rows):
+                part = given[0, start : start + rows]
+                self.session.start(entry, dict(zip(entry.inputs, padded(part, start, rows), strict=True)))
+                found.append(self.session.result(entry, "logits")[-len(part) :, :vocab])
+        return np.concatenate(found)
+
+    @property
+    def session(self) -> Session:
+        """The session that entries run in; it has what the program's generation needs, where nothing was run before."""
+        with self._opening:
+            if self._session is None:
+                made = self._artifact is not None or self._request is None
+                self._add(None if made else replace(self._request, unsized=True))  # type: ignore[type-var]
+            assert self._session is not None
+            return self._session
+
+    @property
+    def artifact(self) -> Artifact:
+        """What the session began with."""
+        return self.session.artifact
+
+    def compiled(
+        self, entries: Sequence[str], sizes: Mapping[str, int], generating: bool = False, devices: int = 1
+    ) -> list[Artifact]:
+        """Entries of a program, compiled for these sizes of their free dimensions, for `add`.
+
+        generating: also those that text is generated with.  devices: how many share the batch.
+        """
+        assert self._request is not None
+        requests = [replace(self._request, entries=tuple(entries), sizes=[dict(sizes)], devices=devices)]
+        requests += [replace(self._request, unsized=True)] if generating else []
+        return [artifact_of(request, self._observer, self._cache) for request in requests]
+
+    def add(self, artifacts: Sequence[Artifact]) -> None:
+        """Load what was compiled into the session, which the first opens."""
+        for artifact in artifacts:
+            self._load(artifact)
+
+    def entry(self, name: str, what: str, **sizes: int) -> Entry:
+        """The entry of that name and these sizes, which is compiled where it is missing.  what: what needs it."""
+        with self._opening:
+            if not self._has(name, **sizes):
+                if self._request is None:
+                    shape = ",".join(f"{size}={number}" for size, number in sizes.items())
+                    option = f"--batch {sizes['batch']}" if "positions" in sizes else f"--shape {shape}"
+                    raise UserError(
+                        f"{self._name} has no entry {name!r} of {shape}, which {what} want: compile it with {option}"
+                    )
+                self.add(self.compiled([name], sizes))
+        return self.session.entry(name, **sizes)
+
+    def _has(self, name: str, **sizes: int) -> bool:
+        return any(dict(entry.sizes) == sizes for entry in self.session.entries(name))
+
+    def _add(self, request: Request | None) -> None:
+        """Compile a request, where there is one, into the session."""
+        artifact = self._artifact if request is None else artifact_of(request, self._observer, self._cache)
+        assert artifact is not None
+        self._load(artifact)
+
+    def _load(self, artifact: Artifact) -> None:
+        """Load what was compiled into the session, which the first opens."""
+        if self._session is not None:
+            with self._session.alone():
+                self._session.add(artifact)
+            return
+        if artifact.weights and self._checkpoint is None:
+            raise UserError(
+                "this model needs weights: give --checkpoint FILE (or make one: lispgpt checkpoint make --help)"
+            )
+        target = self._device if self._device.startswith("emulated:") else artifact.target
+        if compiled_target(target) != artifact.target:
+            raise UserError(f"the artifact was compiled for {artifact.target}, which is not what {target} runs")
+        if self._peers is None:
+            device = open_device(target, self._threads, self._check, self._trace)
+            self._session = Session(artifact, device, self._checkpoint or NoWeights())
+            return
+        place = self._peers.place
+        threads = self._threads or max(1, host_cores() // place.neighbours)
+        device = open_device(target, threads, self._check, self._trace, place.local)
+        try:
+            engine = open_engine(target, device, self._peers, self._engine)
+        except BaseException:
+            device.close()
+            raise
+        self._session = Session(artifact, device, self._checkpoint or NoWeights(), engine)
+
+    def options(self, **given: Any) -> Options:
+        """How text is generated: what is given, and beside it what the program's `generate` form says."""
+        return Options.of(given, self._generation()["options"])
+
+    def text(self, prompt: Sequence[int], options: Options, number: int = 0) -> Text:
+        """What a new sequence makes of a prompt; number: among texts that draw alike, each by a seed of its own."""
+        session, name = self._generating(), self._generation()["entry"]
+        adjustment = options.adjustment(int(session.config.get("vocab") or 0))
+        if (adjustment is not None or options.logprobs) and self._chooses(ADJUSTED, 1):
+            self.entry(ADJUSTED, "penalties, biases and log-probabilities", batch=1, positions=1)
+        if options.lookup:
+            self.entry(VERIFY, "look-ups", batch=1, length=options.lookup + 1)
+        chosen = options.sampler(number), adjustment, options.logprobs, options.lookup
+        with session.alone():
+            generator = Generator(session, name, *chosen)
+        return Text(generator, prompt, Continuation(options.max_new_tokens, self.tokenizer, options.stops))
+
+    def together(self, texts: Sequence[Text], batch: int) -> Iterator[tuple[Text, str]]:
+        """Each piece of these texts as it comes, and whose it is; `batch` of them are generated at once."""
+        if batch < 2 or len(texts) < 2:
+            for text in texts:
+                yield from ((text, piece) for piece in text)
+            return
+        session, choice = self._generating(), texts[0].generator.choice
+        chooses = self._chooses(choice, batch)
+        entry = self.entry(choice if chooses else GREEDY, "batches", batch=batch, positions=1)
+        with session.alone():
+            yield from Batch(session, entry, chooses).run(texts)
+
+    def _chooses(self, choice: str, batch: int) -> bool:
+        """Whether the device can choose tokens of a batch by the entry of that name; else the host has to."""
+        if choice == GREEDY or self._has(choice, batch=batch, positions=1):
+            return True
+        return choice != "" and self._request is not None and bool(self.session.entries(DRAWN))
+
+    def prompt(self, prompt: str | Sequence[int]) -> list[int]:
+        """The tokens of a prompt."""
+        if not isinstance(prompt, str):
+            return [int(token) for token in prompt]
+        if self.tokenizer is None:
+            raise UserError(
+                "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"
+                if prompt
+                else "without a tokenizer that has an end-of-text token, give --prompt-tokens"
+            )
+        tokens = self.tokenizer.prompt(prompt)
+        if not tokens:
+            raise UserError("without a tokenizer that has an end-of-text token, give --prompt-tokens")
+        return list(tokens)
+
+    def _generation(self) -> Mapping[str, Any]:
+        generate = self.artifact.generate
+        if generate is None:
+            names = ", ".join(dict.fromkeys(entry.name for entry in self.artifact.plan.entries))
+            raise UserError(
+                f"{self._name} has no `generate` form, so it gives no text: add (generate ENTRY), or run an entry with "
+                f"--entry NAME (there is {names})"
+            )
+        return generate
+
+    def _generating(self) -> Session:
+        """The session with the entries that generation needs."""
+        with self._opening:
+            session, name = self.session, self._generation()["entry"]
+            if self._request is not None and not Generator.can_run(session, name):
+                self._add(replace(self._request, unsized=True))
+            return session
+
+
+MOST_TOGETHER = 8
+"""Sequences of a batch where nobody says how many."""

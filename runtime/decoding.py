@@ -1,0 +1,97 @@
+"""The entries that decode, their inputs, and the sizes that prompts are taken in by.
+
+The compiler knows nothing of this.  A program's `generate` form (the language's library, generation.lisp) makes entries
+that are run by their names:
+
+    `prefill`          (tokens, positions: i32 [1 n]) → logits of the last position, f32 [1 columns]; `next`, i32 [1]
+    `decode-greedy`    the same for one position
+    `decode-drawn`     with a third input `sampling`, i32 [1 n], as `Weighted.settings` makes it
+    `decode-adjusted`  with `penalties`, `bias` and `counts` behind it, as an `Adjustment` has them; `report`,
+                       i32 [1 2], has the token and the bits of its log-probability
+    `verify-draft`     `next`, i32 [n], after each of n positions
+    `all-logits`       `logits`, f32 [n columns], after each of n positions
+    `score-tokens`     with a third input `targets`, i32 [1 n]: `losses`, f32 [n], and `next`
+
+`next` is the most probable token or one drawn by the settings, or no token where the best logit is no number.  What
+decodes may leave it and its position in its first two inputs: then running it again decodes the next token without a
+word from the host.  A program without them generates by its own entry, whose first result is the logits.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.samplers.weighted import Weighted
+
+PREFILL, GREEDY, DRAWN, ADJUSTED = "prefill", "decode-greedy", "decode-drawn", "decode-adjusted"
+VERIFY, SCORE, ALL_LOGITS = "verify-draft", "score-tokens", "all-logits"
+SAMPLING = "sampling"
+MOST_PROBABLE = Weighted(1.0, 1, None, 0)
+"""What a device draws by where it is to take the most probable token."""
+WEIGHT_READ_ROWS = 16
+"""Rows of work that cost about as much as reading the weights once: what makes few large chunks worth their padding."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a step takes of one sequence.  more: its part of the inputs behind tokens and positions, by their names."""
+
+    token: int
+    position: int
+    more: Mapping[str, np.ndarray]
+
+
+def runs_on(entry: Entry) -> bool:
+    """Whether an entry leaves its tokens and positions for its next run."""
+    return all(entry.leaves(name) for name in list(entry.inputs)[:2])
+
+
+def result_of(entry: Entry) -> str:
+    """The result that says which tokens an entry chose, and perhaps more of them."""
+    return "report" if "report" in entry.results else "next"
+
+
+def step_inputs(entry: Entry, rows: Sequence[Row | None]) -> dict[str, Any]:
+    """Inputs by which an entry decodes a token of each sequence; None is nobody's row: token 0 at position 0."""
+    tokens, places, *others = entry.inputs
+    some = next(row for row in rows if row is not None)
+    spare = {name: np.zeros_like(value) for name, value in some.more.items()}
+    spare |= {SAMPLING: MOST_PROBABLE.settings(0), "penalties": np.ones(3, np.float32)}
+    every = [row or Row(0, 0, spare) for row in rows]
+    inputs: dict[str, Any] = {tokens: [[row.token] for row in every], places: [[row.position] for row in every]}
+    return inputs | {name: np.stack([row.more[name] for row in every]) for name in others}
+
+
+def padded(tokens: Sequence[int] | np.ndarray, position: int, size: int) -> np.ndarray:
+    """Tokens from a position on and their positions, i32 [2 1 size], for an entry of so many.
+
+    Where there are fewer, the first stands more than once, at its own position, which changes nothing.
+    """
+    made = np.empty((2, 1, size), np.int32)
+    made[0], made[1] = tokens[0], position
+    made[0, 0, size - len(tokens) :] = tokens
+    made[1, 0, size - len(tokens) :] = range(position, position + len(tokens))
+    return made
+
+
+@functools.cache
+def chunk_sizes(count: int, sizes: tuple[int, ...], padded: bool = True) -> tuple[int, ...]:
+    """Compiled sizes to run in order for `count` tokens, as cheap as can be.
+
+    padded: whether the last may exceed what is left; without it the sizes sum to the count, and one of them is 1.
+    """
+    best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    for n in range(1, count + 1):
+        options = []
+        for size in sizes:
+            if size <= n or padded:
+                cost, rest = best[max(0, n - size)]
+                options.append((cost + size + WEIGHT_READ_ROWS, (size, *rest) if size <= n else (*rest, size)))
+        best.append(min(options))
+    return best[count][1]
