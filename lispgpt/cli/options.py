@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,7 +94,7 @@ def guarded(command: Callable[..., int], ends_itself: bool = False) -> Callable[
 
     @functools.wraps(command)
     def in_child(*given: Any, **options: Any) -> int:
-        if launched(os.environ) is not None:
+        if launched(click.get_current_context().obj["environment"]) is not None:
             return command(*given, **options)
 
         def work(_: Reporter) -> int:

@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lispgpt.base.dtypes import DTYPES
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import parse_json, replacing
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.reading import check_ordinary
-from lispgpt.runtime.plan.plan import Plan
+from lispgpt.runtime.plan.plan import Buffer, Plan
 from lispgpt.runtime.plan.steps import LARGEST
 from lispgpt.runtime.plan.work import Rates, Work
 
@@ -115,6 +116,9 @@ def load_artifact(path: Path) -> Artifact:
     if wrong:
         raise UserError(f"{path} is damaged: {wrong} in its manifest is not what it should be")
     plan = Plan.from_json(manifest["plan"])
+    odd = [b.name for b in plan.buffers if b.kind == "weight" and not _is_held_by(b, manifest["weights"].get(b.name))]
+    if odd:
+        raise UserError(f"{path} is damaged: weight {odd[0]!r} has another shape or type in its plan than beside it")
     kernels, code = manifest["kernels"], read(manifest["device_code"])
     plan.validate(kernels)
     rates = Rates.of(manifest.get("rates"))
@@ -168,6 +172,8 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
     for key in ("weights", "states", "kernels"):
         if not all(isinstance(facts, dict) for facts in manifest[key].values()):
             return key
+    if not all(map(_is_declaration, manifest["weights"].values())):
+        return "weights"
     generate = manifest["generate"]
     if generate is None:
         return None
@@ -179,6 +185,24 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
     if not isinstance(generate.get("entry"), str):
         return "generate"
     return None if all(size is None or (type(size) is int and size > 0) for size in sizes) else "config"
+
+
+def _is_declaration(facts: Mapping[str, Any]) -> bool:
+    shape, dtype = facts.get("shape"), facts.get("dtype")
+    whole = isinstance(shape, list) and all(type(n) is int and 0 <= n <= LARGEST for n in shape)
+    return whole and isinstance(dtype, str) and dtype in DTYPES
+
+
+def _is_held_by(buffer: Buffer, declared: Mapping[str, Any] | None) -> bool:
+    """Whether a plan's buffer has room for a weight as it is declared; one in blocks is bytes to the kernels."""
+    if declared is None:
+        return False
+    dtype = DTYPES[declared["dtype"]]
+    if dtype.block == 1:
+        return (list(buffer.shape), buffer.dtype) == (declared["shape"], dtype.name)
+    shape = declared["shape"]
+    whole = len(shape) > 0 and shape[-1] % dtype.block == 0
+    return whole and dtype.nbytes(math.prod(shape)) == buffer.nbytes
 
 
 def _hash(data: bytes) -> str:
