@@ -159,14 +159,21 @@ class Model:
         return self.session.artifact
 
     def compiled(
-        self, entries: Sequence[str], sizes: Mapping[str, int], generating: bool = False, devices: int = 1
+        self,
+        entries: Sequence[str],
+        sizes: Mapping[str, int],
+        generating: bool = False,
+        devices: int = 1,
+        shares_states: bool = False,
     ) -> list[Artifact]:
         """Entries of a program, compiled for these sizes of their free dimensions, for `add`.
 
-        generating: also those that text is generated with.  devices: how many share the batch.
+        generating: also those that text is generated with.  devices: how many share the batch, and, with shares_states,
+        the states.
         """
         assert self._request is not None
-        requests = [replace(self._request, entries=tuple(entries), sizes=[dict(sizes)], devices=devices)]
+        shared = replace(self._request, devices=devices, shares_states=shares_states)
+        requests = [replace(shared, entries=tuple(entries), sizes=[dict(sizes)])]
         requests += [replace(self._request, unsized=True)] if generating else []
         return [artifact_of(request, self._observer, self._cache) for request in requests]
 

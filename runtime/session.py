@@ -22,6 +22,7 @@ from lispgpt.runtime.devices.base import READS_AHEAD, Device
 from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
+from lispgpt.runtime.plan.steps import Collective
 from lispgpt.runtime.weights import spelled, stored_weight
 
 
@@ -265,6 +266,14 @@ class Session:
         array = np.empty(buffer.shape, find_dtype(buffer.dtype).numpy)
         self.device.copy_out(self._buffers[name], array)
         return array
+
+    def run_collective(self, step: Collective, more: Mapping[str, Any], array: np.ndarray) -> None:
+        """Do a step of no entry with the other devices, on this session's buffers and more, and read the first of
+        those."""
+        assert self.engine is not None
+        self.engine.wait(self.engine.start(self.engine.prepare(step, {**self._buffers, **more})))
+        self.engine.settle()
+        self.device.copy_out(next(iter(more.values())), array)
 
     def _prepared(self, entry: Entry) -> Any:
         if id(entry) not in self._executables:

@@ -75,6 +75,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--target", help="cpu, cuda, rocm, auto, emulated:gfx1151, …  [default: cpu]")
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @device_options
+@click.option("--shard-optimizer", is_flag=True, help="Have each device keep its part of the optimizer's states alone.")
 @click.option("--profile", is_flag=True, help="Print each kernel's time in a step, and its floor, at the end.")
 @click.option("--no-cache", is_flag=True, help="Compile even where the result is cached.")
 @click.pass_context
@@ -97,7 +98,7 @@ def train(ctx: click.Context, program: Path | None, run: Path, resume: bool, **o
     if "schedule" in given:
         settings |= {"schedule": given.pop("schedule")}
     given |= {name: value for key in STEPS if (value := options[name := key.replace("-", "_")]) is not None}
-    given |= {name: options[name] for name in ("target", "threads", "engine")}
+    given |= {name: options[name] for name in ("target", "threads", "engine", "shard_optimizer")}
     given |= {name: options[name] for name in ("devices", "patience") if options[name] is not None}
     given |= {"cache": None if options["no_cache"] else cache_folder(ctx.obj["environment"])}
     given |= {"profile": _profile if options["profile"] else None}

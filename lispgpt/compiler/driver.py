@@ -81,14 +81,18 @@ def project_root(program: Path) -> Path:
     return folder
 
 
-DIVIDES = "divide-batch"
-"""The pass that several devices need."""
+DIVIDES, SHARES = "divide-batch", "divide-states"
+"""The passes that several devices need, for their parts of the batch and of the states."""
 
 
 def load_pipeline(request: Request, target: Target) -> Pipeline:
     """The pipeline that a request runs."""
     found = read_pipeline(request.pipeline or pipeline_path(target.pipeline))
-    return found if request.devices == 1 else found.with_option(DIVIDES, "devices", request.devices)
+    if request.devices == 1:
+        return found
+    for name in (DIVIDES, SHARES) if request.shares_states else (DIVIDES,):
+        found = found.with_option(name, "devices", request.devices)
+    return found
 
 
 def compile_program(program: Program, request: Request, observer: Observer) -> Artifact:

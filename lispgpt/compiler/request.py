@@ -17,7 +17,7 @@ class Request:
     overrides: config values that the user sets.  checkpoint_config: from a checkpoint's header.  batch: sequences in a
     decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unsized, inputs:
     which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.  devices: how many share
-    the batch of each entry that has one.
+    the batch of each entry that has one; shares_states: whether each of them keeps a part of the states only.
     """
 
     program: Path
@@ -31,6 +31,7 @@ class Request:
     unsized: bool = False
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     devices: int = 1
+    shares_states: bool = False
 
 
 def with_context(

@@ -2,20 +2,21 @@
 
 Each device calls them with its own memory.  "all_reduce": every argument becomes the sum of all devices'.
 "reduce_scatter": of pairs of arguments the second becomes this device's part of the sum of the first ones, where each
-device's part is as many elements further on as its number.  "all_gather": of pairs the second becomes all devices'
-first ones, by their numbers.
+device's part is as many parts further on as its number.  "all_slice": of pairs the second becomes this device's part of
+the first, for which it needs no other.  "all_gather": of pairs the second becomes all devices' first ones, by their
+numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.ir.access import set_access
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, operations, symbol_of
 
-ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = "all_reduce", "reduce_scatter", "all_gather"
+ALL_REDUCE = "all_reduce"
 
 
 def collective_functions(module: ir.Module) -> dict[str, ir.Operation]:
@@ -25,26 +26,35 @@ def collective_functions(module: ir.Module) -> dict[str, ir.Operation]:
 
 
 def declare_collective(
-    module: ir.Module, name: str, operation: str, types: Sequence[ir.Type], on_tensors: bool = False
+    module: ir.Module, name: str, operation: str, types: Sequence[ir.Type], results: Sequence[ir.Type] = ()
 ) -> str:
     """Have the module have a collective of these arguments; its name.
 
-    on_tensors: whether it gives its results as values, each in place of an argument.
+    results: what it gives, where arguments are tensors; in memory all that it makes is in arguments.
     """
     if name in collective_functions(module):
         return name
-    results = list(types) if on_tensors else []
     attributes = {
         "sym_name": ir.StringAttr.get(name),
-        "function_type": ir.TypeAttr.get(ir.FunctionType.get(list(types), results)),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(list(types), list(results))),
         "sym_visibility": ir.StringAttr.get("private"),
         "collective": ir.StringAttr.get(operation),
     }
     with ir.InsertionPoint.at_block_begin(module.body), ir.Location.unknown():
         function = create_op("func.func", attributes=attributes, regions=1)
     each = [READ_WRITE] if operation == ALL_REDUCE else [READ, WRITE]
-    set_access(function, each * (len(types) // len(each)))
+    count = len(types) + (len(results) if operation != ALL_REDUCE else 0)
+    set_access(function, each * (count // len(each)))
     return name
+
+
+def to_memory(function: ir.Operation, memory: Callable[[ir.Type], ir.Type]) -> list[int]:
+    """Have a collective of tensors take memory; for each of its results the argument in whose place it is, or -1."""
+    type_ = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    in_place = ir.StringAttr(function.attributes["collective"]).value == ALL_REDUCE
+    taken = [memory(t) for t in (type_.inputs if in_place else [*type_.inputs, *type_.results])]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(taken, []))
+    return [0 if in_place else -1]
 
 
 def collective_of(call: ir.Operation, known: dict[str, ir.Operation]) -> str | None:

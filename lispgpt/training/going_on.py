@@ -44,13 +44,15 @@ SAMPLE_SEED = 1
 @dataclass(frozen=True)
 class Machine:
     """Where a run trains: target, where it is not the one that it was begun with; threads of a CPU; a folder that keeps
-    what was compiled; how many devices, and by which engine of collectives they work together."""
+    what was compiled; how many devices, by which engine of collectives they work together, and whether each keeps only
+    its part of the states."""
 
     target: str | None = None
     threads: int | None = None
     cache: Path | None = None
     devices: int = 1
     engine: str | None = None
+    shares_states: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Run:
         names = [*entries_of_steps(options.accumulate), *([EVALUATE] if self.validation is not None else [])]
         sizes = {"batch": options.batch, "length": options.length}
         with self._model(self._beginning(), None) as model:
-            return model.compiled(names, sizes, options.sample_every > 0, devices)
+            return model.compiled(names, sizes, options.sample_every > 0, devices, self.machine.shares_states)
 
     def go(
         self,
@@ -128,7 +130,7 @@ class Run:
             batches = Batches(self.training, options.batch // world, options.length, options.seed, rank, world)
             trainer = Trainer(model.session, options, batches, rank, world)
             if self.last is not None:
-                read_states(self.last, model.session, trainer.entries)
+                read_states(self.last, model.session, trainer.entries, trainer.wholes)
             if peers is not None:
                 peers.agree(self.done, self._facts(artifacts))
             if rank == 0:

@@ -36,6 +36,7 @@ def train(
     cache: str | Path | None = None,
     devices: int = 1,
     engine: str | None = None,
+    shard_optimizer: bool = False,
     patience: float = PATIENCE,
     peers: Peers | None = None,
     watcher: Watcher | None = None,
@@ -52,8 +53,9 @@ def train(
     checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the program's config.
     options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes.
     devices: how many of this machine share the batch, each in a process of its own; the run is the same with any
-    number.  engine: by what they work together (local, mpi, nccl, rccl), where it is not the usual; patience: seconds
-    that one waits for the others.  peers: instead, the processes that somebody else has started for devices.
+    number.  engine: by what they work together (local, mpi, nccl, rccl), where it is not the usual.  shard_optimizer:
+    whether each keeps its part of the optimizer's states alone.  patience: seconds that one waits for the others.
+    peers: instead, the processes that somebody else has started for devices.
     profile: is called with the trainer after the last step.  A run that is interrupted (Ctrl-C) keeps a checkpoint.
     One that goes on takes a program where its own has moved, and options that leave its steps as they are.  UserError
     for whatever does not fit, and where the training diverges.
@@ -80,7 +82,7 @@ def train(
     elif not Path(run).is_dir():
         raise UserError(f"there is no run at {run}")
     count = devices if peers is None else peers.place.size
-    machine = Machine(target, threads, None if cache is None else Path(cache), count, engine)
+    machine = Machine(target, threads, None if cache is None else Path(cache), count, engine, shard_optimizer)
     told = watcher or Unwatched()
     leads = peers is None or peers.place.rank == 0
     if peers is not None and not leads:

@@ -22,7 +22,7 @@ what is still to be read of the old one is copied away first.
 from __future__ import annotations
 
 from lispgpt.base.errors import InternalError
-from lispgpt.ir.collectives import collective_functions, collective_of
+from lispgpt.ir.collectives import ALL_REDUCE, collective_functions, collective_of, to_memory
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     VIEWS,
@@ -48,10 +48,7 @@ class DestinationPassing(Pass):
         for kernel in kernel_functions(module):
             rewrite_kernel(kernel)
         for name, collective in collective_functions(module).items():
-            given = ir.FunctionType(ir.TypeAttr(collective.attributes["function_type"]).value).inputs
-            tied[name] = list(range(len(given)))
-            memory = ir.FunctionType.get([memref_of(type_) for type_ in given], [])
-            collective.attributes["function_type"] = ir.TypeAttr.get(memory)
+            tied[name] = to_memory(collective, memref_of)
         for entry in entry_functions(module):
             _Entry(entry, module).rewrite(tied)
 
@@ -124,7 +121,7 @@ class _Entry:
         """Have what a collective changes in place be made where its result is wanted."""
         collectives = collective_functions(self.module)
         for op in reversed(ops):
-            if collective_of(op, collectives) is not None:
+            if collective_of(op, collectives) == ALL_REDUCE:
                 for source, result in zip(op.operands, op.results, strict=True):
                     if result in self.destinations:
                         self.destinations.setdefault(source, self.destinations[result])

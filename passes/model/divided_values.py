@@ -76,11 +76,7 @@ class DividedValues:
             self.parts.discard(value)
             return value
         if value not in self.summed:
-            attributes = {
-                "grid": ir.FlatSymbolRefAttr.get(DEVICES),
-                "grid_axes": ir.DenseI16ArrayAttr.get([0]),
-                "reduction": ir.Attribute.parse("#shard<partial sum>"),
-            }
+            attributes = {**grid_attributes(), "reduction": ir.Attribute.parse("#shard<partial sum>")}
             with ir.InsertionPoint.after(op), op.location:
                 self.summed[value] = create_op("shard.all_reduce", [value], [value.type], attributes).results[0]
         return self.summed[value]
@@ -120,6 +116,11 @@ class DividedValues:
             copy.operands[number] = operand
         copy.results[0].set_type(type_)
         return copy.results[0]
+
+
+def grid_attributes() -> dict[str, ir.Attribute]:
+    """What an op says that all devices do together."""
+    return {"grid": ir.FlatSymbolRefAttr.get(DEVICES), "grid_axes": ir.DenseI16ArrayAttr.get([0])}
 
 
 _OTHERWISE = "two values that it reads are divided in different ways"

@@ -42,8 +42,10 @@ from lispgpt.passes.model.score_sums import record_sums
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
 
-COLLECTIVES = {"shard.all_reduce": "all_reduce"}
-"""Ops that all devices of a grid do together, and what the plan calls them."""
+COLLECTIVES = {
+    f"shard.{operation}": operation for operation in ("all_reduce", "reduce_scatter", "all_gather", "all_slice")
+}
+"""Ops that all devices of a grid do together, or each by its number, and what the plan calls them."""
 
 
 def is_collective(op: ir.Operation) -> bool:

@@ -143,7 +143,8 @@ class _Kernels:
         """The symbol to call for what all devices do together."""
         word = COLLECTIVES[op.name]
         name = "_".join([word, str(element_type(op.operands[0])), *["x".join(map(str, shape_of(op.operands[0])))]])
-        return declare_collective(self.module, name.rstrip("_"), word, [v.type for v in op.operands], True)
+        given, made = [v.type for v in op.operands], [v.type for v in op.results]
+        return declare_collective(self.module, name.rstrip("_"), word, given, made)
 
 
 def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) -> None:

@@ -3,6 +3,7 @@
 (pipeline cpu
   (stage kernels                      ; one function for each distinct kernel, calls in the entries
     (pass divide-batch {:devices 1})  ; `--devices` sets it
+    (pass divide-states {:devices 1}) ; and `--shard-optimizer` this
     (pass cse)
     (pass contract-products)
     (pass outline-kernels)

@@ -102,6 +102,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
     names: list[str] = []
     ports: dict[str, dict[str, str]] = {"input": {}, "result": {}}
     shapes = {s.name: list(ir.DenseI64ArrayAttr(s.attr)) for s in ir.DictAttr(entry.attributes["inputs"])}
+    wholes = ir.DictAttr(entry.attributes["wholes"]) if "wholes" in entry.attributes else {}
     for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
         kind, name = qualified.split(":", 1)
         type_ = ir.TypeAttr(type_).value
@@ -109,6 +110,8 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         if kind in ports:
             ports[kind][name] = name = f"{symbol}/{kind}/{name}"
         buffer = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
+        if kind == "state" and name in wholes:
+            buffer["whole"] = list(ir.DenseI64ArrayAttr(wholes[name]))
         if buffers.get(name, buffer) != buffer:  # a state whose sizes are other in another entry is another
             buffer["name"] = name = f"{name}@{'x'.join(map(str, shape))}"
         buffers[name] = buffer

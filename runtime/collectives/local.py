@@ -18,7 +18,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.host import HostEngine, Part, added, waiting_loop
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, BROADCAST, Collective
+from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, ALL_SLICE, BROADCAST, Collective
 
 SHARED = Path("/dev/shm")
 SLOT, COUNTER = 1 << 20, 64
@@ -58,6 +58,9 @@ class LocalTransport:
                 target[piece] = slots[0] if step.operation == BROADCAST else self._summed(step, slots, dtype)
             return
         share = min(source.size, target.size)
+        if step.operation == ALL_SLICE:
+            target[:] = source.reshape(self._size, share)[self._rank]
+            return
         for start in range(0, share, SLOT // target.itemsize):
             piece = slice(start, min(start + SLOT // target.itemsize, share))
             if step.operation == ALL_GATHER:

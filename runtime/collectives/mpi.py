@@ -12,7 +12,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.host import HostEngine, Part, rounded, waiting_loop, widened
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, BROADCAST, Collective
+from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, ALL_SLICE, BROADCAST, Collective
 
 
 def open_engine(device: Device, peers: Peers) -> HostEngine:
@@ -61,6 +61,8 @@ class MpiTransport:
             self._wait(step, self._world.Ibcast(target.view("u1"), root=0))
         elif step.operation == ALL_GATHER:
             self._wait(step, self._world.Iallgather(source.view("u1"), target.view("u1")))
+        elif step.operation == ALL_SLICE:
+            target[:] = source.reshape(self._world.size, target.size)[self._world.rank]
         elif dtype == "bf16":
             wide = widened(source)
             made = wide if step.operation == ALL_REDUCE else np.empty(target.size, np.float32)

@@ -18,7 +18,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.host import waiting_loop
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.gpu import GpuDevice
-from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE_SCATTER, Collective
+from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, ALL_SLICE, BROADCAST, REDUCE_SCATTER, Collective
 
 load_library: Callable[[str], Any] = ctypes.CDLL
 
@@ -60,10 +60,12 @@ class Library:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """calls: functions and what they take before the communicator.  done: an event behind them."""
+    """calls: functions and what they take before the communicator.  copies: of this rank's memory alone: from where, to
+    where, bytes.  done: an event behind them."""
 
     step: Collective
     calls: list[tuple[str, list[Any]]]
+    copies: list[tuple[int, int, int]]
     done: Any
 
 
@@ -87,6 +89,8 @@ class StreamEngine:
         self._under_way: list[_Prepared] = []
 
     def prepare(self, step: Collective, buffers: Mapping[str, Any]) -> _Prepared:
+        if step.operation == ALL_SLICE:
+            return _Prepared(step, [], self._copies(step, buffers), self._side.event())
         function, more = FUNCTIONS[step.operation]
         calls = []
         for source, target, dtype in step.pairs:
@@ -94,16 +98,27 @@ class StreamEngine:
             places = [ctypes.c_void_p(buffers[a.buffer] + a.offset) for a in (source, target)]
             numbers = [ctypes.c_int(DTYPES[dtype]), *map(ctypes.c_int, more)]
             calls.append((function, [*places, ctypes.c_size_t(count), *numbers]))
-        return _Prepared(step, calls, self._side.event())
+        return _Prepared(step, calls, [], self._side.event())
+
+    def _copies(self, step: Collective, buffers: Mapping[str, Any]) -> list[tuple[int, int, int]]:
+        """From where to where this rank's parts are copied, and how many bytes."""
+        rank, found = self._peers.place.rank, []
+        for source, target, _ in step.pairs:
+            first = buffers[source.buffer] + source.offset + rank * target.nbytes
+            found.append((first, buffers[target.buffer] + target.offset, target.nbytes))
+        return found
 
     def start(self, prepared: _Prepared) -> _Prepared:
         self._peers.arrived()
         self._side.follow()
         stream = ctypes.c_void_p(self._side.handle)
-        self._call("ncclGroupStart")
-        for function, arguments in prepared.calls:
-            self._call(function, *arguments, self._communicator, stream)
-        self._call("ncclGroupEnd")
+        for source, target, nbytes in prepared.copies:
+            self._side.copy(source, target, nbytes)
+        if prepared.calls:
+            self._call("ncclGroupStart")
+            for function, arguments in prepared.calls:
+                self._call(function, *arguments, self._communicator, stream)
+            self._call("ncclGroupEnd")
         self._side.record(prepared.done)
         self._under_way.append(prepared)
         return prepared

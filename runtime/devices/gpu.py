@@ -233,6 +233,10 @@ class SideStream:
         self._driver("EventRecord", self._fork, self._main)
         self._driver("StreamWaitEvent", self._stream, self._fork)
 
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        """Copy within the device's memory."""
+        self._driver("MemcpyDtoDAsync", target, source, nbytes, self._stream)
+
     def record(self, event: Any) -> None:
         """Have an event come when this stream has done what it has by now."""
         self._driver("EventRecord", event, self._stream)

@@ -25,17 +25,25 @@ class Buffer:
 
     kind: "weight", "state" and "arena" are shared by the entries that name them; "input" and "result" belong to the
     host's side of a step; "signals" are zero between launches, whose blocks tell each other by them how far they are.
-    shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.
+    shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.  whole: of a state of which each
+    device has a part, equal ones along the first dimension that is another, the shape of all of it.
     """
 
     name: str
     kind: str
     shape: tuple[int, ...]
     dtype: str
+    whole: tuple[int, ...] | None = None
 
     @property
     def nbytes(self) -> int:
         return find_dtype(self.dtype).nbytes(math.prod(self.shape))
+
+    @property
+    def divided(self) -> int:
+        """The dimension along which it is a part of the whole; 0 where it is all of it."""
+        pairs = zip(self.shape, self.whole or self.shape, strict=True)
+        return next((axis for axis, (own, all_) in enumerate(pairs) if own != all_), 0)
 
 
 @dataclass(frozen=True)
@@ -92,9 +100,7 @@ class Plan:
     def from_json(data: Mapping[str, Any]) -> Plan:
         """Rebuild a plan; a missing or misshapen field is a UserError that names the plan."""
         try:
-            buffers = tuple(
-                Buffer(text(b["name"]), text(b["kind"]), tuple(b["shape"]), text(b["dtype"])) for b in data["buffers"]
-            )
+            buffers = tuple(map(_buffer_from_json, data["buffers"]))
             entries = tuple(map(_entry_from_json, data["entries"]))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"the artifact's plan is damaged: {type(error).__name__} {error}") from error
@@ -112,6 +118,8 @@ class Plan:
                 raise UserError(f"the artifact's plan is damaged: buffer {buffer.name!r}")
             if any(type(n) is not int or n < 0 for n in buffer.shape) or buffer.nbytes > LARGEST:
                 raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
+            if _is_no_part(buffer):
+                raise UserError(f"the artifact's plan is damaged: parts of buffer {buffer.name!r}")
             buffers[buffer.name] = buffer
         for entry in self.entries:
             if any(size < 1 for size in entry.sizes.values()):
@@ -162,6 +170,27 @@ def _name_beside(buffer: Buffer, there: Mapping[str, tuple[tuple[int, ...], str]
     same = (n for n, facts in there.items() if n.partition("@")[0] == own and facts == (buffer.shape, buffer.dtype))
     spelled = f"{own}@{'x'.join(map(str, buffer.shape))}"
     return next(same, buffer.name if buffer.name not in there else spelled)
+
+
+def _buffer_from_json(data: Mapping[str, Any]) -> Buffer:
+    shape = data.get("whole")
+    return Buffer(
+        text(data["name"]),
+        text(data["kind"]),
+        tuple(data["shape"]),
+        text(data["dtype"]),
+        None if shape is None else tuple(map(whole, shape)),
+    )
+
+
+def _is_no_part(buffer: Buffer) -> bool:
+    """Whether a buffer cannot be the part that it says it is."""
+    if buffer.whole is None:
+        return False
+    if len(buffer.whole) != len(buffer.shape) or not buffer.shape or buffer.kind != "state":
+        return True
+    same = [a == b for d, (a, b) in enumerate(zip(buffer.shape, buffer.whole, strict=True)) if d != buffer.divided]
+    return not all(same) or 0 in buffer.shape or buffer.whole[buffer.divided] % buffer.shape[buffer.divided] != 0
 
 
 def _entry_from_json(data: Mapping[str, Any]) -> Entry:

@@ -79,8 +79,9 @@ class Launch:
         }
 
 
-ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "broadcast", "all_gather", "reduce_scatter"
-PAIRED = (ALL_GATHER, REDUCE_SCATTER)
+ALL_REDUCE, BROADCAST = "all_reduce", "broadcast"
+ALL_GATHER, REDUCE_SCATTER, ALL_SLICE = "all_gather", "reduce_scatter", "all_slice"
+PAIRED = (ALL_GATHER, REDUCE_SCATTER, ALL_SLICE)
 OPERATIONS = (ALL_REDUCE, BROADCAST, *PAIRED)
 
 
@@ -90,8 +91,8 @@ class Collective:
 
     "all_reduce": every argument becomes the sum of all devices'.  "broadcast": every argument becomes that of device 0.
     The others have pairs of a source and a target: "reduce_scatter" makes a target this device's part of the sum of the
-    sources, "all_gather" all devices' sources one after another.  dtypes: of the arguments' elements.  A sum adds in
-    the same order on every device, so that all have the same bits.
+    sources, "all_slice" this device's part of its own source, "all_gather" all devices' sources one after another.
+    dtypes: of the arguments' elements.  A sum adds in the same order on every device, so that all have the same bits.
     """
 
     kind: ClassVar[str] = "collective"

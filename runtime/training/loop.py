@@ -14,7 +14,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Stream
 from lispgpt.runtime.training.run_folder import RunFolder
-from lispgpt.runtime.training.snapshot import SessionWeights, write_snapshot
+from lispgpt.runtime.training.snapshot import SessionWeights, held_states, write_snapshot
 from lispgpt.runtime.training.trainer import Evaluation, Pace, Trainer, evaluate
 
 RECENT = 20
@@ -165,13 +165,14 @@ class Loop:
         trainer = self._trainer
 
         def write(folder: Path) -> None:
-            write_snapshot(folder, self._weights, trainer.session, trainer.entries)
+            write_snapshot(folder, self._weights, trainer.session, trainer.entries, states)
             for file in self._files:
                 shutil.copyfile(file, folder / file.name)
 
         self._weights.refresh()
         if self._peers is not None:
             self._peers.agree(number, self._weights.sums())
+        states = held_states(trainer.session, trainer.entries, trainer.wholes)
         self._kept = number
         if not self._leads:
             return

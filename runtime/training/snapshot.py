@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo, formats
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor
 from lispgpt.runtime.checkpoints.numbers import converted, is_finite
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
+from lispgpt.runtime.collectives.whole import Wholes
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 
@@ -84,21 +85,37 @@ class SessionWeights(Checkpoint):
         destination[...] = converted(array[layer] if info.stacked else array, info.dtype, dtype)
 
 
-def write_snapshot(folder: Path, weights: SessionWeights, session: Session, entries: Iterable[Entry]) -> None:
+def held_states(session: Session, entries: Iterable[Entry], wholes: Wholes) -> dict[str, np.ndarray]:
+    """The states of these entries of which each device has a part, as wholes; all processes have to ask for them."""
+    return {name: wholes.read(name) for name in session.held("state", entries) if wholes.is_divided(name)}
+
+
+def write_snapshot(
+    folder: Path,
+    weights: SessionWeights,
+    session: Session,
+    entries: Iterable[Entry],
+    states: Mapping[str, np.ndarray],
+) -> None:
     """Write everything that these entries change between runs, and the weights for others to read.
+
+    states: what `held_states` gives.
 
     The weights are in every format that has a place for them: a Hugging Face folder and llm.c's file for what is of an
     architecture that those know, else safetensors under the program's own names.
     """
     weights.check_finite()
-    states = session.held("state", entries)
-    used = [name for name in states if session.read(name).any()]
+
+    def whole(name: str) -> np.ndarray:
+        return states[name] if name in states else session.read(name)
+
+    used = [name for name in session.held("state", entries) if whole(name).any()]
     header = [(WEIGHT + name, weights.info(name).shape, weights.info(name).dtype) for name in weights.names()]
-    header += [(STATE + name, session.declared(name).shape, session.declared(name).dtype) for name in used]
+    header += [(STATE + name, whole(name).shape, session.declared(name).dtype) for name in used]
 
     def contents() -> Iterator[np.ndarray]:
         yield from map(weights.whole, weights.names())
-        yield from map(session.read, used)
+        yield from map(whole, used)
 
     write_safetensors(folder / TRAINING, header, contents())
     for module in formats().values():
@@ -121,7 +138,7 @@ def open_snapshot(folder: Path) -> Checkpoint:
     return MappedCheckpoint("run", folder, {}, files.values(), tensors)
 
 
-def read_states(folder: Path, session: Session, entries: Iterable[Entry]) -> None:
+def read_states(folder: Path, session: Session, entries: Iterable[Entry], wholes: Wholes) -> None:
     """Give a session the states that `write_snapshot` wrote; those that it did not write are zeros."""
     stored = read_safetensors(folder / TRAINING)
     for name in session.held("state", entries):
@@ -129,9 +146,9 @@ def read_states(folder: Path, session: Session, entries: Iterable[Entry]) -> Non
         if tensor is None:
             session.write(name, np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
             continue
-        if (tensor.array.shape, tensor.dtype) != (declared.shape, declared.dtype):
+        if (tensor.array.shape, tensor.dtype) != (wholes.shape(name), declared.dtype):
             raise UserError(
                 f"{folder} is of another program: its state {name!r} is {tensor.dtype} {list(tensor.array.shape)}, "
-                f"and the program's {declared.dtype} {list(declared.shape)}"
+                f"and the program's {declared.dtype} {list(wholes.shape(name))}"
             )
-        session.write(name, tensor.array)
+        wholes.write(name, tensor.array)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.collectives.whole import Wholes
 from lispgpt.runtime.data.batches import IGNORED, Batches, Stream, sweep
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Work
@@ -61,6 +62,7 @@ class Trainer:
     def __init__(self, session: Session, options: Options, batches: Batches, rank: int = 0, world: int = 1) -> None:
         self.session, self.options, self._batches = session, options, batches
         self._rank, self._world = rank, world
+        self.wholes = Wholes(session, rank, world)
         self.batch = options.batch // world
         self._entries = [_sized(session, name, self.batch, options.length) for name in self.names]
         self._numbers = options.inputs()

@@ -20,9 +20,11 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.training.run_folder import read_metrics
 from lispgpt.runtime.training.trainer import Trainer
+from lispgpt.training.evaluation import evaluate
 from lispgpt.training.going_on import Run
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 BIN = Path(sys.executable).parent
 NEAR = {"rtol": 1e-5, "atol": 1e-6}
 SHARED: dict[str, Any] = {"steps": 30, "checkpoint_every": 10, "threads": 1, "patience": 60}
@@ -59,19 +61,31 @@ def test_processes_of_mpi_have_the_losses_of_one(place: Path, alone: list[float]
     np.testing.assert_allclose(losses(place / "mpi"), alone, **NEAR)
 
 
-def test_a_run_goes_on_with_another_number_of_devices(place: Path, alone: list[float]) -> None:
+def test_a_run_goes_on_with_another_number_of_devices_and_of_states_on_each(place: Path, alone: list[float]) -> None:
     run = place / "changing"
-    begun(place, run, devices=2, **(SHARED | {"steps": 12, "warmup": 3, "min_lr": 0.03}))
+    begun(place, run, devices=2, shard_optimizer=True, **(SHARED | {"steps": 12, "warmup": 3, "min_lr": 0.03}))
     train(run, place / "cache", resume=True, steps=21)
-    train(run, place / "cache", resume=True, steps=30, devices=4, threads=1)
+    train(run, place / "cache", resume=True, steps=30, devices=2, threads=1, shard_optimizer=True)
     np.testing.assert_allclose(losses(run), alone, **NEAR)
 
 
-def test_micro_batches_of_devices_are_those_of_one(place: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("shares", [False, True])
+def test_micro_batches_of_devices_are_those_of_one(place: Path, shares: bool) -> None:
     given = SHARED | {"accumulate": 2, "steps": 8}
     begun(place, place / "micro", **given)
-    begun(place, place / "micro-2", devices=2, **given)
-    np.testing.assert_allclose(losses(place / "micro-2"), losses(place / "micro"), **NEAR)
+    begun(place, place / f"micro-{shares}", devices=2, shard_optimizer=shares, **given)
+    np.testing.assert_allclose(losses(place / f"micro-{shares}"), losses(place / "micro"), **NEAR)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shares", [False, True])
+def test_gpt2_on_two_devices_learns_as_on_one(place: Path, shares: bool) -> None:
+    sizes = {"layers": 2, "heads": 2, "width": 32, "weight-type": "f32"}
+    given = SHARED | {"program": EXAMPLES / "gpt2_train.lisp", "settings": sizes, "length": 16, "lr": 3e-3}
+    begun(place, place / "gpt2", **given)
+    begun(place, place / f"gpt2-{shares}", devices=2, shard_optimizer=shares, **given)
+    np.testing.assert_allclose(losses(place / f"gpt2-{shares}"), losses(place / "gpt2"), **NEAR)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +108,34 @@ def test_a_device_that_ends_or_hangs_ends_all_and_the_run_goes_on(
     run = place / f"ended-{len(said)}"
     with monkeypatch.context() as patched, pytest.raises(UserError, match=said):
         patched.setattr(Trainer, "step", step)
-        begun(place, run, devices=3, **(SHARED | {"batch": 6, "patience": 2}))
+        begun(place, run, devices=2, **(SHARED | {"patience": 2}))
     assert [record["step"] for record in read_metrics(run)] == list(range(1, 17))
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000010"]
     train(run, place / "cache", resume=True, steps=20, threads=1)
     assert len(losses(run)) == 20
+
+
+def test_devices_that_are_asked_to_end_do_so_after_the_same_step(place: Path, alone: list[float]) -> None:
+    words = [sys.executable, "-m", "lispgpt", "train", *WORDS, "--steps", 100000, "--devices", 2, "--run", "asked"]
+    process = command(place, *words)
+    while len(read_metrics(place / "asked")) < 5 and process.poll() is None:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    assert process.returncode == 130 and "is kept; `lispgpt train --run asked --resume` goes on" in said
+    last = read_metrics(place / "asked")[-1]["step"]
+    assert (place / "asked" / "checkpoints" / f"step-{last:08}").is_dir()
+
+
+def test_evaluation_by_devices_is_that_of_one(place: Path, alone: list[float]) -> None:
+    """Of so many tokens that the last batch has less than a sequence, and one device has none of it."""
+    given = {"batch": 6, "length": 8, "cache": place / "cache", "threads": 1}
+    one, three = (
+        evaluate(place / "tiny.lisp", place / "alone", [place / "text.txt"], devices=devices, **given)
+        for devices in (1, 3)
+    )
+    assert (one.correct, one.targets) == (three.correct, three.targets)
+    assert abs(one.loss - three.loss) < 1e-5
 
 
 def test_a_device_with_another_program_ends_all(

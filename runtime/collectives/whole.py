@@ -1,0 +1,67 @@
+"""States of which each device has a part: all of one on the host, and one device's part of all."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from lispgpt.base.access import READ, WRITE
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.runtime.plan.plan import Buffer
+from lispgpt.runtime.plan.steps import ALL_GATHER, Argument, Collective
+from lispgpt.runtime.session import Session
+
+
+class Wholes:
+    """Reads and writes a session's states as if it had all of each; every process has to read the same ones in turn.
+
+    rank, size: which of how many processes this is.
+    """
+
+    def __init__(self, session: Session, rank: int = 0, size: int = 1) -> None:
+        self._session, self._rank, self._size = session, rank, size
+        self._room: tuple[int, object] = (0, None)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of all of a state."""
+        declared = self._session.declared(name)
+        return declared.shape if declared.whole is None else declared.whole
+
+    def is_divided(self, name: str) -> bool:
+        return self._session.declared(name).whole is not None
+
+    def read(self, name: str) -> np.ndarray:
+        """All of a state, with the other processes where each has a part."""
+        declared = self._session.declared(name)
+        if declared.whole is None:
+            return self._session.read(name)
+        array = np.empty(declared.whole, find_dtype(declared.dtype).numpy)
+        self._session.run_collective(_gathering(declared, self._size), {"whole": self._space(array.nbytes)}, array)
+        return array
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        """Give a state what it has of all."""
+        declared = self._session.declared(name)
+        if declared.whole is not None:
+            count = declared.shape[declared.divided]
+            own = range(self._rank * count, (self._rank + 1) * count)
+            array = np.ascontiguousarray(array.take(own, declared.divided))
+        self._session.write(name, array)
+
+    def _space(self, nbytes: int) -> object:
+        """Memory of the device for the largest so far: it gives none back before it is closed."""
+        if self._room[0] < nbytes:
+            self._room = nbytes, self._session.device.alloc(nbytes)
+        return self._room[1]
+
+
+def _gathering(state: Buffer, size: int) -> Collective:
+    """What all devices do to have all of a state in a buffer `whole`: row by row before the divided dimension."""
+    rows = prod(state.shape[: state.divided])
+    own = state.nbytes // rows
+    arguments = []
+    for row in range(rows):
+        arguments.append(Argument(state.name, row * own, own, READ))
+        arguments.append(Argument("whole", row * own * size, own * size, WRITE))
+    return Collective(ALL_GATHER, size, (state.dtype,) * len(arguments), tuple(arguments))
