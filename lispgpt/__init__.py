@@ -1,16 +1,21 @@
 """A compiler for a tiny Lisp that describes language models, from S-expressions through MLIR to machine code.
 
-`compile`, `load`, `Model` and `UserError` are those of `lispgpt.api`, `train` and `evaluate` those of
+`compile`, `load`, `Model`, `Text` and `UserError` are those of `lispgpt.api`, `train` and `evaluate` those of
 `lispgpt.training`, which are imported when one is first asked for.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lispgpt.api import Artifact, Model, Text, UserError, compile, load
+    from lispgpt.training.evaluation import evaluate
+    from lispgpt.training.runs import train
 
 __version__ = "0.1.0"
-__all__ = ["Artifact", "Model", "UserError", "__version__", "compile", "evaluate", "load", "train"]
+__all__ = ["Artifact", "Model", "Text", "UserError", "__version__", "compile", "evaluate", "load", "train"]
 
 _PLACES = {"train": "lispgpt.training.runs", "evaluate": "lispgpt.training.evaluation"}
 
@@ -19,3 +24,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(import_module(_PLACES.get(name, "lispgpt.api")), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -41,6 +41,7 @@ def compile(
     target: str = "cpu",
     checkpoint: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
+    context: int | None = None,
     batch: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
     entries: Sequence[str] | None = None,
@@ -48,7 +49,8 @@ def compile(
 ) -> Artifact:
     """Compile a model program for a target such as "cpu", "rocm:gfx1151" or "cuda:sm_90a"; `.save(path)` writes it.
 
-    checkpoint: its header sets the program's config, and settings win over it.  batch: sequences decoded together,
+    checkpoint: its header sets the program's config, and settings win over it.  context: positions to make code and
+    memory for, if not the checkpoint's.  batch: sequences decoded together,
     beside single ones.  shapes: sizes of entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which
     to compile; all by default.  pipeline: a file in place of the target's own.
 
@@ -57,7 +59,7 @@ def compile(
     found = find_given(program, checkpoint)
     given = {"sizes": [dict(shape) for shape in shapes], "entries": entries}
     target = compiled_target(target)
-    settings = with_context(settings or {}, found.config, target, _warn)
+    settings = with_context(_settings(settings, context), found.config, target, _warn)
     artifact = artifact_of(Request(found.program, target, settings, found.config, _path(pipeline), batch, **given))  # type: ignore[arg-type]
     remember(cache_folder({}), artifact)
     return artifact
@@ -69,6 +71,7 @@ def load(
     *,
     target: str = "cpu",
     settings: Mapping[str, Any] | None = None,
+    context: int | None = None,
     batch: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
     pipeline: str | Path | None = None,
@@ -83,9 +86,9 @@ def load(
 
     program: a program's file, whose entries are compiled as they are needed, an artifact, or a Hugging Face folder of a
     model that a program of the package is for.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
-    installed here; an artifact has its own.  tokenizer: a file; by default the one beside the checkpoint.  threads: of
-    a CPU.  cache: a folder that keeps what was compiled; None keeps nothing.  check: hold every launch to what it says
-    it reads and writes (on a CPU, slow).
+    installed here; an artifact has its own.  context: positions to make memory for.  tokenizer: a file; by default the
+    one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps what was compiled; None keeps nothing.
+    check: hold every launch to what it says it reads and writes (on a CPU, slow).
 
     An artifact is code that runs with the caller's rights: UserError for one that was neither compiled here nor signed
     with a key of the caller's list, unless `trust` is true.  keys: that list, by default the user's own
@@ -102,15 +105,19 @@ def load(
     else:
         sizes = [dict(shape) for shape in shapes]
         chip = running_target(target)
-        settings = with_context(settings or {}, given.config, chip, _warn)
+        settings = with_context(_settings(settings, context), given.config, chip, _warn)
         source = Request(path, chip, settings, given.config, _path(pipeline), batch, sizes)
     kept = None if cache is None else Cache(Path(cache))
     found = tokenizers.find(given.weights, tokenizer)
     return Model(source, given.checkpoint, found, cache=kept, device=target, threads=threads, check=check)
 
 
+def _settings(given: Mapping[str, Any] | None, context: int | None) -> dict[str, Any]:
+    return {**(given or {}), **({} if context is None else {"context": context})}
+
+
 def _warn(text: str) -> None:
-    warnings.warn(f"{text} (settings={{'context': N}} changes it)", stacklevel=4)
+    warnings.warn(f"{text} (context=N changes it)", stacklevel=4)
 
 
 def _path(path: str | Path | None) -> Path | None:

@@ -23,7 +23,7 @@ from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
 from lispgpt.runtime.plan.steps import Collective
-from lispgpt.runtime.weights import spelled, stored_weight
+from lispgpt.runtime.weights import spelled_inputs, stored_weight
 
 
 class Session:
@@ -202,8 +202,7 @@ class Session:
     def place(self, single: Entry, batch: Entry, sequence: int, positions: int) -> None:
         """Copy the states of an entry for one sequence to a place in those of one for several.
 
-        positions: how many are in use; of dimensions as long as the context no more than these are copied, where that
-        is faster.  UserError for a state that sequences share.
+        positions: how many are in use.  UserError for a state that sequences share.
         """
         own = {name.partition("@")[0]: name for name in self.held("state", [single])}
         for name in self.held("state", [batch]):
@@ -304,9 +303,7 @@ class Session:
             places = {key: self._declared[place] for key, place in entry.inputs.items()}
             if all(place.shape == shapes[key] for key, place in places.items()):
                 return entry, {key: as_stored(given[key], place, key) for key, place in places.items()}
-        made_for = "; ".join(self._shapes({k: self._declared[p].shape for k, p in e.inputs.items()}) for e in compiled)
-        raise UserError(f"entry {name!r} is compiled for {made_for}, and not {self._shapes(shapes)}")
-
-    @staticmethod
-    def _shapes(shapes: Mapping[str, tuple[int, ...]]) -> str:
-        return ", ".join(f"{name} {spelled(shape)}" for name, shape in shapes.items())
+        made_for = "; ".join(
+            spelled_inputs({k: self._declared[p].shape for k, p in e.inputs.items()}) for e in compiled
+        )
+        raise UserError(f"entry {name!r} is compiled for {made_for}, and not {spelled_inputs(shapes)}")

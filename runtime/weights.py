@@ -78,3 +78,8 @@ def _is_cut(shape: Sequence[int], whole: Sequence[int], context: Any, allowed: A
 def spelled(extents: Sequence[int]) -> str:
     """A shape as programs write it."""
     return "[" + " ".join(map(str, extents)) + "]"
+
+
+def spelled_inputs(shapes: Mapping[str, Sequence[int]]) -> str:
+    """Names with their shapes."""
+    return ", ".join(f"{name} {spelled(shape)}" for name, shape in shapes.items())

@@ -89,10 +89,10 @@ def test_gpus_take_memory_for_fewer_positions_and_say_so(call: Call, examples: P
 def test_python_users_take_memory_for_fewer_positions_and_are_told(examples: Path, tmp_path: Path) -> None:
     make(tmp_path / "llama", LlamaShape(60, 131_072, 1, 2, 1, 32, 16, 16), "huggingface", "bf16", 1)
     given = {"checkpoint": tmp_path / "llama", "target": "rocm:gfx1151", "shapes": [{"batch": 1, "positions": 1}]}
-    with pytest.warns(UserWarning, match="131072 positions; this is for the first 8192 .*'context': N"):
+    with pytest.warns(UserWarning, match="131072 positions; this is for the first 8192 .*context=N"):
         artifact = api.compile(examples / "llama_tiny.lisp", **given)  # type: ignore[arg-type]
     assert artifact.config["context"] == 8192
-    artifact = api.compile(examples / "llama_tiny.lisp", settings={"context": 9000}, **given)  # type: ignore[arg-type]
+    artifact = api.compile(examples / "llama_tiny.lisp", context=9000, **given)  # type: ignore[arg-type]
     assert artifact.config["context"] == 9000
 
 

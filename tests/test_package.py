@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SUFFIXES = (".py", ".lisp", ".lark", ".mlir")
+SUFFIXES = (".py", ".lisp", ".lark", ".mlir", ".typed")
 
 
 def expected_members() -> set[str]:

@@ -17,7 +17,7 @@ from lispgpt.training.evaluation import evaluate as evaluate_model
 
 @click.command("evaluate")
 @click.argument("program", type=PATH)
-@click.option("--checkpoint", type=PATH, required=True, help="Weights, or a run's folder.")
+@click.option("--checkpoint", type=PATH, help="Weights, or a run's folder (default: PROGRAM, where it is a folder).")
 @click.option("--data", type=PATH, multiple=True, required=True, help="Text, JSON lines, token shards, or folders.")
 @click.option("--tokenizer", type=PATH, help="A tokenizer file (default: beside the checkpoint).")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
@@ -32,7 +32,10 @@ from lispgpt.training.evaluation import evaluate as evaluate_model
 @click.pass_context
 @guarded
 def evaluate(ctx: click.Context, program: Path, **options: Any) -> int:
-    """Measure how well PROGRAM, with a checkpoint, predicts each token of some data from those before it."""
+    """Measure how well PROGRAM, with a checkpoint, predicts each token of some data from those before it.
+
+    PROGRAM may be a Hugging Face folder alone.
+    """
     cache = None if options["no_cache"] else cache_folder(ctx.obj["environment"])
     names = ("tokenizer", "batch", "length", "most", "target", "threads", "engine")
     given = {name: options[name] for name in names}

@@ -87,21 +87,28 @@ class Declared:
 
 def declared(request: Request) -> Declared:
     """A model program evaluated without its entries; UserError for whatever is wrong with it."""
+    if not forks_well():
+        fresh: Declared = call_fresh(_declared, request)
+        return fresh
 
     def work(reporter: Reporter) -> int:
-        from lispgpt.compiler.driver import evaluate_request
-        from lispgpt.ir.mlir import new_context
-
-        with new_context():
-            program = evaluate_request(replace(request, entries=()))
-            weights = [(w.name, w.shape, w.dtype, w.stacked) for w in program.weights]
-            initial = {w.name: w.initial for w in program.weights if w.initial is not None}
-            generates = program.generate is not None
-            reporter.give(Declared(program.config, weights, initial, program.entries, generates))  # type: ignore[arg-type]
+        reporter.give(_declared(request))
         return 0
 
     found: Declared = compile_in_child(work).value
     return found
+
+
+def _declared(request: Request) -> Declared:
+    from lispgpt.compiler.driver import evaluate_request
+    from lispgpt.ir.mlir import new_context
+
+    with new_context():
+        program = evaluate_request(replace(request, entries=()))
+        weights = [(w.name, w.shape, w.dtype, w.stacked) for w in program.weights]
+        initial = {w.name: w.initial for w in program.weights if w.initial is not None}
+        generates = program.generate is not None
+        return Declared(program.config, weights, initial, program.entries, generates)  # type: ignore[arg-type]
 
 
 def run_or_compile(

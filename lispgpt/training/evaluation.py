@@ -10,11 +10,13 @@ from lispgpt.api import Model
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import declared
-from lispgpt.compiler.folders import open_weights
+from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import running_target
-from lispgpt.compiler.request import Request
+from lispgpt.compiler.request import Request, with_context
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
+from lispgpt.runtime.decoding import SCORE
+from lispgpt.runtime.training.scoring import score
 from lispgpt.runtime.training.trainer import EVALUATE, Evaluation
 from lispgpt.runtime.training.trainer import evaluate as evaluate_session
 from lispgpt.training.data import in_memory
@@ -26,7 +28,7 @@ LENGTH = 1024
 
 def evaluate(
     program: str | Path,
-    checkpoint: str | Path,
+    checkpoint: str | Path | None,
     data: Sequence[str | Path],
     *,
     tokenizer: str | Path | None = None,
@@ -42,24 +44,32 @@ def evaluate(
     patience: float = PATIENCE,
     peers: Peers | None = None,
 ) -> Evaluation:
-    """The mean loss of a program's `evaluate` entry over all tokens of texts or token shards.
+    """How well a model predicts texts or token shards: its loss, perplexity and accuracy.
 
-    Texts are cut into sequences of `length` tokens (the model's context, up to 1024), of which `batch` are run at once,
-    and `most` batches at most.  Each token but the first of all is predicted once, from those before it in its
-    sequence.  UserError where the program has no such entry, or the data does not fit the model.  devices, engine,
-    patience, peers: as for `lispgpt.train`; several share each batch.
+    program: a program's file, or a Hugging Face folder of a model that a program of the package is for, which needs no
+    checkpoint beside it.  It is measured by its `evaluate` entry, or else by the logits that its `generate` form is
+    about.  Texts are cut into sequences of `length` tokens (the model's context, up to 1024), of which `batch` are run
+    at once, and `most` batches at most.  Each token but the first of all is predicted once, from those before it in its
+    sequence.  UserError where the program has neither, or the data does not fit the model.  devices,
+    engine, patience, peers: as for `lispgpt.train`; several share each batch, which the logits alone are not for.
     """
-    opened = open_weights(checkpoint, program)
-    header = dict(opened.config)
-    request = Request(Path(program), running_target(target), settings or {}, header)
+    given = find_given(program, checkpoint)
+    if given.artifact is not None or given.checkpoint is None:
+        raise UserError("evaluating wants a program and a checkpoint, or a Hugging Face folder")
+    opened, chip = given.checkpoint, running_target(target)
+    asked = with_context(settings or {}, given.config, chip, lambda _: None)
+    request = Request(given.program, chip, asked, given.config)
     found = declared(request)
-    if EVALUATE not in found.entries:
-        raise UserError(f"{program} has no entry {EVALUATE!r}, which `(training loss)` makes")
+    entry = next((name for name in (EVALUATE, SCORE) if name in found.entries), None)
+    if entry is None:
+        raise UserError(
+            f"{given.program} has no entry {EVALUATE!r}, which `(training loss)` makes, and no `generate` form"
+        )
     vocab, context = found.config.get("vocab"), found.config.get("context")
     length = length or min(LENGTH, context if isinstance(context, int) else LENGTH)
     if isinstance(context, int) and length > context:
         raise UserError(f"--length is {length}, and the model has {context} positions (its context)")
-    stream = in_memory([Path(path) for path in data], tokenizers.find(checkpoint, tokenizer))
+    stream = in_memory([Path(path) for path in data], tokenizers.find(given.weights, tokenizer))
     largest = stream.largest()
     if isinstance(vocab, int) and largest >= vocab:
         raise UserError(f"the data has the token {largest}, and the model's vocabulary has {vocab}")
@@ -67,15 +77,21 @@ def evaluate(
     count = devices if peers is None else peers.place.size
     if batch % count:
         raise UserError(f"--batch is {batch}, which {count} devices cannot share alike")
-    given: dict[str, Any] = {"cache": kept, "device": target, "threads": threads, "engine": engine}
-    with Model(request, opened, **given) as model:
-        artifacts = model.compiled([EVALUATE], {"batch": batch, "length": length}, devices=count)
+    if count > 1 and entry != EVALUATE:
+        raise UserError(
+            f"{given.program} has no entry {EVALUATE!r}, which several devices evaluate by: give --devices 1"
+        )
+    chosen: dict[str, Any] = {"cache": kept, "device": target, "threads": threads, "engine": engine}
+    with Model(request, opened, **chosen) as model:
+        artifacts = model.compiled([entry], {"batch": batch, "length": length}, devices=count)
 
     def work(peers: Peers | None, _: Any = None) -> Evaluation:
         part = () if peers is None else (peers.place.rank, peers.place.size)
-        with Model(request, opened, peers=peers, **given) as model:
+        with Model(request, opened, peers=peers, **chosen) as model:
             model.add(artifacts)
-            return evaluate_session(model.session, stream, batch, length, most, *part)
+            if entry == EVALUATE:
+                return evaluate_session(model.session, stream, batch, length, most, *part)
+            return score(model.session, stream, batch, length, most)
 
     if peers is not None or count == 1:
         return work(peers)

@@ -82,9 +82,9 @@ class Artifact:
         }
         return json.dumps(manifest).encode()
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write a zip; an existing file is replaced only when all of it is written."""
-        with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+        with replacing(Path(path)) as file, zipfile.ZipFile(file, "w") as archive:
             archive.writestr(MANIFEST, self.manifest())
             for name, data in {self.code_name: self.code, **self._named_objects()}.items():
                 archive.writestr(name, data)
@@ -154,7 +154,7 @@ def attach_signature(path: Path, signature: bytes) -> None:
         with replacing(path / SIGNATURE) as file:
             file.write(signature)
         return
-    with replacing(path) as file, zipfile.ZipFile(path) as old, zipfile.ZipFile(file, "w") as archive:
+    with replacing(Path(path)) as file, zipfile.ZipFile(path) as old, zipfile.ZipFile(file, "w") as archive:
         for name in old.namelist():
             if name != SIGNATURE:
                 archive.writestr(name, old.read(name))
