@@ -23,6 +23,7 @@ from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
 from lispgpt.runtime.plan.steps import Collective
+from lispgpt.runtime.repeating import Repeated, tell
 from lispgpt.runtime.weights import spelled_inputs, stored_weight
 
 
@@ -46,6 +47,7 @@ class Session:
         self._entries: list[Entry] = []
         self._owned: set[str] = set()
         self._unread: deque[Callable[[], np.ndarray]] = deque()
+        self._told: dict[str, int] = {}
         self._lock = threading.RLock()
         self.holder: object = None
         try:
@@ -161,6 +163,8 @@ class Session:
 
     def _launch(self, entry: Entry) -> None:
         executable = self._prepared(entry)
+        if entry.repeats is not None:
+            tell(self.device, self._buffers, self._told, entry.repeats, 1)
         if isinstance(executable, SharedEntry):
             assert self.engine is not None
             executable.run(self.device, self.engine)
@@ -182,22 +186,16 @@ class Session:
     ) -> Iterator[np.ndarray]:
         """Run an entry `count` times on what its inputs hold, which it may leave for itself; a result of each run.
 
-        As many as `ahead` runs are launched before the oldest one's result has been read.  When the caller stops early,
-        states and inputs are those of the last run that was launched.  more: asked before each launch; once it says no,
-        what was launched before is given.
+        As many as `ahead` runs are launched before the oldest one's result has been read, several by one launch where
+        the entry can.  When the caller stops early, states and inputs are those of the last run that was launched.
+        more: asked before each launch; once it says no, what was launched before is given.
         """
-        executable, place = self._prepared(entry), entry.results[result]
-        declared = self._declared[place]
+        executable = self._prepared(entry)
         for index, wait in enumerate(self._unread):  # of another caller, whose reads would be in the way
             self._unread[index] = partial(np.copy, wait())
         waiting = self._unread = deque[Callable[[], np.ndarray]]()
-        for number in range(count):
-            while len(waiting) < min(ahead, READS_AHEAD) and number + len(waiting) < count and more():
-                array = np.empty(declared.shape, find_dtype(declared.dtype).numpy)
-                waiting.append(self.device.launch_reading(executable, self._buffers[place], array))
-            if not waiting:
-                return
-            yield waiting.popleft()()
+        repeated = Repeated(self.device, executable, self._buffers, self._declared, self._told, waiting, more)
+        yield from repeated.results(entry, result, count, ahead)
 
     def place(self, single: Entry, batch: Entry, sequence: int, positions: int) -> None:
         """Copy the states of an entry for one sequence to a place in those of one for several.

@@ -29,7 +29,7 @@ def pipeline(folder: Path, options: str) -> Path:
 
 
 def compiled(
-    model: str, target: str, folder: Path, options: str = ':when "always" :workers 16', **settings: int
+    model: str, target: str, folder: Path, options: str = ':when "always" :workers 8', **settings: int
 ) -> Artifact:
     """A model's greedy decode step, made of one launch where the target is a GPU.  settings: other config values."""
     name, usual = MODELS[model]

@@ -109,6 +109,8 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         shape = list(type_.shape) if kind != "input" else shapes.get(name, list(type_.shape))
         if kind in ports:
             ports[kind][name] = name = f"{symbol}/{kind}/{name}"
+        elif kind == "kept":
+            name = f"{symbol}/{kind}/{name}"
         buffer = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
         if kind == "state" and name in wholes:
             buffer["whole"] = list(ir.DenseI64ArrayAttr(wholes[name]))
@@ -125,8 +127,18 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         "results": ports["result"],
         "steps": [_step(op, names, kernels) for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"],
         "repeatable": "repeatable" in entry.attributes,
+        **_repeats(entry),
         **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }
+
+
+def _repeats(entry: ir.Operation) -> dict[str, Any]:
+    """Where one launch may run an entry several times: how often, what says it, and what keeps which results."""
+    if "repeats" not in entry.attributes:
+        return {}
+    fields, symbol = ir.DictAttr(entry.attributes["repeats"]), symbol_of(entry)
+    kept = {name: f"{symbol}/kept/{name}" for name in strings(fields["kept"])}
+    return {"repeats": {"most": ir.IntegerAttr(fields["most"]).value, "more": "more", "kept": kept}}
 
 
 def _step(call: ir.Operation, names: list[str], functions: dict[str, ir.Operation]) -> dict[str, Any]:

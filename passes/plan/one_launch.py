@@ -23,6 +23,10 @@ Steps that come again and again, as a model's layers do, are rounds of one loop 
 memory of the block.  A body for fewer threads than the block has is run by the first of them, and the others meet its
 barriers (idle_threads.py).  Blocks that run in clusters stay so.
 
+An entry that leaves the inputs of its next run, as decoding does, can be run several times by one launch: signals count
+on, a step that waits for none of its own run waits for the end of the run before, and small results are kept run by
+run.
+
 Requires: every kernel has a `grid`.  Ensures: calls that are left are of kernels that one launch cannot have, or of
 entries whose launches are as fast apart; no kernel is left that nothing calls.  Entries say in `remarks` what was
 chosen and why.
@@ -33,44 +37,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lispgpt.base.access import READ, Region
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, strings, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import signal_words
-from lispgpt.passes.plan.persistent_kernel import PersistentKernel
+from lispgpt.passes.memory.kernel_buffers import byte_size
+from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats
 from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
 from lispgpt.passes.states import IN_ARENA
 from lispgpt.passes.targets import Gpu
 
 WORTH = 0.9
 """One launch is taken where it is modelled to take at most this much of the launches' time."""
-SIGNALS = "signals:signals"
+SIGNALS, MORE = "signals:signals", "control:more"
+KEPT_BYTES = 4096
+"""Of a result of all runs of a launch, at most: devices read no more while they go on."""
 
 
 @dataclass(frozen=True)
 class OneLaunch(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
-    "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most."""
+    "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most.
+    runs: of an entry in one launch, at most, where it leaves the inputs of its next run."""
 
     starts_from = (IN_ARENA,)
     when: str = "modelled"
     workers: int = 0
     threads: int = 512
+    runs: int = 8
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
             return
         kernels = {symbol_of(kernel): kernel for kernel in kernel_functions(module)}
         runs = [(entry, run) for entry in entry_functions(module) for run in self._runs(entry, kernels, target)]
-        words = max((signal_words(len(run) + 1) for _, run in runs), default=0)
+        words = max((signal_words(len(run) + 2) for _, run in runs), default=0)
         for number, (entry, run) in enumerate(runs):
             same = sum(other == entry for other, _ in runs[:number])
             name = f"{symbol_of(entry)}_launch" + (f"{same + 1}" if same else "")
             whole = len(run) == len(_calls(entry))
-            made = PersistentKernel(module, name, run, words, target, self.workers, whole)
-            _replace(run, made, _signals(entry, words))
+            repeats = self._repeats(entry, run) if whole else Repeats()
+            made = PersistentKernel(module, name, run, words, target, self.workers, whole, repeats)
+            _replace(run, made, _own_memory(entry, made, repeats))
         called = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
         for name, kernel in kernels.items():
             if name not in called:
@@ -97,6 +108,17 @@ class OneLaunch(Pass):
             entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in said])
         return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]
 
+    def _repeats(self, entry: ir.Operation, run: Sequence[Tasks]) -> Repeats:
+        """How often a launch may run an entry, which leaves inputs for its next run, and which results are kept."""
+        kinds = [name.partition(":")[0] for name in strings(entry.attributes["arguments"])]
+        written = [region for step in run for region in step.regions if region.access != READ]
+        if self.runs < 2 or not any(kinds[int(region.buffer)] == "input" for region in written):
+            return Repeats()
+        sizes = [ir.MemRefType(a.type).shape[0] for a in entry.regions[0].blocks[0].arguments]
+        results = [str(i) for i, kind in enumerate(kinds) if kind == "result"]
+        kept = [n for n in results if sizes[int(n)] % 4 == 0 and sizes[int(n)] * self.runs <= KEPT_BYTES]
+        return Repeats(self.runs, tuple(Region(n, 0, sizes[int(n)], READ) for n in kept)) if kept else Repeats()
+
     def _chosen(self, run: list[Tasks], target: Gpu) -> tuple[str, bool]:
         """What to say of a run of steps, and whether it becomes one launch."""
         times = modelled_seconds(run, target)
@@ -113,32 +135,48 @@ def _calls(entry: ir.Operation) -> list[ir.Operation]:
     return [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
 
 
-def _replace(run: Sequence[Tasks], made: PersistentKernel, signals: ir.Value) -> None:
-    """Call the one kernel where the last of its steps was called."""
+def _replace(run: Sequence[Tasks], made: PersistentKernel, own: Sequence[ir.Value]) -> None:
+    """Call the one kernel where the last of its steps was called.  own: the entry's memory for what only it needs."""
     block = run[0].call.operation.block
+    sources = [block.arguments[int(buffer.buffer)] for buffer in made.buffers]
+    offsets = [buffer.offset for buffer in made.buffers] + [0] * len(own)
     with ir.InsertionPoint(run[-1].call), run[-1].call.location:
-        views = []
-        for buffer in made.buffers:
-            type_ = ir.MemRefType.get([buffer.nbytes], ir.IntegerType.get_signless(8))
-            source = block.arguments[int(buffer.buffer)]
-            views.append(b.emit("memref.view", [source, b.as_value(buffer.offset)], [type_]))
-        views.append(b.emit("memref.view", [signals, b.as_value(0)], [made.signals_type]))
+        views = [
+            b.emit("memref.view", [source, b.as_value(offset)], [type_])
+            for source, offset, type_ in zip([*sources, *own], offsets, made.types, strict=True)
+        ]
         create_op("func.call", views, [], {"callee": ir.FlatSymbolRefAttr.get(made.name)})
     for step in run:
         step.call.erase()
 
 
-def _signals(entry: ir.Operation, words: int) -> ir.Value:
-    """An entry's argument for signals, which it gets where it has none."""
-    block = entry.regions[0].blocks[0]
-    names = strings(entry.attributes["arguments"])
-    if SIGNALS in names:
-        return block.arguments[names.index(SIGNALS)]
+def _own_memory(entry: ir.Operation, made: PersistentKernel, repeats: Repeats) -> list[ir.Value]:
+    """An entry's arguments for signals, for the number of more runs, and for each run's results."""
+    names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
     i32 = ir.IntegerType.get_signless(32)
-    memory = block.add_argument(ir.MemRefType.get([4 * words], ir.IntegerType.get_signless(8)), ir.Location.unknown())
-    entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in (*names, SIGNALS)])
-    types = [*entry.attributes["types"], ir.TypeAttr.get(ir.RankedTensorType.get([words], i32))]
-    entry.attributes["types"] = ir.ArrayAttr.get(types)
+    wanted = [(SIGNALS, ir.RankedTensorType.get(made.types[len(made.buffers)].shape, i32))]
+    if repeats.most > 1:
+        wanted.append((MORE, ir.RankedTensorType.get([1], i32)))
+        results = [int(result.buffer) for result in repeats.results]
+        for i in results:
+            type_ = ir.TypeAttr(types[i]).value
+            kept = ir.RankedTensorType.get([repeats.most, *type_.shape], type_.element_type)
+            wanted.append((names[i].replace("result:", "kept:"), kept))
+        most = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), repeats.most)
+        of = [ir.StringAttr.get(names[i].partition(":")[2]) for i in results]
+        entry.attributes["repeats"] = ir.DictAttr.get({"most": most, "kept": ir.ArrayAttr.get(of)})
+    return [_argument(entry, name, type_) for name, type_ in wanted]
+
+
+def _argument(entry: ir.Operation, name: str, type_: ir.RankedTensorType) -> ir.Value:
+    """An entry's argument of a name, as bytes, which it gets where it has none."""
+    block, names = entry.regions[0].blocks[0], strings(entry.attributes["arguments"])
+    if name in names:
+        return block.arguments[names.index(name)]
+    nbytes = ir.MemRefType.get([byte_size(type_)], ir.IntegerType.get_signless(8))
+    memory = block.add_argument(nbytes, ir.Location.unknown())
+    entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in (*names, name)])
+    entry.attributes["types"] = ir.ArrayAttr.get([*entry.attributes["types"], ir.TypeAttr.get(type_)])
     function_type = ir.FunctionType.get([a.type for a in block.arguments], [])
     entry.attributes["function_type"] = ir.TypeAttr.get(function_type)
     return memory

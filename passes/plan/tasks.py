@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from lispgpt.base.access import Region
+from lispgpt.base.access import READ, READ_WRITE, SCRATCH, WRITE, Region
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.access import access_of
 from lispgpt.ir.mlir import ir
@@ -20,6 +20,8 @@ from lispgpt.passes.targets import Gpu
 
 WHOLE_BLOCK = ("gpu.all_reduce", "gpu.num_subgroups", "gpu.global_id", "gpu.dynamic_shared_memory", "gpu.printf")
 """Ops whose meaning depends on what the launch is."""
+ALIGNMENT = 16
+"""Of buffers' first bytes, and of a block's arrays."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ def block_memory(kernel: ir.Operation) -> list[ir.Operation]:
     return [op for op in everything_in(kernel) if op.name == "memref.alloca"]
 
 
+def aligned_bytes(op: ir.Operation) -> int:
+    """What an allocation takes of its block's memory."""
+    return -(-byte_size(op.results[0].type) // ALIGNMENT) * ALIGNMENT
+
+
 def check_part(kernel: ir.Operation, target: Gpu, most: int) -> None:
     """Refused where a kernel's body cannot be run by the blocks of another launch, of `most` threads at most."""
     threads = integers(kernel.attributes["block"])
@@ -99,3 +106,39 @@ def modelled_seconds(run: Sequence[Tasks], target: Gpu) -> tuple[float, float] |
         operations = work.get("operations", 0) + looked * work.get("position_operations", 0)
         floors += max(nbytes / rates.bandwidth, operations / rates.vector)
     return floors + len(run) * target.launch_seconds, floors + len(run) * target.exchange_seconds
+
+
+def touched_buffers(run: Sequence[Tasks], whole: bool) -> list[Region]:
+    """The part of each of the entry's buffers that a run of steps touches, and what it does there all in all.
+
+    whole: whether the run is all of the entry, so that nothing is in its memory before, and nothing wanted afterwards.
+    """
+    found: dict[str, list[Region]] = {}
+    for region in (region for step in run for region in step.regions):
+        found.setdefault(region.buffer, []).append(region)
+    return [_joined(regions, whole) for regions in found.values()]
+
+
+def _joined(regions: Sequence[Region], whole: bool) -> Region:
+    low = min(region.offset for region in regions) // ALIGNMENT * ALIGNMENT
+    end = max(region.end for region in regions)
+    written: list[Region] = []
+    early = False
+    for region in regions:
+        early |= region.reads and not _covered(region.offset, region.end, written)
+        written += [region] if region.access == WRITE else []
+    if all(region.access == READ for region in regions):
+        access = READ
+    elif not early and _covered(low, end, written):
+        access = WRITE
+    else:
+        access = SCRATCH if whole and not early else READ_WRITE
+    return Region(regions[0].buffer, low, end - low, access)
+
+
+def _covered(start: int, end: int, parts: Sequence[Region]) -> bool:
+    """Whether every byte from start to end is in one of the parts."""
+    for part in sorted(parts, key=lambda part: part.offset):
+        if part.offset <= start:
+            start = max(start, part.end)
+    return start >= end

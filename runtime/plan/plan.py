@@ -16,7 +16,7 @@ from lispgpt.runtime.plan.tensor_maps import maps_problem
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
 """Of a launch: blocks along one side of its grid, threads of a block, bytes of a block's shared memory."""
 
-KINDS = ("weight", "state", "input", "result", "arena", "signals")
+KINDS = ("weight", "state", "input", "result", "arena", "signals", "control", "kept")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Buffer:
     """One allocation of a session.
 
     kind: "weight", "state" and "arena" are shared by the entries that name them; "input" and "result" belong to the
-    host's side of a step; "signals" are zero between launches, whose blocks tell each other by them how far they are.
+    host's side of a step; "signals" are zero between launches, whose blocks tell each other by them how far they are;
+    "control" tells a launch something and starts as zero; "kept" has what several runs of one launch made, see Repeats.
     shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.  whole: of a state of which each
     device has a part, equal ones along the first dimension that is another, the shape of all of it.
     """
@@ -47,6 +48,19 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Repeats:
+    """That one launch runs an entry several times, `most` at most, each time on what the run before has left.
+
+    more: the buffer that says how many times more than once.  kept: for results by name, the buffer that then has that
+    of each run, [most, …].
+    """
+
+    most: int
+    more: str
+    kept: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Entry:
     """An entry compiled for one choice of its free dimensions.
 
@@ -54,7 +68,7 @@ class Entry:
     program's order; an input that a step writes is what the next run finds there unless the host puts something else.
     steps: run as if one after another; see `flow.dependencies`.  repeatable: whether running it again on the same
     inputs leaves results and states as they are, so that a row may stand twice to fill a batch or a chunk.
-    remarks: what the compiler has to say of its launches.
+    remarks: what the compiler has to say of its launches.  repeats: whether one launch can be several runs.
     """
 
     name: str
@@ -64,6 +78,7 @@ class Entry:
     steps: tuple[Launch | Collective, ...]
     repeatable: bool = field(default=True, kw_only=True)
     remarks: tuple[str, ...] = field(default=(), kw_only=True)
+    repeats: Repeats | None = field(default=None, kw_only=True)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -128,12 +143,26 @@ class Plan:
                 for name, place in ports.items():
                     if place not in buffers or buffers[place].kind != kind:
                         raise UserError(f"the artifact's plan is damaged: {kind} {name!r} of entry {entry.name!r}")
+            if entry.repeats is not None:
+                _check_repeats(entry, entry.repeats, buffers)
             for index, step in enumerate(entry.steps):
                 own = _launch_problem(step, kernels) if isinstance(step, Launch) else step.problem()
                 problem = own or _bounds_problem(step.arguments, buffers)
                 if problem:
                     where = f"step {index} of entry {entry.name!r} ({step.label})"
                     raise UserError(f"the artifact's plan is damaged: {where}: {problem}")
+
+
+def _check_repeats(entry: Entry, repeats: Repeats, buffers: Mapping[str, Buffer]) -> None:
+    """UserError where a launch would be told of more runs, or keep more of them, than there is room for."""
+    more = buffers.get(repeats.more)
+    good = repeats.most > 1 and more is not None and (more.kind, more.shape, more.dtype) == ("control", (1,), "i32")
+    for name, place in repeats.kept.items():
+        kept, result = buffers.get(place), buffers[entry.results[name]] if name in entry.results else None
+        good = good and kept is not None and result is not None and kept.kind == "kept"
+        good = good and (kept.shape, kept.dtype) == ((repeats.most, *result.shape), result.dtype)  # type: ignore[union-attr]
+    if not good:
+        raise UserError(f"the artifact's plan is damaged: repeats of entry {entry.name!r}")
 
 
 def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix: str) -> Plan:
@@ -153,7 +182,10 @@ def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix:
     def renamed(entry: Entry) -> Entry:
         steps = tuple(map(step_beside, entry.steps))
         inputs, results = ({k: names[place] for k, place in ports.items()} for ports in (entry.inputs, entry.results))
-        return replace(entry, inputs=inputs, results=results, steps=steps)
+        again = entry.repeats
+        if again is not None:
+            again = Repeats(again.most, names[again.more], {k: names[place] for k, place in again.kept.items()})
+        return replace(entry, inputs=inputs, results=results, steps=steps, repeats=again)
 
     buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in plan.buffers)
     return Plan(buffers, tuple(map(renamed, plan.entries)))
@@ -198,9 +230,12 @@ def _entry_from_json(data: Mapping[str, Any]) -> Entry:
     sizes = {text(name): whole(size) for name, size in data["sizes"].items()}
     steps = tuple(map(step_from_json, data["steps"]))
     remarks = tuple(map(text, data.get("remarks", ())))
-    return Entry(
-        text(data["name"]), sizes, inputs, results, steps, repeatable=bool(data["repeatable"]), remarks=remarks
-    )
+    repeats, repeatable = data.get("repeats"), bool(data["repeatable"])
+    if repeats is not None:
+        kept = {text(name): text(place) for name, place in repeats["kept"].items()}
+        repeats = Repeats(whole(repeats["most"]), text(repeats["more"]), kept)
+    name = text(data["name"])
+    return Entry(name, sizes, inputs, results, steps, repeatable=repeatable, remarks=remarks, repeats=repeats)
 
 
 def _launch_problem(launch: Launch, kernels: Mapping[str, Mapping[str, Any]]) -> str | None:

@@ -18,7 +18,7 @@ CHIPS = ("gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 
 
 class Emulation:
-    """An artifact's code and buffers.  values: inputs, weights and states by name; signals start as zeros
+    """An artifact's code and buffers.  values: inputs, weights and states by name; signals and control start as zeros,
     and all else as bytes of 0xFF, which read as NaN.  code: other machine code than the artifact's own."""
 
     def __init__(self, artifact: Artifact, values: Mapping[str, np.ndarray], code: bytes | None = None) -> None:
@@ -26,7 +26,7 @@ class Emulation:
         self.plan, self.memory, self.buffers = artifact.plan, Memory(), {}
         self.machine = Machine(CodeObject(code or artifact.code, chip), self.memory)
         for buffer in self.plan.buffers:
-            poison = 0 if buffer.kind == "signals" else 0xFF
+            poison = 0 if buffer.kind in ("signals", "control") else 0xFF
             data = np.full(-(-buffer.nbytes // 16) * 16, poison, np.uint8)[: buffer.nbytes]
             value = values.get(buffer.name.rpartition("/")[2])
             if buffer.kind in GIVEN and value is not None and value.nbytes == buffer.nbytes:

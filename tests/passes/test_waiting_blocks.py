@@ -21,7 +21,7 @@ POLL = re.compile(r"(ld\.relaxed[^\n]*\n[^\n]*setp[^\n]*\n)[^\n]*@%p\d+ bra[^\n]
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Weights, np.ndarray]:
-    """A decode step of five blocks, weights, and what it makes when all of them go in step."""
+    """Decode steps of five blocks, weights, and what they make when all blocks go in step."""
     folder = tmp_path_factory.mktemp("walked")
     artifact = compiled("gpt2", "cuda:sm_80", folder, ':when "always" :workers 5', layers=2, vocab=97)
     weights = random_weights(artifact, scale=0.2)
@@ -29,13 +29,14 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Weights,
 
 
 def run(artifact: Artifact, weights: Weights, seed: int) -> np.ndarray:
-    """What a step leaves: logits, the next token, the inputs of the next step.  seed: of the blocks' turns."""
+    """What two steps leave: logits, tokens, the inputs of the next step.  seed: of the blocks' turns."""
     with Session(artifact, EmulatedCuda(seed), weights) as session:  # type: ignore[arg-type]
         (entry,) = artifact.plan.entries
-        session.start(entry, {"tokens": [[3]], "positions": [[0]]})
+        session.put(entry, {"tokens": [[3]], "positions": [[0]]})
+        tokens = list(session.repeat(entry, "next", 2))  # in one launch
         assert not session.read("signals").any()
-        places = [*entry.results.values(), *entry.inputs.values()]
-        return np.concatenate([session.read(place).reshape(-1).astype(np.float64) for place in places])
+        left = [session.read(place).reshape(-1) for place in (*entry.results.values(), *entry.inputs.values())]
+        return np.concatenate([*tokens, *left]).astype(np.float64)
 
 
 def test_turns_change_nothing(walked: tuple[Artifact, Weights, np.ndarray]) -> None:

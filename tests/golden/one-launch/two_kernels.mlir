@@ -44,14 +44,14 @@ module {
 }
 // ----- becomes
 module {
-  func.func private @y_launch(%arg0: memref<512xi8>, %arg1: memref<1024xi8>, %arg2: memref<512xi8>, %arg3: memref<192xi32>) attributes {access = ["read", "write", "write", "read_write"], block = [64, 1, 1], grid = [4, 1, 1], kernel = "persistent", persistent = 1 : i64, shared_bytes = 0 : i64, work = {bytes = 3072 : i64, context = 0 : i64, operations = 384 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}} {
+  func.func private @y_launch(%arg0: memref<512xi8>, %arg1: memref<1024xi8>, %arg2: memref<512xi8>, %arg3: memref<224xi32>) attributes {access = ["read", "write", "write", "read_write"], block = [64, 1, 1], grid = [4, 1, 1], kernel = "persistent", persistent = 1 : i64, shared_bytes = 0 : i64, work = {bytes = 3072 : i64, context = 0 : i64, operations = 384 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}} {
     %alloca_0 = memref.alloca() : memref<128xi8, #gpu.address_space<workgroup>>
     %thread_id_0 = gpu.thread_id x
     %block_id_0 = gpu.block_id x
     %call_intrinsic_0 = llvm.call_intrinsic "llvm.amdgcn.implicitarg.ptr"() : () -> !llvm.ptr<4>
     %load_0 = llvm.load %call_intrinsic_0 : !llvm.ptr<4> -> i32
     %index_cast_0 = arith.index_cast %load_0 : i32 to index
-    %extract_aligned_pointer_as_index_0 = memref.extract_aligned_pointer_as_index %arg3 : memref<192xi32> -> index
+    %extract_aligned_pointer_as_index_0 = memref.extract_aligned_pointer_as_index %arg3 : memref<224xi32> -> index
     %constant_0 = arith.constant 0 : i32
     %constant_1 = arith.constant 0 : index
     %view_0 = memref.view %arg0[%constant_1][] : memref<512xi8> to memref<128xf32>
@@ -116,15 +116,15 @@ module {
         %constant_24 = arith.constant 0 : index
         %constant_25 = arith.constant 2 : index
         %remui_2 = arith.remui %arg4, %constant_25 : index
-        %constant_26 = arith.constant 2 : index
-        %remui_3 = arith.remui %arg4, %constant_26 : index
-        %constant_27 = arith.constant 1 : index
-        %cmpi_4 = arith.cmpi ult, %arg4, %constant_27 : index
+        %constant_26 = arith.constant 1 : index
+        %cmpi_4 = arith.cmpi ult, %arg4, %constant_26 : index
+        %constant_27 = arith.constant 2 : index
+        %remui_3 = arith.remui %arg4, %constant_27 : index
         %constant_28 = arith.constant 2 : index
-        %remui_4 = arith.remui %arg4, %constant_28 : index
-        %constant_29 = arith.constant 2 : index
-        %constant_30 = arith.constant 4 : index
-        %select_0 = arith.select %cmpi_4, %constant_29, %constant_30 : index
+        %constant_29 = arith.constant 4 : index
+        %select_0 = arith.select %cmpi_4, %constant_28, %constant_29 : index
+        %constant_30 = arith.constant 2 : index
+        %remui_4 = arith.remui %arg4, %constant_30 : index
         scf.if %cmpi_3 {
           %constant_31 = arith.constant 1 : index
           %cmpi_5 = arith.cmpi ult, %thread_id_0, %constant_31 : index
@@ -256,7 +256,7 @@ module {
     scf.if %cmpi_15 {
       %constant_60 = arith.constant 1 : i32
       llvm.fence syncscope("agent") release
-      %constant_61 = arith.constant 640 : index
+      %constant_61 = arith.constant 768 : index
       %addi_12 = arith.addi %extract_aligned_pointer_as_index_0, %constant_61 : index
       %index_cast_8 = arith.index_cast %addi_12 : index to i64
       %inttoptr_5 = llvm.inttoptr %index_cast_8 : i64 to !llvm.ptr<1>
@@ -268,7 +268,7 @@ module {
       scf.if %cmpi_16 {
         llvm.fence syncscope("agent") acquire
         %constant_63 = arith.constant 0 : index
-        %constant_64 = arith.constant 6 : index
+        %constant_64 = arith.constant 7 : index
         %constant_65 = arith.constant 1 : index
         scf.for %arg4 = %constant_63 to %constant_64 step %constant_65 {
           %constant_66 = arith.constant 0 : i32
@@ -283,7 +283,7 @@ module {
     }
     return
   }
-  func.func @y(%arg0: memref<512xi8>, %arg1: memref<512xi8>, %arg2: memref<1024xi8>, %arg3: memref<768xi8>) attributes {arguments = ["input:x", "result:y", "arena:arena", "signals:signals"], entry = "y", extents = array<i64>, inputs = {x = array<i64: 128>}, remarks = ["5 launches are one: not known what waiting costs on this chip"], repeatable, results = ["result:y"], sizes = [], types = [tensor<128xf32>, tensor<128xf32>, tensor<1024xi8>, tensor<192xi32>]} {
+  func.func @y(%arg0: memref<512xi8>, %arg1: memref<512xi8>, %arg2: memref<1024xi8>, %arg3: memref<896xi8>) attributes {arguments = ["input:x", "result:y", "arena:arena", "signals:signals"], entry = "y", extents = array<i64>, inputs = {x = array<i64: 128>}, remarks = ["5 launches are one: not known what waiting costs on this chip"], repeatable, results = ["result:y"], sizes = [], types = [tensor<128xf32>, tensor<128xf32>, tensor<1024xi8>, tensor<224xi32>]} {
     %constant_0 = arith.constant 0 : index
     %constant_1 = arith.constant 512 : index
     %view_0 = memref.view %arg0[%constant_0][] : memref<512xi8> to memref<128xf32>
@@ -297,8 +297,8 @@ module {
     %constant_4 = arith.constant 0 : index
     %view_6 = memref.view %arg1[%constant_4][] : memref<512xi8> to memref<512xi8>
     %constant_5 = arith.constant 0 : index
-    %view_7 = memref.view %arg3[%constant_5][] : memref<768xi8> to memref<192xi32>
-    call @y_launch(%view_4, %view_5, %view_6, %view_7) : (memref<512xi8>, memref<1024xi8>, memref<512xi8>, memref<192xi32>) -> ()
+    %view_7 = memref.view %arg3[%constant_5][] : memref<896xi8> to memref<224xi32>
+    call @y_launch(%view_4, %view_5, %view_6, %view_7) : (memref<512xi8>, memref<1024xi8>, memref<512xi8>, memref<224xi32>) -> ()
     return
   }
 }
