@@ -1,8 +1,9 @@
-"""What lanes hold of matrix instructions' operands and results, and f32 numbers as sums of bf16 ones."""
+"""What lanes hold of matrix instructions' operands and results, and f32 numbers as sums of bf16 ones; and squares of
+vectors turned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -84,3 +85,26 @@ def joined(vectors: list[ir.Value]) -> ir.Value:
             for i in range(0, len(vectors), 2)
         ]
     return vectors[0]
+
+
+def turned(lines: Sequence[ir.Value]) -> list[ir.Value]:
+    """Vectors as the rows of a square of words: its columns.  Halves, quarters and so on change places."""
+    lines, size = list(lines), len(lines)
+    distance = size // 2
+    while distance:
+        for i in range(size):
+            if not i & distance:
+                lines[i], lines[i + distance] = _exchanged(lines[i], lines[i + distance], distance)
+        distance //= 2
+    return lines
+
+
+def _exchanged(upper: ir.Value, lower: ir.Value, distance: int) -> tuple[ir.Value, ir.Value]:
+    """Two lines of a square with the upper one's odd groups of so many words in place of the lower one's even ones."""
+    size = b.width_of(upper)
+    even = [i if not i & distance else size + i - distance for i in range(size)]
+    odd = [i + distance if not i & distance else size + i for i in range(size)]
+    found = [
+        b.emit("vector.shuffle", [upper, lower], [upper.type], mask=ir.DenseI64ArrayAttr.get(m)) for m in (even, odd)
+    ]
+    return found[0], found[1]

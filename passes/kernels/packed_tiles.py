@@ -14,7 +14,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.passes.kernels.matrices import split
+from lispgpt.passes.kernels.matrices import split, turned
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import Block, scratch, steps, vector_ranges
@@ -78,79 +78,85 @@ def _cycles(operand: Operand, by_pairs: bool) -> float:
 
 
 class Panel:
-    """An operand's part of a block: [part, tile of rows or columns, tile of k, line, word].
+    """An operand's part of a block: [tile of rows or columns, tile of k, part, line, word].
 
-    by_pairs: whether a line is a pair along k, as of right operands.
+    by_pairs: whether a line is a pair along k, as of right operands.  across: whether neighbours in memory are rows or
+    columns, so that what is read at once are pairs, too; where the two differ, tiles are turned.
     """
 
     def __init__(self, operand: Operand, reader: Reader, extent: int, depth: int, by_pairs: bool) -> None:
         self.operand, self.reader, self.by_pairs = operand, reader, by_pairs
-        self.parts = PARTS[operand.dtype]
-        shape = [self.parts, -(-extent // LINES), -(-depth // DEPTH), LINES, LINES]
+        self.across, self.parts = operand.along_outer > 1, PARTS[operand.dtype]
+        shape = [-(-extent // LINES), -(-depth // DEPTH), self.parts, LINES, LINES]
         self.memory = scratch(shape, b.i32())
 
     def pack(self, batch: Index, start: Index, extent: int, first: Index, depth: int) -> None:
-        """Fill it from a row or column and a k on; what a tile lacks of k is 0, what it lacks else is anything."""
+        """Fill it from a row or column and a k on, as they lie in memory.
 
-        def tile(at: Index, size: int, k: Index, length: int) -> None:
+        What a tile lacks of k is 0, what it lacks else is anything.
+        """
+        count = -(-depth // 2) if self.across else extent
+        halved = self.across and depth % 2 == 1
+        along, width = (extent, LINES) if self.across else (depth, DEPTH)
+
+        def words(line: Index, at: Index, size: int, half: bool = False) -> list[ir.Value]:
+            if self.across:
+                return self._pairs(batch, b.add(start, at), size, b.add(first, b.mul(line, 2)), half)
+            read = partial(self.operand.read, self.reader, batch, b.add(start, line))
+            numbers = _padded(lambda i, n: read(k=b.add(b.add(first, at), i), width=n), size, DEPTH)
+            return [_as_words(part) for part in self._split(numbers)]
+
+        def store(line: Index, half: bool, at: Index, size: int) -> None:
             with self.reader.scope():
-                place = [b.div(at, LINES), b.div(k, DEPTH)]
-                self._tile(place, batch, b.add(start, at), size, b.add(first, k), length)
+                self._store(line, b.div(at, width), words(line, at, size, half))
 
-        steps(extent, LINES, lambda at, size: steps(depth, DEPTH, partial(tile, at, size)))
-
-    def _tile(self, place: list[Index], batch: Index, at: Index, size: int, k: Index, length: int) -> None:
-        across = self.operand.along_outer > 1
-        count = -(-length // 2) if across else size
-
-        def line(number: Index, width: int = 2) -> list[ir.Value]:
-            if across:
-                return self._pair(batch, at, size, b.add(k, b.mul(number, 2)), width)
-            read = partial(self.operand.read, self.reader, batch, b.add(at, number), width=1)
-            return self._parts(_padded(lambda i, n: read(k=b.add(k, i), width=n), length, DEPTH))
-
-        if across != self.by_pairs:
-            odd = across and length % 2
-            lines = [line(i, 1 if odd and i == count - 1 else 2) for i in range(count)]
-            self._store_turned(place, lines)
-        else:
-            self._store_lines(place, line, count, length if across else 2 * count)
-
-    def _store_lines(self, place: list[Index], line: Callable[..., list[ir.Value]], count: int, numbers: int) -> None:
-        def store(number: Index, width: int) -> None:
+        def turn(line: Index, lines: int, half: bool, at: Index, size: int) -> None:
             with self.reader.scope():
-                for part, words in enumerate(line(number, width)):
-                    b.store(words, self.memory, [part, *place, number, 0])
+                read = [words(b.add(line, i), at, size, half and i == lines - 1) for i in range(lines)]
+                self._store_turned(line, b.div(at, width), read)
 
-        steps(numbers // 2, 1, lambda number, _: store(number, 2))
-        if numbers % 2:
-            store(count - 1, 1)
-        for number in range(count, LINES if self.by_pairs else count):
-            for part in range(self.parts):
-                b.store(b.constant(0, _words()), self.memory, [part, *place, number, 0])
+        def clear(line: Index, tile: Index, _: int) -> None:
+            self._store(line, tile, [b.constant(0, _words())] * self.parts)
 
-    def _store_turned(self, place: list[Index], lines: list[list[ir.Value]]) -> None:
-        zero = b.constant(0, _words())
-        for part in range(self.parts):
-            words = [line[part] for line in lines] + [zero] * (LINES - len(lines))
-            for number, value in enumerate(turned(words)):
-                b.store(value, self.memory, [part, *place, number, 0])
+        whole = count - halved
+        if self.across != self.by_pairs:
+            whole = whole // LINES * LINES
+            steps(whole, LINES, lambda line, n: steps(along, width, partial(turn, line, n, False)))
+            if whole < count:
+                steps(along, width, partial(turn, whole, count - whole, halved))
+            return
+        steps(whole, 1, lambda line, _: steps(along, width, partial(store, line, False)))
+        if halved:
+            steps(along, width, partial(store, whole, True))
+        if self.by_pairs:
+            for line in range(count, -(-depth // DEPTH) * LINES):
+                steps(-(-along // width), 1, partial(clear, line))
 
-    def _pair(self, batch: Index, at: Index, size: int, k: Index, width: int) -> list[ir.Value]:
-        """The words of 16 neighbouring rows or columns at one pair, of which width are there, part by part."""
+    def _store(self, line: Index, tile: Index, words: Sequence[ir.Value]) -> None:
+        """Words of a line, part by part; tile: along the line."""
+        place = [tile, b.div(line, LINES)] if self.across else [b.div(line, LINES), tile]
+        for part, value in enumerate(words):
+            b.store(value, self.memory, [*place, part, b.mod(line, LINES), 0])
+
+    def _store_turned(self, line: Index, tile: Index, lines: list[list[ir.Value]]) -> None:
+        """The same of all lines of a tile, each word of which becomes a line."""
+        zeros = [[b.constant(0, _words())] * self.parts] * (LINES - len(lines))
+        parts = [turned(words) for words in zip(*lines, *zeros, strict=True)]
+        for number, words in enumerate(zip(*parts, strict=True)):
+            self._store(b.add(line, number), tile, words)
+
+    def _pairs(self, batch: Index, at: Index, size: int, k: Index, half: bool) -> list[ir.Value]:
+        """The words of 16 neighbouring rows or columns at one pair, part by part; half: there is only its first."""
 
         def numbers(k: Index) -> list[ir.Value]:
             read = partial(self.operand.read_across, self.reader, batch, k=k)
             return self._split(_padded(lambda i, n: read(outer=b.add(at, i), width=n), size, LINES))
 
         first = numbers(k)
-        second = numbers(b.add(k, 1)) if width == 2 else [b.constant(0.0, v.type) for v in first]
+        second = [b.constant(0.0, v.type) for v in first] if half else numbers(b.add(k, 1))
         type_ = b.with_width(ir.BF16Type.get(), DEPTH)
         both = zip(first, second, strict=True)
         return [_as_words(b.emit("vector.interleave", list(pair), [type_])) for pair in both]
-
-    def _parts(self, numbers: ir.Value) -> list[ir.Value]:
-        return [_as_words(part) for part in self._split(numbers)]
 
     def _split(self, numbers: ir.Value) -> list[ir.Value]:
         return [numbers] if self.parts == 1 else split(b.extend(numbers), self.parts, b.extend)
@@ -218,37 +224,14 @@ class PackedTiles:
         lefts: tuple[int, list[ir.Value]] = (-1, [])
         for left_part, right_part in self.parts:
             if loaded[0] != right_part:
-                columns = [[right_part, b.add(column, j), tile] for j in range(width)]
+                columns = [[b.add(column, j), tile, right_part] for j in range(width)]
                 loaded = right_part, [unit.right(self.right.memory, place, pair) for place in columns]
             if lefts[0] != left_part:
                 lines = [b.mul(b.add(row, i), unit.rows) for i in range(height)]
-                places = [([left_part, b.div(at, LINES), tile], b.mod(at, LINES)) for at in lines]
+                places = [([b.div(at, LINES), tile, left_part], b.mod(at, LINES)) for at in lines]
                 lefts = left_part, [unit.left(self.left.memory, place, at, pair) for place, at in places]
             for i, left in enumerate(lefts[1]):
                 yield i, left, loaded[1]
-
-
-def turned(lines: Sequence[ir.Value]) -> list[ir.Value]:
-    """Vectors as the rows of a square of words: its columns.  Halves, quarters and so on change places."""
-    lines, size = list(lines), len(lines)
-    distance = size // 2
-    while distance:
-        for i in range(size):
-            if not i & distance:
-                lines[i], lines[i + distance] = _exchanged(lines[i], lines[i + distance], distance)
-        distance //= 2
-    return lines
-
-
-def _exchanged(upper: ir.Value, lower: ir.Value, distance: int) -> tuple[ir.Value, ir.Value]:
-    """Two lines of a square with the upper one's odd groups of so many words in place of the lower one's even ones."""
-    size = b.width_of(upper)
-    even = [i if not i & distance else size + i - distance for i in range(size)]
-    odd = [i + distance if not i & distance else size + i for i in range(size)]
-    found = [
-        b.emit("vector.shuffle", [upper, lower], [upper.type], mask=ir.DenseI64ArrayAttr.get(m)) for m in (even, odd)
-    ]
-    return found[0], found[1]
 
 
 def _words() -> ir.Type:

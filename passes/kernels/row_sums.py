@@ -11,6 +11,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand, result_buffer, store_log_sum, store_operand
 from lispgpt.passes.kernels.expand import exp
+from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import LOWEST
 from lispgpt.passes.model.attention import Attention
@@ -63,6 +64,8 @@ class RowSums:
         self.scores, self.staged = (stack([tile.queries, n]) for n in (tile.keys, tile.attention.depth))
         self.sums = stack([tile.queries, tile.attention.width])
         self.tops, self.totals, self.scales = (stack([tile.queries]) for _ in range(3))
+        across = tile.queries >= tile.lanes == tile.key_lanes
+        self.turned = stack([tile.attention.depth, tile.lanes]) if across else None
 
     def start(self, places: Places) -> None:
         """Before any position: queries are computed once, together with what leads to them, and kept for all keys."""
@@ -73,7 +76,7 @@ class RowSums:
     def take(self, places: Places, start: Index, count: Index) -> None:
         """Take in `count` positions from `start` on."""
         place = places(0)
-        self._dot_products(place, start, count)
+        (self._dot_products if self.turned is None else self._dot_products_across)(place, start, count)
         self._each_row(lambda q: self._weigh(places(q), q, start, count))
         self._add_values(place, start, count)
 
@@ -137,6 +140,33 @@ class RowSums:
             tiles[1],
             lambda t: each(self.reader, 0, self.tile.queries, tiles[0], lambda q: products(t, q)),
         )
+
+    def _dot_products_across(self, place: Place, start: Index, count: Index) -> None:
+        """The same in vectors of positions, whose keys are turned first: that pays for many rows."""
+        lanes, reader, keys = self.tile.lanes, self.reader, self.turned
+        rows = divisor(self.tile.queries, lanes)
+        zeros = [b.constant(0.0, b.with_width(b.f32(), lanes))] * rows
+
+        def turn(t: Index, e: Index) -> None:
+            positions = [self._inside(b.add(start, b.add(t, j))) for j in range(lanes)]
+            read = [read_operand(reader, self.attention.keys, place, position, e, lanes) for position in positions]
+            for number, elements in enumerate(turned([b.extend(key) for key in read])):
+                b.store(elements, keys, [b.add(e, number), 0])
+
+        def products(t: Index, q: Index) -> None:
+            def multiply(e: ir.Value, *sums: ir.Value) -> list[ir.Value]:
+                key = b.load(keys, [e, 0], lanes)
+                elements = [b.load(self.staged, [b.add(q, i), e], 1) for i in range(rows)]
+                return [b.fma(b.splat(x, lanes), key, total) for x, total in zip(elements, sums, strict=True)]
+
+            for number, total in enumerate(b.loop(0, self.attention.depth, 1, zeros, multiply)):
+                b.store(total, self.scores, [b.add(q, number), t], aligned=False)
+
+        def vector(t: Index) -> None:
+            each(reader, 0, self.attention.depth, lanes, lambda e: turn(t, e))
+            each(reader, 0, self.tile.queries, rows, lambda q: products(t, q))
+
+        each(reader, 0, self._rounded(count), lanes, vector)
 
     def _inside(self, t: Index) -> Index:
         """A position that there is, in place of one past the last that only fills a tile of registers."""
