@@ -24,6 +24,8 @@ from lispgpt.runtime.samplers.weighted import Weighted
 QUICK = ("gfx942", "gfx1151")
 SIZED = re.compile(r"(?:rows|contraction|attention)_([\dx]*\d)(?:_\d+|_write)?$")
 """Names of the kernels that make values of the model; the others choose the next token from the logits."""
+LENGTHS = (16, 128, CONTEXT)
+"""Of prompts; decoding goes on at the end of the context."""
 TOLERANCE = 2e-4
 
 
@@ -34,10 +36,10 @@ class Model:
     each number of tokens.
     """
 
-    def __init__(self, shapes: dict[str, tuple[tuple[int, ...], str]], lengths: set[int], seed: int) -> None:
+    def __init__(self, shapes: tuple[tuple[str, tuple[int, ...], str], ...], seed: int) -> None:
         random, self.stored, self.seed = np.random.default_rng(seed), {}, seed
         w: dict[str, np.ndarray] = {}
-        for name, (shape, dtype) in shapes.items():
+        for name, shape, dtype in shapes:
             weight = random.standard_normal(shape, np.float32) * np.float32(0.05)
             weight = rounded_to_bf16(weight) if dtype == "bf16" else weight
             self.stored[name] = (weight.view(np.uint32) >> 16).astype(np.uint16) if dtype == "bf16" else weight
@@ -59,23 +61,20 @@ class Model:
             caches.append(np.stack([part.reshape(CONTEXT, HEADS, -1) for part in np.split(qkv, 3, axis=1)[1:]]))
         self.kv = np.stack(caches).transpose(0, 1, 3, 2, 4)[:, None].astype(np.float32)
         last = reference.layer_norm(x, w["lnf-w"], w["lnf-b"])
-        self.logits = {length: w["wte"] @ last[length - 1].astype(np.float32) for length in lengths}
+        self.logits = {length: w["wte"] @ last[length - 1].astype(np.float32) for length in LENGTHS}
 
 
 @cache
-def model() -> Model:
+def model(shapes: tuple[tuple[str, tuple[int, ...], str], ...]) -> Model:
     """One for all chips: they keep weights in the same shapes."""
-    plan = artifact(CHIPS[0]).plan
-    shapes = {buffer.name: (buffer.shape, buffer.dtype) for buffer in plan.buffers if buffer.kind == "weight"}
-    lengths = {CONTEXT, *(entry.sizes["positions"] for entry in plan.entries if entry.name == "prefill")}
-    return Model(shapes, lengths, seeded.fresh_seed())
+    return Model(shapes, seeded.fresh_seed())
 
 
 class Checked:
     """An entry's launches on a chip, one after the other.  done: the kernels that ran before."""
 
-    def __init__(self, emulation: Emulation, entry: Entry, done: set[str]) -> None:
-        self.emulation, self.entry, self.done, self.model = emulation, entry, done, model()
+    def __init__(self, emulation: Emulation, model: Model, entry: Entry, done: set[str]) -> None:
+        self.emulation, self.entry, self.done, self.model = emulation, entry, done, model
         count = entry.sizes["positions"]
         self.end = count if entry.name == "prefill" else CONTEXT
         self.rows, self.random = slice(self.end - count, self.end), np.random.default_rng(self.model.seed)
@@ -134,8 +133,9 @@ class Checked:
 
 @pytest.mark.parametrize("chip", [pytest.param(c, marks=[] if c in QUICK else [pytest.mark.slow]) for c in CHIPS])
 def test_values(chip: str) -> None:
-    values = {**model().stored, "kv": model().kv}
-    emulation, done = Emulation(artifact(chip), values), set[str]()
-    for entry in emulation.plan.entries:
-        Checked(emulation, entry, done).run()
+    plan = artifact(chip).plan
+    weights = model(tuple((b.name, b.shape, b.dtype) for b in plan.buffers if b.kind == "weight"))
+    emulation, done = Emulation(artifact(chip), weights.stored), set[str]()
+    for entry in plan.entries:
+        Checked(emulation, weights, entry, done).run()
     assert done == set(artifact(chip).kernels)

@@ -110,6 +110,16 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
         {"x": (4, 6), "y": (4, 6)},
     ),
     (
+        "(tensor [i 4 j 6] (if (< j 3) (at x (at ids i) (* 2 j)) (* (at y i j) (at y 0 (- j 3)))))",
+        lambda x, ids, y: np.concatenate([x[ids][:, [0, 2, 4]], y[:, 3:] * y[:1, :3]], axis=1),
+        {"x": (4, 5), "ids": (4, 4), "y": (4, 6)},
+    ),
+    (
+        "(tensor [i 6] (let [k (- i 2)] (if (>= k 0) (sin (at x k)) 0.5)))",
+        lambda x: np.concatenate([[0.5, 0.5], np.sin(x)]),
+        {"x": (4,)},
+    ),
+    (
         "(elementwise (fn [x y] (if (> y 1e6) (log (- x x)) (* x y))) x y)",
         lambda x, y: x * y,
         {"x": (4, 6), "y": (4, 6)},

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, operations
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.reader.forms import Form
@@ -26,6 +26,13 @@ def all_operations(block: ir.Block) -> Iterator[ir.Operation]:
 def ends(op: ir.Operation) -> list[ir.Operation]:
     """What an op's branches yield."""
     return [operations(region.blocks[0])[-1] for region in op.regions if len(region.blocks)]
+
+
+def within(evaluator: Evaluator, place: ir.Value, extent: int, form: Form) -> ir.Value:
+    """An index of a branch that may not be taken, where it is none of the tensor's made one."""
+    emit, index = evaluator.builder.emit, evaluator.builder.index
+    first, last = (evaluator.builder.constant(n, index, form) for n in (0, extent - 1))
+    return emit("arith.minsi", [emit("arith.maxsi", [place, first], [index], {}, form), last], [index], {}, form)
 
 
 class Clone:
@@ -61,12 +68,15 @@ class Clone:
             return evaluator.builder.emit(
                 "arith.select", [self.value(op.operands[0]), *both], [value.type], {}, self.form
             )
-        if len(op.regions) or (op.name == "tensor.extract" and op.block != self.block):
-            evaluator.site.fail(f"there is no gradient of a `{op.name}` in a branch or a loop of a tensor", self.form)
+        if len(op.regions):
+            evaluator.site.fail(f"there is no gradient of a `{op.name}` within a tensor", self.form)
         attributes = {name: op.attributes[name] for name in op.attributes}
         if op.name == "linalg.index":
             loop = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
             attributes["dim"] = ir.IntegerAttr.get(evaluator.builder.i64, loop)
         operands = [self.value(v) for v in op.operands]
+        if op.name == "tensor.extract" and op.block != self.block:
+            limits = zip(operands[1:], shape_of(op.operands[0]), strict=True)
+            operands[1:] = [within(evaluator, place, extent, self.form) for place, extent in limits]
         made = evaluator.builder.emit(op.name, operands, [r.type for r in op.results], attributes, self.form)
         return made.owner.results[ir.OpResult(value).result_number]

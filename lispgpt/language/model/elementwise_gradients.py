@@ -17,7 +17,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.forms import arithmetic, tensors
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.model import index_algebra
-from lispgpt.language.model.body_clones import Clone, all_operations, ends
+from lispgpt.language.model.body_clones import Clone, all_operations, ends, within
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
@@ -171,17 +171,18 @@ class _Body:
         """The gradient of a tensor that the body gathers from: every share, added where it was read."""
         evaluator, form = self.evaluator, self.form
         source, *places = list(extract.operands)
-        if extract.block != self.block:
-            evaluator.site.fail("there is no gradient of an `at` in a branch of an `if`: `select` reads both", form)
         total = self.share(extract.results[0])
         loops = [_loop_of(place) for place in places]
+        if any(d is not None and self.shape[d] > n for d, n in zip(loops, shape_of(source), strict=True)):
+            evaluator.site.fail("there is no gradient of an `at` that only a branch keeps within its tensor", form)
         computed = [position for position, loop in enumerate(loops) if loop is None]
         if len(computed) == 1 and len(set(loops)) == len(loops):
             position = computed[0]
             along, plain = self._loops_of(places[position]), [loop for loop in loops if loop is not None]
             if along and not set(along) & set(plain):
                 shares = index_algebra.summed_to(evaluator, total, (*along, *plain), form)
-                where = self._numbers(places[position], along)
+                limit = shape_of(source)[position] if extract.block != self.block else None
+                where = self._numbers(places[position], along, limit)
                 return Scatter(evaluator, shares, where, position, shape_of(source), form)
         names: list[Any] = list(range(len(self.shape)))
         kept: list[Any] = []
@@ -209,13 +210,16 @@ class _Body:
     def _loops_of(self, value: ir.Value) -> list[int]:
         """The loops that a scalar of the body depends on."""
         found: set[int] = set()
+        inside = set(all_operations(self.block))
 
         def look(value: ir.Value) -> None:
             op = defining_op(value)
             if op is None:
                 if isinstance(value.owner, ir.Block) and value.owner == self.block:
                     found.update(self.maps[ir.BlockArgument(value).arg_number])
-            elif op.block == self.block:
+            elif op in inside:
+                for operand in (v for end in ends(op) for v in end.operands):
+                    look(operand)
                 if op.name == "linalg.index":
                     found.add(ir.IntegerAttr(op.attributes["dim"]).value)
                 for operand in op.operands:
@@ -224,12 +228,13 @@ class _Body:
         look(value)
         return sorted(found)
 
-    def _numbers(self, place: ir.Value, loops: list[int]) -> ir.Value:
-        """[…loops]: the values of an index of the body, as i32."""
+    def _numbers(self, place: ir.Value, loops: list[int], limit: int | None) -> ir.Value:
+        """[…loops]: the values of an index of the body, as i32.  limit: of a branch's index, the tensor's extent."""
         evaluator, form = self.evaluator, self.form
 
         def compute(made: Comprehension) -> ir.Value:
             value = Clone(self.evaluator, self.op, made, {d: i for i, d in enumerate(loops)}, self.form).value(place)
+            value = value if limit is None else within(evaluator, value, limit, form)
             return arithmetic.cast(evaluator, value, ir.IntegerType.get_signless(32), form)
 
         return tensors.generic(evaluator, tuple(self.shape[d] for d in loops), compute, form)

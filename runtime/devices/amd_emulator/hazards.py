@@ -96,7 +96,7 @@ class Hazards:
     def _check_loads(self, registers: Iterable[int], what: str, but: str = "") -> None:
         at = self.waves.at
         for register in self.under_way.keys() & registers:
-            for kind, numbers in self.under_way[register].items():
+            for kind, numbers in [*self.under_way[register].items()]:
                 counter = self.counter_of[kind]
                 done = self.scalars_done if kind == "scalar" else self.done[counter]
                 if kind != but and (late := numbers[at] > done[at]).any():
@@ -104,6 +104,10 @@ class Hazards:
                         f"{register_name(register)} is {what} while a {kind} load of it is under way: "
                         f"no wait for {counter} covers it{self._where(late)}"
                     )
+                if kind != but and self.waves.all:  # it came for all waves
+                    del self.under_way[register][kind]
+            if not self.under_way[register]:
+                del self.under_way[register]
 
     def _where(self, wrong: np.ndarray) -> str:
         wrong = wrong.reshape(self.waves.count, -1)

@@ -32,7 +32,7 @@ def product(step: Step) -> None:
     rows = _result_rows(i.family, size, lanes)
     registers = depth // parts * ELEMENT_BYTES[kind] // 4
     before, after = i["src2"], i["vdst"] - FIRST_VECTOR
-    initial = constant(before)
+    initial, first = constant(before), before - FIRST_VECTOR
     for place, count in ((i["src0"], registers), (i["src1"], registers), (before, len(rows))):
         if place != before or initial is None:
             step.reading(place, count)
@@ -51,23 +51,19 @@ def product(step: Step) -> None:
         if i.family != "cdna" and not waves.full:
             raise NotModelled(f"{i.name} with lanes that are off")
         total = gather(waves, i["src0"]) @ gather(waves, i["src1"]).transpose(0, 2, 1)
-        everywhere = np.ones((waves.count, lanes), bool)
-        for register, row in enumerate(rows):
-            start = np.uint32(initial) if initial is not None else waves.vector(before - FIRST_VECTOR + register)
-            value = total[:, row, np.arange(lanes) % size] + np.asarray(start).view(np.float32)
-            waves.set_vector(after + register, value.astype(np.float32).view(np.uint32), everywhere)
+        start = np.uint32(initial) if initial is not None else waves.v[first : first + len(rows), waves.at]
+        value = total[:, rows, np.arange(lanes) % size].transpose(1, 0, 2) + np.asarray(start).view(np.float32)
+        waves.v[after : after + len(rows), waves.at] = value.astype(np.float32).view(np.uint32)
 
     step.run = run
 
 
-def _result_rows(family: str, size: int, lanes: int) -> list[np.ndarray]:
-    """For each register of C and D, the row that each lane holds."""
-    group, count, groups = np.arange(lanes) // size, size * size // lanes, lanes // size
+def _result_rows(family: str, size: int, lanes: int) -> np.ndarray:
+    """The row that each lane holds of each register of C and D [register, lane]."""
+    group, r, groups = np.arange(lanes) // size, np.arange(size * size // lanes)[:, None], lanes // size
     if family == "rdna3":
-        return [groups * r + group for r in range(count)]
-    if family == "rdna4":
-        return [r + count * group for r in range(count)]
-    return [4 * groups * (r // 4) + 4 * group + r % 4 for r in range(count)]
+        return groups * r + group
+    return r + len(r) * group if family == "rdna4" else 4 * groups * (r // 4) + 4 * group + r % 4
 
 
 def _numbers(raw: np.ndarray, kind: str) -> np.ndarray:

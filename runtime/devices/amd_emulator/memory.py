@@ -118,6 +118,9 @@ class Access:
             for at, where in self._parts(offset, size, writing=True):
                 _write(*where, values[at].astype(np.uint32, copy=False), size)
 
+    def done(self) -> None:
+        """Hear that the instruction has touched all that it touches."""
+
     def _inside(self, offset: int, size: int) -> np.ndarray | None:
         """Which lanes are within their bounds, None where all are."""
         if self.ends is None:

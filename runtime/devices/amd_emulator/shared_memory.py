@@ -27,30 +27,29 @@ class SharedMemory:
         self.written, self.was_read = np.zeros((2, data.size // grain), np.int32)
         self.barriers, self.alone = np.zeros(waves.n, np.int32), waves.n == waves.groups
 
-    def mark(self, places: np.ndarray, wave: np.ndarray, size: int, writing: bool) -> None:
-        """Note who touches bytes, and find who else did."""
+    def mark(self, places: np.ndarray, wave: np.ndarray, writing: bool) -> None:
+        """Note who touches bytes, and find who else did.  places: the first byte of each mark [access, lane]."""
         if self.alone:
             return
+        at = places // self.grain
         mine = (self.barriers[wave] + 1 << WAVE_BITS | self.waves.member[wave]).astype(np.int32)
-        for i in range(max(1, size // self.grain)):
-            at = places // self.grain + i
+        self._compare(self.written[at], mine, wave, "written", writing)
+        if writing:
+            self._compare(self.was_read[at], mine, wave, "read", writing)
+            self.written[at] = mine
             self._compare(self.written[at], mine, wave, "written", writing)
-            if writing:
-                self._compare(self.was_read[at], mine, wave, "read", writing)
-                self.written[at] = mine
-                self._compare(self.written[at], mine, wave, "written", writing)
-            else:
-                before = self.was_read[at]
-                self.was_read[at] = mine
-                several = _raced(before, mine) | (self.was_read[at] != mine)
-                if several.any():
-                    self.was_read[at[several]] = mine[several] | MANY
+        else:
+            before = self.was_read[at]
+            self.was_read[at] = mine
+            several = _raced(before, mine) | (self.was_read[at] != mine)
+            if several.any():
+                self.was_read[at[several]] = np.broadcast_to(mine, at.shape)[several] | MANY
 
     def _compare(self, marks: np.ndarray, mine: np.ndarray, wave: np.ndarray, what: str, writing: bool) -> None:
         raced = _raced(marks, mine)
         if raced.any():
-            at = int(np.flatnonzero(raced)[0])
-            other = int(marks[at]) & MANY
+            access, at = (int(numbers[0]) for numbers in np.nonzero(raced))
+            other = int(marks[access, at]) & MANY
             others = "several waves" if other == MANY else f"wave {other}"
             raise KernelFault(
                 f"a race in shared memory, workgroup {self.waves.group[wave[at]]}: wave {self.waves.member[wave[at]]} "
@@ -73,6 +72,7 @@ class SharedAccess(Access):
         self.shared, self.wave, self.atomic = shared, wave, atomic
         self.asked, self.last = addresses.astype(np.int64), int(addresses.max())
         self.places = self.asked + shared.waves.group[wave] * shared.stride
+        self.touched: tuple[list[int], list[int]] = [], []
         super().__init__(shared.memory, (self.places + shared.address).astype(np.uint64))
 
     def load(self, offset: int, bits: int) -> np.ndarray:
@@ -85,6 +85,11 @@ class SharedAccess(Access):
             self._check(offset, bits // 8, writing=True)
         super().store(offset, bits, values)
 
+    def done(self) -> None:
+        for writing, offsets in enumerate(self.touched):
+            if offsets:
+                self.shared.mark(self.places + np.array(offsets)[:, None], self.wave, bool(writing))
+
     def _check(self, offset: int, size: int, writing: bool) -> None:
         shared, wave = self.shared, self.wave
         if self.last + offset + size > shared.nbytes:
@@ -96,4 +101,4 @@ class SharedAccess(Access):
             )
         if (self.grain | self.low + offset) % min(size, 4):
             raise KernelFault(f"{size} bytes of shared memory at an address that is no multiple of {min(size, 4)}")
-        shared.mark(self.places + offset, wave, size, writing)
+        self.touched[writing].extend(range(offset, offset + size, shared.grain))

@@ -58,7 +58,9 @@ def transfer(step: Step) -> None:
         if atomic:
             results = _in_turns(done.function, access, lanes, at, given)
         else:
-            results = done.function(access(lanes, slice(None), *at), *given)
+            memory = access(lanes, slice(None), *at)
+            results = done.function(memory, *given)
+            memory.done()
         for (place, kind_of, bits), value in zip(outputs, results, strict=False):
             lanes.put(place, register_bits(value, kind_of), bits)
 
@@ -112,6 +114,7 @@ def _in_turns(function: Callable[..., Any], access: Any, lanes: _Lanes, at: list
     for turn in rounds(at[0].astype(i64) + (lanes.waves.group[lanes.wave] << 40 if access.grouped else 0)):
         memory = access(lanes, turn, *[value[turn] for value in at])
         part = function(memory, *[value if isinstance(value, int) else value[turn] for value in given])
+        memory.done()
         whole = whole or [np.zeros(lanes.wave.size, value.dtype) for value in part]
         for results, values in zip(whole, part, strict=True):
             results[turn] = values
