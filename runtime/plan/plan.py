@@ -125,7 +125,7 @@ class Plan:
         """Check names, kinds, bounds and alignment; UserError names the first step that breaks them.
 
         kernels: what the artifact's machine code has: name → `Launch.facts`.  Arguments start at whole elements, those
-        in untyped memory at multiples of 4 bytes.
+        in untyped memory at multiples of what their size and 4 bytes have in common.
         """
         buffers: dict[str, Buffer] = {}
         for buffer in self.buffers:
@@ -261,7 +261,7 @@ def _bounds_problem(arguments: tuple[Argument, ...], buffers: Mapping[str, Buffe
             return f"no access is {argument.access!r}"
         if argument.offset < 0 or argument.nbytes < 0 or argument.end > buffer.nbytes:
             return f"bytes {argument.offset}…{argument.end} of {buffer.name!r} ({buffer.nbytes})"
-        alignment = find_dtype(buffer.dtype).item_bytes if buffer.dtype != "i8" else 4
+        alignment = find_dtype(buffer.dtype).item_bytes if buffer.dtype != "i8" else math.gcd(argument.nbytes, 4)
         if argument.offset % alignment:
             return f"offset {argument.offset} of {buffer.name!r} is not a multiple of {alignment}"
     return None
