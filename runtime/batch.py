@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from lispgpt.runtime.batch_states import settle
 from lispgpt.runtime.decoding import result_of, runs_on, step_inputs
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.generate import Generator
@@ -56,7 +57,7 @@ class Batch:
         """Copy the state of a sequence that was just taken in to its place, unless its text has ended."""
         self.places[place] = None if text.ended else text
         if self.places[place] is not None:
-            self.session.place(text.generator.single, self.entry, place, text.generator.position)
+            settle(self.session, text.generator.single, self.entry, place, text.generator.position)
 
     def _decode(self) -> Iterator[tuple[Text, str]]:
         """Steps until some text ends, or some context is full."""

@@ -7,7 +7,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.plan.plan import Buffer
+from lispgpt.runtime.plan.plan import Buffer, Entry
+from lispgpt.runtime.session import Session
+
+
+def settle(session: Session, single: Entry, batch: Entry, sequence: int, positions: int) -> None:
+    """Copy the states of an entry for one sequence to a place in those of one for several.
+
+    positions: how many are in use.  UserError for a state that sequences share.
+    """
+    own = {name.partition("@")[0]: name for name in session.held("state", [single])}
+    context, cost = session.config.get("context"), session.device.copy_cost
+    for name in session.held("state", [batch]):
+        source = own.get(name.partition("@")[0])
+        if source is not None:
+            buffers = session.declared(source), session.declared(name)
+            for piece in pieces_of(*buffers, sequence, positions, context, cost):
+                session.copy(source, name, *piece)
 
 
 def pieces_of(

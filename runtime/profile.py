@@ -63,7 +63,7 @@ def profile_entry(
     everything, rows = run_of(own), []
     for kernel in dict.fromkeys(launch.kernel for launch in entry.launches):
         mine = tuple(launch for launch in entry.launches if launch.kernel == kernel)
-        work = Work.of(session.artifact.kernels[kernel])
+        work = Work.of(session.kernels[kernel])
         others = tuple(launch for launch in own if launch.kernel != kernel)
         if not alone and session.artifact.rates is not None and 0 < len(others) < len(own):
             dispensable = work is not None and work.operations + work.position_operations > 0

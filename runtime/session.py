@@ -14,7 +14,6 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.arrays import as_stored, readable
-from lispgpt.runtime.batch_states import pieces_of
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, prepare
@@ -30,8 +29,7 @@ from lispgpt.runtime.weights import spelled_inputs, stored_weight
 class Session:
     """Loads code and weights once, then runs entries; use it in a `with`, which frees the device's memory.
 
-    holder: the sequence whose states these are, which sets it: another may have put its own there since.
-
+    holder: the sequence whose states these are, which sets it.  kernels: the facts of all that were loaded, by name.
     BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once, and
     those that an entry updates are copied.  engine: by which entries for several devices do what those do together.
     """
@@ -46,6 +44,7 @@ class Session:
         self._executables: dict[int, Any] = {}
         self._entries: list[Entry] = []
         self._owned: set[str] = set()
+        self.kernels: dict[str, Mapping[str, Any]] = {}
         self._unread: deque[Callable[[], np.ndarray]] = deque()
         self._told: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -71,11 +70,12 @@ class Session:
         """
         if artifact.target != self.artifact.target:
             raise UserError(f"entries for {artifact.target} cannot join a session of {self.artifact.target}")
-        there = {buffer.name: (buffer.shape, buffer.dtype) for buffer in self._declared.values()}
-        return self._load(artifact, beside(artifact.plan, there, suffix := f"#{len(self._entries)}"), suffix)
+        there, suffix = {b.name: (b.shape, b.dtype) for b in self._declared.values()}, f"#{len(self._entries)}"
+        return self._load(artifact, beside(artifact.plan, there, suffix), suffix)
 
     def _load(self, artifact: Artifact, plan: Plan, suffix: str) -> list[Entry]:
         self.device.load(artifact.code, artifact.kernels, suffix, artifact.objects)
+        self.kernels |= {name + suffix: facts for name, facts in artifact.kernels.items()}
         arguments = (a for entry in plan.entries for step in entry.steps for a in step.arguments)
         updated = {argument.buffer for argument in arguments if argument.writes}
         views = []
@@ -188,7 +188,7 @@ class Session:
 
         As many as `ahead` runs are launched before the oldest one's result has been read, several by one launch where
         the entry can.  When the caller stops early, states and inputs are those of the last run that was launched.
-        more: asked before each launch; once it says no, what was launched before is given.
+        more: asked before each launch.
         """
         executable = self._prepared(entry)
         for index, wait in enumerate(self._unread):  # of another caller, whose reads would be in the way
@@ -197,18 +197,9 @@ class Session:
         repeated = Repeated(self.device, executable, self._buffers, self._declared, self._told, waiting, more)
         yield from repeated.results(entry, result, count, ahead)
 
-    def place(self, single: Entry, batch: Entry, sequence: int, positions: int) -> None:
-        """Copy the states of an entry for one sequence to a place in those of one for several.
-
-        positions: how many are in use.  UserError for a state that sequences share.
-        """
-        own = {name.partition("@")[0]: name for name in self.held("state", [single])}
-        for name in self.held("state", [batch]):
-            stem = name.partition("@")[0]
-            if stem in own:
-                buffers, context = (self._declared[own[stem]], self._declared[name]), self.config.get("context")
-                for piece in pieces_of(*buffers, sequence, positions, context, self.device.copy_cost):
-                    self.device.copy(self._buffers[own[stem]], self._buffers[name], *piece)
+    def copy(self, source: str, target: str, nbytes: int, source_offset: int, target_offset: int) -> None:
+        """Copy bytes from one buffer to another, each from its offset on."""
+        self.device.copy(self._buffers[source], self._buffers[target], nbytes, source_offset, target_offset)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A buffer's declared shape."""

@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/predict.py [--target rocm:gfx1151] [--position 64]
 
-How, and on which assumptions, is said in lispgpt/bench/prediction.py; `tools/bench --target rocm` on such a chip checks
-it, kernel by kernel.
+How, and on which assumptions, is said in lispgpt/bench/prediction.py; `lispgpt bench --kernels --target rocm` on such a
+chip checks it, kernel by kernel.
 """
 
 from __future__ import annotations

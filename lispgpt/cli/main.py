@@ -28,6 +28,7 @@ COMMANDS = {
     "sign": ("lispgpt.cli.sign", "sign_", "Vouch for artifacts with a key of yours."),
     "train": ("lispgpt.cli.train", "train", "Train a model on text or tokens; resume a run."),
     "evaluate": ("lispgpt.cli.evaluate", "evaluate", "Measure a model's loss on text or tokens."),
+    "bench": ("lispgpt.cli.bench", "bench", "Measure how fast a model is on a device."),
     "plot": ("lispgpt.cli.plot", "plot", "Draw the curves of runs."),
     "tokenizer": ("lispgpt.cli.tokenizer", "tokenizer", "Make vocabularies, encode texts, decode tokens."),
     "checkpoint": ("lispgpt.cli.checkpoint", "checkpoint", "Look into checkpoints, make random ones, convert them."),

@@ -1,5 +1,8 @@
-"""llama.cpp's side of tools/bench.py, in an interpreter that has `llama_cpp` and `gguf`: bench_llamacpp.py GGUF THREADS
-PREFILL DECODE.  Every line "decode" or "prefill" on standard input is answered by a line of JSON with the seconds.
+"""llama.cpp's side of `lispgpt bench`, in an interpreter that has `llama_cpp` and `gguf`.
+
+    llamacpp.py GGUF THREADS PREFILL DECODE
+
+Every line "decode" or "prefill" on standard input is answered by a line of JSON with the seconds.
 
 The model is a GPT-2 124M of seeded random weights: matrices in BF16, norms and biases in F32, as GGUF wants them.
 """

@@ -1,0 +1,81 @@
+"""A model in processes of their own: compiling, the first token, memory; and peers that measure the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lispgpt.base.errors import UserError
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Of `lispgpt run`.  compile_s: from nothing, all shapes.  first_token_s: from the start of a process that finds
+    its program compiled.  peak_bytes: of that process's memory on the host."""
+
+    compile_s: float
+    first_token_s: float
+    peak_bytes: int
+
+
+def measure_whole(words: Sequence[str], rounds: int) -> Whole:
+    """words: the program and the options of `lispgpt run` that say what to run."""
+    _run(words)  # fills the cache, and the system's of files
+    compiles = [_run([*words, "--no-cache"])[0]["timing"]["compile_s"] for _ in range(max(1, rounds // 3))]
+    found = [_run(words) for _ in range(rounds)]
+    firsts = [report["timing"]["first_token_s"] for report, _ in found]
+    return Whole(statistics.median(compiles), statistics.median(firsts), max(peak for _, peak in found))
+
+
+def _run(words: Sequence[str]) -> tuple[dict[str, Any], int]:
+    """(what `lispgpt run` reports of a token, the most bytes that it had)"""
+    options = ["--greedy", "--prompt-tokens", "1,2,3", "--max-new-tokens", "1", "--format", "json"]
+    command = [sys.executable, "-m", "lispgpt", "run", *words, *options]
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        assert process.stdout is not None
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if status:
+            errors.seek(0)
+            raise UserError(errors.read().decode(errors="replace").strip().removeprefix("error: "))
+    return json.loads(out.splitlines()[-1]), usage.ru_maxrss * 1024
+
+
+class LlamaCpp:
+    """llama.cpp on a GPT-2 124M of random weights, in an interpreter that has `llama_cpp` and `gguf`."""
+
+    def __init__(self, python: str, model: Path, threads: int, prompt: int, steps: int) -> None:
+        script = Path(__file__).with_name("llamacpp.py")
+        words = [python, str(script), str(model), str(threads), str(prompt), str(steps)]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.name = str(self._read()["name"])
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise UserError(f"the peer's process ended with code {self._process.wait()}")
+        return json.loads(line)
+
+    def seconds(self, what: str) -> float:
+        """Of "prefill", or of one token of "decode"."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(what + "\n")
+        self._process.stdin.flush()
+        return float(self._read()["seconds"])
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()

@@ -1,0 +1,145 @@
+"""`lispgpt bench`: how fast a model is on a device, beside what is least and what others take."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+import lispgpt
+from lispgpt.base.folders import cache_folder
+from lispgpt.bench.comparison import Comparison, assumptions, compare
+from lispgpt.bench.comparison import table as kernel_table
+from lispgpt.bench.measures import STEPS, Bench, Measure, table
+from lispgpt.bench.processes import LlamaCpp, measure_whole
+from lispgpt.cli.options import PATH, guarded, parse_settings
+from lispgpt.cli.run import MOST_THREADS
+from lispgpt.compiler.folders import PROGRAMS
+from lispgpt.runtime.checkpoints.make import make
+from lispgpt.runtime.checkpoints.seeded import PRESETS
+
+GPT2 = "gpt2-124m"
+
+
+@click.command("bench")
+@click.argument("program", type=PATH, required=False)
+@click.option("--checkpoint", type=PATH, help="Weights (default: random ones of a GPT-2 124M, made once).")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
+@click.option("--context", type=click.IntRange(1), help="Positions to make code and memory for.")
+@click.option("--target", default="auto", show_default=True, help="auto, cpu, cuda, rocm, emulated:gfx1151, …")
+@click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
+@click.option("--at", multiple=True, type=click.IntRange(0), default=(64, 512), help="Positions of decode steps.")
+@click.option(
+    "--prompt", "prompts", multiple=True, type=click.IntRange(1), default=(128, 512), help="Prompts' lengths."
+)
+@click.option("--batch", "batches", multiple=True, type=click.IntRange(2), help="Sequences of a step, and of texts.")
+@click.option("--lookup", type=click.IntRange(1), help="Measure drafts of so many tokens on a repeating text.")
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="The middle one counts.")
+@click.option("--kernels", is_flag=True, help="Each kernel of a step and of a prompt beside what is predicted of it.")
+@click.option("--processes/--no-processes", default=True, help="Time whole processes: compiling, the first token.")
+@click.option("--peer-python", help="An interpreter that has llama_cpp and gguf: measure llama.cpp's GPT-2 124M, too.")
+@click.option("--json", "json_", type=PATH, help="Also write the figures to this file.")
+@click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+@guarded
+def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
+    """Measure PROGRAM (or a Hugging Face folder; by default GPT-2 124M with random weights) on a device."""
+    kept = cache_folder(ctx.obj["environment"])
+    folder_alone = program is not None and options["checkpoint"] is None
+    checkpoint = options["checkpoint"] or (None if folder_alone else _random_gpt2(kept))
+    program = program or PROGRAMS / "gpt2_generate.lisp"
+    words = [str(program), *([] if checkpoint is None else ["--checkpoint", str(checkpoint)])]
+    words += [word for setting in options["settings"] for word in ("--set", setting)]
+    words += [
+        word for name in ("context", "target", "threads") if options[name] for word in (f"--{name}", str(options[name]))
+    ]
+    given = {name: options[name] for name in ("target", "context", "threads")}
+    whole = None
+    if options["processes"]:
+        whole = measure_whole(words, options["rounds"])
+    with lispgpt.load(program, checkpoint, settings=parse_settings(options["settings"]), cache=kept, **given) as model:
+        made = Bench(model, options["rounds"])
+        found: dict[str, Any] = {"device": model.session.device.name, "target": model.artifact.target}
+        text = options["format_"] == "text"
+        _say(text, f"{found['device']}, {found['target']}")
+        if whole is not None:
+            found["whole"] = asdict(whole)
+            _say(
+                text,
+                f"compile from nothing {whole.compile_s:.2f} s; first token of a process, compiled before "
+                f"{whole.first_token_s:.2f} s; at most {whole.peak_bytes / 1e6:.0f} MB on the host",
+            )
+        device_bytes = sum(buffer.nbytes for buffer in model.artifact.plan.buffers)
+        found["buffers"] = device_bytes
+        _say(text, f"buffers of {device_bytes / 1e6:.0f} MB")
+        measures = list(_measures(made, options))
+        _say(text, table(measures))
+        found["measures"] = [{**asdict(measure), "share": measure.share} for measure in measures]
+        if options["peer_python"]:
+            found["peer"] = _peer(options, kept, made.session.device, max(options["prompts"]))
+            _say(text, _beside(found["peer"]))
+        if options["kernels"]:
+            compared = list(compare(model, options["at"][0], max(options["prompts"]), True, options["rounds"]))
+            _say(text, _kernels(compared, model))
+            found["entries"] = [asdict(each) for each in compared]
+    if options["json_"]:
+        options["json_"].write_text(json.dumps(found, indent=2) + "\n")
+    if not text:
+        click.echo(json.dumps(found))
+    return 0
+
+
+def _random_gpt2(folder: Path) -> Path:
+    path = folder / "bench" / f"{GPT2}.bin"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make(path, PRESETS[GPT2], "llmc", "bf16", 0)
+    return path
+
+
+def _measures(made: Bench, options: dict[str, Any]) -> Iterator[Measure]:
+    for position in options["at"]:
+        yield made.decode(position)
+    for batch in options["batches"]:
+        for position in options["at"]:
+            yield made.decode(position, batch)
+        yield made.ragged(batch)
+    for count in options["prompts"]:
+        yield made.prompt(count)
+    if options["lookup"]:
+        yield from made.lookup(options["lookup"])
+
+
+def _peer(options: dict[str, Any], kept: Path, device: Any, prompt: int) -> dict[str, Any]:
+    """llama.cpp's times for the same, in seconds."""
+    threads = getattr(device, "threads", 1)
+    peer = LlamaCpp(options["peer_python"], kept / "bench" / f"{GPT2}.gguf", threads, prompt, STEPS)
+    try:
+        times = {
+            what: statistics.median(peer.seconds(what) for _ in range(options["rounds"]))
+            for what in ("decode", "prefill")
+        }
+    finally:
+        peer.close()
+    return {"name": peer.name, "prompt": prompt, **times}
+
+
+def _beside(peer: dict[str, Any]) -> str:
+    return (
+        f"{peer['name']}, GPT-2 124M: decode {peer['decode'] * 1e6:.1f} us a token, prompt of {peer['prompt']} tokens "
+        f"{peer['prefill'] * 1e6:.1f} us"
+    )
+
+
+def _kernels(compared: list[Comparison], model: lispgpt.Model) -> str:
+    return "\n".join([*(f"\n{kernel_table(each)}" for each in compared), f"\n{assumptions(model)}"])
+
+
+def _say(text: bool, words: str) -> None:
+    if text:
+        click.echo(words)
