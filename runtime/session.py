@@ -190,12 +190,11 @@ class Session:
         the entry can.  When the caller stops early, states and inputs are those of the last run that was launched.
         more: asked before each launch.
         """
-        executable = self._prepared(entry)
         for index, wait in enumerate(self._unread):  # of another caller, whose reads would be in the way
             self._unread[index] = partial(np.copy, wait())
-        waiting = self._unread = deque[Callable[[], np.ndarray]]()
-        repeated = Repeated(self.device, executable, self._buffers, self._declared, self._told, waiting, more)
-        yield from repeated.results(entry, result, count, ahead)
+        self._unread = waiting = deque[Callable[[], np.ndarray]]()
+        own = (self.device, self._prepared(entry), self._buffers, self._declared, self._told)
+        yield from Repeated(*own, waiting, more).results(entry, result, count, ahead)
 
     def copy(self, source: str, target: str, nbytes: int, source_offset: int, target_offset: int) -> None:
         """Copy bytes from one buffer to another, each from its offset on."""
