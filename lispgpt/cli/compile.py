@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -27,6 +28,8 @@ from lispgpt.programs import launch
 @click.option(
     "--emit", "stage", default="artifact", show_default=True, help="forms, mlir, a stage of the pipeline, asm."
 )
+@click.option("--devices", type=click.IntRange(1), default=1, help="Share the batch of each entry among so many.")
+@click.option("--shard-optimizer", is_flag=True, help="Have each of them keep its part of the optimizer's states.")
 @click.option("--report", is_flag=True, help="Print a row for each kernel: grid, registers, memory, work, floor.")
 @contained
 def compile_(
@@ -42,6 +45,8 @@ def compile_(
     print_after: tuple[str, ...],
     output: Path | None,
     stage: str,
+    devices: int,
+    shard_optimizer: bool,
     report: bool,
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
@@ -50,6 +55,7 @@ def compile_(
     target, sizes = compiled_target(target), parse_shapes(shapes)
     given = config_settings(settings, context, header, target)
     request = Request(program, target, given, header, pipeline, batch or 1, sizes)
+    request = replace(request, devices=devices, shares_states=shard_optimizer)
     observer = Observer(dump_dir, print_after, click.echo)
     if stage != "artifact":
         text = emit(request, stage, observer)

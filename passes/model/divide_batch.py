@@ -10,6 +10,7 @@ Before (devices=2):                                  After:
 Requires: entries on tensors, whose `batched` says which dimension of each argument counts sequences.
 Ensures: each such dimension, and those made of them, has what one device has of it; whatever an entry gives, and what
 it leaves in weights and states, is on every device what the whole batch makes of it, but for rows of its own sequences.
+An entry whose batch devices cannot share alike, or that keeps something for each sequence, is whole on each.
 
 The program means what it means on the whole batch; that devices share it is said nowhere in it.  A sum over a dimension
 that counts sequences is at first the sum of a device's own: a part of the sum.  What is linear in parts (sums of them,
@@ -48,8 +49,15 @@ class DivideBatch(Pass):
         with ir.InsertionPoint.at_block_begin(module.body):
             create_op("shard.grid", attributes={"sym_name": ir.StringAttr.get(DEVICES), "shape": shape})
         for entry in entry_functions(module):
-            if "batched" in entry.attributes:
+            if "batched" in entry.attributes and _can_be_divided(entry, self.devices):
                 _divide(entry, self.devices)
+
+
+def _can_be_divided(entry: ir.Operation, devices: int) -> bool:
+    kinds = [name.partition(":")[0] for name in strings(entry.attributes["arguments"])]
+    batched = ir.DenseI64ArrayAttr(entry.attributes["batched"])
+    keeps = any(kind == "state" and dimension >= 0 for kind, dimension in zip(kinds, batched, strict=True))
+    return not keeps and _size(entry, BATCH) % devices == 0
 
 
 def _divide(entry: ir.Operation, devices: int) -> None:
@@ -57,8 +65,6 @@ def _divide(entry: ir.Operation, devices: int) -> None:
     block = entry.regions[0].blocks[0]
     names = strings(entry.attributes["arguments"])
     batch = _size(entry, BATCH)
-    if batch % devices:
-        raise UserError(f"a batch of {batch} sequences cannot be shared by {devices} devices alike")
     batched = list(ir.DenseI64ArrayAttr(entry.attributes["batched"]))
     for argument, dimension, name in zip(block.arguments, batched, names, strict=True):
         if dimension == -2:

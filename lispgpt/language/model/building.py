@@ -22,8 +22,9 @@ def build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     """Add a function to the module: inputs, weights and states to results, and to what was updated as it is afterwards.
 
     Its attributes say what each argument and result is ("input:x", "weight:w", "state:s", "result:y"), the entry's name
-    and sizes, the shapes that inputs were declared with, `batched`: the dimension of each argument that counts the
-    batch's sequences (-1: none), and whether the entry is `repeatable`: whether rows may stand in it twice.
+    and sizes, the shapes that inputs were declared with, `batched` of one that takes whole sequences (the dimension of
+    each argument that counts those of the batch, or -1), and whether the entry is `repeatable`: whether rows may stand
+    in it twice.
     """
     framed = evaluator.site.frame(entry.name, entry.made_by) if entry.made_by is not None else nullcontext()
     with framed:
@@ -87,7 +88,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     function.attributes["function_type"] = ir.TypeAttr.get(kind)
     function.attributes["arguments"] = _strings(list(held))
     function.attributes["results"] = _strings([*(f"result:{name}" for name in results), *kept])
-    if BATCH in sizes:
+    if BATCH in sizes and not entry.takes_rows:
         function.attributes["batched"] = ir.DenseI64ArrayAttr.get([_batched(model, entry, name) for name in held])
     if now.minds_padding or not now.accumulates:
         function.attributes["repeatable"] = ir.UnitAttr.get()
@@ -159,20 +160,14 @@ def _attributes(
 
 
 def _batched(model: Model, entry: Entry, argument: str) -> int:
-    """The dimension of an argument that is the batch's size, or a multiple where rows of sequences follow each other.
-
-    -1 where it has none, -2 where it has one whose size is reckoned from the batch's.
-    """
+    """The dimension of an argument that is the batch's size; -1 where it has none, -2 where it has one whose size is
+    reckoned from the batch's."""
     kind, name = argument.split(":", 1)
     if kind == "state":
         dimensions = model.dimensions(model.states[name])
         return dimensions.index(BATCH) if BATCH in dimensions else -1
     given = next((given for given in entry.inputs if kind == "input" and given.name.name == name), None)
-    if given is None:
-        return -1
-    if given.sizes is None:
-        return 0
-    for number, size in enumerate(given.sizes):
+    for number, size in enumerate(given.sizes or () if given is not None else ()):
         if isinstance(size, Symbol) and size.name == BATCH:
             return number
         if isinstance(size, List) and BATCH in show(size).replace("(", " ").replace(")", " ").split():
