@@ -29,7 +29,7 @@ from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import compiled_target, matching_artifact, running_target
 from lispgpt.compiler.request import Request, with_context
 from lispgpt.compiler.trust import check_trusted, remember
-from lispgpt.model import Model
+from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.text import Text

@@ -11,6 +11,9 @@ from lispgpt.runtime.samplers import Sampler, make_sampler
 from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
 from lispgpt.runtime.samplers.greedy import Greedy
 
+MOST_TOGETHER = 8
+"""Texts that are generated at once, where nobody says how many."""
+
 
 class Choices(TypedDict, total=False):
     """What may be said; what is not, is as in the program's `generate` form, or else off."""

@@ -27,10 +27,10 @@ ARROWS = {
     "programs": {"base", "ir", "language", "passes", "pipelines", "runtime"},
     "runtime": {"base"},
     "compiler": {"base", "ir", "language", "passes", "pipelines", "programs", "runtime"},
-    "bench": {"api", "base", "passes", "runtime"},
-    "model": {"base", "compiler", "runtime"},
-    "api": {"base", "compiler", "model", "runtime"},
-    "training": {"api", "base", "compiler", "runtime"},
+    "execution": {"base", "compiler", "runtime"},
+    "api": {"base", "compiler", "execution", "runtime"},
+    "bench": {"base", "execution", "passes", "runtime"},
+    "training": {"base", "compiler", "execution", "runtime"},
 }
 
 

@@ -105,7 +105,7 @@ def test_programs_that_generate_and_that_train_have_the_same_losses(made: Path) 
 
 @pytest.mark.slow
 def test_the_script_that_uses_all_of_it(tmp_path: Path, call: Call) -> None:
-    """Run it after a change of lispgpt/api.py, lispgpt/model.py or lispgpt/training/."""
+    """Run it after a change of lispgpt/api.py, lispgpt/execution/ or lispgpt/training/."""
     script = EXAMPLES / "python_api.py"
     assert len(script.read_text().splitlines()) < 40
     sizes = ["--layers", 1, "--heads", 2, "--width", 32, "--vocab", 300, "--context", 64]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from lispgpt.api import Model
 from lispgpt.bench.prediction import ASSUMPTIONS, Predicted, predict, rates_of
+from lispgpt.execution.model import Model
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Positions
 from lispgpt.runtime.profile import profile_entry

@@ -14,8 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from lispgpt.api import Model
 from lispgpt.base.errors import UserError
+from lispgpt.execution.model import Model
 from lispgpt.runtime.decoding import GREEDY, Row, result_of, step_inputs
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Rates, Work

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from lispgpt.cli.prompts import Prompt, Prompts
-from lispgpt.model import Model
+from lispgpt.execution.model import Model
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.options import Options
 from lispgpt.runtime.plan.artifact import Artifact

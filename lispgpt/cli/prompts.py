@@ -16,6 +16,7 @@ import click
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.reading import read_text
+from lispgpt.runtime.options import MOST_TOGETHER
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,6 @@ class Prompts:
         raise UserError(f"{self.lines}:{number}: a line is a prompt such as {EXAMPLE}, and not {line.strip()[:60]}")
 
 
-MOST_TOGETHER = 8
 EXAMPLE = '{"prompt": "Once upon"} or {"tokens": [1, 2]}'
 
 

@@ -21,7 +21,7 @@ from lispgpt.compiler.folders import Given, find_given
 from lispgpt.compiler.present import matching_artifact, running_target
 from lispgpt.compiler.request import Observer, Request
 from lispgpt.compiler.trust import check_trusted
-from lispgpt.model import Model
+from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.devices import wake_driver
 from lispgpt.runtime.plan.artifact import Artifact

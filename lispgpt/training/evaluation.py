@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lispgpt.api import Model
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import running_target
 from lispgpt.compiler.request import Request, with_context
+from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
 from lispgpt.runtime.decoding import SCORE

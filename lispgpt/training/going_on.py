@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lispgpt.api import Model
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import Declared, declared
 from lispgpt.compiler.folders import open_weights
 from lispgpt.compiler.present import running_target
 from lispgpt.compiler.request import Request
+from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
 from lispgpt.runtime.checkpoints.sealed import sealed_facts

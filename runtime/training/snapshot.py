@@ -15,9 +15,9 @@ from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo, formats
 from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor
 from lispgpt.runtime.checkpoints.numbers import converted, is_finite
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
-from lispgpt.runtime.collectives.whole import Wholes
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
+from lispgpt.runtime.training.wholes import Wholes
 
 TRAINING, WEIGHTS = "training.safetensors", "model.safetensors"
 WEIGHT, STATE = "weight/", "state/"

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.collectives.whole import Wholes
 from lispgpt.runtime.data.batches import IGNORED, Batches, Stream, sweep
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Work
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.options import Options
+from lispgpt.runtime.training.wholes import Wholes
 
 TRAIN, ACCUMULATE, APPLY, EVALUATE = "train", "accumulate", "apply", "evaluate"
 TOKENS, TARGETS = "tokens", "targets"

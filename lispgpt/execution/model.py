@@ -23,7 +23,7 @@ from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, VERIFY
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.cpu import host_cores
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.options import Choices, Options
+from lispgpt.runtime.options import MOST_TOGETHER, Choices, Options
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
@@ -41,8 +41,7 @@ class Model:
     call, and each piece of a text, has it alone.  device: the target that was asked for, which may be an emulated one
     of the artifact's chip.  trace: a kernel whose instructions an emulated GPU prints.  name: of the artifact, for
     messages.  peers: the processes beside this one, for entries that several devices share; engine: by what those work
-    together, where it is not the usual.  program: what the artifact was compiled from, where more of
-    it may be.
+    together, where it is not the usual.  program: what the artifact was compiled from, where more of it may be.
     """
 
     def __init__(
@@ -270,16 +269,14 @@ class Model:
         """The tokens of a prompt."""
         if not isinstance(prompt, str):
             return [int(token) for token in prompt]
-        if self.tokenizer is None:
+        tokens = [] if self.tokenizer is None else list(self.tokenizer.prompt(prompt))
+        if not tokens:
             raise UserError(
                 "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"
-                if prompt
+                if prompt and self.tokenizer is None
                 else "without a tokenizer that has an end-of-text token, give --prompt-tokens"
             )
-        tokens = self.tokenizer.prompt(prompt)
-        if not tokens:
-            raise UserError("without a tokenizer that has an end-of-text token, give --prompt-tokens")
-        return list(tokens)
+        return tokens
 
     def _generation(self) -> Mapping[str, Any]:
         generate = self.artifact.generate

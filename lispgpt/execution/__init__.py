@@ -1,0 +1,1 @@
+"""Compiled entries with their weights on a device, and the text that they generate."""
