@@ -85,6 +85,8 @@ class Session:
             if buffer.kind != "weight":
                 if not known:
                     self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
+                if buffer.kind == "device" and self.engine is not None:
+                    self.device.copy_in(self._buffers[buffer.name], np.array([self.engine.rank], np.int32))
             elif not known:
                 views += self._load_weight(buffer, artifact, buffer.name in updated)
             elif buffer.name in updated - self._owned:

@@ -16,7 +16,7 @@ The program means what it means on the whole batch; that devices share it is sai
 that counts sequences is at first the sum of a device's own: a part of the sum.  What is linear in parts (sums of them,
 multiples, slices) makes parts, and where something else reads them (a square, a root, the update of a weight) they are
 added up, as soon as they are made, each by a `shard.all_reduce`.  A slice of the batch is that slice of each device's
-part, and the number of a row (linalg.index) that of a device's own row.
+part; the number of a row (linalg.index) is that of the whole batch, for which the entry is told its device's.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def _divide(entry: ir.Operation, devices: int) -> None:
     for op in operations(block):
         visit(values, op)
     _describe(entry, dict(zip(names, batched, strict=True)), batch // devices)
+    del entry.attributes["batched"]
 
 
 def _size(entry: ir.Operation, name: str) -> int:

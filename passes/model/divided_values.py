@@ -14,6 +14,9 @@ from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN
 DEVICES = "devices"
 """The symbol of the grid that has all of them."""
 
+OWN_NUMBER = "device:number"
+"""What an entry's argument is that says which of them this is."""
+
 MOVES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.insert_slice")
 """Ops that put parts of a sum elsewhere: those are added up before, as soon as they are there."""
 
@@ -32,6 +35,19 @@ class DividedValues:
         self.shapes: dict[ir.Value, tuple[int, ...]] = {}
         self.summed: dict[ir.Value, ir.Value] = {}
         self.readers: dict[ir.Value, list[ir.Operation]] = {}
+        self._own: ir.Value | None = None
+
+    def number_of_device(self, op: ir.Operation) -> ir.Value:
+        """Which device this is, tensor<i32>: one more argument of the entry that an op is in."""
+        if self._own is None:
+            entry = op
+            while "entry" not in entry.attributes:
+                entry = entry.parent.operation
+            type_ = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+            self._own = entry.regions[0].blocks[0].add_argument(type_, entry.location)
+            names = [*entry.attributes["arguments"], ir.StringAttr.get(OWN_NUMBER)]
+            entry.attributes["arguments"] = ir.ArrayAttr.get(names)
+        return self._own
 
     def dims_of(self, value: ir.Value) -> Dims:
         return self.dims.get(value, {})

@@ -23,6 +23,9 @@ class Engine(Protocol):
     name: str
     """What the user is told, such as "NCCL 2.27.5"."""
 
+    rank: int
+    """Which of the devices this process has."""
+
     def prepare(self, step: Collective, buffers: Mapping[str, Any]) -> Any:
         """What `start` takes: a step with the memory that it is about."""
 

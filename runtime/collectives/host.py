@@ -53,7 +53,7 @@ class HostEngine:
     """An engine of a transport."""
 
     def __init__(self, device: Device, peers: Peers, transport: Transport) -> None:
-        self.name = transport.name
+        self.name, self.rank = transport.name, peers.place.rank
         self._device, self._peers, self._transport = device, peers, transport
         self._jobs: queue.SimpleQueue[_Begun | None] = queue.SimpleQueue()
         self._under_way: list[_Begun] = []

@@ -77,7 +77,7 @@ class StreamEngine:
         self._library.ncclGetErrorString.restype = ctypes.c_char_p
         version = ctypes.c_int()
         self._call("ncclGetVersion", ctypes.byref(version))
-        self.name = f"{library.name} {_spelled(version.value)}"
+        self.name, self.rank = f"{library.name} {_spelled(version.value)}", peers.place.rank
         own = UniqueId()
         if peers.place.rank == 0:
             self._call("ncclGetUniqueId", ctypes.byref(own))

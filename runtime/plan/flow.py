@@ -13,7 +13,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.plan import Buffer, Entry
 from lispgpt.runtime.plan.steps import Argument, Step
 
-GIVEN = ("weight", "state", "input", "signals", "control", "kept")
+GIVEN = ("weight", "state", "input", "signals", "control", "kept", "device")
 """Kinds of buffers that hold something before an entry runs."""
 
 

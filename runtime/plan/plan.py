@@ -16,7 +16,7 @@ from lispgpt.runtime.plan.tensor_maps import maps_problem
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
 """Of a launch: blocks along one side of its grid, threads of a block, bytes of a block's shared memory."""
 
-KINDS = ("weight", "state", "input", "result", "arena", "signals", "control", "kept")
+KINDS = ("weight", "state", "input", "result", "arena", "signals", "control", "kept", "device")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Buffer:
 
     kind: "weight", "state" and "arena" are shared by the entries that name them; "input" and "result" belong to the
     host's side of a step; "signals" are zero between launches, whose blocks tell each other by them how far they are;
-    "control" tells a launch something and starts as zero; "kept" has what several runs of one launch made, see Repeats.
+    "control" tells a launch something and starts as zero; "kept" has what several runs of one launch made, see Repeats;
+    "device" holds the number of this device, of several that share entries.
     shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.  whole: of a state of which each
     device has a part, equal ones along the first dimension that is another, the shape of all of it.
     """

@@ -85,7 +85,7 @@ class Trainer:
         count, losses, found = self.options.accumulate, [], {}
         for micro in range(count):
             tokens, targets = self._batch((number - 1) * count + micro)
-            seed = self.options.seed + SEED_STEP * (micro * self._world + self._rank)
+            seed = self.options.seed + SEED_STEP * micro
             self._start(self._entries[0], number, seed, {TOKENS: tokens, TARGETS: targets})
             self._prefetch((number - 1) * count + micro + 1)
             losses.append(self.session.result(self._entries[0], "loss").item())

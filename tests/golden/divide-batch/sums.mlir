@@ -30,7 +30,7 @@ module {
 // ----- becomes
 module {
   shard.grid @devices(shape = 2)
-  func.func @train(%arg0: tensor<4x3x4xf32>, %arg1: tensor<2x4xf32>) -> (tensor<f32>, tensor<2x4xf32>) attributes {arguments = ["input:x", "weight:w"], batched = array<i64: 0, -1>, entry = "train", extents = array<i64: 4>, inputs = {x = array<i64: 4, 3, 4>}, results = ["result:loss", "weight:w"], sizes = ["batch"]} {
+  func.func @train(%arg0: tensor<4x3x4xf32>, %arg1: tensor<2x4xf32>) -> (tensor<f32>, tensor<2x4xf32>) attributes {arguments = ["input:x", "weight:w"], entry = "train", extents = array<i64: 4>, inputs = {x = array<i64: 4, 3, 4>}, results = ["result:loss", "weight:w"], sizes = ["batch"]} {
     %constant_0 = arith.constant 0.000000e+00 : f32
     %collapse_shape_0 = tensor.collapse_shape %arg0 [[0, 1], [2]] : tensor<4x3x4xf32> into tensor<12x4xf32>
     %empty_0 = tensor.empty() : tensor<24x2xf32>

@@ -1,0 +1,99 @@
+"""Entries that devices share, run by threads: what one device makes of the same batch, and no less exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import seeded
+from collective_steps import together
+from compiled_models import Weights
+
+from lispgpt.compiler.request import Request
+from lispgpt.model import Model
+from lispgpt.runtime.collectives.peers import Peers
+
+PROGRAM = """; Two layers, dropped and summed by the library: head-loss in parts of 8 rows on each device.
+(require nn)
+(require training)
+
+(config vocab 20  context 8  width 8)
+
+(weights (table [vocab width]) (w [width width]) (b [width]) (odd [3]))
+
+(defn hidden [tokens random]
+  (let [[batch length] (shape tokens)
+        x (rows table (reshape tokens [(* batch length)]))]
+    (dropout (relu (linear x w b)) 0.3 random 1)))
+
+(defn loss-of [tokens targets random]
+  (let [[batch length] (shape tokens)
+        n (* batch length)
+        x (hidden tokens random)
+        found (head-loss x table (reshape targets [n]) vocab)
+        kept (/ (sum (sum (square x))) (* n width))]
+    [(+ (first found) (+ (* 0.1 kept) (sum (square odd)))) (nth found 1)]))
+
+(training loss-of)
+"""
+NUMBERS = {"seed": 5, "lr": 0.05, "warmup": 0.0, "steps": 9.0, "min-lr": 0.01, "clip": 0.02, "weight-decay": 0.1}
+NUMBERS |= {"beta1": 0.9, "beta2": 0.95}
+SIZES = {"batch": 4, "length": 8}
+WEIGHTS = {"table": (20, 8), "w": (8, 8), "b": (8,), "odd": (3,)}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("divided") / "divided.lisp"
+    path.write_text(PROGRAM)
+    return path
+
+
+def run(
+    program: Path, weights: Weights, batches: list[tuple[np.ndarray, np.ndarray]], devices: int, shares: bool = False
+) -> list[tuple[list[dict[str, float]], dict[str, np.ndarray]]]:
+    """For each device what the steps say, and the weights afterwards."""
+    with Model(Request(program, overrides={"head-rows": 8}), weights) as model:
+        artifacts = model.compiled(["train", "evaluate"], SIZES, devices=devices, shares_states=shares)
+
+    def work(peers: Peers | None) -> tuple[list[dict[str, float]], dict[str, np.ndarray]]:
+        rank = 0 if peers is None else peers.place.rank
+        said: list[dict[str, float]] = []
+        with Model(
+            Request(program, overrides={"head-rows": 8}), weights, device="cpu", threads=1, peers=peers
+        ) as model:
+            model.add(artifacts)
+            rows = slice(rank * 4 // devices, (rank + 1) * 4 // devices)
+            for number, (tokens, targets) in enumerate(batches, 1):
+                own = {"tokens": tokens[rows], "targets": targets[rows]}
+                found = model.session.run("train", **own, step=number, **NUMBERS)
+                found |= {f"after-{k}": v for k, v in model.session.run("evaluate", **own).items()}
+                said.append({name: float(value) for name, value in found.items()})
+            return said, {name: model.session.read(name) for name in WEIGHTS}
+
+    return [work(None)] if devices == 1 else together(devices, work)
+
+
+def test_devices_make_of_their_parts_what_one_makes_of_all(program: Path) -> None:
+    """Sums over sequences, over targets that are ignored on one device more than on the other, over sizes that the
+    program reckons with, rows that are dropped by their numbers, clipping, and states in parts."""
+    rng = seeded.rng()
+    weights = Weights({n: rng.normal(0, 0.3, s).astype(np.float32) for n, s in WEIGHTS.items()}, frozenset())
+    batches = []
+    for ignored in ([(2, 0), (2, 1)], [(0, 0), (2, 0), (3, 0)], []):
+        tokens, targets = rng.integers(0, 20, (2, 4, 8)).astype(np.int32)
+        for sequence, first in ignored:
+            targets[sequence, first:] = -1
+        batches.append((tokens, targets))
+    ((alone, expected),) = run(program, weights, batches, 1)
+    assert all(record["grad-norm"] > NUMBERS["clip"] for record in alone)
+    for shares in (False, True):
+        shared: list[Any] = run(program, weights, batches, 2, shares)
+        for said, found in shared:
+            for record, wanted in zip(said, alone, strict=True):
+                assert record == pytest.approx(wanted, rel=1e-5, abs=1e-6), f"shares {shares}"
+            for name, array in expected.items():
+                np.testing.assert_allclose(found[name], array, rtol=2e-4, atol=2e-5, err_msg=f"{name} {shares}")
+                np.testing.assert_array_equal(found[name], shared[0][1][name])
