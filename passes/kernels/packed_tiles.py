@@ -1,7 +1,7 @@
 """A CPU's part of a product on instructions that multiply pairs of bf16: both operands are packed as these want them.
 
 A block's operands are put, for some k after the other, into panels of tiles that are small enough for the second-level
-cache.  f32 numbers become three bf16 ones that add up to them, f16 ones two; products of two parts that lie below
+cache.  f32 and f16 numbers become several bf16 ones that add up to them; products of two parts that lie below
 what an f32 sum keeps are left out.  An infinite f32 gives NaN where it would give infinity.
 """
 
@@ -20,9 +20,6 @@ from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import Block, scratch, steps, vector_ranges
 from lispgpt.passes.targets.pairs import LINES, Pairs
 
-PARTS = {"bf16": 1, "f16": 2, "f32": 3}
-"""bf16 numbers that add up to one of a type."""
-
 DEPTH = 2 * LINES
 """Steps of k in a tile."""
 
@@ -30,26 +27,36 @@ MOST_OF_A_BLOCK = 384
 """Rows and columns."""
 
 
+def parts_of(product: Product, mixed: int) -> tuple[int, int]:
+    """How many bf16 numbers add up to one of the left and of the right operand.
+
+    Of f32 by f32 three, which have all bits; where one operand is shorter, `mixed` of the other.
+    """
+    dtypes = [operand.dtype for operand in (product.left, product.right)]
+    of = {"bf16": 1, "f16": 2, "f32": 3 if dtypes == ["f32", "f32"] else mixed}
+    return of[dtypes[0]], of[dtypes[1]]
+
+
 def pairs_of_parts(left: int, right: int) -> list[tuple[int, int]]:
-    """The parts of two operands whose products count: a part is 2^-8 of the one before it, and f32 keeps 2^-24."""
+    """The parts of two operands whose products count: each is 2^-8 of the one before it."""
     most = max(left, right)
     return [(i, j) for i in range(left) for j in range(right) if i + j < most]
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A block's rows and columns, and the k that are packed at once."""
+    """A block's rows and columns, the k that are packed at once, and the parts of the operands' numbers."""
 
     rows: int
     columns: int
     depth: int
+    parts: tuple[int, int]
 
     @classmethod
-    def of(cls, product: Product, unit: Pairs, cores: int, panel_bytes: int) -> Packing:
+    def of(cls, product: Product, unit: Pairs, parts: tuple[int, int], cores: int, panel_bytes: int) -> Packing:
         """What takes least time on so many cores; panels of a block have at most so many bytes."""
-        parts = [PARTS[operand.dtype] for operand in (product.left, product.right)]
         multiplying = len(pairs_of_parts(*parts)) / unit.speed
-        packing = [_cycles(product.left, by_pairs=False), _cycles(product.right, by_pairs=True)]
+        packing = _cycles(product.left, parts[0], by_pairs=False), _cycles(product.right, parts[1], by_pairs=True)
 
         def time(sizes: tuple[int, int]) -> float:
             rows, columns = (-(-size // LINES) * LINES for size in sizes)
@@ -60,7 +67,7 @@ class Packing:
         rows, columns = min(sizes, key=time)
         most = max(panel_bytes // (2 * (rows * parts[0] + columns * parts[1])) // DEPTH, 1) * DEPTH
         chunks = -(-product.inner // most)
-        return cls(rows, columns, min(-(-product.inner // chunks // DEPTH) * DEPTH, product.inner))
+        return cls(rows, columns, min(-(-product.inner // chunks // DEPTH) * DEPTH, product.inner), parts)
 
 
 def _sizes(extent: int) -> list[int]:
@@ -69,12 +76,11 @@ def _sizes(extent: int) -> list[int]:
     return sorted({min(-(-extent // n // LINES) * LINES, extent) for n in counts if -(-extent // n) <= MOST_OF_A_BLOCK})
 
 
-def _cycles(operand: Operand, by_pairs: bool) -> float:
+def _cycles(operand: Operand, parts: int, by_pairs: bool) -> float:
     """That packing an element takes, nearly."""
     across = operand.along_outer > 1
-    parts = PARTS[operand.dtype]
     apart = 3.0 if not across and operand.along_k == 1 else 0.0
-    return apart + 0.12 * parts + (0.15 * parts if across != by_pairs else 0.0)
+    return apart + 0.5 * parts + (0.3 * parts if across != by_pairs else 0.0)
 
 
 class Panel:
@@ -84,10 +90,10 @@ class Panel:
     columns, so that what is read at once are pairs, too; where the two differ, tiles are turned.
     """
 
-    def __init__(self, operand: Operand, reader: Reader, extent: int, depth: int, by_pairs: bool) -> None:
-        self.operand, self.reader, self.by_pairs = operand, reader, by_pairs
-        self.across, self.parts = operand.along_outer > 1, PARTS[operand.dtype]
-        shape = [-(-extent // LINES), -(-depth // DEPTH), self.parts, LINES, LINES]
+    def __init__(self, operand: Operand, reader: Reader, extents: tuple[int, int], parts: int, by_pairs: bool) -> None:
+        self.operand, self.reader, self.parts, self.by_pairs = operand, reader, parts, by_pairs
+        self.across = operand.along_outer > 1
+        shape = [-(-extents[0] // LINES), -(-extents[1] // DEPTH), parts, LINES, LINES]
         self.memory = scratch(shape, b.i32())
 
     def pack(self, batch: Index, start: Index, extent: int, first: Index, depth: int) -> None:
@@ -167,9 +173,9 @@ class PackedTiles:
 
     def __init__(self, product: Product, reader: Reader, unit: Pairs, packing: Packing) -> None:
         self.product, self.unit, self.depth = product, unit, packing.depth
-        self.left = Panel(product.left, reader, packing.rows, self.depth, by_pairs=False)
-        self.right = Panel(product.right, reader, packing.columns, self.depth, by_pairs=True)
-        self.parts = pairs_of_parts(self.left.parts, self.right.parts)
+        self.left = Panel(product.left, reader, (packing.rows, self.depth), packing.parts[0], by_pairs=False)
+        self.right = Panel(product.right, reader, (packing.columns, self.depth), packing.parts[1], by_pairs=True)
+        self.parts = pairs_of_parts(*packing.parts)
 
     def fill(self, block: Block, sums: ir.Value) -> None:
         """Write sums[row, column] of a block; past its last row and column, up to whole tiles, they are anything."""

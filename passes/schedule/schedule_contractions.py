@@ -25,7 +25,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import refusable, reschedule
-from lispgpt.passes.kernels.packed_tiles import PARTS, PackedTiles, Packing, pairs_of_parts
+from lispgpt.passes.kernels.packed_tiles import PackedTiles, Packing, pairs_of_parts, parts_of
 from lispgpt.passes.kernels.products import Product, find_product
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.register_tiles import Block, DotTiles, OuterTiles, TileSizes, scratch, steps, vector_ranges
@@ -42,7 +42,8 @@ class ScheduleContractions(Pass):
     """outputs, rows: columns and rows in a block, and outer_rows rows where sums are vectors of columns; rows_tile,
     outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row.  packed_rows: the
     fewest rows for which an operand's vectors are first put side by side.  paired_rows: the fewest rows and columns for
-    instructions that multiply pairs, and panel_bytes what is packed for them at once."""
+    instructions that multiply pairs, and panel_bytes what is packed for them at once.  parts: bf16 numbers that an f32
+    one is split into where the other operand is shorter: two keep about 16 bits, three all."""
 
     starts_from = (PLACED,)
     outputs: int = 48
@@ -55,6 +56,7 @@ class ScheduleContractions(Pass):
     packed_rows: int = 8
     paired_rows: int = 16
     panel_bytes: int = 1 << 19
+    parts: int = 3
 
     def run(self, module: ir.Module, target: Cpu) -> None:
         for kernel in kernel_functions(module, "contraction"):
@@ -64,15 +66,15 @@ class ScheduleContractions(Pass):
                     _Schedule(kernel, self, product, target).emit()
 
 
-def _unit(product: Product, target: Cpu, least: int) -> Pairs | None:
+def _unit(product: Product, target: Cpu, least: int, parts: int) -> Pairs | None:
     """The target's instruction for pairs, where a product is large enough to pack its operands for it.
 
     Numbers of several parts take several products, which pays where an instruction has many sums."""
     unit = target.pairs
     if unit is None or min(product.rows, product.columns, product.inner) < least:
         return None
-    parts = pairs_of_parts(*(PARTS[operand.dtype] for operand in (product.left, product.right)))
-    return unit if len(parts) == 1 or unit.speed >= 8 * target.vector_bytes else None
+    alone = len(pairs_of_parts(*parts_of(product, parts))) == 1
+    return unit if alone or unit.speed >= 4 * target.vector_bytes else None
 
 
 def _oriented(product: Product, lanes: int) -> Product:
@@ -86,7 +88,7 @@ class _Schedule:
     def __init__(self, kernel: ir.Operation, options: ScheduleContractions, product: Product, target: Cpu) -> None:
         self.kernel, self.target, self.lanes = kernel, target, target.vector_bytes // 4
         self.outputs = outputs_of(kernel)
-        self.unit = _unit(product, target, options.paired_rows)
+        self.unit = _unit(product, target, options.paired_rows, options.parts)
         if self.unit is not None:
             self._pack(product, options, self.unit)
         else:
@@ -95,7 +97,9 @@ class _Schedule:
 
     def _pack(self, product: Product, options: ScheduleContractions, unit: Pairs) -> None:
         self.product = product
-        self.packing = Packing.of(product, unit, self.target.cores, options.panel_bytes)
+        self.packing = Packing.of(
+            product, unit, parts_of(product, options.parts), self.target.cores, options.panel_bytes
+        )
         self.rows_block, self.columns_block = self.packing.rows, self.packing.columns
 
     def _tile(self, product: Product, options: ScheduleContractions) -> None:

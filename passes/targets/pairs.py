@@ -150,5 +150,5 @@ def _address(memory: ir.Value, offset: Index) -> ir.Value:
     return b.emit("llvm.inttoptr", [number], [ir.Type.parse("!llvm.ptr")])
 
 
-AMX_BF16 = Tiles("amx_bf16", rows=16, pairs=16, row_tiles=2, column_tiles=2, speed=512, permission="amx")
+AMX_BF16 = Tiles("amx_bf16", rows=16, pairs=16, row_tiles=2, column_tiles=2, speed=256, permission="amx")
 AVX512_BF16 = Vectors("avx512_bf16", rows=1, pairs=1, row_tiles=8, column_tiles=3, speed=32)
