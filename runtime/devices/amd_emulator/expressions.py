@@ -62,11 +62,8 @@ class Expressions:
         """(highest, lowest) bit that an index names."""
         if not isinstance(index, ast.Slice):
             return (self.number(index),) * 2
-        if index.lower is None or index.upper is None:
+        if index.lower is None or index.upper is None or isinstance(index.upper, ast.UnaryOp):
             raise NotModelled("pseudocode with an open field")
-        if isinstance(index.upper, ast.UnaryOp):  # [lowest +: bits]
-            low = self.number(index.lower)
-            return low + self.number(index.upper.operand) - 1, low
         return self.number(index.lower), self.number(index.upper)
 
     @staticmethod
@@ -119,8 +116,6 @@ class Expressions:
         if node.attr == "b" or (value.kind == "number" and value.number is None):
             return value if node.attr != "b" else bits_of(value)
         kind, bits = self.member(node.attr)
-        if kind == "bool" and value.kind != "bool":
-            return convert(field(value, 0, 0), "bool", 1)
         return reinterpret(value, kind, bits)
 
     def _Subscript(self, node: ast.Subscript) -> Value:
@@ -211,8 +206,6 @@ class Expressions:
 
     def _IfExp(self, node: ast.IfExp) -> Value:
         test = self.value(node.test)
-        if test.number is not None:
-            return self.value(node.body if test.number else node.orelse)
         left, right = common(self.value(node.body), self.value(node.orelse))
         if left.kind == "number":
             kind = ("f", 64) if isinstance(left.number, float) or isinstance(right.number, float) else ("u", 32)
@@ -224,8 +217,6 @@ class Expressions:
         if isinstance(node.op, ast.UAdd):
             return value
         if isinstance(node.op, ast.Not):
-            if value.number is not None:
-                return literal(int(not value.number))
             return Value(f"(~{convert(value, 'bool', 1).code})", "bool", 1)
         if value.kind == "number" and value.number is not None:
             return literal(-value.number if isinstance(node.op, ast.USub) else ~int(value.number))
@@ -233,15 +224,8 @@ class Expressions:
         return _held(f"({SYMBOLS[type(node.op)]}{value.code})", value)
 
     def _BoolOp(self, node: ast.BoolOp) -> Value:
-        unknown, decides = [], isinstance(node.op, ast.Or)
-        for value in map(self.value, node.values):
-            if value.number is None:
-                unknown.append(convert(value, "bool", 1).code)
-            elif bool(value.number) == decides:
-                return literal(int(decides))
-        if not unknown:
-            return literal(int(not decides))
-        return Value(f"({(' | ' if decides else ' & ').join(unknown)})", "bool", 1)
+        codes = [convert(self.value(value), "bool", 1).code for value in node.values]
+        return Value(f"({(' | ' if isinstance(node.op, ast.Or) else ' & ').join(codes)})", "bool", 1)
 
     def _Compare(self, node: ast.Compare) -> Value:
         right = node.comparators[0]
@@ -259,9 +243,9 @@ class Expressions:
         if left.kind == "number" and (right.kind == "number" or (left.number is None and right.number is not None)):
             return Value(f"({left.code} {op} {right.code if right.number is None else right.number})", "number", 32)
         if op == "**":
-            if left.number == 2.0:
-                return Value(f"ldexp(f32(1), {convert(right, 'i', 32).code})", "f", 32)
-            return Value(f"np.power({left.code}, {right.code})", left.kind, left.bits)
+            if left.number != 2.0:
+                raise NotModelled("pseudocode with a power of something else than 2")
+            return Value(f"ldexp(f32(1), {convert(right, 'i', 32).code})", "f", 32)
         if op in ("<<", ">>"):
             left = convert(left, "u", 32) if left.kind == "number" else left
             shift = right if right.kind == "number" else bits_of(right)

@@ -87,7 +87,4 @@ def _choice(text: str) -> str:
     if not mark:
         return text
     yes, _, no = rest.partition(":")
-    while yes.count("?") > rest[: len(yes)].count(":"):
-        more, _, no = no.partition(":")
-        yes += ":" + more
     return f"({_choice(yes)} if {condition} else {_choice(no)})"
