@@ -295,7 +295,3 @@ class Model:
             if self._request is not None and not Generator.can_run(session, name):
                 self._add(replace(self._request, unsized=True))
             return session
-
-
-MOST_TOGETHER = 8
-"""Sequences of a batch where nobody says how many."""
