@@ -15,7 +15,8 @@ from lispgpt.compiler.folders import programs
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 CHIPS = ("rocm:gfx1151", "cuda:sm_90a")
 GPT2 = {"vocab": 90, "context": 24, "layers": 2, "heads": 3, "width": 48}
-LEARNING = {"batch": 2, "length": 24}
+TEXTS = [{"batch": 2, "length": 24}]
+SHAPES = {"gpt2_train": TEXTS, "hipgpt_train": TEXTS, "classifier_train": [{"batch": 5}]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "alibi": {"vocab": 90, "context": 24, "heads": 2, "width": 40, "hidden": 50},
     "classifier": {"hidden": 70, "classes": 7},
@@ -38,8 +39,8 @@ def check(name: str, chip: str, folder: Path) -> None:
     if name in FOLDERS:
         artifact = lispgpt.compile(FOLDERS[name].write(folder / name), target=chip)
     else:
-        shapes = [LEARNING] if name in ("gpt2_train", "hipgpt_train") else []
-        artifact = lispgpt.compile(EXAMPLES / f"{name}.lisp", target=chip, settings=SETTINGS[name], shapes=shapes)
+        program = EXAMPLES / f"{name}.lisp"
+        artifact = lispgpt.compile(program, target=chip, settings=SETTINGS[name], shapes=SHAPES.get(name, []))
     launched = {step.kernel for entry in artifact.plan.entries for step in entry.launches}
     missing = [kernel for kernel in launched if kernel.encode() not in artifact.code]
     assert launched and not missing, f"{name} for {chip}: {missing}"

@@ -155,7 +155,7 @@ def emit(request: Request, stage: str, observer: Observer) -> str:
         program = evaluate_request(request)
         if stage == "mlir":
             return str(program.module)
-        if is_program(program):
+        if not program.entries:  # a program, or functions that are to be looked at
             return launch.emit(job_of(program, request, observer), stage)
         pipeline = load_pipeline(request, target)
         names = ["forms", "mlir", *(s.name for s in pipeline.stages), "asm", "artifact"]

@@ -187,3 +187,27 @@ def test_tuples_are_made_taken_apart_and_passed(tmp_path: Path) -> None:
     wrong = program.replace("(print", "(def c (builtin.unrealized_conversion_cast {:result i8} inner)) (print")
     done = lispgpt(tmp_path, wrong, "run")
     assert done.returncode == 1 and "program.lisp:14:" in done.stderr and "no element of type i8" in done.stderr
+
+
+FUNCTIONS = """(require-dialect [func :as f] [memref :as m])
+(f/func {:sym_name "get_dim" :function_type (-> [memref<?xf32>] [index])}
+  (region (block [(: mem memref<?xf32>)] (f/return (m/dim {:result index} mem (: 0 index))))))
+(f/func {:sym_name "grown" :function_type (-> ["memref<?xf32>" index] ["memref<?xf32>"])}
+  (region (block [(: mem "memref<?xf32>") (: size index)]
+    (f/return (m/realloc {:result "memref<?xf32>"} mem size)))))
+(f/func {:sym_name "reshaped" :function_type (-> [memref<16xf32> memref<2xindex>] ["memref<?x?xf32>"])}
+  (region (block [(: mem memref<16xf32>) (: to memref<2xindex>)]
+    (f/return (m/reshape {:result "memref<?x?xf32>"} mem to)))))
+(f/func {:sym_name "pair" :function_type (-> [tuple<i32, f32>] [tuple<i32, f32>])}
+  (region (block [(: t tuple<i32, f32>)] (f/return t))))
+"""
+
+
+def test_functions_without_a_main_become_what_a_programs_do(tmp_path: Path) -> None:
+    (tmp_path / "functions.lisp").write_text(FUNCTIONS)
+    words = [sys.executable, "-m", "lispgpt", "compile", "functions.lisp"]
+    shown = subprocess.run([*words, "--emit", "llvm"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert all(f"llvm.func @{name}(" in shown.stdout for name in ("get_dim", "grown", "reshaped", "pair"))
+    made = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert made.returncode == 1 and "`lispgpt compile --emit mlir` shows what it becomes" in made.stderr
