@@ -95,6 +95,8 @@ def load(
     (~/.config/lispgpt/trusted-keys).
     """
     given = find_given(program, checkpoint)
+    if given.checkpoint is not None and given.checkpoint.notice:
+        warnings.warn(given.checkpoint.notice, stacklevel=2)
     path = given.program
     source: Request | Artifact
     if given.artifact is not None:

@@ -57,7 +57,8 @@ def test_entries_compute_with_what_blocks_stand_for(dtype: str, program: Path, t
             found = model.run("products", x=x)
             for result, name in {"second": "layers.1.w", "few": "few", "tied": "table"}.items():
                 wanted = x.astype(np.float64) @ stored[name].astype(np.float64).T
-                assert np.abs(found[result] - wanted).max() < 1e-5 * np.abs(wanted).max(), (result, n)
+                error = np.abs(found[result] - wanted).max() / np.abs(wanted).max()
+                assert error < 6e-5, (result, n, error)  # few rows may be numbers of 16 bits
         ids = rng.integers(0, 72, 3)
         assert np.array_equal(model.run("lookup", ids=ids)["lookup"], stored["table"][ids])
 

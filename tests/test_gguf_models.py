@@ -73,6 +73,30 @@ def test_weights_are_what_was_written(kind: str, tmp_path: Path) -> None:
     opened.check_finite()
 
 
+def test_blocks_are_kept_and_followed(tmp_path: Path) -> None:
+    folder = wide(FOLDERS["llama-3-f32"])
+    path = write_gguf(folder, tmp_path / "model.gguf", "Q8_0")
+    opened = open_weights(path)
+    assert opened.config["weight-types"] == dict.fromkeys(
+        ("wte", "qkv-w", "proj-w", "gate-w", "up-w", "down-w", "head-w"), "q8_0"
+    )
+    assert opened.notice == ""
+    found = []
+    for settings in ({}, {"weight-type": "f32"}):
+        with lispgpt.load(path, settings=settings) as model:
+            texts = [model.generate(case.prompt, max_new_tokens=12, greedy=True) for case in folder.cases]
+            found.append([list(text) and text.tokens for text in texts])
+            dtypes = {name: about["dtype"] for name, about in model.artifact.weights.items()}
+            assert dtypes["up-w"] == settings.get("weight-type", "q8_0") and dtypes["norm1-w"] == "f32"
+    assert found[0] == found[1]
+
+
+def test_blocks_that_no_kernel_reads_become_others_and_that_is_said(tmp_path: Path) -> None:
+    opened = open_weights(write_gguf(wide(FOLDERS["qwen2-f32"]), tmp_path / "model.gguf", "Q5_0"))
+    assert opened.config["weight-types"]["up-w"] == "q8_0"
+    assert "loaded as q8_0: " in opened.notice and "up-w (q5_0)" in opened.notice
+
+
 def test_files_in_parts_are_one_model(tmp_path: Path) -> None:
     import gguf
 
@@ -111,4 +135,5 @@ def wide(folder: Folder) -> Folder:
     rows = {20: 32} | sizes
     tensors = {n: [rows.get(e, e) for e in shape] for n, shape in folder.tensors.items()}
     config = {k: sizes.get(v, v) if isinstance(v, int) else v for k, v in folder.config.items()}
+    config["head_dim"] = 16
     return replace(folder, config=json.loads(json.dumps(config)), tensors=tensors)

@@ -16,7 +16,7 @@ from lispgpt.base.dtypes import BLOCK_DTYPES, WEIGHT_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.cli.options import parse_settings
 from lispgpt.compiler.compiled import declared
-from lispgpt.compiler.folders import open_weights
+from lispgpt.compiler.folders import is_model, open_weights, program_for
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
@@ -123,8 +123,9 @@ def convert(
     most: int | None,
 ) -> None:
     """Rewrite a checkpoint, and the tokenizer beside it, in another format or type."""
-    if data and program is None:
-        raise click.UsageError("--data needs --program: one with a (training loss), which says what is evaluated")
+    evaluated = program_for(source) if program is None and is_model(source) else program
+    if data and evaluated is None:
+        raise click.UsageError("--data needs --program, whose loss or logits are evaluated")
     if dtype not in BLOCK_DTYPES:
         tokenizer = convert_checkpoint(source, out, format_name or "llmc", dtype)
     elif format_name is not None:
@@ -133,9 +134,9 @@ def convert(
         left, tokenizer = convert_to_blocks(open_weights(source, program), out, dtype)
         if left:
             click.echo(f"kept as they are, since their rows are not of whole blocks: {', '.join(left)}", err=True)
-    if data and program is not None:
+    if data and evaluated is not None:
         for path in (source, out):
-            found = evaluate(program, path, data, most=most)
+            found = evaluate(evaluated, path, data, most=most)
             click.echo(f"{path}: perplexity {found.perplexity:.4f}, of {found.targets:,} tokens")
     _report(out, tokenizer, f"none was found beside {source}")
 

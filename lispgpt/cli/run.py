@@ -60,6 +60,8 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     """
     started = time.time()
     given = find_given(program, options["checkpoint"])
+    if given.checkpoint is not None and given.checkpoint.notice:
+        click.echo(given.checkpoint.notice, err=True)
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
     prompts = Prompts(options)

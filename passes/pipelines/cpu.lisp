@@ -43,6 +43,7 @@
     (pass convert-math-to-libm)
     (pass convert-index-to-llvm)
     (pass convert-arith-to-llvm)
+    (pass convert-ub-to-llvm)
     (pass finalize-memref-to-llvm)
     (pass convert-func-to-llvm {:use-bare-ptr-memref-call-conv true})
     (pass convert-cf-to-llvm)

@@ -24,6 +24,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.byte_tiles import ByteTiles, Weights
 from lispgpt.passes.kernels.kernel import refusable, reschedule
 from lispgpt.passes.kernels.packed_tiles import PackedTiles, Packing, pairs_of_parts, parts_of
 from lispgpt.passes.kernels.products import Product, find_product
@@ -35,6 +36,9 @@ from lispgpt.passes.targets.pairs import LINES, Pairs
 
 OPERAND_REGISTERS = 8
 """Vector registers that a tile's sums leave to what is multiplied."""
+
+WHOLE_OUTPUTS = 256
+"""Columns in a block, at most, where weights are multiplied as whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ class _Schedule:
     def __init__(self, kernel: ir.Operation, options: ScheduleContractions, product: Product, target: Cpu) -> None:
         self.kernel, self.target, self.lanes = kernel, target, target.vector_bytes // 4
         self.outputs = outputs_of(kernel)
+        self.weights: Weights | None = None
         self.unit = _unit(product, target, options.paired_rows, options.parts)
         if self.unit is not None:
             self._pack(product, options, self.unit)
@@ -105,11 +110,14 @@ class _Schedule:
     def _tile(self, product: Product, options: ScheduleContractions) -> None:
         self.product = product
         self.outer = product.right.along_outer > 1
+        self.weights = Weights.of(product, self.target)
         self.packs = product.rows >= options.packed_rows
         self.rows_block = _evenly(product.rows, options.outer_rows if self.outer else options.rows)
         self.sizes = self._outer_tile(options) if self.outer else self._dot_tile(options)
         tile = self.sizes.columns * (self.lanes if self.outer else 1)
-        self.columns_block = _block_of(product.columns, options.outputs, tile)
+        # Every block makes the other operand whole numbers anew.
+        most = min(WHOLE_OUTPUTS, product.columns // (2 * self.target.cores)) if self.weights is not None else 0
+        self.columns_block = _block_of(product.columns, max(options.outputs, most), tile)
 
     def _dot_tile(self, options: ScheduleContractions) -> TileSizes:
         rows = _evenly(self.rows_block, options.rows_tile)
@@ -150,7 +158,9 @@ class _Schedule:
 
         _whole_or_rest(row, product.rows, self.rows_block, at_rows)
 
-    def _tiles(self, reader: Reader) -> PackedTiles | OuterTiles | DotTiles:
+    def _tiles(self, reader: Reader) -> PackedTiles | OuterTiles | ByteTiles | DotTiles:
+        if self.weights is not None:
+            return ByteTiles(self.product, reader, self.weights, self.target)
         if self.unit is not None:
             return PackedTiles(self.product, reader, self.unit, self.packing)
         if self.outer:

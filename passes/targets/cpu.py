@@ -21,7 +21,8 @@ from lispgpt.passes.targets.pairs import AMX_BF16, AVX512_BF16, Pairs
 @dataclass(frozen=True)
 class Cpu(Target):
     """chip: "" for the host, else one of host.FEATURES.  registers: vector registers of vector_bytes each.  cores: that
-    blocks of a kernel are made for; code runs on any number.  pairs: its instruction for products of bf16."""
+    blocks of a kernel are made for; code runs on any number.  pairs: its instruction for products of bf16.  vnni:
+    whether it has one that multiplies unsigned bytes by signed ones and adds (VNNI)."""
 
     kind: ClassVar[str] = "cpu"
     pipeline: ClassVar[str] = "cpu"
@@ -31,6 +32,7 @@ class Cpu(Target):
     registers: int = 16
     cores: int = 16
     pairs: Pairs | None = None
+    vnni: bool = False
 
     def check_tools(self) -> None:
         linker_toolkit()
@@ -78,7 +80,8 @@ def _cpu(chip: str, features: Collection[str], cores: int = 16) -> Cpu:
     width = host.vector_bytes(features)
     pairs = next((p for p in (AMX_BF16, AVX512_BF16) if width == 64 and p.feature in features), None)
     kind = TiledCpu if pairs is AMX_BF16 else Cpu
-    return kind(chip, width, registers=32 if width == 64 else 16, cores=cores, pairs=pairs)
+    multiplies = "avx_vnni" in features or {"avx512_vnni", "avx512vl"} <= set(features)
+    return kind(chip, width, registers=32 if width == 64 else 16, cores=cores, pairs=pairs, vnni=multiplies)
 
 
 def _usable_features() -> frozenset[str]:

@@ -57,8 +57,11 @@ class Checkpoint(ABC):
     """Named tensors and the model's sizes.
 
     config holds what a program's `config` form may be overridden with: vocab, padded-vocab, context, layers, heads,
-    width (integers), weight-type ("f32" or "bf16") and, where the file says it, epsilon (of the layer norms).
+    width (integers), weight-type ("f32" or "bf16") and, where the file says it, epsilon (of the layer norms).  notice:
+    a sentence for the user, where weights become something else than what is stored.
     """
+
+    notice = ""
 
     format: str
     path: Path

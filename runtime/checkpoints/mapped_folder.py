@@ -69,7 +69,20 @@ def assemble(
     if in_blocks := {name: kind for name, tensor in tensors.items() if (kind := _block_type(tensor))}:
         config["weight-types"] = in_blocks
     files = {id(entry.file): entry.file for entry in stored.values()}
-    return MappedCheckpoint(format, folder, config, files.values(), tensors)
+    made = MappedCheckpoint(format, folder, config, files.values(), tensors)
+    made.notice = _notice(folder, tensors, config)
+    return made
+
+
+def _notice(path: Path, tensors: Mapping[str, StoredTensor], config: Mapping[str, Any]) -> str:
+    """What is said of weights in blocks that no kernel reads as they are."""
+    kept: Mapping[str, str] = config.get("weight-types", {})
+    changed: dict[str, list[str]] = {}
+    for name, tensor in tensors.items():
+        kinds = {kind for kind in tensor.kinds if find_dtype(kind).block > 1}
+        if kinds and kinds != {kept.get(name)}:
+            changed.setdefault(kept.get(name, "f32"), []).append(f"{name} ({', '.join(sorted(kinds))})")
+    return "; ".join(f"{path}: loaded as {kind}: {', '.join(names)}" for kind, names in changed.items())
 
 
 def _pieces(

@@ -34,13 +34,18 @@ def is_in_blocks(weight: Any) -> bool:
 def unpacked(evaluator: Evaluator, weight: Weight, stored: ir.Value, form: Form) -> ir.Value:
     """The numbers that some of a weight's blocks stand for, in f32.
 
-    stored: bytes, [… blocks bytes].  The ops that compute them are marked `inline`: every kernel has its own.
+    stored: bytes, [… blocks bytes].  The ops that compute them are marked `inline`: every kernel has its own.  The last
+    one of them says in `blocks` of which type they are.
     """
     library = modules.load(evaluator, modules.LIBRARY / "blocks.lisp", form)
     *outer, count, nbytes = stored.type.shape
     rows = shapes.reshape(evaluator, stored, (math.prod(outer), count, nbytes), form)
     value = evaluator.value_of(evaluator.call(library.names[weight.dtype], [rows], form), form)
     _mark(value, rows)
+    made = defining_op(value)
+    while made.name in VIEWS:
+        made = defining_op(made.operands[0])
+    made.attributes["blocks"] = ir.StringAttr.get(weight.dtype)
     columns = count * find_dtype(weight.dtype).block
     return shapes.reshape(evaluator, value, (*outer, columns), form)
 
