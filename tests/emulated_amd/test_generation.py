@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +16,13 @@ from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.devices.emulated import EmulatedDevice
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 from lispgpt.runtime.samplers import make_sampler
 from lispgpt.runtime.session import Session
 
-HERE = Path(__file__).resolve().parent
-PROGRAM = HERE.parent.parent / "examples" / "gpt2_generate.lisp"
+PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "gpt2_generate.lisp"
 VOCAB, COUNT, PROMPT = 211, 3, 17
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "seed": 7}
 
@@ -72,19 +69,20 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_tokens_are_the_cpus(chip: str, tiny: dict[str, Any], tmp_path: Path) -> None:
-    artifact = compiled(tiny["checkpoint"], f"rocm:{chip}", tmp_path)
-    common = {"chip": chip, "artifact": str(artifact), "checkpoint": str(tiny["checkpoint"]), "count": COUNT}
-    jobs = [{**common, "prompt": tiny["prompt"], "sampling": sampling} for sampling in (None, SAMPLING)]
-    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
-    command = [sys.executable, str(HERE / "generate.py"), str(tmp_path / "jobs.json")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    for found, (tokens, logits) in zip(json.loads(ran.stdout.splitlines()[-1]), tiny["expected"], strict=True):
-        about = f"seed {tiny['seed']}: {found.get('fault', '')}"
-        assert found.get("device") == f"Emulated GPU ({chip})", about
-        assert found["on_device"], about
-        np.testing.assert_allclose(found["logits"][:VOCAB], logits[:VOCAB], atol=2e-4, err_msg=about)
-        assert found["tokens"] == tokens, about
+    """Through hip-python, which is what a session on an emulated chip calls; the chip chooses the tokens."""
+    artifact = load_artifact(compiled(tiny["checkpoint"], f"rocm:{chip}", tmp_path))
+    weights, about = checkpoints.open(tiny["checkpoint"]), f"seed {tiny['seed']}"
+    for sampling, (tokens, logits) in zip((None, SAMPLING), tiny["expected"], strict=True):
+        device = EmulatedDevice(chip)
+        assert device.name == f"Emulated GPU ({chip})"
+        with Session(artifact, device, weights) as session:
+            generator = Generator(session, "logits", make_sampler(**sampling) if sampling else None)
+            found = list(generator.generate(tiny["prompt"], COUNT))
+            entry = session.entry("decode-drawn" if sampling else "decode-greedy")
+            assert generator.decoder() is entry, about
+            near = session.read(entry.results["logits"])[0]
+        np.testing.assert_allclose(near[:VOCAB], logits[:VOCAB], atol=2e-4, err_msg=about)
+        assert found == tokens, about
 
 
 PREFILL: dict[str, Any] = {"entries": ["prefill"], "sizes": [{"batch": 1, "positions": 128}]}

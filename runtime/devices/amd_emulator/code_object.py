@@ -60,7 +60,6 @@ class CodeObject:
             struct.pack_into("<Q", self.image.data, entry["r_offset"], self.base + entry["r_addend"])
         symbols = elf.get_section_by_name(".dynsym").iter_symbols()
         self.symbols = {s.name: (int(s["st_value"]), int(s["st_size"])) for s in symbols}
-        self.instructions: dict[int, Instruction] = {}
 
     def kernels(self) -> list[str]:
         return [name.removesuffix(".kd") for name in self.symbols if name.endswith(".kd")]
@@ -84,17 +83,14 @@ class CodeObject:
         return self.base + at, size
 
     def instruction(self, address: int) -> Instruction:
-        found = self.instructions.get(address)
-        if found is None:
-            at = address - self.base
-            found = decode(self.image[at : at + LONGEST].tobytes(), self.family)
-            self.instructions[address] = found
-        return found
+        at = address - self.base
+        return decode(self.image[at : at + LONGEST].tobytes(), self.family)
 
     def instructions_of(self, kernel: str) -> Iterator[tuple[int, Instruction]]:
         """A kernel's instructions with their addresses, in their order."""
         at, size = self.size_of(kernel)
         end = at + size
         while at < end:
-            yield at, self.instruction(at)
-            at += self.instruction(at).nbytes
+            found = self.instruction(at)
+            yield at, found
+            at += found.nbytes

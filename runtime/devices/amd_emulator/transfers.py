@@ -39,7 +39,7 @@ def transfer(step: Step) -> None:
     kind = {"DS": "shared", "SMEM": "scalar"}.get(space, "load" if returns else "store")
     if outputs:
         step.loading(kind, target, sum(max(1, bits // 32) for _, _, bits in outputs))
-    where, access = _address(step, i, space, pair="OFFSET0" in done.inputs), Space(space, atomic)
+    where = _address(step, i, space, pair="OFFSET0" in done.inputs)
 
     def run(waves: Waves) -> None:
         hazards = waves.machine.hazards
@@ -54,13 +54,17 @@ def transfer(step: Step) -> None:
             return
         at = [lanes.flat(value) for value in where(waves)]
         given = [lanes.flat(get(waves)) for get in gets]
-        results: Any
-        if atomic:
-            results = _in_turns(done.function, access, lanes, at, given)
-        else:
-            memory = access(lanes, slice(None), *at)
-            results = done.function(memory, *given)
+        turns: Sequence[Any] = [slice(None)]
+        if atomic:  # lanes that name one address take turns, in their order
+            turns = rounds(at[0].astype(i64) + (waves.group[lanes.wave] << 40 if space == "DS" else 0))
+        results: list[Any] = []
+        for turn in turns:
+            memory = _access(space, atomic, lanes, turn, *[value[turn] for value in at])
+            part = done.function(memory, *[value if isinstance(value, int) else value[turn] for value in given])
             memory.done()
+            results = results or [np.zeros(lanes.wave.size, value.dtype) for value in part]
+            for result, values in zip(results, part, strict=True):
+                result[turn] = values
         for (place, kind_of, bits), value in zip(outputs, results, strict=False):
             lanes.put(place, register_bits(value, kind_of), bits)
 
@@ -106,19 +110,6 @@ class _Lanes:
             spread = np.zeros(self.on.shape, u32)
             spread[self.on] = value
             self.waves.set_vector(place - FIRST_VECTOR, spread)
-
-
-def _in_turns(function: Callable[..., Any], access: Any, lanes: _Lanes, at: list[Any], given: list[Any]) -> list[Any]:
-    """Update memory so that lanes that name one address take turns, in their order."""
-    whole: list[Any] = []
-    for turn in rounds(at[0].astype(i64) + (lanes.waves.group[lanes.wave] << 40 if access.grouped else 0)):
-        memory = access(lanes, turn, *[value[turn] for value in at])
-        part = function(memory, *[value if isinstance(value, int) else value[turn] for value in given])
-        memory.done()
-        whole = whole or [np.zeros(lanes.wave.size, value.dtype) for value in part]
-        for results, values in zip(whole, part, strict=True):
-            results[turn] = values
-    return whole
 
 
 def _word(name: str) -> int:
@@ -180,20 +171,17 @@ def _described(step: Step, i: Instruction, offset: int) -> Callable[[Waves], Seq
     return addresses
 
 
-class Space:
+def _access(
+    space: str, atomic: bool, lanes: _Lanes, which: Any, at: np.ndarray, ends: np.ndarray | None = None
+) -> Access:
     """What the pseudocode's MEM is, for some of the lanes that take part."""
-
-    def __init__(self, space: str, atomic: bool) -> None:
-        self.space, self.atomic, self.grouped = space, atomic, space == "DS"
-
-    def __call__(self, lanes: _Lanes, which: Any, at: np.ndarray, ends: np.ndarray | None = None) -> Access:
-        machine = lanes.waves.machine
-        if self.space == "DS":
-            return SharedAccess(machine.shared, at, lanes.wave[which], self.atomic)
-        if self.space != "SCRATCH":
-            return Access(machine.memory, at, ends)
-        nbytes = machine.private_bytes  # of each lane; beyond them would be another's
-        if (at >= nbytes).any():
-            raise KernelFault(f"private memory outside of a lane's {nbytes} bytes")
-        number = lanes.wave[which] * lanes.waves.lanes + np.nonzero(lanes.on)[1][which]
-        return Access(machine.memory, (machine.private + number * nbytes).astype(u64) + at)
+    machine = lanes.waves.machine
+    if space == "DS":
+        return SharedAccess(machine.shared, at, lanes.wave[which], atomic)
+    if space != "SCRATCH":
+        return Access(machine.memory, at, ends)
+    nbytes = machine.private_bytes  # of each lane; beyond them would be another's
+    if (at >= nbytes).any():
+        raise KernelFault(f"private memory outside of a lane's {nbytes} bytes")
+    number = lanes.wave[which] * lanes.waves.lanes + np.nonzero(lanes.on)[1][which]
+    return Access(machine.memory, (machine.private + number * nbytes).astype(u64) + at)
