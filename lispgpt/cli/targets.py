@@ -27,13 +27,12 @@ def targets() -> None:
 
 
 def _chips() -> tuple[dict[str, dict[str, str]], str | None]:
-    """Of each kind of targets the GPUs and their capabilities; or why nothing can be compiled."""
+    """Of each kind of targets the chips and their capabilities; or why nothing can be compiled."""
     try:
-        from lispgpt.passes.targets import CHIPS, Gpu
+        from lispgpt.passes.targets import CHIPS
     except ImportError as error:
         return {}, complaint(error) or str(error)
-    gpus = {k: {str(c): c.describe() for c in chips.values() if isinstance(c, Gpu)} for k, chips in CHIPS.items()}
-    return gpus, None
+    return {kind: {str(c): c.describe() for c in chips.values()} for kind, chips in CHIPS.items()}, None
 
 
 def _linker_problem(kind: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
@@ -13,6 +13,7 @@ from lispgpt.passes.kernels.attention import Place, read_operand, result_buffer,
 from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.register_tiles import scratch
 from lispgpt.passes.kernels.softmax import LOWEST
 from lispgpt.passes.model.attention import Attention
 
@@ -23,12 +24,11 @@ Places = Callable[[Index], list[Index]]
 def each(reader: Reader, low: Index, high: Index, step: int, body: Callable[[Index], None]) -> None:
     """A loop that carries nothing."""
 
-    def run(index: ir.Value) -> Sequence[ir.Value]:
+    def run(index: Index) -> None:
         with reader.scope():
             body(index)
-        return []
 
-    b.loop(low, high, step, [], run)
+    b.each(low, high, step, run)
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class RowSums:
 
     def __init__(self, tile: Tile, reader: Reader) -> None:
         self.tile, self.attention, self.reader = tile, tile.attention, reader
-        self.scores, self.staged = (stack([tile.queries, n]) for n in (tile.keys, tile.attention.depth))
-        self.sums = stack([tile.queries, tile.attention.width])
-        self.tops, self.totals, self.scales = (stack([tile.queries]) for _ in range(3))
+        self.scores, self.staged = (scratch([tile.queries, n]) for n in (tile.keys, tile.attention.depth))
+        self.sums = scratch([tile.queries, tile.attention.width])
+        self.tops, self.totals, self.scales = (scratch([tile.queries]) for _ in range(3))
         across = tile.queries >= tile.lanes == tile.key_lanes
-        self.turned = stack([tile.attention.depth, tile.lanes]) if across else None
+        self.turned = scratch([tile.attention.depth, tile.lanes]) if across else None
 
     def start(self, places: Places) -> None:
         """Before any position: queries are computed once, together with what leads to them, and kept for all keys."""
@@ -133,13 +133,10 @@ class RowSums:
                 i, j = divmod(number, tiles[1])
                 b.store(b.reduce_vector("add", total), self.scores, [queries[i], b.add(t, j)])
 
-        each(
-            self.reader,
-            0,
-            count,
-            tiles[1],
-            lambda t: each(self.reader, 0, self.tile.queries, tiles[0], lambda q: products(t, q)),
-        )
+        def position(t: Index) -> None:
+            each(self.reader, 0, self.tile.queries, tiles[0], lambda q: products(t, q))
+
+        each(self.reader, 0, count, tiles[1], position)
 
     def _dot_products_across(self, place: Place, start: Index, count: Index) -> None:
         """The same in vectors of positions, whose keys are turned first: that pays for many rows."""
@@ -286,13 +283,6 @@ class RowSums:
             store_operand(value, buffer, out, at, None, d)
 
         each(self.reader, 0, self.attention.width, lanes, store)
-
-
-def stack(shape: Sequence[int]) -> ir.Value:
-    """Memory of this block, in f32."""
-    sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-    alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 64)
-    return b.emit("memref.alloca", [], [ir.MemRefType.get(list(shape), b.f32())], alignment=alignment, **sizes)
 
 
 def divisor(extent: int, limit: int) -> int:

@@ -10,7 +10,8 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import read_operand, store_operand
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.row_sums import divisor, each, stack
+from lispgpt.passes.kernels.register_tiles import scratch
+from lispgpt.passes.kernels.row_sums import divisor, each
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.model.score_sums import WeighedSum
@@ -49,10 +50,10 @@ class ScoreTiles:
         self.task, self.first = task, first
         rounded = -(-tile.along // tile.step) * tile.step
         shape = [tile.kept, rounded] if self.sums.over_positions else [rounded, tile.kept]
-        self.scores = [stack(shape) for _ in self.sums.products]
-        self.weights = [stack(shape) for _ in self.sums.sums]
-        self.staged = [stack([tile.kept, product.depth]) for product in self.sums.products]
-        self.totals = [stack([tile.kept, one.other.depth]) for one in self.sums.sums]
+        self.scores = [scratch(shape) for _ in self.sums.products]
+        self.weights = [scratch(shape) for _ in self.sums.sums]
+        self.staged = [scratch([tile.kept, product.depth]) for product in self.sums.products]
+        self.totals = [scratch([tile.kept, one.other.depth]) for one in self.sums.sums]
 
     def run(self, kernel: ir.Operation) -> None:
         for one, total in zip(self.sums.sums, self.totals, strict=True):

@@ -84,6 +84,10 @@ class Target:
         """What `(capability name)` gives while a program for this chip is evaluated, where it is not the usual."""
         return {"runs-ahead": int(self.runs_ahead)}
 
+    def describe(self) -> str:
+        """Capabilities in one line, for listings."""
+        raise NotImplementedError
+
     def check_tools(self) -> None:
         """UserError where something is not installed that makes machine code."""
 
@@ -233,7 +237,6 @@ class Gpu(Target):
         return {"early_launch": self.early_launch}
 
     def describe(self) -> str:
-        """Capabilities in one line, for listings."""
         tile = f"matrix tiles of {self.matrix.rows}x{self.matrix.columns}" if self.matrix else "no matrix instructions"
         if self.warpgroup:
             tile += f", of {self.warpgroup.rows} rows by warpgroups with {self.dynamic_shared_bytes // 1024} KiB"

@@ -17,12 +17,15 @@ from lispgpt.passes.targets.base import Target
 from lispgpt.passes.targets.binary import linker_toolkit
 from lispgpt.passes.targets.pairs import AMX_BF16, AVX512_BF16, Pairs
 
+FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
+"""What schedules may ask for, by Linux's names."""
+
 
 @dataclass(frozen=True)
 class Cpu(Target):
     """chip: "" for the host, else one of host.FEATURES.  registers: vector registers of vector_bytes each.  cores: that
-    blocks of a kernel are made for; code runs on any number.  pairs: its instruction for products of bf16.  vnni:
-    whether it has one that multiplies unsigned bytes by signed ones and adds (VNNI)."""
+    blocks of a kernel are made for; code runs on any number.  pairs: its instruction for products of bf16.
+    features: what it has of FEATURES."""
 
     kind: ClassVar[str] = "cpu"
     pipeline: ClassVar[str] = "cpu"
@@ -32,7 +35,16 @@ class Cpu(Target):
     registers: int = 16
     cores: int = 16
     pairs: Pairs | None = None
-    vnni: bool = False
+    features: frozenset[str] = frozenset()
+
+    @property
+    def vnni(self) -> bool:
+        """Whether it has an instruction that multiplies unsigned bytes by signed ones and adds, at any vector size."""
+        return "avx_vnni" in self.features or {"avx512_vnni", "avx512vl"} <= self.features
+
+    def describe(self) -> str:
+        known = ", ".join(name.replace("_", "-") for name in FEATURES if name in self.features)
+        return f"vectors of {self.vector_bytes} bytes, {known or 'none of its special instructions'}"
 
     def check_tools(self) -> None:
         linker_toolkit()
@@ -80,15 +92,15 @@ def _cpu(chip: str, features: Collection[str], cores: int = 16) -> Cpu:
     width = host.vector_bytes(features)
     pairs = next((p for p in (AMX_BF16, AVX512_BF16) if width == 64 and p.feature in features), None)
     kind = TiledCpu if pairs is AMX_BF16 else Cpu
-    multiplies = "avx_vnni" in features or {"avx512_vnni", "avx512vl"} <= set(features)
-    return kind(chip, width, registers=32 if width == 64 else 16, cores=cores, pairs=pairs, vnni=multiplies)
+    known = frozenset(features) & frozenset(FEATURES)
+    return kind(chip, width, registers=32 if width == 64 else 16, cores=cores, pairs=pairs, features=known)
 
 
 def _usable_features() -> frozenset[str]:
     """This machine's, without registers that its system keeps from processes."""
     features = host.cpu_features()
     tiles = AMX_BF16.feature in features and host.may_use_tiles()
-    return features if tiles else features - {AMX_BF16.feature}
+    return features if tiles else features - {"amx_bf16", "amx_int8", "amx_tile"}
 
 
 def _set_target_cpu(module: ir.Module, chip: str) -> None:

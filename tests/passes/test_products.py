@@ -13,9 +13,10 @@ from emulated_cuda.entries import run
 from random_products import RandomProduct, random_product
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.host import may_use_tiles, missing_features
+from lispgpt.base.host import FEATURES, may_use_tiles, missing_features
 from lispgpt.cli.kernel_report import kernel_facts
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.passes.targets import Cpu, find_target
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
@@ -106,6 +107,17 @@ def test_large_products_take_instructions_for_pairs(chip: str, dtypes: tuple[str
     product = RandomProduct(left, right, result, {"n": 40, "o": 70, "i": 50}, dtypes, True)
     llvm = emit(Request(product.write(tmp_path), f"cpu:{chip}"), "llvm", Observer())
     assert (PAIRED[chip] in llvm) == (chip == "sapphirerapids" or dtypes == ("bf16", "bf16"))
+
+
+@pytest.mark.parametrize("chip", ["x86-64-v3", "x86-64-v4", "cooperlake", "znver5", "sapphirerapids"])
+def test_chips_have_the_capabilities_of_their_features(chip: str) -> None:
+    target = find_target(f"cpu:{chip}")
+    assert isinstance(target, Cpu)
+    features = set(FEATURES[chip])
+    assert target.vector_bytes == (64 if "avx512f" in features else 32)
+    wanted = next((f for f in ("amx_bf16", "avx512_bf16") if f in features), None)
+    assert (target.pairs.feature if target.pairs else None) == wanted
+    assert "avx2" in target.describe() and ("amx-bf16" in target.describe()) == (wanted == "amx_bf16")
 
 
 def test_few_rows_stay_vectors(tmp_path: Path) -> None:
