@@ -107,14 +107,14 @@ class PersistentKernel:
         signals = Signals(self.target, self.body.arguments[count], thread)
         memories = list(self.body.arguments)[:count]
         parts = (self.run, self.waits, self.buffers, memories)
-        self.walk = Walk(*parts, self.threads, thread, worker, workers, signals, memory)
+        self.walk = Walk(*parts, self.threads, thread, worker, workers, signals, memory, self.target)
         if self.repeats.most > 1:
             more = b.load(self.body.arguments[count + 1], [0], 1)
             times = b.add(b.emit("arith.index_cast", [more], [ir.IndexType.get()]), 1)
             b.each(0, times, 1, self._repeat)
         else:
             self._once()
-        b.if_then(b.equal(thread, 0), self._leave)
+        b.if_then(b.equal(self.target.fresh(thread, False), 0), self._leave)
 
     def _repeat(self, number: Index) -> None:
         self.walk.repeat = number
@@ -124,6 +124,7 @@ class PersistentKernel:
     def _end_run(self) -> None:
         """The first worker waits for all of the run, keeps its results, and says so."""
         walk = self.walk
+        walk.signals.thread = thread = self.target.fresh(walk.thread, False)
         waited = {earlier for waits in self.waits for earlier in waits}
         last = [i for i in range(len(self.run)) if i not in waited]
         walk.signals.wait([Wanted(i, b.mul(self.run[i].count, b.add(walk.repeat, 1))) for i in last])
@@ -136,10 +137,10 @@ class PersistentKernel:
             def keep(i: Index, values: ir.Value = values, memory: ir.Value = memory) -> None:
                 b.store(b.load(values, [i], 1), memory, [walk.repeat, i])
 
-            b.each(walk.thread, words, self.threads, keep)
+            b.each(thread, words, self.threads, keep)
         b.barrier()
         done = b.constant(1, b.i32())
-        b.if_then(b.equal(walk.thread, 0), lambda: self._ignore(walk.signals.add(len(self.run), done)))
+        b.if_then(b.equal(thread, 0), lambda: self._ignore(walk.signals.add(len(self.run), done)))
 
     @staticmethod
     def _ignore(_: ir.Value) -> None:

@@ -17,6 +17,7 @@ from lispgpt.passes.kernels.signals import Signals, Wanted
 from lispgpt.passes.plan.idle_threads import IdleThreads
 from lispgpt.passes.plan.rounds import by_round
 from lispgpt.passes.plan.tasks import Tasks, aligned_bytes
+from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.base import DEPENDENCY_MARK
 
 DEPENDENCY = "nvvm.griddepcontrol"
@@ -45,6 +46,7 @@ class Walk:
     workers: ir.Value
     signals: Signals
     memory: BlockMemory
+    target: Gpu
     repeat: Index | None = None
 
 
@@ -57,6 +59,9 @@ class WalkedStep:
 
     def emit(self) -> None:
         walk, zero = self.walk, b.constant(0, b.i32())
+        self.worker, self.thread = (walk.target.fresh(v, u) for v, u in ((walk.worker, True), (walk.thread, False)))
+        self.zero = walk.target.fresh(b.as_value(0), True)
+        walk.signals.thread = self.thread
         places = [self._argument(i) for i in range(len(self.step.regions))]
 
         def task(number: ir.Value, done: ir.Value) -> list[ir.Value]:
@@ -64,9 +69,9 @@ class WalkedStep:
             b.barrier()
             return [b.emit("arith.addi", [done, b.constant(1, b.i32())], [b.i32()])]
 
-        done = b.loop(walk.worker, self.step.count, walk.workers, [zero], task)[0]
-        mine = b.less(walk.worker, self.step.count)
-        leads = b.emit("arith.andi", [mine, b.equal(walk.thread, 0)], [mine.type])
+        done = b.loop(self.worker, self.step.count, walk.workers, [zero], task)[0]
+        mine = b.less(self.worker, self.step.count)
+        leads = b.emit("arith.andi", [mine, b.equal(self.thread, 0)], [mine.type])
         b.if_then(leads, lambda: walk.signals.add(by_round(self.items, self.number), done))
 
     def _argument(self, i: int) -> ir.Value:
@@ -74,7 +79,7 @@ class WalkedStep:
         walk, regions = self.walk, [self.walk.run[item].regions[i] for item in self.items]
         number = [buffer.buffer for buffer in walk.buffers].index(regions[0].buffer)
         low = walk.buffers[number].offset
-        offset = by_round([region.offset - low for region in regions], self.number)
+        offset = b.add(by_round([region.offset - low for region in regions], self.number), self.zero)
         type_ = self.step.kernel.regions[0].blocks[0].arguments[i].type
         return b.emit("memref.view", [walk.memories[number], b.as_value(offset)], [type_])
 
@@ -114,7 +119,7 @@ class WalkedStep:
     def _task(self, number: ir.Value, places: Sequence[ir.Value]) -> None:
         """Emit one task: the kernel's body, for a block of that number."""
         walk, kernel = self.walk, self.step.kernel
-        first = b.equal(number, walk.worker)
+        first = b.equal(number, self.worker)
         task = [b.as_value(x) for x in coordinates(number, self.step.grid[::-1])][::-1]
         wait = self._waiting(first)
         early = self._looks_early()
@@ -147,7 +152,7 @@ class WalkedStep:
 
     def _guarded(self, ops: list[ir.Operation], marker: ir.Operation | None, wait: Wait | None) -> None:
         """Let as many threads as the body is for run it, and the others meet its barriers."""
-        choice = create_op("scf.if", [b.less(self.walk.thread, self.step.threads)], regions=2)
+        choice = create_op("scf.if", [b.less(self.thread, self.step.threads)], regions=2)
         busy, idle = (region.blocks.append() for region in choice.regions)
         for op in ops:
             busy.append(op)
@@ -169,7 +174,7 @@ class WalkedStep:
     def _place(self, copy: ir.Operation, task: list[ir.Value]) -> None:
         """Give a copied body its task's number, its block's memory, and the extents of the launch that it was made for;
         of what orders launches, leave the first wait for earlier ones."""
-        values = {"gpu.block_id": task, "gpu.grid_dim": self.step.grid}
+        values = {"gpu.block_id": task, "gpu.grid_dim": self.step.grid, "gpu.thread_id": [self.thread, 0, 0]}
         values["gpu.block_dim"] = integers(self.step.kernel.attributes["block"])
         at, kept = 0, next(filter(_waits, operations(copy.regions[0].blocks[0])), None)
         for op in everything_in(copy):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.rates import Rates
@@ -125,6 +126,9 @@ class Gpu(Target):
     device_scope: ClassVar[str] = ""
     """LLVM's name for all threads of the device, among which atomic accesses are to be ordered."""
 
+    register_constraints: ClassVar[tuple[str, str]] = ("r", "r")
+    """LLVM's letters for registers of inline assembly: those that lanes have each their own in, and uniform ones."""
+
     object_is_text: ClassVar[bool] = False
     attach_pass: ClassVar[str] = ""
     """MLIR's pass that says which chip a gpu.module is for."""
@@ -202,6 +206,15 @@ class Gpu(Target):
         Every thread of the block meets it equally often; a chip may make the whole block wait.
         """
         create_op("gpu.barrier")
+
+    def fresh(self, value: ir.Value, uniform: bool) -> ir.Value:
+        """Emit an index below 2^31 as one that the back end knows nothing of, so that it keeps no sums made of it from
+        one piece of code to the next.  uniform: whether a block has it alike."""
+        word = b.emit("arith.index_cast", [value], [b.i32()])
+        constraint = self.register_constraints[uniform]
+        fields = {"asm_string": ir.StringAttr.get(""), "constraints": ir.StringAttr.get(f"={constraint},0")}
+        made = create_op("llvm.inline_asm", [word], [b.i32()], fields | {"has_side_effects": ir.UnitAttr.get()})
+        return b.emit("arith.index_castui", [made.results[0]], [ir.IndexType.get()])
 
     def worker_count(self) -> ir.Value:
         """Emit how many blocks the launch has along its first side."""

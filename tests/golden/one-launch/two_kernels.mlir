@@ -53,61 +53,80 @@ module {
     %index_cast_0 = arith.index_cast %load_0 : i32 to index
     %extract_aligned_pointer_as_index_0 = memref.extract_aligned_pointer_as_index %arg3 : memref<224xi32> -> index
     %constant_0 = arith.constant 0 : i32
+    %index_cast_1 = arith.index_cast %block_id_0 : index to i32
+    %inline_asm_0 = llvm.inline_asm has_side_effects "", "=s,0" %index_cast_1 : (i32) -> i32
+    %index_castui_0 = arith.index_castui %inline_asm_0 : i32 to index
+    %index_cast_2 = arith.index_cast %thread_id_0 : index to i32
+    %inline_asm_1 = llvm.inline_asm has_side_effects "", "=v,0" %index_cast_2 : (i32) -> i32
+    %index_castui_1 = arith.index_castui %inline_asm_1 : i32 to index
     %constant_1 = arith.constant 0 : index
-    %view_0 = memref.view %arg0[%constant_1][] : memref<512xi8> to memref<128xf32>
-    %constant_2 = arith.constant 0 : index
-    %view_1 = memref.view %arg1[%constant_2][] : memref<1024xi8> to memref<128xf32>
-    %constant_3 = arith.constant 2 : index
-    %for_0 = scf.for %arg4 = %block_id_0 to %constant_3 step %index_cast_0 iter_args(%arg5 = %constant_0) -> (i32) {
-      %cmpi_0 = arith.cmpi eq, %arg4, %block_id_0 : index
+    %index_cast_3 = arith.index_cast %constant_1 : index to i32
+    %inline_asm_2 = llvm.inline_asm has_side_effects "", "=s,0" %index_cast_3 : (i32) -> i32
+    %index_castui_2 = arith.index_castui %inline_asm_2 : i32 to index
+    %view_0 = memref.view %arg0[%index_castui_2][] : memref<512xi8> to memref<128xf32>
+    %view_1 = memref.view %arg1[%index_castui_2][] : memref<1024xi8> to memref<128xf32>
+    %constant_2 = arith.constant 2 : index
+    %for_0 = scf.for %arg4 = %index_castui_0 to %constant_2 step %index_cast_0 iter_args(%arg5 = %constant_0) -> (i32) {
+      %cmpi_0 = arith.cmpi eq, %arg4, %index_castui_0 : index
+      %constant_3 = arith.constant 2 : index
+      %divui_0 = arith.divui %arg4, %constant_3 : index
       %constant_4 = arith.constant 2 : index
-      %divui_0 = arith.divui %arg4, %constant_4 : index
-      %constant_5 = arith.constant 2 : index
-      %divui_1 = arith.divui %arg4, %constant_5 : index
+      %divui_1 = arith.divui %arg4, %constant_4 : index
+      %constant_5 = arith.constant 0 : index
       %constant_6 = arith.constant 0 : index
-      %constant_7 = arith.constant 0 : index
-      %constant_8 = arith.constant 64 : index
-      %thread_id_1 = gpu.thread_id x
-      %muli_0 = arith.muli %arg4, %constant_8 : index
-      %addi_0 = arith.addi %muli_0, %thread_id_1 : index
+      %constant_7 = arith.constant 64 : index
+      %muli_0 = arith.muli %arg4, %constant_7 : index
+      %addi_0 = arith.addi %muli_0, %index_castui_1 : index
       %load_1 = memref.load %view_0[%addi_0] : memref<128xf32>
       memref.store %load_1, %view_1[%addi_0] : memref<128xf32>
       gpu.barrier
-      %constant_9 = arith.constant 1 : i32
-      %addi_1 = arith.addi %arg5, %constant_9 : i32
+      %constant_8 = arith.constant 1 : i32
+      %addi_1 = arith.addi %arg5, %constant_8 : i32
       scf.yield %addi_1 : i32
     }
-    %constant_10 = arith.constant 2 : index
-    %cmpi_1 = arith.cmpi ult, %block_id_0, %constant_10 : index
-    %constant_11 = arith.constant 0 : index
-    %cmpi_2 = arith.cmpi eq, %thread_id_0, %constant_11 : index
+    %constant_9 = arith.constant 2 : index
+    %cmpi_1 = arith.cmpi ult, %index_castui_0, %constant_9 : index
+    %constant_10 = arith.constant 0 : index
+    %cmpi_2 = arith.cmpi eq, %index_castui_1, %constant_10 : index
     %andi_0 = arith.andi %cmpi_1, %cmpi_2 : i1
     scf.if %andi_0 {
       llvm.fence syncscope("agent") release
-      %index_cast_1 = arith.index_cast %extract_aligned_pointer_as_index_0 : index to i64
-      %inttoptr_0 = llvm.inttoptr %index_cast_1 : i64 to !llvm.ptr<1>
+      %index_cast_4 = arith.index_cast %extract_aligned_pointer_as_index_0 : index to i64
+      %inttoptr_0 = llvm.inttoptr %index_cast_4 : i64 to !llvm.ptr<1>
       %atomicrmw_0 = llvm.atomicrmw add %inttoptr_0, %for_0 syncscope("agent") monotonic {alignment = 4 : i64} : !llvm.ptr<1>, i32
     }
-    %constant_12 = arith.constant 0 : index
-    %constant_13 = arith.constant 3 : index
-    %constant_14 = arith.constant 1 : index
-    scf.for %arg4 = %constant_12 to %constant_13 step %constant_14 {
-      %constant_15 = arith.constant 0 : i32
+    %constant_11 = arith.constant 0 : index
+    %constant_12 = arith.constant 3 : index
+    %constant_13 = arith.constant 1 : index
+    scf.for %arg4 = %constant_11 to %constant_12 step %constant_13 {
+      %constant_14 = arith.constant 0 : i32
+      %index_cast_5 = arith.index_cast %block_id_0 : index to i32
+      %inline_asm_3 = llvm.inline_asm has_side_effects "", "=s,0" %index_cast_5 : (i32) -> i32
+      %index_castui_3 = arith.index_castui %inline_asm_3 : i32 to index
+      %index_cast_6 = arith.index_cast %thread_id_0 : index to i32
+      %inline_asm_4 = llvm.inline_asm has_side_effects "", "=v,0" %index_cast_6 : (i32) -> i32
+      %index_castui_4 = arith.index_castui %inline_asm_4 : i32 to index
+      %constant_15 = arith.constant 0 : index
+      %index_cast_7 = arith.index_cast %constant_15 : index to i32
+      %inline_asm_5 = llvm.inline_asm has_side_effects "", "=s,0" %index_cast_7 : (i32) -> i32
+      %index_castui_5 = arith.index_castui %inline_asm_5 : i32 to index
       %constant_16 = arith.constant 2 : index
       %remui_0 = arith.remui %arg4, %constant_16 : index
       %constant_17 = arith.constant 512 : index
       %muli_1 = arith.muli %remui_0, %constant_17 : index
-      %view_2 = memref.view %arg1[%muli_1][] : memref<1024xi8> to memref<128xf32>
+      %addi_2 = arith.addi %muli_1, %index_castui_5 : index
+      %view_2 = memref.view %arg1[%addi_2][] : memref<1024xi8> to memref<128xf32>
       %constant_18 = arith.constant 2 : index
       %remui_1 = arith.remui %arg4, %constant_18 : index
       %c-512 = arith.constant -512 : index
       %muli_2 = arith.muli %remui_1, %c-512 : index
       %constant_19 = arith.constant 512 : index
-      %addi_2 = arith.addi %constant_19, %muli_2 : index
-      %view_3 = memref.view %arg1[%addi_2][] : memref<1024xi8> to memref<128xf32>
+      %addi_3 = arith.addi %constant_19, %muli_2 : index
+      %addi_4 = arith.addi %addi_3, %index_castui_5 : index
+      %view_3 = memref.view %arg1[%addi_4][] : memref<1024xi8> to memref<128xf32>
       %constant_20 = arith.constant 4 : index
-      %for_1 = scf.for %arg5 = %block_id_0 to %constant_20 step %index_cast_0 iter_args(%arg6 = %constant_15) -> (i32) {
-        %cmpi_3 = arith.cmpi eq, %arg5, %block_id_0 : index
+      %for_1 = scf.for %arg5 = %index_castui_3 to %constant_20 step %index_cast_0 iter_args(%arg6 = %constant_14) -> (i32) {
+        %cmpi_3 = arith.cmpi eq, %arg5, %index_castui_3 : index
         %constant_21 = arith.constant 4 : index
         %divui_2 = arith.divui %arg5, %constant_21 : index
         %constant_22 = arith.constant 4 : index
@@ -127,17 +146,17 @@ module {
         %remui_4 = arith.remui %arg4, %constant_30 : index
         scf.if %cmpi_3 {
           %constant_31 = arith.constant 1 : index
-          %cmpi_5 = arith.cmpi ult, %thread_id_0, %constant_31 : index
+          %cmpi_5 = arith.cmpi ult, %index_castui_4, %constant_31 : index
           scf.if %cmpi_5 {
             %constant_32 = arith.constant 128 : index
             %muli_3 = arith.muli %arg4, %constant_32 : index
-            %addi_3 = arith.addi %extract_aligned_pointer_as_index_0, %muli_3 : index
-            %index_cast_2 = arith.index_cast %addi_3 : index to i64
-            %inttoptr_1 = llvm.inttoptr %index_cast_2 : i64 to !llvm.ptr<1>
-            %index_cast_3 = arith.index_cast %select_0 : index to i32
+            %addi_5 = arith.addi %extract_aligned_pointer_as_index_0, %muli_3 : index
+            %index_cast_8 = arith.index_cast %addi_5 : index to i64
+            %inttoptr_1 = llvm.inttoptr %index_cast_8 : i64 to !llvm.ptr<1>
+            %index_cast_9 = arith.index_cast %select_0 : index to i32
             scf.while : () -> () {
               %load_2 = llvm.load %inttoptr_1 atomic syncscope("agent") monotonic {alignment = 4 : i64} : !llvm.ptr<1> -> i32
-              %cmpi_6 = arith.cmpi ult, %load_2, %index_cast_3 : i32
+              %cmpi_6 = arith.cmpi ult, %load_2, %index_cast_9 : i32
               scf.condition(%cmpi_6)
             } do {
               scf.yield
@@ -147,57 +166,66 @@ module {
           gpu.barrier
         }
         %constant_33 = arith.constant 32 : index
-        %cmpi_7 = arith.cmpi ult, %thread_id_0, %constant_33 : index
+        %cmpi_7 = arith.cmpi ult, %index_castui_4, %constant_33 : index
         scf.if %cmpi_7 {
           %constant_34 = arith.constant 32 : index
           %constant_35 = arith.constant 0 : index
           %view_4 = memref.view %alloca_0[%constant_35][] : memref<128xi8, #gpu.address_space<workgroup>> to memref<32xf32, #gpu.address_space<workgroup>>
-          %thread_id_2 = gpu.thread_id x
           %muli_4 = arith.muli %arg5, %constant_34 : index
-          %addi_4 = arith.addi %muli_4, %thread_id_2 : index
-          %load_3 = memref.load %view_2[%addi_4] : memref<128xf32>
-          memref.store %load_3, %view_4[%thread_id_2] : memref<32xf32, #gpu.address_space<workgroup>>
+          %addi_6 = arith.addi %muli_4, %index_castui_4 : index
+          %load_3 = memref.load %view_2[%addi_6] : memref<128xf32>
+          memref.store %load_3, %view_4[%index_castui_4] : memref<32xf32, #gpu.address_space<workgroup>>
           gpu.barrier
           llvm.fence syncscope("singlethread") acquire
-          %load_4 = memref.load %view_4[%thread_id_2] : memref<32xf32, #gpu.address_space<workgroup>>
+          %load_4 = memref.load %view_4[%index_castui_4] : memref<32xf32, #gpu.address_space<workgroup>>
           %addf_0 = arith.addf %load_3, %load_4 : f32
-          memref.store %addf_0, %view_3[%addi_4] : memref<128xf32>
+          memref.store %addf_0, %view_3[%addi_6] : memref<128xf32>
         } else {
           gpu.barrier
           llvm.fence syncscope("singlethread") acquire
         }
         gpu.barrier
         %constant_36 = arith.constant 1 : i32
-        %addi_5 = arith.addi %arg6, %constant_36 : i32
-        scf.yield %addi_5 : i32
+        %addi_7 = arith.addi %arg6, %constant_36 : i32
+        scf.yield %addi_7 : i32
       }
       %constant_37 = arith.constant 4 : index
-      %cmpi_8 = arith.cmpi ult, %block_id_0, %constant_37 : index
+      %cmpi_8 = arith.cmpi ult, %index_castui_3, %constant_37 : index
       %constant_38 = arith.constant 0 : index
-      %cmpi_9 = arith.cmpi eq, %thread_id_0, %constant_38 : index
+      %cmpi_9 = arith.cmpi eq, %index_castui_4, %constant_38 : index
       %andi_1 = arith.andi %cmpi_8, %cmpi_9 : i1
       scf.if %andi_1 {
         %constant_39 = arith.constant 1 : index
-        %addi_6 = arith.addi %constant_39, %arg4 : index
+        %addi_8 = arith.addi %constant_39, %arg4 : index
         %constant_40 = arith.constant 2 : index
         %remui_5 = arith.remui %arg4, %constant_40 : index
         llvm.fence syncscope("agent") release
         %constant_41 = arith.constant 128 : index
-        %muli_5 = arith.muli %addi_6, %constant_41 : index
-        %addi_7 = arith.addi %extract_aligned_pointer_as_index_0, %muli_5 : index
-        %index_cast_4 = arith.index_cast %addi_7 : index to i64
-        %inttoptr_2 = llvm.inttoptr %index_cast_4 : i64 to !llvm.ptr<1>
+        %muli_5 = arith.muli %addi_8, %constant_41 : index
+        %addi_9 = arith.addi %extract_aligned_pointer_as_index_0, %muli_5 : index
+        %index_cast_10 = arith.index_cast %addi_9 : index to i64
+        %inttoptr_2 = llvm.inttoptr %index_cast_10 : i64 to !llvm.ptr<1>
         %atomicrmw_1 = llvm.atomicrmw add %inttoptr_2, %for_1 syncscope("agent") monotonic {alignment = 4 : i64} : !llvm.ptr<1>, i32
       }
     }
     %constant_42 = arith.constant 0 : i32
-    %constant_43 = arith.constant 512 : index
-    %view_5 = memref.view %arg1[%constant_43][] : memref<1024xi8> to memref<128xf32>
-    %constant_44 = arith.constant 0 : index
-    %view_6 = memref.view %arg2[%constant_44][] : memref<512xi8> to memref<128xf32>
+    %index_cast_11 = arith.index_cast %block_id_0 : index to i32
+    %inline_asm_6 = llvm.inline_asm has_side_effects "", "=s,0" %index_cast_11 : (i32) -> i32
+    %index_castui_6 = arith.index_castui %inline_asm_6 : i32 to index
+    %index_cast_12 = arith.index_cast %thread_id_0 : index to i32
+    %inline_asm_7 = llvm.inline_asm has_side_effects "", "=v,0" %index_cast_12 : (i32) -> i32
+    %index_castui_7 = arith.index_castui %inline_asm_7 : i32 to index
+    %constant_43 = arith.constant 0 : index
+    %index_cast_13 = arith.index_cast %constant_43 : index to i32
+    %inline_asm_8 = llvm.inline_asm has_side_effects "", "=s,0" %index_cast_13 : (i32) -> i32
+    %index_castui_8 = arith.index_castui %inline_asm_8 : i32 to index
+    %constant_44 = arith.constant 512 : index
+    %addi_10 = arith.addi %constant_44, %index_castui_8 : index
+    %view_5 = memref.view %arg1[%addi_10][] : memref<1024xi8> to memref<128xf32>
+    %view_6 = memref.view %arg2[%index_castui_8][] : memref<512xi8> to memref<128xf32>
     %constant_45 = arith.constant 2 : index
-    %for_2 = scf.for %arg4 = %block_id_0 to %constant_45 step %index_cast_0 iter_args(%arg5 = %constant_42) -> (i32) {
-      %cmpi_10 = arith.cmpi eq, %arg4, %block_id_0 : index
+    %for_2 = scf.for %arg4 = %index_castui_6 to %constant_45 step %index_cast_0 iter_args(%arg5 = %constant_42) -> (i32) {
+      %cmpi_10 = arith.cmpi eq, %arg4, %index_castui_6 : index
       %constant_46 = arith.constant 2 : index
       %divui_4 = arith.divui %arg4, %constant_46 : index
       %constant_47 = arith.constant 2 : index
@@ -206,19 +234,19 @@ module {
       %constant_49 = arith.constant 0 : index
       scf.if %cmpi_10 {
         %constant_50 = arith.constant 1 : index
-        %cmpi_11 = arith.cmpi ult, %thread_id_0, %constant_50 : index
+        %cmpi_11 = arith.cmpi ult, %index_castui_7, %constant_50 : index
         scf.if %cmpi_11 {
           %constant_51 = arith.constant 3 : index
           %constant_52 = arith.constant 4 : index
           %constant_53 = arith.constant 128 : index
           %muli_6 = arith.muli %constant_51, %constant_53 : index
-          %addi_8 = arith.addi %extract_aligned_pointer_as_index_0, %muli_6 : index
-          %index_cast_5 = arith.index_cast %addi_8 : index to i64
-          %inttoptr_3 = llvm.inttoptr %index_cast_5 : i64 to !llvm.ptr<1>
-          %index_cast_6 = arith.index_cast %constant_52 : index to i32
+          %addi_11 = arith.addi %extract_aligned_pointer_as_index_0, %muli_6 : index
+          %index_cast_14 = arith.index_cast %addi_11 : index to i64
+          %inttoptr_3 = llvm.inttoptr %index_cast_14 : i64 to !llvm.ptr<1>
+          %index_cast_15 = arith.index_cast %constant_52 : index to i32
           scf.while : () -> () {
             %load_5 = llvm.load %inttoptr_3 atomic syncscope("agent") monotonic {alignment = 4 : i64} : !llvm.ptr<1> -> i32
-            %cmpi_12 = arith.cmpi ult, %load_5, %index_cast_6 : i32
+            %cmpi_12 = arith.cmpi ult, %load_5, %index_cast_15 : i32
             scf.condition(%cmpi_12)
           } do {
             scf.yield
@@ -228,43 +256,45 @@ module {
         gpu.barrier
       }
       %constant_54 = arith.constant 64 : index
-      %thread_id_3 = gpu.thread_id x
       %muli_7 = arith.muli %arg4, %constant_54 : index
-      %addi_9 = arith.addi %muli_7, %thread_id_3 : index
-      %load_6 = memref.load %view_5[%addi_9] : memref<128xf32>
-      memref.store %load_6, %view_6[%addi_9] : memref<128xf32>
+      %addi_12 = arith.addi %muli_7, %index_castui_7 : index
+      %load_6 = memref.load %view_5[%addi_12] : memref<128xf32>
+      memref.store %load_6, %view_6[%addi_12] : memref<128xf32>
       gpu.barrier
       %constant_55 = arith.constant 1 : i32
-      %addi_10 = arith.addi %arg5, %constant_55 : i32
-      scf.yield %addi_10 : i32
+      %addi_13 = arith.addi %arg5, %constant_55 : i32
+      scf.yield %addi_13 : i32
     }
     %constant_56 = arith.constant 2 : index
-    %cmpi_13 = arith.cmpi ult, %block_id_0, %constant_56 : index
+    %cmpi_13 = arith.cmpi ult, %index_castui_6, %constant_56 : index
     %constant_57 = arith.constant 0 : index
-    %cmpi_14 = arith.cmpi eq, %thread_id_0, %constant_57 : index
+    %cmpi_14 = arith.cmpi eq, %index_castui_7, %constant_57 : index
     %andi_2 = arith.andi %cmpi_13, %cmpi_14 : i1
     scf.if %andi_2 {
       llvm.fence syncscope("agent") release
       %constant_58 = arith.constant 512 : index
-      %addi_11 = arith.addi %extract_aligned_pointer_as_index_0, %constant_58 : index
-      %index_cast_7 = arith.index_cast %addi_11 : index to i64
-      %inttoptr_4 = llvm.inttoptr %index_cast_7 : i64 to !llvm.ptr<1>
+      %addi_14 = arith.addi %extract_aligned_pointer_as_index_0, %constant_58 : index
+      %index_cast_16 = arith.index_cast %addi_14 : index to i64
+      %inttoptr_4 = llvm.inttoptr %index_cast_16 : i64 to !llvm.ptr<1>
       %atomicrmw_2 = llvm.atomicrmw add %inttoptr_4, %for_2 syncscope("agent") monotonic {alignment = 4 : i64} : !llvm.ptr<1>, i32
     }
+    %index_cast_17 = arith.index_cast %thread_id_0 : index to i32
+    %inline_asm_9 = llvm.inline_asm has_side_effects "", "=v,0" %index_cast_17 : (i32) -> i32
+    %index_castui_9 = arith.index_castui %inline_asm_9 : i32 to index
     %constant_59 = arith.constant 0 : index
-    %cmpi_15 = arith.cmpi eq, %thread_id_0, %constant_59 : index
+    %cmpi_15 = arith.cmpi eq, %index_castui_9, %constant_59 : index
     scf.if %cmpi_15 {
       %constant_60 = arith.constant 1 : i32
       llvm.fence syncscope("agent") release
       %constant_61 = arith.constant 768 : index
-      %addi_12 = arith.addi %extract_aligned_pointer_as_index_0, %constant_61 : index
-      %index_cast_8 = arith.index_cast %addi_12 : index to i64
-      %inttoptr_5 = llvm.inttoptr %index_cast_8 : i64 to !llvm.ptr<1>
+      %addi_15 = arith.addi %extract_aligned_pointer_as_index_0, %constant_61 : index
+      %index_cast_18 = arith.index_cast %addi_15 : index to i64
+      %inttoptr_5 = llvm.inttoptr %index_cast_18 : i64 to !llvm.ptr<1>
       %atomicrmw_3 = llvm.atomicrmw add %inttoptr_5, %constant_60 syncscope("agent") monotonic {alignment = 4 : i64} : !llvm.ptr<1>, i32
-      %index_cast_9 = arith.index_cast %atomicrmw_3 : i32 to index
+      %index_cast_19 = arith.index_cast %atomicrmw_3 : i32 to index
       %constant_62 = arith.constant 1 : index
-      %addi_13 = arith.addi %index_cast_9, %constant_62 : index
-      %cmpi_16 = arith.cmpi eq, %addi_13, %index_cast_0 : index
+      %addi_16 = arith.addi %index_cast_19, %constant_62 : index
+      %cmpi_16 = arith.cmpi eq, %addi_16, %index_cast_0 : index
       scf.if %cmpi_16 {
         llvm.fence syncscope("agent") acquire
         %constant_63 = arith.constant 0 : index
@@ -274,9 +304,9 @@ module {
           %constant_66 = arith.constant 0 : i32
           %constant_67 = arith.constant 128 : index
           %muli_8 = arith.muli %arg4, %constant_67 : index
-          %addi_14 = arith.addi %extract_aligned_pointer_as_index_0, %muli_8 : index
-          %index_cast_10 = arith.index_cast %addi_14 : index to i64
-          %inttoptr_6 = llvm.inttoptr %index_cast_10 : i64 to !llvm.ptr<1>
+          %addi_17 = arith.addi %extract_aligned_pointer_as_index_0, %muli_8 : index
+          %index_cast_20 = arith.index_cast %addi_17 : index to i64
+          %inttoptr_6 = llvm.inttoptr %index_cast_20 : i64 to !llvm.ptr<1>
           llvm.store %constant_66, %inttoptr_6 {alignment = 4 : i64} : i32, !llvm.ptr<1>
         }
       }
