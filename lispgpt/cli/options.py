@@ -123,6 +123,7 @@ def together(environment: Mapping[str, str], patience: float | None) -> Iterator
     peers = found.join(patience or PATIENCE, say)
     try:
         yield peers
+        peers.finish()
     except EndedByAnother:
         raise click.exceptions.Exit(1) from None
     except UserError as error:
@@ -131,7 +132,6 @@ def together(environment: Mapping[str, str], patience: float | None) -> Iterator
         click.echo(error.render(), err=True)
         abort()
         raise click.exceptions.Exit(1) from None
-    peers.leave()
 
 
 def config_settings(

@@ -34,10 +34,10 @@ def on_devices(count: int, work: Work, hear: Callable[[Any], None], patience: fl
             peers = Peers(Place(rank, count, rank, count), own, patience)
             try:
                 value = work(peers, reporter.tell)
+                peers.finish()
             except UserError as error:
                 peers.failed(error.message)
                 raise
-            peers.leave()
             if rank == 0:
                 reporter.give(value)
             return 0

@@ -7,6 +7,8 @@ Before:                                        After:
     %b = memref.alloc() : memref<32xi8>
     %z = memref.view %b[%c16]                      %z = memref.view %arena[%c528]
 
+What devices do together goes on beside the kernels behind it: its memory is free when they do the next thing together.
+
 Requires: what destination-passing ensures.
 Ensures: no allocation is left in an entry, whose last argument is "arena:arena".  Every entry's arena has the same
 size, so that they can share one.  Offsets are multiples of `alignment` bytes.
@@ -17,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
+from lispgpt.ir.collectives import collective_functions, collective_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, entry_functions, operations, strings
 from lispgpt.passes.base import Pass
@@ -33,22 +36,25 @@ class PlanArena(Pass):
 
     def run(self, module: ir.Module, target: object) -> None:
         entries = entry_functions(module)
-        layouts = [_layout(entry, self.alignment) for entry in entries]
+        known = collective_functions(module)
+        layouts = [_layout(entry, self.alignment, known) for entry in entries]
         size = max((size for _, size in layouts), default=0)
         for entry, (offsets, _) in zip(entries, layouts, strict=True):
             _rewrite(entry, offsets, max(size, self.alignment))
 
 
-def _layout(entry: ir.Operation, alignment: int) -> tuple[dict[ir.Operation, int], int]:
+def _layout(entry: ir.Operation, alignment: int, known: dict[str, ir.Operation]) -> tuple[dict[ir.Operation, int], int]:
     """First fit by order of birth: each allocation's offset, and the size of it all."""
     ops = operations(entry.regions[0].blocks[0])
     position = {op: i for i, op in enumerate(ops)}
+    together = [i for i, op in enumerate(ops) if collective_of(op, known) is not None]
     placed: list[tuple[int, int, int]] = []
     offsets: dict[ir.Operation, int] = {}
     for op in ops:
         if op.name != "memref.alloc":
             continue
         uses = [position[user] for user in _users(op.results[0])]
+        uses += [next((i for i in together if i > use), len(ops)) for use in uses if use in together]
         size = -(-byte_size(op.results[0].type) // alignment) * alignment
         taken = sorted((start, end) for start, end, last in placed if last >= position[op])
         offset = 0

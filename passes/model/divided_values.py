@@ -7,7 +7,7 @@ from typing import NoReturn
 from lispgpt.base.errors import UserError
 from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, shape_of
+from lispgpt.ir.structure import captured_values, defining_op, dim_positions, indexing_maps, replace_captured, shape_of
 from lispgpt.passes.model.batch_dims import BatchDim, Dims
 from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN
 
@@ -151,3 +151,18 @@ def same(dims: dict[int, BatchDim], loop: int, dim: BatchDim, op: ir.Operation) 
     """Record that a loop counts a batch; it is an error where it counts it in another way, too."""
     if dims.setdefault(loop, dim) != dim:
         fail(op, _OTHERWISE)
+
+
+def add_up_all(values: DividedValues, op: ir.Operation) -> None:
+    """Have an op read whole sums."""
+    for number, value in enumerate(op.operands):
+        if value in values.parts:
+            op.operands[number] = values.add_up(value)
+    replace_captured(op, {v: values.add_up(v) for v in captured_values(op) if v in values.parts})
+
+
+def takes_parts(values: DividedValues, op: ir.Operation) -> None:
+    """Note that an op has read parts of sums as such."""
+    for value in [*op.operands, *captured_values(op)]:
+        if value in values.parts:
+            values.readers.setdefault(value, []).append(op)

@@ -12,12 +12,30 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.peers import Peers
+from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.devices.base import Device
+from lispgpt.runtime.devices.cpu import host_cores
 
-__all__ = ["Engine", "engine_names", "open_engine"]
+__all__ = ["Engine", "engine_names", "open_engine", "open_shared"]
 
 USUAL = {"cuda": "nccl", "rocm": "rccl"}
 """The engines of GPUs; what memory of hosts holds is added up by them."""
+
+
+def open_shared(
+    target: str, threads: int | None, checked: bool, trace: str, peers: Peers, engine: str | None
+) -> tuple[Device, Engine]:
+    """This process's device, of several that share entries, and the engine by which they work together.
+
+    threads: of a CPU; by default its part of the machine's.  checked, trace: see `open_device`.
+    """
+    place = peers.place
+    device = open_device(target, threads or max(1, host_cores() // place.neighbours), checked, trace, place.local)
+    try:
+        return device, open_engine(target, device, peers, engine)
+    except BaseException:
+        device.close()
+        raise
 
 
 def engine_names() -> list[str]:

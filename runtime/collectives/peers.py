@@ -138,8 +138,13 @@ class Peers:
         """Have rank 0 end the run after one of its next steps."""
         self._send("please stop")
 
+    def finish(self) -> None:
+        """End well, when all have come to their end."""
+        self.gather("the end", None)
+        self.leave()
+
     def leave(self) -> None:
-        """End well; a second call does nothing."""
+        """End, whatever the others do; a second call does nothing."""
         if not self._left:
             self._left = True
             self._send("done")

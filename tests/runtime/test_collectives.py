@@ -21,6 +21,7 @@ from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.steps import (
     ALL_GATHER,
     ALL_REDUCE,
+    ALL_SLICE,
     BROADCAST,
     OPERATIONS,
     REDUCE_SCATTER,
@@ -53,7 +54,7 @@ def test_shared_memory_exchanges_arrays(operation: str, dtype: str) -> None:
         engine = HostEngine(NullDevice(), peers, LocalTransport(peers))
         engine.wait(engine.start(engine.prepare(step, buffers)))
         engine.close()
-        name = "p" if operation == REDUCE_SCATTER else ""
+        name = "p" if operation in (REDUCE_SCATTER, ALL_SLICE) else ""
         return [buffers[f"{number}{name}"].view(KINDS[dtype]) for number in range(len(sizes))]
 
     found = together(count, work)
@@ -63,7 +64,9 @@ def test_shared_memory_exchanges_arrays(operation: str, dtype: str) -> None:
             expected = _expected(operation, every, dtype)
             if operation == ALL_GATHER:
                 expected = np.concatenate([every[r][r * own : (r + 1) * own] for r in range(count)])
-            if operation == REDUCE_SCATTER:
+            if operation == ALL_SLICE:
+                expected = every[rank]
+            if operation in (REDUCE_SCATTER, ALL_SLICE):
                 expected = expected[rank * own : (rank + 1) * own]
             np.testing.assert_array_equal(found[rank][number], expected, err_msg=f"{rank} of {count}, {size}")
 
