@@ -17,12 +17,10 @@ from lispgpt.compiler.request import Observer, Request
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
-from lispgpt.runtime.collectives import open_engine
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, VERIFY, padded
-from lispgpt.runtime.devices import open_device
-from lispgpt.runtime.devices.cpu import host_cores
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.opening import open_session
 from lispgpt.runtime.options import MOST_TOGETHER, Choices, Options
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
@@ -216,19 +214,8 @@ class Model:
         target = self._device if self._device.startswith("emulated:") else artifact.target
         if compiled_target(target) != artifact.target:
             raise UserError(f"the artifact was compiled for {artifact.target}, which is not what {target} runs")
-        if self._peers is None:
-            device = open_device(target, self._threads, self._check, self._trace)
-            self._session = Session(artifact, device, self._checkpoint or NoWeights())
-            return
-        place = self._peers.place
-        threads = self._threads or max(1, host_cores() // place.neighbours)
-        device = open_device(target, threads, self._check, self._trace, place.local)
-        try:
-            engine = open_engine(target, device, self._peers, self._engine)
-        except BaseException:
-            device.close()
-            raise
-        self._session = Session(artifact, device, self._checkpoint or NoWeights(), engine)
+        chosen = self._threads, self._check, self._trace, self._peers, self._engine
+        self._session = open_session(artifact, self._checkpoint or NoWeights(), target, *chosen)
 
     def options(self, **given: Any) -> Options:
         """How text is generated: what is given, and beside it what the program's `generate` form says."""
