@@ -10,9 +10,9 @@ import pytest
 import seeded
 from collective_steps import together
 from compiled_models import Weights
-from lispgpt.model import Model
 
 from lispgpt.compiler.request import Request
+from lispgpt.execution.model import Model
 from lispgpt.runtime.collectives.peers import Peers
 
 PROGRAM = """; Two layers, dropped and summed by the library: head-loss in parts of 8 rows on each device.
