@@ -79,9 +79,10 @@ def test_quantised_numbers_are_near(dtype: str, fresh_seed: int) -> None:
     assert np.array_equal(widened(blocks, dtype)[3], np.zeros(512))
 
 
-@pytest.mark.parametrize("target", ["cuda:sm_90a", "rocm:gfx1151"])
-def test_gpus_get_kernels_that_read_blocks(target: str, program: Path) -> None:
-    request = Request(program, target, overrides={"weight-type": "q4_k"}, sizes=[{"n": 1}], entries=("products",))
+def test_gpus_get_kernels_that_read_blocks(program: Path) -> None:
+    request = Request(
+        program, "cuda:sm_90a", overrides={"weight-type": "q4_k"}, sizes=[{"n": 1}], entries=("products",)
+    )
     artifact, _ = compile_request(request, Observer())
     buffers = {buffer.name: buffer for buffer in artifact.plan.buffers}
     assert buffers["w"].shape == (2, 72, 2, 144) and buffers["w"].dtype == "i8"

@@ -179,7 +179,8 @@ class Operations(ABC):
         elif source == "f32":
             self.write(operands[0], ROUNDINGS[suffixes[0]](self.value(operands[1], "f32")), lanes)
         else:
-            self.write(operands[0], self.value(operands[1], source).astype(_integer(to)), lanes)
+            found = self.value(operands[1], source).astype(_integer(to))
+            self.write(operands[0], found.astype(np.int16) if to == "s8" else found, lanes)  # it fills its register
 
 
 def compared(relation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -189,6 +189,8 @@ class Threads(BulkOps, MatrixOps, Operations):
             return bits.astype(np.uint32).view(np.float32)
         if kind == "bf16":
             return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        if kind == "f16":
+            return bits.astype(np.uint16).view(np.float16)
         size = int(kind[1:])
         unsigned = bits.astype(UNSIGNED[size])
         return unsigned.view(SIGNED[size]) if kind[0] == "s" else unsigned
@@ -296,5 +298,8 @@ class Threads(BulkOps, MatrixOps, Operations):
         a, c, selector = (self.value(o, "u32") for o in operands[1:])
         source = np.concatenate([bytes_of(a), bytes_of(c)], axis=1)
         every = np.arange(self.count)
-        chosen = [source[every, (selector >> np.uint32(4 * i) & np.uint32(7)).astype(np.int64)] for i in range(4)]
+        fields = [selector >> np.uint32(4 * i) & np.uint32(15) for i in range(4)]
+        chosen = [source[every, (field & np.uint32(7)).astype(np.int64)] for field in fields]
+        signs = [np.where(byte >> np.uint8(7), np.uint8(255), np.uint8(0)) for byte in chosen]
+        chosen = [np.where(f >> np.uint32(3), s, byte) for f, s, byte in zip(fields, signs, chosen, strict=True)]
         self.write(operands[0], np.ascontiguousarray(np.stack(chosen, axis=1)).view(np.uint32)[:, 0], lanes)

@@ -1,0 +1,46 @@
+"""Weights in blocks on GPUs, whose instructions are executed here: products of one row and of several, and rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated_cuda.device import EmulatedCuda
+
+import lispgpt
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.checkpoints import open as open_checkpoint
+from lispgpt.runtime.checkpoints.blocks import in_blocks_of, widened
+from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
+from lispgpt.runtime.session import Session
+
+DTYPES = ("q8_0", "q4_0", "q4_k", "int8")
+PROGRAM = f"""
+(require nn)
+(weights {" ".join(f"(w-{dtype} [24 256] {dtype})" for dtype in DTYPES)})
+(entry products [(x [n 256])] {{{" ".join(f":{dtype} (linear x w-{dtype})" for dtype in DTYPES)}}})
+"""
+
+
+@pytest.mark.parametrize("rows", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "rocm:gfx1151"])
+def test_products_with_blocks(target: str, rows: int, tmp_path: Path, fresh_seed: int) -> None:
+    rng = np.random.default_rng(fresh_seed)
+    program, path = tmp_path / "products.lisp", tmp_path / "w.safetensors"
+    program.write_text(PROGRAM)
+    made = {f"w-{dtype}": rng.normal(0, 1, (24, 256)).astype(np.float32) for dtype in DTYPES}
+    write_safetensors(path, [(name, (24, 256), "f32") for name in made], made.values())
+    x = rng.normal(0, 1, (rows, 256)).astype(np.float32)
+    if target.startswith("rocm"):
+        with lispgpt.load(program, path, target=target.replace("rocm", "emulated")) as model:
+            found = model.run("products", x=x)
+    else:
+        request = Request(program, target, sizes=[{"n": rows}], entries=("products",))
+        artifact, _ = compile_request(request, Observer())
+        with Session(artifact, EmulatedCuda(), open_checkpoint(path)) as session:  # type: ignore[arg-type]
+            found = session.run("products", x)
+    for dtype in DTYPES:
+        numbers = widened(in_blocks_of(made[f"w-{dtype}"], dtype), dtype).astype(np.float64)
+        wanted = x.astype(np.float64) @ numbers.T
+        assert np.abs(found[dtype] - wanted).max() < 2e-5 * np.abs(wanted).max(), dtype
