@@ -119,6 +119,10 @@ def test_generation_with_blocks_follows_the_widened_weights(tmp_path: Path, exam
         ("(weights (w [4 64] q5_9)) (entry e [(x [2 64])] (+ x 1.0))", "`q5_9` is not defined"),
         ("(state (s [4 64] q8_0)) (entry e [(x [2 64])] (+ x 1.0))", r"`q8_0` is not one of the types f32, bf16, i32"),
         ("(weights (w [4 64] q8_0)) (entry e [(x [4 64])] (update! w x) x)", "w is in blocks .q8_0., which are read"),
+        (
+            "(weights (per 2 (w [4 64] q8_0))) (entry e [(x [4 64])] (first (gradients (sum (sum x)) (all-weights))))",
+            "w is in blocks .q8_0., which are not trained",
+        ),
         ("(config weight-type f16)(weights (w [4 64] weight-type)) (entry e [(x [4 64])] x)", "not one of the types"),
     ],
 )  # fmt: skip

@@ -19,6 +19,7 @@ from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Closure, Weight, WeightReference, describe
 from lispgpt.language.forms import arithmetic, casts, shapes, tensors
 from lispgpt.language.model import elementwise_gradients, index_algebra
+from lispgpt.language.model.blocks import is_in_blocks
 from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
@@ -40,6 +41,8 @@ def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any
 
 def _target(evaluator: Evaluator, target: Any, form: Form) -> ir.Value:
     held = target.weight if isinstance(target, WeightReference) else target
+    if is_in_blocks(held):
+        evaluator.site.fail(f"{held.name} is in blocks ({held.dtype}), which are not trained", form)
     value: Any = held.value if isinstance(held, Weight) else held
     if not shapes.is_tensor(value) or not arithmetic.is_float(value.type):
         evaluator.site.fail(f"`gradients` differentiates by tensors of floats, and got {describe(target)}", form)
