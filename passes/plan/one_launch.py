@@ -73,7 +73,9 @@ class OneLaunch(Pass):
         if self.when == "never":
             return
         kernels = {symbol_of(kernel): kernel for kernel in kernel_functions(module)}
-        runs = [(entry, run) for entry in entry_functions(module) for run in self._runs(entry, kernels, target)]
+        apart = self._apart(kernels, target)
+        entries = entry_functions(module)
+        runs = [(entry, run) for entry in entries for run in self._runs(entry, kernels, apart, target)]
         words = max((signal_words(len(run) + 2) for _, run in runs), default=0)
         for number, (entry, run) in enumerate(runs):
             same = sum(other == entry for other, _ in runs[:number])
@@ -87,19 +89,29 @@ class OneLaunch(Pass):
             if name not in called:
                 kernel.erase()
 
-    def _runs(self, entry: ir.Operation, kernels: dict[str, ir.Operation], target: Gpu) -> list[list[Tasks]]:
+    def _apart(self, kernels: dict[str, ir.Operation], target: Gpu) -> dict[str, str]:
+        """The kernels that one launch cannot have, with why; none are looked for where nothing is taken anyway."""
+        reasons = {}
+        for name, kernel in kernels.items() if self.when == "always" or target.launch_seconds else ():
+            try:
+                check_part(kernel, target, self.threads)
+            except Refused as refused:
+                reasons[name] = str(refused)
+        return reasons
+
+    def _runs(
+        self, entry: ir.Operation, kernels: dict[str, ir.Operation], apart: dict[str, str], target: Gpu
+    ) -> list[list[Tasks]]:
         """The runs of an entry's steps that become a launch each, of at least two steps."""
         runs: list[list[Tasks]] = [[]]
         reasons: dict[str, None] = {}
         for call in _calls(entry):
-            kernel = kernels.get(callee_of(call))
-            try:
-                if kernel is not None:
-                    check_part(kernel, target, self.threads)
-                    runs[-1].append(Tasks.of(call, kernel))
-                    continue
-            except Refused as refused:
-                reasons[f"{callee_of(call)} stays apart: {refused}"] = None
+            name = callee_of(call)
+            if name in kernels and name not in apart:
+                runs[-1].append(Tasks.of(call, kernels[name]))
+                continue
+            if name in apart:
+                reasons[f"{name} stays apart: {apart[name]}"] = None
             runs.append([])
         runs = [run for run in runs if len(run) > 1]
         chosen = [self._chosen(run, target) for run in runs]
