@@ -61,13 +61,15 @@ KEPT_BYTES = 4096
 class OneLaunch(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
     "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most.
-    runs: of an entry in one launch, at most, where it leaves the inputs of its next run."""
+    runs: of an entry in one launch, at most, where it leaves the inputs of its next run.  ahead: whether
+    a step that waits asks for the weights of the next one, where the chip's cache can be told."""
 
     starts_from = (IN_ARENA,)
     when: str = "modelled"
     workers: int = 0
     threads: int = 512
     runs: int = 8
+    ahead: bool = False
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
@@ -82,7 +84,7 @@ class OneLaunch(Pass):
             name = f"{symbol_of(entry)}_launch" + (f"{same + 1}" if same else "")
             whole = len(run) == len(_calls(entry))
             repeats = self._repeats(entry, run) if whole else Repeats()
-            made = PersistentKernel(module, name, run, words, target, self.workers, whole, repeats)
+            made = PersistentKernel(module, name, run, words, target, self.workers, whole, repeats, self.ahead)
             _replace(run, made, _own_memory(entry, made, repeats))
         called = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
         for name, kernel in kernels.items():
