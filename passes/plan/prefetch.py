@@ -10,14 +10,10 @@ from lispgpt.ir.structure import clone_with, defining_op
 from lispgpt.passes.targets import Gpu
 
 LOADS = ("memref.load", "vector.load")
+Ids = Mapping[str, Sequence[ir.Value]]
 
 
-def prefetch_loads(
-    ops: Sequence[ir.Operation],
-    memories: Mapping[ir.Value, ir.Value],
-    ids: Mapping[str, Sequence[ir.Value]],
-    target: Gpu,
-) -> None:
+def prefetch_loads(ops: Sequence[ir.Operation], memories: Mapping[ir.Value, ir.Value], ids: Ids, target: Gpu) -> None:
     """Ask for what a body's first ops load from its arguments at places that it reckons without loads.
 
     memories: for each argument the memory that it will be.  ids: values of gpu.thread_id and gpu.block_id, [x, y, z].
@@ -30,7 +26,7 @@ def prefetch_loads(
                 _prefetch(memories[op.operands[0]], place, target)
 
 
-def _same(value: ir.Value, values: dict[ir.Value, ir.Value], ids: Mapping[str, Sequence[ir.Value]]) -> ir.Value | None:
+def _same(value: ir.Value, values: dict[ir.Value, ir.Value], ids: Ids) -> ir.Value | None:
     """An index reckoned again; None where it depends on what is loaded or carried."""
     if value in values:
         return values[value]

@@ -160,7 +160,7 @@ class WalkedStep:
         return lambda works: b.if_then(first, whole if works else b.barrier)
 
     def prefetch(self, now: WalkedStep) -> None:
-        """Ask for the weights of a worker's first task, where a body reads them ahead of its wait; by the step before."""
+        """Ask, in the step before, for what the body of a worker's first task reads ahead of its wait."""
         ops = operations(self.step.kernel.regions[0].blocks[0])
         at = next((i for i, op in enumerate(ops) if _waits(op)), 0)
         self.zero = now.zero

@@ -134,6 +134,7 @@ def test_dependencies_are_those_of_common_bytes() -> None:
                 assert not steps[a][0].conflicts(steps[b][0]) or b in after[a], seed
 
 
+@pytest.mark.slow
 def test_a_step_that_waits_asks_for_the_next_ones_weights(tmp_path: Path) -> None:
     options = ':when "always" :workers 6 :ahead true'
     artifact = compiled("gpt2", "cuda:sm_80", tmp_path, options, layers=2, vocab=97)
