@@ -61,45 +61,59 @@ KEPT_BYTES = 4096
 class OneLaunch(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
     "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most.
-    runs: of an entry in one launch, at most, where it leaves the inputs of its next run."""
+    runs: of an entry in one launch, at most, where it leaves the inputs of its next run.  ahead: whether
+    a step that waits asks for the weights of the next one, where the chip's cache can be told."""
 
     starts_from = (IN_ARENA,)
     when: str = "modelled"
     workers: int = 0
     threads: int = 512
     runs: int = 8
+    ahead: bool = False
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
             return
         kernels = {symbol_of(kernel): kernel for kernel in kernel_functions(module)}
-        runs = [(entry, run) for entry in entry_functions(module) for run in self._runs(entry, kernels, target)]
+        apart = self._apart(kernels, target)
+        entries = entry_functions(module)
+        runs = [(entry, run) for entry in entries for run in self._runs(entry, kernels, apart, target)]
         words = max((signal_words(len(run) + 2) for _, run in runs), default=0)
         for number, (entry, run) in enumerate(runs):
             same = sum(other == entry for other, _ in runs[:number])
             name = f"{symbol_of(entry)}_launch" + (f"{same + 1}" if same else "")
             whole = len(run) == len(_calls(entry))
             repeats = self._repeats(entry, run) if whole else Repeats()
-            made = PersistentKernel(module, name, run, words, target, self.workers, whole, repeats)
+            made = PersistentKernel(module, name, run, words, target, self.workers, whole, repeats, self.ahead)
             _replace(run, made, _own_memory(entry, made, repeats))
         called = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
         for name, kernel in kernels.items():
             if name not in called:
                 kernel.erase()
 
-    def _runs(self, entry: ir.Operation, kernels: dict[str, ir.Operation], target: Gpu) -> list[list[Tasks]]:
+    def _apart(self, kernels: dict[str, ir.Operation], target: Gpu) -> dict[str, str]:
+        """The kernels that one launch cannot have, with why; none are looked for where nothing is taken anyway."""
+        reasons = {}
+        for name, kernel in kernels.items() if self.when == "always" or target.launch_seconds else ():
+            try:
+                check_part(kernel, target, self.threads)
+            except Refused as refused:
+                reasons[name] = str(refused)
+        return reasons
+
+    def _runs(
+        self, entry: ir.Operation, kernels: dict[str, ir.Operation], apart: dict[str, str], target: Gpu
+    ) -> list[list[Tasks]]:
         """The runs of an entry's steps that become a launch each, of at least two steps."""
         runs: list[list[Tasks]] = [[]]
         reasons: dict[str, None] = {}
         for call in _calls(entry):
-            kernel = kernels.get(callee_of(call))
-            try:
-                if kernel is not None:
-                    check_part(kernel, target, self.threads)
-                    runs[-1].append(Tasks.of(call, kernel))
-                    continue
-            except Refused as refused:
-                reasons[f"{callee_of(call)} stays apart: {refused}"] = None
+            name = callee_of(call)
+            if name in kernels and name not in apart:
+                runs[-1].append(Tasks.of(call, kernels[name]))
+                continue
+            if name in apart:
+                reasons[f"{name} stays apart: {apart[name]}"] = None
             runs.append([])
         runs = [run for run in runs if len(run) > 1]
         chosen = [self._chosen(run, target) for run in runs]

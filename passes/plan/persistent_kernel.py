@@ -38,7 +38,8 @@ class Repeats:
 class PersistentKernel:
     """Made in `module` as `name`.  buffers: what it is called with, as parts of the entry's buffers, then memory for
     signals of `signals_type`, and with `repeats` the number of more runs, and memory for results.  workers: blocks of
-    the launch at most, 0 for as many as the chip holds.  whole: whether the run is all of an entry."""
+    the launch at most, 0 for as many as the chip holds.  whole: whether the run is all of an entry.  ahead: whether
+    each step asks for the next one's weights while it waits."""
 
     def __init__(
         self,
@@ -50,8 +51,9 @@ class PersistentKernel:
         workers: int,
         whole: bool,
         repeats: Repeats,
+        ahead: bool,
     ) -> None:
-        self.name, self.run, self.target, self.repeats = name, run, target, repeats
+        self.name, self.run, self.target, self.repeats, self.ahead = name, run, target, repeats, ahead
         self.waits = dependencies([step.regions for step in run])
         self.buffers = touched_buffers(run, whole)
         self.threads = max(step.threads for step in run)
@@ -107,7 +109,7 @@ class PersistentKernel:
         signals = Signals(self.target, self.body.arguments[count], thread)
         memories = list(self.body.arguments)[:count]
         parts = (self.run, self.waits, self.buffers, memories)
-        self.walk = Walk(*parts, self.threads, thread, worker, workers, signals, memory, self.target)
+        self.walk = Walk(*parts, self.threads, thread, worker, workers, signals, memory, self.target, self.ahead)
         if self.repeats.most > 1:
             more = b.load(self.body.arguments[count + 1], [0], 1)
             times = b.add(b.emit("arith.index_cast", [more], [ir.IndexType.get()]), 1)
@@ -163,7 +165,9 @@ class PersistentKernel:
     def _round(self, stretch: Stretch, number: Index) -> None:
         whole = stretch.count - (stretch.rounds - 1) * stretch.period
         for position in range(stretch.period):
-            step = WalkedStep(self.walk, stretch.items(position), number)
+            last = position + 1 in (stretch.period, whole)  # behind which the last round may have none
+            following = None if last else WalkedStep(self.walk, stretch.items(position + 1), number)
+            step = WalkedStep(self.walk, stretch.items(position), number, following)
             if position < whole or isinstance(number, int):
                 step.emit()
             else:

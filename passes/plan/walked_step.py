@@ -15,6 +15,7 @@ from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.signals import Signals, Wanted
 from lispgpt.passes.plan.idle_threads import IdleThreads
+from lispgpt.passes.plan.prefetch import prefetch_loads
 from lispgpt.passes.plan.rounds import by_round
 from lispgpt.passes.plan.tasks import Tasks, aligned_bytes
 from lispgpt.passes.targets import Gpu
@@ -33,7 +34,7 @@ class Walk:
     buffers that they touch, and the kernel's arguments that are these.  threads: of a block.  thread, worker, workers:
     which thread and block this is, and of how many blocks.  memory: the block's.  repeat: how often the whole run was
     done before in this launch; None where it is done once.  A signal of the number of the run's length is then given
-    after each.
+    after each.  ahead: whether a step asks for the next one's weights while it waits.
     """
 
     run: Sequence[Tasks]
@@ -47,14 +48,16 @@ class Walk:
     signals: Signals
     memory: BlockMemory
     target: Gpu
+    ahead: bool = False
     repeat: Index | None = None
 
 
 class WalkedStep:
-    """The steps of a kernel's run at one position of each round.  number: of the round at hand."""
+    """The steps of a kernel's run at one position of each round.  number: of the round at hand.  following: the step
+    after it in the same round, if any."""
 
-    def __init__(self, walk: Walk, items: list[int], number: Index) -> None:
-        self.walk, self.items, self.number = walk, items, number
+    def __init__(self, walk: Walk, items: list[int], number: Index, following: WalkedStep | None = None) -> None:
+        self.walk, self.items, self.number, self.following = walk, items, number, following
         self.step = walk.run[items[0]]
 
     def emit(self) -> None:
@@ -148,7 +151,29 @@ class WalkedStep:
         if not wanted:
             return None
         wait = self.walk.signals.wait
-        return lambda works: b.if_then(first, lambda: wait(wanted) if works else b.barrier())
+
+        def whole() -> None:
+            if self.walk.ahead and self.following is not None:
+                self.following.prefetch(self)
+            wait(wanted)
+
+        return lambda works: b.if_then(first, whole if works else b.barrier)
+
+    def prefetch(self, now: WalkedStep) -> None:
+        """Ask, in the step before, for what the body of a worker's first task reads ahead of its wait."""
+        ops = operations(self.step.kernel.regions[0].blocks[0])
+        at = next((i for i, op in enumerate(ops) if _waits(op)), 0)
+        self.zero = now.zero
+        mine = b.less(now.worker, self.step.count)
+        works = b.emit("arith.andi", [mine, b.less(now.thread, self.step.threads)], [mine.type])
+
+        def ask() -> None:
+            arguments = list(self.step.kernel.regions[0].blocks[0].arguments)
+            memories = {argument: self._argument(i) for i, argument in enumerate(arguments)}
+            task = [b.as_value(x) for x in coordinates(now.worker, self.step.grid[::-1])][::-1]
+            prefetch_loads(ops[:at], memories, {"gpu.block_id": task, "gpu.thread_id": [now.thread]}, self.walk.target)
+
+        b.if_then(works, ask)
 
     def _guarded(self, ops: list[ir.Operation], marker: ir.Operation | None, wait: Wait | None) -> None:
         """Let as many threads as the body is for run it, and the others meet its barriers."""

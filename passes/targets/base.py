@@ -216,6 +216,9 @@ class Gpu(Target):
         made = create_op("llvm.inline_asm", [word], [b.i32()], fields | {"has_side_effects": ir.UnitAttr.get()})
         return b.emit("arith.index_castui", [made.results[0]], [ir.IndexType.get()])
 
+    def prefetch(self, address: ir.Value) -> None:
+        """Emit that the line at an address, of 64 bits, will be read soon; where the chip can be told."""
+
     def worker_count(self) -> ir.Value:
         """Emit how many blocks the launch has along its first side."""
         extent = ir.Attribute.parse("#gpu<dim x>")

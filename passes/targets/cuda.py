@@ -58,6 +58,10 @@ class Cuda(Gpu):
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
 
+    def prefetch(self, address: ir.Value) -> None:
+        fields = {"asm_string": ir.StringAttr.get("prefetch.global.L2 [$0];"), "constraints": ir.StringAttr.get("l")}
+        create_op("llvm.inline_asm", [address], [], fields | {"has_side_effects": ir.UnitAttr.get()})
+
     def team_barrier(self, team: Any, threads: int) -> None:
         """Named barriers, 16 of them, of which number 0 is the whole block's."""
         number = b.emit("arith.index_cast", [b.as_value(b.add(team, 1))], [b.i32()])

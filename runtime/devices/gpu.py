@@ -139,12 +139,11 @@ class GpuDevice:
         return self._driver("ModuleGetFunction", modules[-1], kernel.encode(), about=about, hint=hint)[0]
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
-        about = f"entry {entry.name}"
+        about, launches = f"entry {entry.name}", [self._fitting(launch) for launch in entry.launches]
         self._driver("StreamBeginCapture", self._stream)
         try:
-            for number, launch in enumerate(entry.launches):
-                addresses = [buffers[a.buffer] + a.offset for a in launch.arguments]
-                self._launch_kernel(self._fitting(launch), addresses, number == 0)
+            for number, launch in enumerate(launches):
+                self._launch_kernel(launch, [buffers[a.buffer] + a.offset for a in launch.arguments], number == 0)
         except BaseException:
             with suppress(UserError):  # that the capture ends badly follows from the error, which says more
                 self._end_capture(about)

@@ -132,3 +132,17 @@ def test_dependencies_are_those_of_common_bytes() -> None:
         for a in range(len(steps)):
             for b in range(a):
                 assert not steps[a][0].conflicts(steps[b][0]) or b in after[a], seed
+
+
+@pytest.mark.slow
+def test_a_step_that_waits_asks_for_the_next_ones_weights(tmp_path: Path) -> None:
+    options = ':when "always" :workers 6 :ahead true'
+    artifact = compiled("gpt2", "cuda:sm_80", tmp_path, options, layers=2, vocab=97)
+    text = artifact.code.decode()
+    assert text.count("prefetch.global.L2") > 4
+    weights = random_weights(artifact, scale=0.2)
+    tokens, logits = by_cuda_emulator(artifact, weights)
+    plain = compiled("gpt2", "cuda:sm_80", tmp_path, ':when "never"', layers=2, vocab=97)
+    wanted, right = by_cuda_emulator(plain, weights)
+    assert tokens == wanted
+    np.testing.assert_array_equal(logits, right)
