@@ -101,7 +101,7 @@ def test_a_device_that_ends_or_hangs_ends_all_and_the_run_goes_on(
     take = Trainer.step
 
     def step(self: Trainer, number: int) -> dict[str, float]:
-        if number == 17 and self._rank == 1:
+        if number == 17 and self.rank == 1:
             does()
         return take(self, number)
 
