@@ -16,6 +16,10 @@ from lispgpt.runtime.collectives.peers import Peers, Place
 ANSWER = 60.0
 """Seconds in which the others have to be there."""
 
+IDLE, BETWEEN, TRIES = 8, 4, 3
+"""Seconds after which a silent machine is asked whether it is there, seconds between such questions, and how many are
+left without an answer before it counts as lost."""
+
 
 @dataclass(frozen=True)
 class Launched:
@@ -40,13 +44,21 @@ class Launched:
         listener.settimeout(ANSWER)
         try:
             while len(lines) < place.size:
-                lines.append(listener.accept()[0])
+                lines.append(_watched(listener.accept()[0]))
         except TimeoutError:
             missing = place.size - len(lines)
             raise UserError(f"{missing} of {place.size} processes did not come within {ANSWER:.0f} s") from None
         listener.close()
         Hub(lines)
         return Peers(place, ours, patience, say)
+
+
+def _watched(line: socket.socket) -> socket.socket:
+    """A connection that ends where the other machine does."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, IDLE), (socket.TCP_KEEPINTVL, BETWEEN), (socket.TCP_KEEPCNT, TRIES)):
+        line.setsockopt(socket.IPPROTO_TCP, option, value)
+    return line
 
 
 def _listener(address: tuple[str, int] | None) -> socket.socket:
@@ -79,7 +91,7 @@ def _called(address: tuple[str, int], now: Callable[[], float] = time.monotonic)
         try:
             line = socket.create_connection(address, timeout=ANSWER)
             line.settimeout(None)
-            return line
+            return _watched(line)
         except OSError as error:
             if now() > last:
                 where = f"{address[0]}:{address[1]}"

@@ -17,7 +17,7 @@ NAME = "libnccl.so.2"
 def open_engine(device: Device, peers: Peers) -> StreamEngine:
     if not isinstance(device, CudaDevice):
         raise UserError(f"NCCL is for NVIDIA's GPUs, and not for {device.name}")
-    return StreamEngine(device, peers, Library("NCCL", [*_of_packages(), NAME], "pip install nvidia-nccl-cu12"))
+    return StreamEngine(device, peers, Library("NCCL", [*_of_packages(), NAME], "pip install 'lispgpt[nccl]'"))
 
 
 def _of_packages() -> list[str]:

@@ -23,15 +23,18 @@ def dependencies(steps: Sequence[Step]) -> tuple[tuple[int, ...], ...]:
 
 
 class _Contents:
-    """What a buffer holds: values as (start, end, number), none over another; a value may have lost some bytes."""
+    """What a buffer holds: values as (start, end, which), none over another; a value may have lost some bytes.
+
+    which: the step that wrote it, and from where to where.
+    """
 
     def __init__(self) -> None:
-        self.parts: list[tuple[int, int, int]] = []
+        self.parts: list[tuple[int, int, tuple[int, int, int]]] = []
 
     def put(self, start: int, end: int, number: int) -> None:
         """A new value takes these bytes."""
         self.spoil(start, end)
-        self.parts.append((start, end, number))
+        self.parts.append((start, end, (number, start, end)))
 
     def spoil(self, start: int, end: int) -> None:
         """Values lose these bytes."""
@@ -40,7 +43,7 @@ class _Contents:
             kept += [(a, b, value) for a, b in ((first, min(last, start)), (max(first, end), last)) if a < b]
         self.parts = kept
 
-    def at(self, start: int, end: int) -> list[tuple[int, int, int]]:
+    def at(self, start: int, end: int) -> list[tuple[int, int, tuple[int, int, int]]]:
         return [(max(a, start), min(b, end), value) for a, b, value in self.parts if a < end and start < b]
 
 
@@ -48,8 +51,8 @@ def check(entry: Entry, buffers: Mapping[str, Buffer]) -> None:
     """UserError where a step reads bytes that nothing wrote, or a value that another has overwritten in part.
 
     Weights, states and inputs hold something from the start.  Elsewhere every argument that is read has to be one value
-    (or a part of one) that a step wrote as a whole; changing or adding to a value leaves it one.  So two values that
-    are alive at once never share bytes, and no result is left unwritten.
+    (or a part of one) that a step wrote as a whole, or to be put together of whole ones; changing or adding to a value
+    leaves it one.  So two values that are alive at once never share bytes, and no result is left unwritten.
     """
     contents: dict[str, _Contents] = {}
     for number, step in enumerate(entry.steps):
@@ -76,8 +79,8 @@ def _read(contents: _Contents | None, argument: Argument, where: str) -> None:
     found = contents.at(argument.offset, argument.end) if contents else []
     if sum(end - start for start, end, _ in found) < argument.nbytes:
         raise UserError(f"{where} reads bytes {_range(argument)}, some of which nothing has written")
-    if len({value for _, _, value in found}) > 1:
-        writers = ", ".join(str(value) for value in dict.fromkeys(value for _, _, value in found))
+    if len({which for _, _, which in found}) > 1 and any((a, b) != which[1:] for a, b, which in found):
+        writers = ", ".join(map(str, dict.fromkeys(number for _, _, (number, _, _) in found)))
         raise UserError(f"{where} reads bytes {_range(argument)}, which steps {writers} wrote over each other")
 
 

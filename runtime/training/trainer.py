@@ -61,7 +61,7 @@ class Trainer:
 
     def __init__(self, session: Session, options: Options, batches: Batches, rank: int = 0, world: int = 1) -> None:
         self.session, self.options, self._batches = session, options, batches
-        self._rank, self._world = rank, world
+        self.rank = rank
         self.wholes = Wholes(session, rank, world)
         self.batch = options.batch // world
         self._entries = [_sized(session, name, self.batch, options.length) for name in self.names]

@@ -103,6 +103,8 @@ def test_right_flows_pass() -> None:
         launch(("arena", 0, 16, "read"), ("arena", 16, 24, "accumulate")),
         launch(("arena", 0, 8, "write"), ("arena", 16, 24, "read")),
         launch(("arena", 0, 8, "read")),
+        launch(("arena", 8, 12, "write")),
+        launch(("arena", 0, 12, "read")),
     ]
     flow.check(entry(*steps), BUFFERS)
 

@@ -101,7 +101,7 @@ def test_a_device_that_ends_or_hangs_ends_all_and_the_run_goes_on(
     take = Trainer.step
 
     def step(self: Trainer, number: int) -> dict[str, float]:
-        if number == 17 and self._rank == 1:
+        if number == 17 and self.rank == 1:
             does()
         return take(self, number)
 
@@ -127,6 +127,7 @@ def test_devices_that_are_asked_to_end_do_so_after_the_same_step(place: Path, al
     assert (place / "asked" / "checkpoints" / f"step-{last:08}").is_dir()
 
 
+@pytest.mark.slow
 def test_evaluation_by_devices_is_that_of_one(place: Path, alone: list[float]) -> None:
     """Of so many tokens that the last batch has less than a sequence, and one device has none of it."""
     given = {"batch": 6, "length": 8, "cache": place / "cache", "threads": 1}

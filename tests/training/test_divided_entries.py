@@ -14,6 +14,7 @@ from compiled_models import Weights
 from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
 from lispgpt.runtime.collectives.peers import Peers
+from lispgpt.runtime.plan import flow
 
 PROGRAM = """; Two layers, dropped and summed by the library: head-loss in parts of 8 rows on each device.
 (require nn)
@@ -57,6 +58,11 @@ def run(
     """For each device what the steps say, and the weights afterwards."""
     with Model(Request(program, overrides={"head-rows": 8}), weights) as model:
         artifacts = model.compiled(["train", "evaluate"], SIZES, devices=devices, shares_states=shares)
+
+    for artifact in artifacts:
+        for entry in artifact.plan.entries:
+            flow.check(entry, {buffer.name: buffer for buffer in artifact.plan.buffers})
+            assert (devices > 1) == (len(entry.launches) < len(entry.steps))
 
     def work(peers: Peers | None) -> tuple[list[dict[str, float]], dict[str, np.ndarray]]:
         rank = 0 if peers is None else peers.place.rank
