@@ -1,4 +1,7 @@
-"""Several texts at once: each is what it is alone, whatever its length and that of the others."""
+"""Several texts at once: each is what it is alone, whatever its length and that of the others.
+
+The slow ones are for changes of runtime/batch.py, runtime/generate.py and the library's generation and sampling.
+"""
 
 from __future__ import annotations
 
@@ -98,11 +101,13 @@ def test_the_hosts_choices_are_those_of_single_texts(name: str, by_host: Artifac
     check([by_host], name, on_device=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_devices_choices_are_those_of_single_texts(name: str, by_device: list[Artifact]) -> None:
     check(by_device, name, on_device=True)
 
 
+@pytest.mark.slow
 def test_every_launch_of_a_batch_keeps_to_its_memory(by_host: Artifact) -> None:
     check([by_host], "greedy", on_device=False, device=CheckedCpuDevice(2))
 
@@ -135,9 +140,9 @@ def test_a_sequence_that_ends_makes_room_for_the_next(by_host: Artifact) -> None
         assert device.check_guards()
 
 
-def test_texts_may_be_read_in_turns(by_device: list[Artifact]) -> None:
+def test_texts_may_be_read_in_turns(by_host: Artifact) -> None:
     asked = prompts_and_limits(8)[2:4]
-    with Session(by_device[0], CpuDevice(2), random_weights(by_device[0], 0.5)) as session:  # type: ignore[arg-type]
+    with Session(by_host, CpuDevice(2), random_weights(by_host, 0.5)) as session:  # type: ignore[arg-type]
         for given in ({"greedy": True}, DRAWN_BY):
             options = Options.of(given, {})
             alone = texts_of(session, asked, options)

@@ -30,7 +30,7 @@ ATTEND = f"""
 (config context {LONG})
 (weights (q [128 {2 * DEPTH}]) (k [128 {DEPTH}]) (v [128 {DEPTH}]))
 (state (kv [1 2 1 context {DEPTH}] bf16))
-(entry out [tokens positions]
+(entry out [tokens positions] {{:shapes [{{positions 1}} {{positions 16}}]}}
   (let [rows (dim tokens 0)
         heads-of (fn [x count] (reshape (slice x [0 0] [rows (dim x 1)]) [rows count {DEPTH}]))]
     (attend (heads-of q 2) (heads-of k 1) (heads-of v 1) (kv 0) WEIGH)))

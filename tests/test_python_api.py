@@ -86,7 +86,7 @@ def test_logits_are_those_of_every_position(made: Path) -> None:
     with lispgpt.load(GPT2, made / "small.bin") as model:
         found = model.logits(tokens)
         assert found.shape == (len(tokens), 300)
-        for count in (1, 7, 17, len(tokens)):
+        for count in (7, len(tokens)):
             last = model.run("logits", tokens=[tokens[:count]], positions=[range(count)])["logits"][0, :300]
             np.testing.assert_allclose(found[count - 1], last, atol=1e-4)
         for wrong in ([], [300], [-1], [1] * 21):

@@ -111,12 +111,12 @@ class Model:
     ) -> list[Text]:
         """Whole texts that go on from several prompts of any lengths, generated together.
 
-        batch: how many at once (by default all, up to 8); where one ends, the next prompt takes its place.  Text number
-        n is what `generate` gives for a seed that is larger by n.
+        batch: how many at once (by default all, up to 8; one with a look-up); where one ends, the next prompt takes its
+        place.  Text number n is what `generate` gives for a seed that is larger by n.
         """
         made = self.options(**options)
         texts = [self.text(self.prompt(prompt), made, number) for number, prompt in enumerate(prompts)]
-        for _ in self.together(texts, batch or min(len(texts), MOST_TOGETHER)):
+        for _ in self.together(texts, batch or (1 if made.lookup else min(len(texts), MOST_TOGETHER))):
             continue
         return texts
 
@@ -245,6 +245,8 @@ class Model:
             for text in texts:
                 yield from ((text, piece) for piece in text)
             return
+        if texts[0].generator.lookup:
+            raise UserError("a look-up drafts one text at a time: give --batch 1")
         session, choice = self._generating(), texts[0].generator.choice
         chooses = self._chooses(choice, batch)
         entry = self.entry(choice if chooses else GREEDY, "batches", batch=batch, positions=1)

@@ -16,7 +16,8 @@ from lispgpt.language.model.table import Generation, Model
 from lispgpt.language.reader.forms import Keyword, List, Map, Symbol, show
 
 COUNTS = ("max-new-tokens", "top-k", "seed")
-OPTIONS = (*COUNTS, "temperature", "top-p", "greedy")
+PENALTIES = ("repeat-penalty", "presence-penalty", "frequency-penalty")
+OPTIONS = (*COUNTS, "temperature", "top-p", "min-p", "greedy", *PENALTIES)
 LIBRARY, DECODING = "generation.lisp", "decoding"
 
 
