@@ -64,6 +64,11 @@ class Header:
         return name == self.architecture and (not setting or bool(self.metadata.get(f"{name}.{setting}")))
 
 
+def holds_tokenizer(path: Path) -> bool:
+    """Whether a path is a GGUF file with a tokenizer's tokens."""
+    return is_gguf(path) and bool(read_header(path).metadata.get("tokenizer.ggml.tokens"))
+
+
 def is_gguf(path: str | Path) -> bool:
     """Whether a path is a file with the format's magic."""
     try:

@@ -10,8 +10,8 @@ from types import ModuleType
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import replacing
+from lispgpt.runtime.gguf.header import holds_tokenizer
 from lispgpt.runtime.tokenizers.base import StreamDecoder, Tokenizer
-from lispgpt.runtime.tokenizers.gguf import holds_tokenizer
 
 __all__ = ["StreamDecoder", "Tokenizer", "beside", "find", "formats", "open", "write_beside"]
 

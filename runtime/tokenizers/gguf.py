@@ -14,14 +14,13 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Library
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.gguf.header import MAGIC, is_gguf, read_header
+from lispgpt.runtime.gguf.header import MAGIC, read_header
 from lispgpt.runtime.tokenizers.base import Tokenizer
 from lispgpt.runtime.tokenizers.huggingface import HuggingFaceTokenizer
 from lispgpt.runtime.tokenizers.merging import check_merges
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 KEY = "tokenizer.ggml."
-TOKENS = f"{KEY}tokens"
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -48,11 +47,6 @@ _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "
 
 def recognises(path: Path, head: bytes) -> bool:
     return head.startswith(MAGIC)
-
-
-def holds_tokenizer(path: Path) -> bool:
-    """Whether a path is a GGUF file with tokens."""
-    return is_gguf(path) and bool(read_header(path).metadata.get(TOKENS))
 
 
 def open_tokenizer(path: Path) -> Tokenizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from emulated_cuda.registers import SIGNED, UNSIGNED, bf16, names
+from emulated_cuda.registers import SIGNED, UNSIGNED, bf16, bytes_of, names
 
 COMPARE = {
     "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
@@ -181,6 +181,16 @@ class Operations(ABC):
         else:
             found = self.value(operands[1], source).astype(_integer(to))
             self.write(operands[0], found.astype(np.int16) if to == "s8" else found, lanes)  # it fills its register
+
+    def op_prmt(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        a, c, selector = (self.value(o, "u32") for o in operands[1:])
+        source = np.concatenate([bytes_of(a), bytes_of(c)], axis=1)
+        every = np.arange(self.count)
+        fields = [selector >> np.uint32(4 * i) & np.uint32(15) for i in range(4)]
+        chosen = [source[every, (field & np.uint32(7)).astype(np.int64)] for field in fields]
+        signs = [np.where(byte >> np.uint8(7), np.uint8(255), np.uint8(0)) for byte in chosen]
+        chosen = [np.where(f >> np.uint32(3), s, byte) for f, s, byte in zip(fields, signs, chosen, strict=True)]
+        self.write(operands[0], np.ascontiguousarray(np.stack(chosen, axis=1)).view(np.uint32)[:, 0], lanes)
 
 
 def compared(relation: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:

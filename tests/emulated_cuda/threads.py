@@ -13,7 +13,7 @@ from emulated_cuda.bulk_ops import REMOTE, BulkOps, MappedTensor, Progress
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.operations import Operations
 from emulated_cuda.ptx import Kernel
-from emulated_cuda.registers import SIGNED, UNSIGNED, bytes_of, names
+from emulated_cuda.registers import SIGNED, UNSIGNED, names
 
 GLOBAL_BASE = 1 << 20
 """Where global memory starts; what is below it is shared."""
@@ -293,13 +293,3 @@ class Threads(BulkOps, MatrixOps, Operations):
         self.whole_warps(lanes)
         bits = self.value(operands[1], "pred").astype(np.uint32) << self.lane.astype(np.uint32)
         self.write(operands[0], np.bitwise_or.reduce(bits.reshape(-1, 32), axis=1).repeat(32), lanes)
-
-    def op_prmt(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        a, c, selector = (self.value(o, "u32") for o in operands[1:])
-        source = np.concatenate([bytes_of(a), bytes_of(c)], axis=1)
-        every = np.arange(self.count)
-        fields = [selector >> np.uint32(4 * i) & np.uint32(15) for i in range(4)]
-        chosen = [source[every, (field & np.uint32(7)).astype(np.int64)] for field in fields]
-        signs = [np.where(byte >> np.uint8(7), np.uint8(255), np.uint8(0)) for byte in chosen]
-        chosen = [np.where(f >> np.uint32(3), s, byte) for f, s, byte in zip(fields, signs, chosen, strict=True)]
-        self.write(operands[0], np.ascontiguousarray(np.stack(chosen, axis=1)).view(np.uint32)[:, 0], lanes)
