@@ -1,5 +1,4 @@
-; Gemma 2: "Gemma 2: Improving Open Language Models at a Practical Size", 2024: norms on both sides of each block,
-; scores and logits kept within bounds, and a window in every other layer.
+; Gemma 2 (arXiv 2408.00118): norms on both sides of blocks, scores and logits in bounds, windows in every other layer.
 ; lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 
@@ -11,10 +10,9 @@
 (hugging-face ["gemma2"] {:prefix "model."  :usual true
                           :requires {"hidden_activation" "gelu_pytorch_tanh"  "attention_bias" false
                                      "rope_parameters.rope_type" "default"  "rope_scaling" nil}}
-  (config window (optional "sliding_window")  layer-types (optional "layer_types")
+  (config layer-types (optional "layer_types")  logit-cap (optional "final_logit_softcapping")
           score-scalar (optional "query_pre_attn_scalar")  score-cap (optional "attn_logit_softcapping")
-          logit-cap (optional "final_logit_softcapping")
-          rope-theta (optional "rope_parameters.rope_theta" "rope_theta"))
+          window (optional "sliding_window")  rope-theta (optional "rope_parameters.rope_theta" "rope_theta"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."

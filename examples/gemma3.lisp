@@ -3,8 +3,8 @@
 (require nn)
 
 (config vocab 262144  context 32768  layers 26  heads 4  kv-heads heads  width 1152  hidden 6912  head-width 256
-        epsilon 1e-6  window 512  layer-types []  score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width))  tied-head true  weight-type bf16
-        rope-near 10000.0  rope-type "default"  rope-theta 1000000.0  rope-factor 1.0)
+        epsilon 1e-6  window 512  layer-types []  tied-head true  weight-type bf16  rope-near 10000.0  rope-type "default"
+        rope-theta 1000000.0  rope-factor 1.0  score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width)))
 
 (hugging-face ["gemma3_text"]
   {:prefix "model."  :usual true

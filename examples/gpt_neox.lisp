@@ -1,5 +1,4 @@
-; GPT-NeoX and Pythia: "GPT-NeoX-20B", Black et al. 2022: attention and feed-forward beside each other, and only a part
-; of each head turned by its position.
+; GPT-NeoX-20B (Black et al. 2022) and Pythia: attention beside feed-forward, and of each head only a part turned.
 ; lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 

@@ -19,7 +19,8 @@
       proj-w "self_attn.o_proj.weight"  proj-b "self_attn.o_proj.bias"
       norm2-w "post_attention_layernorm.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
-(gguf ["llama"] {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])  "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
+(gguf ["llama"] {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])
+                        "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
 
 (weights                                        ; bound by name to the checkpoint's tensors
   (wte [vocab width] weight-type)

@@ -98,7 +98,9 @@ def test_a_file_of_anything_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.safetensors").write_bytes((tmp_path / "numbers.safetensors").read_bytes()[:40])
     with pytest.raises(UserError, match="damaged"):
         checkpoints.open(tmp_path / "cut.safetensors")
-    save_file({"x": np.zeros(3, np.float32)}, tmp_path / "odd.safetensors", {"config": json.dumps({"layers": [3]})})
+    save_file(
+        {"x": np.zeros(3, np.float32)}, tmp_path / "odd.safetensors", {"config": json.dumps({"layers": {"of": 3}})}
+    )
     with pytest.raises(UserError, match="gives layers as"):
         checkpoints.open(tmp_path / "odd.safetensors")
 

@@ -97,10 +97,10 @@ def test_a_run_that_is_interrupted_goes_on_bit_for_bit(place: Path, tmp_path: Pa
     given = {"steps": 50, "checkpoint_every": 0, "accumulate": accumulate, "seed": seeded.fresh_seed()}
     begun(place, whole, **given)
     begin = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300}
-    watcher, cache = StopsAt(17), place / "cache"
+    watcher, cache, handler = StopsAt(17), place / "cache", signal.getsignal(signal.SIGINT)
     outcome = train_program(run=run, cache=cache, watcher=watcher, **begin, **STEPS, **given)
     assert outcome.interrupted and outcome.step in (17, 18) and watcher.steps_saved == [outcome.step]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
     for stop in (31, 100):
         watcher = StopsAt(stop)
         outcome = train_program(run=run, cache=cache, watcher=watcher, resume=True)
