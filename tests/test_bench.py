@@ -13,6 +13,7 @@ from test_cli import Call, assert_one_error, call, made
 __all__ = ["call", "made"]
 
 
+@pytest.mark.slow
 def test_figures_of_a_model_on_the_cpu(tmp_path: Path, call: Call) -> None:
     seed = int(seeded.rng().integers(1 << 30))
     checkpoint = make_checkpoint(tmp_path / "tiny.bin", seed, layers=1, heads=2, context=64)

@@ -103,7 +103,9 @@ def test_alibi_by_chunks_and_steps(target: str, examples: Path) -> None:
             close(found["logits"][0], wanted[end - 1])
 
 
-@pytest.mark.parametrize("chunks", [[16, 1, 1, 16, 1], [1] * 35, [1, 1, 16, 16, 1]])
+@pytest.mark.parametrize(
+    "chunks", [[16, 1, 1, 16, 1], [1, 1, 16, 16, 1], pytest.param([1] * 35, marks=pytest.mark.slow)]
+)
 def test_recurrence_remembers_alike_by_chunks_and_steps(chunks: list[int], target: str, examples: Path) -> None:
     artifact = compiled(target, examples / "recurrence.lisp", vocab=90, width=24, hidden=40)
     weights = random_weights(artifact, 0.3)
