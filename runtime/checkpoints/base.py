@@ -205,8 +205,8 @@ class StoredTensor:
         return piece if usable and piece.flags.aligned else None
 
 
-class DrawnCheckpoint(Checkpoint):
-    """A checkpoint whose tensors lie nowhere: each layer of them is made as it is read."""
+class UnmappedCheckpoint(Checkpoint):
+    """A checkpoint whose tensors lie in no file: each layer of them is made as it is read."""
 
     _tensors: Mapping[str, TensorInfo]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.architecture import Shape
-from lispgpt.runtime.checkpoints.base import DrawnCheckpoint, TensorInfo
+from lispgpt.runtime.checkpoints.base import TensorInfo, UnmappedCheckpoint
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.llama import LlamaShape
 from lispgpt.runtime.checkpoints.numbers import CHUNK, f32_to_bf16
@@ -45,7 +45,7 @@ _GAINS |= {"fc-w": 1.0, "out-w": 3.0, "gate-w": 1.5, "up-w": 1.5, "down-w": 3.0}
 """Standard deviation of a matrix's products with rows of unit deviation."""
 
 
-class RandomCheckpoint(DrawnCheckpoint):
+class RandomCheckpoint(UnmappedCheckpoint):
     """Seeded weights of a given shape, in f32."""
 
     format = "random"

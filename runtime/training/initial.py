@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.checkpoints.base import DrawnCheckpoint, TensorInfo
+from lispgpt.runtime.checkpoints.base import TensorInfo, UnmappedCheckpoint
 from lispgpt.runtime.checkpoints.numbers import CHUNK, converted
 
 MATRIX, VECTOR = ("normal", 0.02), ("constant", 0.0)
 
 
-class InitialWeights(DrawnCheckpoint):
+class InitialWeights(UnmappedCheckpoint):
     """weights: (name, shape, dtype, whether the first dimension counts layers).  initial: of those whose program says
     it, ("constant", value), ("normal", deviation) or ("uniform", limit)."""
 

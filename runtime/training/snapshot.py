@@ -12,7 +12,7 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo, formats
-from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor
+from lispgpt.runtime.checkpoints.base import MappedCheckpoint, StoredTensor, UnmappedCheckpoint
 from lispgpt.runtime.checkpoints.numbers import converted, is_finite
 from lispgpt.runtime.checkpoints.safetensors_file import read_safetensors, write_safetensors
 from lispgpt.runtime.plan.plan import Entry
@@ -24,7 +24,7 @@ WEIGHT, STATE = "weight/", "state/"
 """What names of tensors to go on from begin with."""
 
 
-class SessionWeights(Checkpoint):
+class SessionWeights(UnmappedCheckpoint):
     """The weights that a session holds by now, as a checkpoint like any other.
 
     beginning: the checkpoint that the session was opened with; a weight that no entry uses is as it is there.  stacked:
@@ -36,7 +36,7 @@ class SessionWeights(Checkpoint):
     def __init__(self, session: Session, beginning: Checkpoint, infos: dict[str, TensorInfo]) -> None:
         self.path = Path("(the weights that are trained)")
         self.config = dict(session.config)
-        self._session, self._beginning, self._infos = session, beginning, infos
+        self._session, self._beginning, self._tensors = session, beginning, infos
         self._held = set(session.held("weight"))
         self._last: tuple[str, np.ndarray] | None = None
         matrices = {info.dtype for info in infos.values() if len(info.shape) - info.stacked > 1}
@@ -45,17 +45,6 @@ class SessionWeights(Checkpoint):
     def refresh(self) -> None:
         """Read weights anew: steps have changed them."""
         self._last = None
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._infos)
-
-    def info(self, name: str) -> TensorInfo:
-        if name not in self._infos:
-            raise self.missing(name)
-        return self._infos[name]
-
-    def view(self, name: str) -> np.ndarray | None:
-        return None
 
     def whole(self, name: str) -> np.ndarray:
         """A weight as it is stored; UserError where it holds NaN or infinity."""
@@ -73,7 +62,7 @@ class SessionWeights(Checkpoint):
 
     def sums(self) -> dict[str, str]:
         """A hash of each weight that steps change, by what to call it."""
-        names = (name for name in self._infos if name in self._held)
+        names = (name for name in self._tensors if name in self._held)
         return {f"weight {name}": hashlib.sha256(self.whole(name).data).hexdigest() for name in names}
 
     def check_finite(self, names: Iterable[str] | None = None) -> None:
