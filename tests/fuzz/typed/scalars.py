@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,15 +43,19 @@ class Scalars:
     def pick(self, options: Sequence[Any]) -> Any:
         return options[int(self.rng.integers(len(options)))]
 
-    def real(self, depth: int) -> Term:
+    def tried(self, make: Callable[[int], Term], depth: int) -> Term | None:
+        """The first that fits of some that a function makes."""
         for _ in range(6):
             try:
-                term = self._real(depth)
+                term = make(depth)
             except Unfit:
                 continue
             if self.fits(term):
                 return term
-        return self.pick(self.reals) if self.reals else real(self.rng)
+        return None
+
+    def real(self, depth: int) -> Term:
+        return self.tried(self._real, depth) or (self.pick(self.reals) if self.reals else real(self.rng))
 
     def varied(self, depth: int) -> Term:
         """One that is no number known while compiling."""
@@ -87,13 +91,9 @@ class Scalars:
         return through_bf16(self.varied(depth - 1))
 
     def condition(self, depth: int) -> Term:
-        for _ in range(6):
-            try:
-                term = self._condition(depth)
-            except Unfit:
-                continue
-            if self.fits(term):
-                return term
+        term = self.tried(self._condition, depth)
+        if term is not None:
+            return term
         if self.wholes:
             return compare("<", Term("0", "i", lambda p: exact(np.int64(0))), self.pick(self.wholes))
         raise Unfit("no condition")
