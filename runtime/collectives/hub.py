@@ -26,6 +26,7 @@ class Hub:
         self._arrived: dict[int, int] = {}
         self._done: set[int] = set()
         self.failure: tuple[int, str] | None = None
+        self._end: dict[str, Any] = {}
         for line in self._lines:
             threading.Thread(target=self._listen, args=(line,), daemon=True).start()
 
@@ -50,6 +51,8 @@ class Hub:
                     if message["kind"] == "here":
                         rank = message["rank"]
                         self._ranks[rank] = line
+                        if self.failure is not None:  # it came after the run's end
+                            self._tell(rank, self._end)
                     else:
                         self._hear(rank, message)
         with self._lock:
@@ -107,8 +110,9 @@ class Hub:
         self.failure = rank, message
         left = sorted(other for other in self._ranks if other not in self._done)
         speaker = (left[0] if left else rank) if speaker is None else speaker
+        self._end = {"kind": "ended", "message": message, "speaker": speaker}
         for other in left:
-            self._tell(other, {"kind": "ended", "message": message, "speaker": speaker})
+            self._tell(other, self._end)
 
     def _tell(self, rank: int, message: dict[str, Any]) -> None:
         if rank in self._ranks:

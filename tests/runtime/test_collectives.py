@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import replace
 from typing import Any
@@ -14,8 +15,9 @@ from collective_steps import KINDS, collective, together
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.beside import LAUNCH, START, WAIT, prepare, waits_of
 from lispgpt.runtime.collectives.host import HostEngine, rounded, widened
+from lispgpt.runtime.collectives.hub import Hub
 from lispgpt.runtime.collectives.local import SLOT, LocalTransport
-from lispgpt.runtime.collectives.peers import EndedByAnother, Peers
+from lispgpt.runtime.collectives.peers import EndedByAnother, Peers, Place
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.steps import (
@@ -118,6 +120,21 @@ def test_the_first_failure_is_everybodys_and_one_says_so() -> None:
     found = together(3, work)
     assert [error.message for error in found] == ["no more memory"] * 3
     assert [isinstance(error, EndedByAnother) for error in found] == [True, False, True]
+
+
+def test_who_comes_after_the_end_is_told_of_it() -> None:
+    ours, theirs = zip(*(socket.socketpair() for _ in range(2)), strict=True)
+    hub = Hub(ours)
+    try:
+        first = Peers(Place(0, 2), theirs[0], patience=5)
+        assert first.failed("no more memory")
+        first.leave()
+        second = Peers(Place(1, 2), theirs[1], patience=5)
+        with pytest.raises(EndedByAnother, match="no more memory"):
+            second.gather("never", None)
+        second.leave()
+    finally:
+        hub.close()
 
 
 def test_facts_that_differ_and_ranks_that_do_not_come_are_named() -> None:
