@@ -17,7 +17,7 @@ from lispgpt.language.program import Program, evaluate
 from lispgpt.language.reader.reader import read
 from lispgpt.language.reader.tree import tree
 from lispgpt.passes.pipeline import Pipeline, Runner
-from lispgpt.passes.plan.emit_plan import read_plan
+from lispgpt.passes.plan.emit_plan import take_plan
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
@@ -109,7 +109,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     first, rest = (pipeline, pipeline.after(len(pipeline.calls))) if runner.watched else split_at_plan(pipeline)
     with ir.Location.unknown():
         runner.run(program.module, first)
-        plan = read_plan(program.module)
+        plan = take_plan(program.module)
         made = make_code(program.module, rest, target)
     if made.problem:
         print(f"warning: the artifact has no code for {target} itself: {made.problem}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""From kernels whose plan is written down to machine code; where a target's code can be joined, by several processes.
+"""From kernels whose plan is written down to machine code, by several processes.
 
 Processes because MLIR's bindings hold Python's lock, and because half of the passes are Python.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lispgpt.base.child import Reporter, in_children
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions, nested_operations
+from lispgpt.ir.structure import kernel_functions, nested_operations, symbol_of
 from lispgpt.passes.base import find_pass
 from lispgpt.passes.pipeline import Pipeline, Runner
 from lispgpt.passes.targets import Target
@@ -44,13 +44,13 @@ class KernelCode:
 def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int | None = None) -> KernelCode:
     """Run the rest of a pipeline and make machine code.  processes: at most; None for as many as there are cores."""
     cores = len(os.sched_getaffinity(0)) if processes is None else processes
-    shares = kernel_shares(module, min(cores, MOST_PROCESSES)) if target.joins_code else []
+    shares = kernel_shares(module, min(cores, MOST_PROCESSES))
     if len(shares) < 2:
-        return _lowered(module, rest, target)
+        return _joined([_lowered(module, rest, target)], target)
 
     def lower(share: frozenset[str]) -> KernelCode:
         for kernel in kernel_functions(module):
-            if ir.StringAttr(kernel.attributes["sym_name"]).value not in share:
+            if symbol_of(kernel) not in share:
                 kernel.erase()
         return _lowered(module, rest, target)
 
@@ -61,7 +61,11 @@ def make_code(module: ir.Module, rest: Pipeline, target: Target, processes: int 
 
         return work
 
-    parts = [outcome.value for outcome in in_children([work_of(share) for share in shares])]
+    return _joined([outcome.value for outcome in in_children([work_of(share) for share in shares])], target)
+
+
+def _joined(parts: Sequence[KernelCode], target: Target) -> KernelCode:
+    """The code of all kernels from that of some each."""
     whole = all(part.objects for part in parts)
     objects = tuple(each for part in parts for each in part.objects) if whole else ()
     problem = next((part.problem for part in parts if part.problem), "")
@@ -80,16 +84,26 @@ def _lowered(module: ir.Module, rest: Pipeline, target: Target) -> KernelCode:
 
 
 def kernel_shares(module: ir.Module, most: int) -> Sequence[frozenset[str]]:
-    """The kernels' names in at most that many shares of about the same number of ops, the largest kernels first."""
-    sizes = {
-        ir.StringAttr(kernel.attributes["sym_name"]).value: sum(1 for _ in nested_operations(kernel))
-        for kernel in kernel_functions(module)
-    }
-    count = max(1, min(most, sum(sizes.values()) // SMALLEST_SHARE, len(sizes)))
+    """The kernels' names in at most that many shares of about the same number of ops, the largest kernels first.
+
+    Kernels with the same ops and constants, which may have one body in machine code, stay together.
+    """
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for kernel in kernel_functions(module):
+        ops = tuple(_told(op) for op in nested_operations(kernel))
+        alike.setdefault(ops, []).append(symbol_of(kernel))
+    groups = sorted(((len(ops) * len(names), names) for ops, names in alike.items()), key=lambda group: -group[0])
+    count = max(1, min(most, sum(size for size, _ in groups) // SMALLEST_SHARE, len(groups)))
     loads = [0] * count
     shares: list[set[str]] = [set() for _ in range(count)]
-    for name in sorted(sizes, key=lambda name: -sizes[name]):
+    for size, names in groups:
         least = loads.index(min(loads))
-        loads[least] += sizes[name]
-        shares[least].add(name)
+        loads[least] += size
+        shares[least].update(names)
     return [frozenset(share) for share in shares]
+
+
+def _told(op: ir.Operation) -> str:
+    """An op's name, and a constant's value."""
+    name: str = op.name
+    return str(op.attributes["value"]) if name == "arith.constant" else name

@@ -20,6 +20,9 @@ from lispgpt.passes.base import Pass
 
 EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
 
+OF_LLVM = ("CConv", "function_type", "linkage", "sym_name", "unnamed_addr", "visibility_")
+"""The attributes of a kernel that make code; others say of it what passes and the plan have read."""
+
 
 class WrapCpuKernels(Pass):
     def run(self, module: ir.Module, target: object) -> None:
@@ -35,9 +38,8 @@ class WrapCpuKernels(Pass):
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:
     """Add a kernel's public function; bodies maps the text of those already there to their symbols."""
     symbol = symbol_of(kernel)
-    for name in ("kernel", "grid", "block", "shared_bytes", "tied", "access", "refused", "schedule", "permission"):
-        if name in kernel.attributes:
-            del kernel.attributes[name]
+    for name in [name for name in kernel.attributes if name not in OF_LLVM]:
+        del kernel.attributes[name]
     kernel.attributes["sym_name"] = ir.StringAttr.get("body")
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
     count = len(kernel.regions[0].blocks[0].arguments) - 1

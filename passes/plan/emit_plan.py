@@ -64,11 +64,16 @@ class EmitPlan(Pass):
         module.body.append(ir.Operation.parse(f"llvm.mlir.global external constant @{PLAN_SYMBOL}({json.dumps(text)})"))
 
 
-def read_plan(module: ir.Module) -> dict[str, Any]:
-    """The JSON value of a module's plan; InternalError where no pass has emitted one."""
+def take_plan(module: ir.Module) -> dict[str, Any]:
+    """The JSON value of a module's plan, which leaves it: machine code needs none.
+
+    InternalError where no pass has emitted one.
+    """
     for op in operations(module.body):
         if op.name == "llvm.mlir.global" and symbol_of(op) == PLAN_SYMBOL:
-            return json.loads(ir.StringAttr(op.attributes["value"]).value)
+            text = ir.StringAttr(op.attributes["value"]).value
+            op.erase()
+            return json.loads(text)
     raise InternalError("the pipeline has no emit-plan pass")
 
 

@@ -42,9 +42,6 @@ class Target:
     runs_ahead: ClassVar[bool] = False
     """Whether decode steps follow each other on the device, so that tokens have to be drawn there too."""
 
-    joins_code: ClassVar[bool] = False
-    """Whether code of some kernels and code of others can be joined to code of all of them."""
-
     aligned_rows: ClassVar[bool] = False
     """Whether every buffer starts where the widest load may, so that rows which such loads divide are aligned."""
 
@@ -63,11 +60,11 @@ class Target:
         return f"{self.kind}:{self.chip}" if self.chip else self.kind
 
     def serialize(self, module: ir.Module) -> bytes:
-        """Machine code of a module that has been through the target's pipeline."""
+        """Machine code of some kernels, from a module that has been through the target's pipeline."""
         raise NotImplementedError
 
     def join_code(self, pieces: Sequence[bytes]) -> bytes:
-        """One file's contents of what `serialize` gave for kernels apart, where the target joins code."""
+        """One file's contents of what `serialize` gave for kernels apart, or for all at once."""
         raise NotImplementedError
 
     def assembled(self, code: bytes) -> bytes | None:
@@ -141,9 +138,6 @@ class Gpu(Target):
 
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
     runs_ahead: ClassVar[bool] = True
-    joins_code: ClassVar[bool] = False
-    """Whether code of some kernels and code of others can be joined to code of all of them."""
-
     aligned_rows: ClassVar[bool] = True
     maximum: ClassVar[str] = "arith.maxnumf"
 

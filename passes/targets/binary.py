@@ -101,8 +101,8 @@ def linker_toolkit(rocm_path: str | None = None) -> Path:
     found = shutil.which("ld.lld")
     if found:
         command = f'exec "{found}" "$@"'
-    elif importlib.util.find_spec("ziglang") is not None:
-        command = f'exec "{sys.executable}" -m ziglang ld.lld "$@"'
+    elif (package := importlib.util.find_spec("ziglang")) is not None and package.origin is not None:
+        command = f'exec "{Path(package.origin).with_name("zig")}" ld.lld "$@"'
     else:
         raise UserError("linking for an AMD GPU needs LLD: install lld, ROCm or the Python package ziglang")
     return _shim(f"#!/bin/sh\n{command}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -50,9 +50,19 @@ class Cpu(Target):
         linker_toolkit()
 
     def serialize(self, module: ir.Module) -> bytes:
-        """A shared object, from a module in the LLVM dialect."""
+        """A relocatable object, from a module in the LLVM dialect."""
+        if self.chip:
+            _set_target_cpu(module, self.chip)
+        engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
+        engine.raw_lookup("lispgpt_run")
+        with tempfile.NamedTemporaryFile(suffix=".o") as file:
+            engine.dump_to_object_file(file.name)
+            return Path(file.name).read_bytes()
+
+    def join_code(self, pieces: Sequence[bytes]) -> bytes:
+        """A shared object.  Each piece has the executor, of which the first is taken."""
         with tempfile.TemporaryDirectory() as folder:
-            return self._link(module, Path(folder)).read_bytes()
+            return _linked(pieces, Path(folder)).read_bytes()
 
     def assembly(self, module: ir.Module) -> str:
         """The shared object's disassembly; UserError where no objdump is installed."""
@@ -60,21 +70,9 @@ class Cpu(Target):
         if tool is None:
             raise UserError("--emit asm for a CPU needs llvm-objdump or objdump: install the package llvm or binutils")
         with tempfile.TemporaryDirectory() as folder:
-            command = [tool, "-d", "--no-show-raw-insn", str(self._link(module, Path(folder)))]
+            path = _linked([self.serialize(module)], Path(folder))
+            command = [tool, "-d", "--no-show-raw-insn", str(path)]
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-    def _link(self, module: ir.Module, folder: Path) -> Path:
-        if self.chip:
-            _set_target_cpu(module, self.chip)
-        engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
-        engine.raw_lookup("lispgpt_run")
-        engine.dump_to_object_file(str(folder / "kernels.o"))
-        linker = linker_toolkit() / "llvm" / "bin" / "ld.lld"
-        command = [str(linker), "-shared", "-o", str(folder / "kernels.so"), str(folder / "kernels.o")]
-        linked = subprocess.run(command, capture_output=True, text=True, check=False)
-        if linked.returncode:
-            raise InternalError(f"the linker failed: {linked.stderr.strip()}")
-        return folder / "kernels.so"
 
     def host(self) -> str:
         return "" if self.chip else host.cpu_signature()
@@ -101,6 +99,19 @@ def _usable_features() -> frozenset[str]:
     features = host.cpu_features()
     tiles = AMX_BF16.feature in features and host.may_use_tiles()
     return features if tiles else features - {"amx_bf16", "amx_int8", "amx_tile"}
+
+
+def _linked(pieces: Sequence[bytes], folder: Path) -> Path:
+    """The shared object of relocatable ones, in a folder."""
+    objects = [folder / f"{number}.o" for number in range(len(pieces))]
+    for path, piece in zip(objects, pieces, strict=True):
+        path.write_bytes(piece)
+    linker, whole = linker_toolkit() / "llvm" / "bin" / "ld.lld", folder / "kernels.so"
+    command = [str(linker), "-shared", "-z", "muldefs", "-o", str(whole), *map(str, objects)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InternalError(f"the linker failed: {done.stderr.strip()}")
+    return whole
 
 
 def _set_target_cpu(module: ir.Module, chip: str) -> None:

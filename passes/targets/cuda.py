@@ -30,7 +30,6 @@ class Cuda(Gpu):
     object_suffix: ClassVar[str] = ".ptx"
     object_is_text: ClassVar[bool] = True
     device_scope: ClassVar[str] = "device"
-    joins_code: ClassVar[bool] = True
     attach_pass: ClassVar[str] = "nvvm-attach-target"
     convert_pass: ClassVar[str] = "convert-gpu-to-nvvm"
     own_options: ClassVar[frozenset[str]] = frozenset(

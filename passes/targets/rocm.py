@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -67,6 +68,10 @@ class Rocm(Gpu):
     def serialize(self, module: ir.Module) -> bytes:
         """An ELF code object."""
         return serialized_objects(module, "bin", toolkit=linker_toolkit())
+
+    def join_code(self, pieces: Sequence[bytes]) -> bytes:
+        """Code objects one after another, each as long as its header says: the driver is given them one by one."""
+        return b"".join(pieces)
 
     def assembly(self, module: ir.Module) -> str:
         return serialized_objects(module, "isa").decode()

@@ -1,4 +1,4 @@
-"""AMD GPUs through hip-python: the artifact's code object is loaded as it is, an entry runs as one HIP graph."""
+"""AMD GPUs through hip-python: the artifact's code objects are loaded as they are, an entry runs as one HIP graph."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
+from lispgpt.runtime.devices.elf import elf_files
 from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GPU_POSITIONS, GpuDevice
 from lispgpt.runtime.plan.steps import Launch
 
@@ -119,11 +120,10 @@ class HipDevice(GpuDevice):
         self._driver("DeviceSet", self._index)
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
-        """code: an hsaco for this GPU's chip."""
+        """code: code objects (hsaco) for this GPU's chip, one after another."""
         hint = f"the GPU is a {self.chip}: was the artifact compiled for another chip?"
         about = f"{len(code):,} bytes of kernels"
-        (module,) = self._driver("ModuleLoadData", code, about=about, hint=hint)
-        return [module]
+        return [self._driver("ModuleLoadData", piece, about=about, hint=hint)[0] for piece in elf_files(code)]
 
     def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
         arguments = tuple(map(ctypes.c_void_p, addresses))

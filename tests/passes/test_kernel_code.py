@@ -12,7 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+from compiled_models import open_poisoned, random_weights, step
+from emulated_amd.running import run_entries
 
 from lispgpt.base.errors import InternalError
 from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
@@ -25,6 +28,7 @@ from lispgpt.passes.pipeline import Runner
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.passes.targets.binary import find_ptxas
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
+from lispgpt.runtime.devices.elf import elf_files
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 
 MODEL = """(require nn)
@@ -64,6 +68,28 @@ def test_processes_make_the_code_that_one_makes(tmp_path: Path, monkeypatch: pyt
     alone, joined = map(bodies, codes)
     assert codes[0].count(b".version") == 1 < codes[1].count(b".version") <= 3
     assert alone == joined and len(alone) >= 2
+
+
+def first_results(artifact: Artifact) -> np.ndarray:
+    """For one token, of weights that are always the same."""
+    weights = random_weights(artifact, seed=5)
+    if artifact.target == "cpu":
+        return step(open_poisoned(artifact, weights), [3], [0])["logits"]
+    values = {name: weights.view(name) for name in weights.names()}
+    return run_entries(artifact, ["logits"], {**values, "tokens": np.array([3], np.int32)})["logits"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "rocm:gfx1151"])
+def test_linked_or_apart_kernels_do_the_same(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.lisp").write_text(MODEL)
+    alone, _ = compile_request(Request(tmp_path / "model.lisp", target), Observer())
+    monkeypatch.setattr("lispgpt.compiler.kernel_code.SMALLEST_SHARE", 20)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2})
+    apart, _ = compile_request(Request(tmp_path / "model.lisp", target), Observer())
+    assert apart.kernels == alone.kernels
+    assert (len(elf_files(alone.code)), len(elf_files(apart.code))) == (1, 1 if target == "cpu" else 2)
+    made = first_results(alone)
+    assert np.isfinite(made).all() and np.array_equal(made, first_results(apart))
 
 
 def test_every_kernel_is_in_one_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lispgpt.runtime.devices.amd_emulator.decode import LONGEST, Instruction, decode, family
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
+from lispgpt.runtime.devices.elf import elf_files
 
 RELATIVE64, PAGE, BEHIND = 13, 4096, 64
 """A relocation's type; of memory; bytes behind the code that a decoder may look at."""
@@ -38,28 +39,44 @@ class Descriptor:
     lanes: int
 
 
+def _loaded(elf: Any) -> list[Any]:
+    return [segment for segment in elf.iter_segments() if segment["p_type"] == "PT_LOAD"]
+
+
 class CodeObject:
-    """image: its bytes as loaded; addresses of it are the emulator's.  chip: LLVM's name."""
+    """Code objects that lie one after another, as one.
+
+    image: their bytes as loaded; addresses of it are the emulator's.  chip: LLVM's name.
+    """
 
     def __init__(self, blob: bytes, chip: str) -> None:
         from elftools.elf.elffile import ELFFile
 
-        elf: Any = ELFFile(io.BytesIO(blob))
+        files: list[Any] = [ELFFile(io.BytesIO(piece)) for piece in elf_files(blob)]
         self.chip, self.family = chip, family(chip)
-        segments = [s for s in elf.iter_segments() if s["p_type"] == "PT_LOAD"]
-        size = max(s["p_vaddr"] + s["p_memsz"] for s in segments) + BEHIND
-        whole = np.zeros(size + PAGE, np.uint8)
-        self.image = whole[-whole.ctypes.data % PAGE :][:size]
+        starts = [0]
+        for elf in files:
+            end = max(s["p_vaddr"] + s["p_memsz"] for s in _loaded(elf)) + BEHIND
+            starts.append(starts[-1] + -(-end // PAGE) * PAGE)
+        whole = np.zeros(starts[-1] + PAGE, np.uint8)
+        self.image = whole[-whole.ctypes.data % PAGE :][: starts[-1]]
         self.base = int(self.image.ctypes.data)
-        for segment in segments:
-            data = np.frombuffer(segment.data(), np.uint8)
-            self.image[segment["p_vaddr"] : segment["p_vaddr"] + data.size] = data
+        self.symbols: dict[str, tuple[int, int]] = {}
+        for elf, start in zip(files, starts, strict=False):
+            self._place(elf, start)
+
+    def _place(self, elf: Any, start: int) -> None:
+        """Copy a file's segments, relocated, and note its symbols.  start: where in the image it begins."""
+        for segment in _loaded(elf):
+            data, at = np.frombuffer(segment.data(), np.uint8), start + segment["p_vaddr"]
+            self.image[at : at + data.size] = data
         for entry in [e for section in elf.iter_sections("SHT_RELA") for e in section.iter_relocations()]:
             if entry["r_info_type"] != RELATIVE64:
                 raise NotModelled(f"relocation type {entry['r_info_type']}")
-            struct.pack_into("<Q", self.image.data, entry["r_offset"], self.base + entry["r_addend"])
-        symbols = elf.get_section_by_name(".dynsym").iter_symbols()
-        self.symbols = {s.name: (int(s["st_value"]), int(s["st_size"])) for s in symbols}
+            place, value = start + entry["r_offset"], self.base + start + entry["r_addend"]
+            struct.pack_into("<Q", self.image.data, place, value)
+        for symbol in elf.get_section_by_name(".dynsym").iter_symbols():
+            self.symbols[symbol.name] = (start + int(symbol["st_value"]), int(symbol["st_size"]))
 
     def kernels(self) -> list[str]:
         return [name.removesuffix(".kd") for name in self.symbols if name.endswith(".kd")]

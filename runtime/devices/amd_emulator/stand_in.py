@@ -7,7 +7,6 @@ has loaded it, hip-python's own search for `libamdhip64.so` finds it, and no env
 from __future__ import annotations
 
 import ctypes
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
 from lispgpt.runtime.devices.amd_emulator.trace import Tracer
+from lispgpt.runtime.devices.elf import HEADER_BYTES, elf_bytes
 
 SUCCESS, INVALID_VALUE, NOT_FOUND, LAUNCH_FAILURE = 0, 1, 500, 719
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
@@ -50,8 +50,8 @@ FORWARD = (
     "long {name}(long a, long b, long c, long d, long e, long f, long g, long h, long i, long j, long k)"
     " {{ return emulated_calls[{number}](a, b, c, d, e, f, g, h, i, j, k); }}\n"
 )
-ELF_HEADER_BYTES, CHIP_OFFSET = 64, 1160
-"""Of an ELF file; where hipDeviceProp_tR0600 has gcnArchName."""
+CHIP_OFFSET = 1160
+"""Where hipDeviceProp_tR0600 has gcnArchName."""
 LOADED: list[ctypes.CDLL] = []
 LATEST: list[StandIn] = []
 """What the library's calls go to, which is there for as long as the library: for good."""
@@ -231,7 +231,8 @@ class StandIn:
         self.objects[graph] = None
 
     def ModuleLoadData(self, module: int, image: int) -> None:
-        machine = Machine(CodeObject(ctypes.string_at(image, _elf_bytes(image)), self.chip), self.memory)
+        size = elf_bytes(ctypes.string_at(image, HEADER_BYTES))
+        machine = Machine(CodeObject(ctypes.string_at(image, size), self.chip), self.memory)
         machine.tracer = self.tracer
         self.machines.append(machine)
         self._new(module, machine)
@@ -283,11 +284,3 @@ class StandIn:
 
     def EventElapsedTime(self, milliseconds: int, start: int, stop: int) -> None:
         ctypes.c_float.from_address(milliseconds).value = 0.0
-
-
-def _elf_bytes(image: int) -> int:
-    """Bytes of an ELF file: its section table comes last."""
-    header = ctypes.string_at(image, ELF_HEADER_BYTES)
-    (section_offset,) = struct.unpack_from("<Q", header, 0x28)
-    entry_bytes, count = struct.unpack_from("<HH", header, 0x3A)
-    return int(section_offset + entry_bytes * count)
