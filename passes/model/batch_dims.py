@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import prod
+from typing import NoReturn, TypeAlias
+
+from lispgpt.base.errors import UserError
+from lispgpt.ir.diagnostics import users_span
+from lispgpt.ir.mlir import ir
+
+Span: TypeAlias = "tuple[tuple[Fraction, Fraction], ...]"
+"""Some of a batch, as shares of it: from where to where, in order and apart."""
+
+ALL: Span = ((Fraction(0), Fraction(1)),)
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,39 @@ class BatchDim:
     def divisible(self, extent: int, devices: int) -> bool:
         """Whether each device can take an equal part of the sequences, and of these elements."""
         return not (self.count % devices or extent % devices or self.offset % devices)
+
+    def span(self, extent: int) -> Span:
+        """Of which sequences a dimension of that extent is: of all, or of some that follow each other."""
+        whole = self.count * self.inner
+        start = self.offset % whole
+        if start == 0 and extent % whole == 0:
+            return ALL
+        return ((Fraction(start, whole), Fraction(start + extent, whole)),)
+
+
+def joined(one: Span, other: Span) -> Span | None:
+    """Both together; None where they have sequences in common."""
+    found: list[tuple[Fraction, Fraction]] = []
+    for start, end in sorted([*one, *other]):
+        if found and start < found[-1][1]:
+            return None
+        if found and start == found[-1][1]:
+            start = found.pop()[0]
+        found.append((start, end))
+    return tuple(found)
+
+
+def without(one: Span, other: Span) -> Span:
+    """What is in one and not in the other."""
+    found = list(one)
+    for start, end in other:
+        found = [part for a, b in found for part in ((a, min(b, start)), (max(a, end), b)) if part[0] < part[1]]
+    return tuple(found)
+
+
+def fail(op: ir.Operation, why: str) -> NoReturn:
+    """UserError at the user's form that an op is of."""
+    raise UserError(f"this cannot be divided among devices: {why} ({op.name})", users_span(op.location))
 
 
 Dims = Mapping[int, BatchDim]
@@ -60,12 +104,11 @@ def expanded(dims: Dims, extents: Sequence[int], groups: Sequence[Sequence[int]]
 def _home(dim: BatchDim, extents: Sequence[int]) -> tuple[int, BatchDim] | None:
     """Which of the dimensions that one is parted into counts the sequences, or as many of them together as there are
     behind it, and how."""
-    if dim.offset:
-        return None
     for place, extent in enumerate(extents):
         behind = prod(extents[place + 1 :])
-        if dim.inner % behind == 0 and (extent * behind) % (dim.inner * dim.count) == 0:
-            return place, BatchDim(dim.count, dim.inner // behind)
-        if behind % dim.inner == 0 and 1 < extent == dim.count * dim.inner // behind:
+        all_of_it = (extent * behind) % (dim.inner * dim.count) == 0 and not dim.offset
+        if (all_of_it or prod(extents[:place]) == 1 < extent) and not (dim.inner % behind or dim.offset % behind):
+            return place, BatchDim(dim.count, dim.inner // behind, dim.offset // behind)
+        if behind % dim.inner == 0 and 1 < extent == dim.count * dim.inner // behind and not dim.offset:
             return place, BatchDim(extent)
     return None

@@ -73,6 +73,7 @@ def _divide(entry: ir.Operation, axes: dict[str, int], found: Updates, devices: 
             value = values.summed.get(terminator.operands[number], terminator.operands[number])
             if value in values.parts:
                 value = values.add_up(value)
+            values.alike.check(value)
             if name in own:
                 dims = {axes[name]: BatchDim(values.shape(value)[axes[name]])}
                 terminator.operands[number] = values.fitted(value, dims, terminator)

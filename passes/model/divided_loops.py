@@ -13,7 +13,8 @@ from lispgpt.ir.structure import (
     operations,
     replace_captured,
 )
-from lispgpt.passes.model.divided_values import DividedValues, add_up_all, fail, takes_parts
+from lispgpt.passes.model.batch_dims import fail
+from lispgpt.passes.model.divided_values import DividedValues, add_up_all, same, takes_parts
 from lispgpt.passes.model.linear_values import LINEAR, NOTHING, results_of
 
 
@@ -34,6 +35,8 @@ def divide_loop(values: DividedValues, op: ir.Operation) -> None:
         if any(v in values.dims for v in [*op.operands, *captured]):
             fail(op, "it is a loop over something else than the batch")
         return
+    for dim in dims:
+        same({0: dims[0]}, 0, dim, op)
     if any(v in values.parts for v in captured):
         replace_captured(op, {v: values.add_up(v) for v in captured if v in values.parts})
     start = op.operands[3]

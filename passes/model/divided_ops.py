@@ -14,15 +14,22 @@ from lispgpt.ir.structure import (
     replace_captured,
     shape_of,
 )
-from lispgpt.passes.model.batch_dims import BatchDim, collapsed, expanded
+from lispgpt.passes.model.batch_dims import BatchDim, collapsed, expanded, fail
 from lispgpt.passes.model.divided_loops import divide_loop
-from lispgpt.passes.model.divided_values import DividedValues, add_up_all, fail, same, takes_parts
+from lispgpt.passes.model.divided_values import DividedValues, add_up_all, same, takes_parts
 from lispgpt.passes.model.linear_values import LINEAR, NOTHING, adds_up, is_zero, results_of
 from lispgpt.passes.model.row_numbers import number_rows
 
 
 def visit(values: DividedValues, op: ir.Operation) -> None:
     """Divide what an op makes, once its operands are as they are to be."""
+    _visit(values, op)
+    while values.copies:
+        number_rows(values, *values.copies.pop())
+    values.alike.note(op)
+
+
+def _visit(values: DividedValues, op: ir.Operation) -> None:
     for number, value in enumerate(op.operands):
         if value in values.summed:
             op.operands[number] = values.summed[value]
@@ -64,6 +71,8 @@ def _moved(values: DividedValues, op: ir.Operation) -> None:
 def _linalg(values: DividedValues, op: ir.Operation) -> None:
     positions = _positions(op)
     loops = _batch_loops(values, op, positions)
+    if len(loops) > 1:
+        fail(op, "it reads each of the batch's sequences with each other")
     count = len(op.results)
     summed = [loop for loop in loops if all(loop not in where for where in positions[-count:])]
     if summed and not adds_up(op):
@@ -206,7 +215,9 @@ def _insert_slice(values: DividedValues, op: ir.Operation) -> None:
 
 
 def _is_static(op: ir.Operation, dimension: int) -> bool:
-    return all(integers(op.attributes[name])[dimension] >= 0 for name in ("static_offsets", "static_sizes"))
+    """Whether it is known while compiling which elements, next to each other, a slice has of a dimension."""
+    numbers = [integers(op.attributes[f"static_{name}"])[dimension] for name in ("offsets", "sizes", "strides")]
+    return min(numbers) >= 0 and numbers[-1] == 1
 
 
 def _cut(values: DividedValues, op: ir.Operation, dimensions: list[int]) -> None:
@@ -222,6 +233,8 @@ def _cut(values: DividedValues, op: ir.Operation, dimensions: list[int]) -> None
 
 def _return(values: DividedValues, op: ir.Operation) -> None:
     add_up_all(values, op)
+    for value in op.operands:
+        values.alike.check(value)
 
 
 _HANDLERS = {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from lispgpt.base.errors import UserError
-from lispgpt.ir.diagnostics import users_span
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import captured_values, defining_op, dim_positions, indexing_maps, replace_captured, shape_of
-from lispgpt.passes.model.batch_dims import BatchDim, Dims
+from lispgpt.passes.model.alike_parts import Alike
+from lispgpt.passes.model.batch_dims import BatchDim, Dims, fail
 from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN
 
 DEVICES = "devices"
@@ -25,7 +22,8 @@ class DividedValues:
     """dims: of values that have a part on each device, which dimensions count the batch.  parts: values whose sum over
     the devices is what the program means.  nothing: zeros, and what is still to be written.  shapes: what divided
     values were before.  summed: values that were added up, and what that made.  readers: the ops that took a value as a
-    part."""
+    part.  copies: ops that were made anew, and their loops that count the batch, until the numbers of those rows are
+    the batch's.  alike: what parts of the batch are treated alike."""
 
     def __init__(self, devices: int) -> None:
         self.devices = devices
@@ -35,6 +33,8 @@ class DividedValues:
         self.shapes: dict[ir.Value, tuple[int, ...]] = {}
         self.summed: dict[ir.Value, ir.Value] = {}
         self.readers: dict[ir.Value, list[ir.Operation]] = {}
+        self.copies: list[tuple[ir.Operation, Dims]] = []
+        self.alike = Alike(self.dims, self.shapes, self.parts, self.nothing)
         self._own: ir.Value | None = None
 
     def number_of_device(self, op: ir.Operation) -> ir.Value:
@@ -91,6 +91,7 @@ class DividedValues:
                     op.operands[number] = self.add_up(source)
             self.parts.discard(value)
             return value
+        self.alike.check(value)
         if value not in self.summed:
             attributes = {**grid_attributes(), "reduction": ir.Attribute.parse("#shard<partial sum>")}
             with ir.InsertionPoint.after(op), op.location:
@@ -109,6 +110,7 @@ class DividedValues:
         self.shapes[new], self.dims[new] = shape_of(value), dims
         if value in self.nothing:
             self.nothing.add(new)
+        self.alike.note(defining_op(new))
         return new
 
     def _again(self, value: ir.Value, made_by: ir.Operation, dims: Dims, op: ir.Operation) -> ir.Value:
@@ -131,6 +133,7 @@ class DividedValues:
         for number, operand in enumerate(operands):
             copy.operands[number] = operand
         copy.results[0].set_type(type_)
+        self.copies.append((copy, loops))
         return copy.results[0]
 
 
@@ -140,11 +143,6 @@ def grid_attributes() -> dict[str, ir.Attribute]:
 
 
 _OTHERWISE = "two values that it reads are divided in different ways"
-
-
-def fail(op: ir.Operation, why: str) -> NoReturn:
-    """UserError at the user's form that an op is of."""
-    raise UserError(f"this cannot be divided among devices: {why} ({op.name})", users_span(op.location))
 
 
 def same(dims: dict[int, BatchDim], loop: int, dim: BatchDim, op: ir.Operation) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lispgpt.ir.combiners import combiner_of
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import captured_values, defining_op, operations
+from lispgpt.ir.structure import captured_values, defining_op, is_elementwise, operations
 
 PLAIN, LINEAR, NOTHING = "plain", "linear", "nothing"
 """What a value is: no part of a sum; a part; or zero, or without a meaning, which is a part of any sum."""
@@ -26,6 +26,8 @@ def results_of(op: ir.Operation, kind: Callable[[ir.Value], str]) -> list[str] |
     if op.name == "linalg.reduce":
         return [LINEAR] if combiner_of(op) in SUMS else None
     if op.name != "linalg.generic" or any(kind(v) == LINEAR for v in captured_values(op)):
+        return None
+    if not is_elementwise(op) and not adds_up(op):
         return None
     block = op.regions[0].blocks[0]
     known = {argument: kind(value) for argument, value in zip(block.arguments, operands, strict=True)}

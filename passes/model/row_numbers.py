@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import loop_extents, nested_operations
-from lispgpt.passes.model.batch_dims import BatchDim
+from lispgpt.passes.model.batch_dims import ALL, BatchDim, fail
 from lispgpt.passes.model.divided_values import DividedValues
 
 
@@ -22,6 +22,8 @@ def number_rows(values: DividedValues, op: ir.Operation, loops: Mapping[int, Bat
         uses = [(use.owner.operation, use.operand_number) for use in number.uses]
         read = [(user, place) for user, place in uses if not _reads_own(values, user, place)]
         if read:
+            if loops[loop].span(values.devices * extents[loop]) != ALL:
+                fail(op, "it reckons with the numbers of rows in a part of the batch")
             with ir.InsertionPoint.after(inner), inner.location:
                 whole = _in_batch(values, op, number, loops[loop], extents[loop])
             for user, place in read:

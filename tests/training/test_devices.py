@@ -73,9 +73,9 @@ def test_a_run_goes_on_with_another_number_of_devices_and_of_states_on_each(plac
 @pytest.mark.parametrize("shares", [False, True])
 def test_micro_batches_of_devices_are_those_of_one(place: Path, shares: bool) -> None:
     given = SHARED | {"accumulate": 2, "steps": 8}
-    begun(place, place / "micro", **given)
+    begun(place, place / f"micro-alone-{shares}", **given)
     begun(place, place / f"micro-{shares}", devices=2, shard_optimizer=shares, **given)
-    np.testing.assert_allclose(losses(place / f"micro-{shares}"), losses(place / "micro"), **NEAR)
+    np.testing.assert_allclose(losses(place / f"micro-{shares}"), losses(place / f"micro-alone-{shares}"), **NEAR)
 
 
 @pytest.mark.slow
@@ -83,9 +83,9 @@ def test_micro_batches_of_devices_are_those_of_one(place: Path, shares: bool) ->
 def test_gpt2_on_two_devices_learns_as_on_one(place: Path, shares: bool) -> None:
     sizes = {"layers": 2, "heads": 2, "width": 32, "weight-type": "f32"}
     given = SHARED | {"program": EXAMPLES / "gpt2_train.lisp", "settings": sizes, "length": 16, "lr": 3e-3}
-    begun(place, place / "gpt2", **given)
+    begun(place, place / f"gpt2-alone-{shares}", **given)
     begun(place, place / f"gpt2-{shares}", devices=2, shard_optimizer=shares, **given)
-    np.testing.assert_allclose(losses(place / f"gpt2-{shares}"), losses(place / "gpt2"), **NEAR)
+    np.testing.assert_allclose(losses(place / f"gpt2-{shares}"), losses(place / f"gpt2-alone-{shares}"), **NEAR)
 
 
 @pytest.mark.parametrize(

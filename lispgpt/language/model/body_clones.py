@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
-from lispgpt.language.forms.tensors import Comprehension
+from lispgpt.language.forms.tensors import Comprehension, generic
 from lispgpt.language.reader.forms import Form
 
 
@@ -33,6 +33,31 @@ def within(evaluator: Evaluator, place: ir.Value, extent: int, form: Form) -> ir
     emit, index = evaluator.builder.emit, evaluator.builder.index
     first, last = (evaluator.builder.constant(n, index, form) for n in (0, extent - 1))
     return emit("arith.minsi", [emit("arith.maxsi", [place, first], [index], {}, form), last], [index], {}, form)
+
+
+def combined(evaluator: Evaluator, op: ir.Operation, form: Form) -> tuple[str, ir.Value]:
+    """The op with which a linalg.reduce adds an element to what it has, and the tensor of what it adds: its operand, or
+    what it makes of each of the operand's elements alone.  "several ops" where that depends on what it has."""
+    tensor, block = op.operands[0], op.regions[0].blocks[0]
+    last = defining_op(operations(block)[-1].operands[0])
+    if len(block.arguments) != 2 or last is None or len(last.operands) != 2:
+        return "several ops", tensor
+    element, total = block.arguments
+    others = [value for value in last.operands if value != total]
+    if len(others) != 1 or len(list(total.uses)) != 1:
+        return "several ops", tensor
+    made_by = defining_op(others[0])
+    widened = made_by is not None and made_by.name == "arith.extf" and made_by.operands[0] == element
+    if others[0] == element or widened:
+        return last.name, tensor
+    everywhere = tuple(range(len(shape_of(tensor))))
+
+    def compute(made: Comprehension) -> ir.Value:
+        clone = Clone(evaluator, op, made, {}, form)
+        clone.known[element] = made.read(evaluator, tensor, everywhere, form)
+        return clone.value(others[0])
+
+    return last.name, generic(evaluator, shape_of(tensor), compute, form)
 
 
 class Clone:

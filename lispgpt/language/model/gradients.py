@@ -18,7 +18,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
 from lispgpt.language.core.values import Closure, Weight, WeightReference, describe
 from lispgpt.language.forms import arithmetic, casts, shapes, tensors
-from lispgpt.language.model import elementwise_gradients, index_algebra
+from lispgpt.language.model import body_clones, elementwise_gradients, index_algebra
 from lispgpt.language.model.blocks import is_in_blocks
 from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
 from lispgpt.language.model.scattering import Scatter
@@ -27,7 +27,8 @@ from lispgpt.language.reader.forms import Form
 
 @builtin("gradients", 2, 2)
 def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any:
-    """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape."""
+    """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape; zeros where the
+    loss does not depend on it."""
     if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
         evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
     values = [_target(evaluator, target, form) for target in shapes.items_of(targets) or ()]
@@ -72,9 +73,6 @@ class _Backward:
     def run(self) -> tuple[ir.Value, ...]:
         ops = operations(self.block)
         self._spread_activity(ops)
-        for target in self.targets:
-            if self.loss not in self.active:
-                self.evaluator.site.fail(f"the loss does not depend on {describe(target)}", self.form)
         self.add(
             self.loss, tensors.filled(self.evaluator, shape_of(self.loss), 1.0, self.evaluator.builder.f32, self.form)
         )
@@ -119,7 +117,7 @@ class _Backward:
         if op.name == "linalg.generic" and not _is_contraction(op):
             found = elementwise_gradients.of(evaluator, op, gradient, self.active, self.form)
             if found is None:
-                raise self._no_rule(op)
+                raise self._no_rule(op, op.name)
             for value, part in found:
                 if isinstance(part, Scatter):
                     self.sums.setdefault(value, _Sum()).scatters.append(part)
@@ -127,12 +125,19 @@ class _Backward:
                     self.add(value, part)
             return
         key = "linalg.contract" if op.name == "linalg.generic" else op.name
-        if key == "linalg.reduce":
-            key = f"{key} {_combiner(op)}"
-        if key not in self.rules.of_ops:
-            raise self._no_rule(op)
         count = len(op.operands) - (len(op.results) if op.name.startswith("linalg.") else 0)
-        self._apply(self.rules.of_ops[key], gradient, result, list(op.operands)[:count], op)
+        given = list(op.operands)[:count]
+        if key == "linalg.reduce":
+            combiner, given[0] = body_clones.combined(evaluator, op, self.form)
+            key = f"{key} {combiner}"
+        if key not in self.rules.of_ops:
+            raise self._no_rule(op, key.replace(" ", " by "))
+        if given[0] == op.operands[0]:
+            self._apply(self.rules.of_ops[key], gradient, result, given, op)
+            return
+        self.active.add(given[0])
+        self._apply(self.rules.of_ops[key], gradient, result, given, op)
+        self._walk([defining_op(given[0])])
 
     def _is_asked_for(self, value: ir.Value) -> bool:
         """Whether a value is a part, or a view, of one of those to differentiate by."""
@@ -244,8 +249,7 @@ class _Backward:
             return tensors.empty(evaluator, shape, dtype, form)
         return tensors.filled(evaluator, shape, 0.0, dtype, form)
 
-    def _no_rule(self, op: ir.Operation) -> Exception:
-        what = f"{op.name} by {_combiner(op)}" if op.name == "linalg.reduce" else op.name
+    def _no_rule(self, op: ir.Operation, what: str) -> Exception:
         spans = self.evaluator.site.spans_of(op.location)
         message = f"there is no gradient rule for `{what}`; (defgradient …) adds one"
         return self.evaluator.site.error(message, spans[-1] if spans else self.form)
@@ -256,12 +260,6 @@ def _apart(one: ir.Operation, other: ir.Operation) -> bool:
     starts = [integers(op.attributes["static_offsets"]) for op in (one, other)]
     sizes = [integers(op.attributes["static_sizes"]) for op in (one, other)]
     return any(a + n <= b or b + m <= a for a, b, n, m in zip(*starts, *sizes, strict=True))
-
-
-def _combiner(op: ir.Operation) -> str:
-    """What a linalg.reduce combines with, where it is one op."""
-    inner = operations(op.regions[0].blocks[0])
-    return inner[-2].name if len(inner) in (2, 3) else "several ops"
 
 
 def _is_contraction(op: ir.Operation) -> bool:
