@@ -27,7 +27,7 @@ from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import compiled_target, matching_artifact, running_target
-from lispgpt.compiler.request import Request, with_context
+from lispgpt.compiler.request import Request
 from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
@@ -58,8 +58,7 @@ def compile(
     """
     found = find_given(program, checkpoint)
     given = {"sizes": [dict(shape) for shape in shapes], "entries": entries}
-    target = compiled_target(target)
-    settings = with_context(_settings(settings, context), found.config, target, _warn)
+    target, settings = compiled_target(target), _settings(settings, context)
     artifact = artifact_of(Request(found.program, target, settings, found.config, _path(pipeline), batch, **given))  # type: ignore[arg-type]
     remember(cache_folder({}), artifact)
     return artifact
@@ -107,8 +106,7 @@ def load(
     else:
         sizes = [dict(shape) for shape in shapes]
         chip = running_target(target)
-        settings = with_context(_settings(settings, context), given.config, chip, _warn)
-        source = Request(path, chip, settings, given.config, _path(pipeline), batch, sizes)
+        source = Request(path, chip, _settings(settings, context), given.config, _path(pipeline), batch, sizes)
     kept = None if cache is None else Cache(Path(cache))
     found = tokenizers.find(given.weights, tokenizer)
     return Model(source, given.checkpoint, found, cache=kept, device=target, threads=threads, check=check)
@@ -116,10 +114,6 @@ def load(
 
 def _settings(given: Mapping[str, Any] | None, context: int | None) -> dict[str, Any]:
     return {**(given or {}), **({} if context is None else {"context": context})}
-
-
-def _warn(text: str) -> None:
-    warnings.warn(f"{text} (context=N changes it)", stacklevel=4)
 
 
 def _path(path: str | Path | None) -> Path | None:

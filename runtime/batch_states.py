@@ -17,11 +17,14 @@ def settle(session: Session, single: Entry, batch: Entry, sequence: int, positio
     positions: how many are in use.  UserError for a state that sequences share.
     """
     own = {name.partition("@")[0]: name for name in session.held("state", [single])}
-    context, cost = session.config.get("context"), session.device.copy_cost
+    context = session.config.get("context")
     for name in session.held("state", [batch]):
         source = own.get(name.partition("@")[0])
         if source is not None:
             buffers = session.declared(source), session.declared(name)
+            cost = (
+                0 if session.reached.grows(name) else session.device.copy_cost
+            )  # of what has no memory nothing is copied
             for piece in pieces_of(*buffers, sequence, positions, context, cost):
                 session.copy(source, name, *piece)
 

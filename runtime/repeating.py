@@ -26,6 +26,7 @@ class Repeated:
     """An entry on a device.  executable: what the device launches.  buffers, declared, told: the session's, by name.
 
     waiting: gets what waits for each launch's result, and loses it when it is read.  more: asked before each launch.
+    before: told how many runs the next launch does.
     """
 
     device: Device
@@ -35,6 +36,7 @@ class Repeated:
     told: dict[str, int]
     waiting: deque[Callable[[], np.ndarray]]
     more: Callable[[], bool]
+    before: Callable[[int], None]
 
     def results(self, entry: Entry, name: str, count: int, ahead: int) -> Iterator[np.ndarray]:
         """A result of each of `count` runs, of which at most `ahead` are launched ahead of the reading."""
@@ -63,6 +65,7 @@ class Repeated:
             while len(waiting) < ahead and number + len(waiting) < launches and self.more():
                 if repeats is not None:
                     tell(self.device, self.buffers, self.told, repeats, runs)
+                self.before(runs)
                 array = np.empty(declared.shape, find_dtype(declared.dtype).numpy)
                 waiting.append(self.device.launch_reading(self.executable, self.buffers[place], array))
             if not waiting:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -22,8 +22,10 @@ from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
 from lispgpt.runtime.plan.steps import Collective
+from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
-from lispgpt.runtime.weights import spelled_inputs, stored_weight
+from lispgpt.runtime.variants import variant
+from lispgpt.runtime.weights import stored_weight
 
 
 class Session:
@@ -47,6 +49,7 @@ class Session:
         self.kernels: dict[str, Mapping[str, Any]] = {}
         self._unread: deque[Callable[[], np.ndarray]] = deque()
         self._told: dict[str, int] = {}
+        self.reached = Reached(device)
         self._lock = threading.RLock()
         self.holder: object = None
         try:
@@ -78,13 +81,14 @@ class Session:
         self.kernels |= {name + suffix: facts for name, facts in artifact.kernels.items()}
         arguments = (a for entry in plan.entries for step in entry.steps for a in step.arguments)
         updated = {argument.buffer for argument in arguments if argument.writes}
+        grows = {} if self.engine is not None else {n: axis for e in plan.entries for n, axis in e.grows.items()}
         views = []
         for buffer in plan.buffers:
             known = buffer.name in self._declared
             self._declared[buffer.name] = buffer
             if buffer.kind != "weight":
                 if not known:
-                    self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
+                    self._buffers[buffer.name] = self.reached.made(buffer, grows.get(buffer.name))
                 if buffer.kind == "device" and self.engine is not None:
                     self.device.copy_in(self._buffers[buffer.name], np.array([self.engine.rank], np.int32))
             elif not known:
@@ -152,7 +156,7 @@ class Session:
         and inputs that it leaves for its next run change in place.  UserError when there is no such entry, an input is
         missing, or the entry was not compiled for these shapes.
         """
-        entry, arrays = self._variant(name, values, named)
+        entry, arrays = variant(self._entries, self._declared, name, values, named)
         self.holder = None
         self._put(entry, arrays)
         self._launch(entry)
@@ -165,6 +169,7 @@ class Session:
 
     def _launch(self, entry: Entry) -> None:
         executable = self._prepared(entry)
+        self.reached.before(entry)
         if entry.repeats is not None:
             tell(self.device, self._buffers, self._told, entry.repeats, 1)
         if isinstance(executable, SharedEntry):
@@ -196,10 +201,13 @@ class Session:
             self._unread[index] = partial(np.copy, wait())
         self._unread = waiting = deque[Callable[[], np.ndarray]]()
         own = (self.device, self._prepared(entry), self._buffers, self._declared, self._told)
-        yield from Repeated(*own, waiting, more).results(entry, result, count, ahead)
+        yield from Repeated(*own, waiting, more, partial(self.reached.before, entry)).results(
+            entry, result, count, ahead
+        )
 
     def copy(self, source: str, target: str, nbytes: int, source_offset: int, target_offset: int) -> None:
         """Copy bytes from one buffer to another, each from its offset on."""
+        self.reached.part(target, target_offset, target_offset + nbytes)
         self.device.copy(self._buffers[source], self._buffers[target], nbytes, source_offset, target_offset)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -214,6 +222,8 @@ class Session:
     def forget(self, entries: Iterable[Entry] | None = None) -> None:
         """Make the states of these entries zeros, as they were at the start; all states by default."""
         for name in self.held("state", entries):
+            if self.reached.forget(name):
+                continue
             declared = self._declared[name]
             self.device.copy_in(self._buffers[name], np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
 
@@ -222,6 +232,12 @@ class Session:
         every = self._entries if entries is None else entries
         used = {argument.buffer for entry in every for step in entry.steps for argument in step.arguments}
         return [name for name, declared in self._declared.items() if declared.kind == kind and name in used]
+
+    def state_bytes(self) -> tuple[int, int]:
+        """(bytes of all states, bytes of memory that the device has taken for them)"""
+        states = [buffer for buffer in self._declared.values() if buffer.kind == "state"]
+        taken = (self.device.taken(self._buffers[state.name], state.nbytes) for state in states)
+        return sum(state.nbytes for state in states), sum(taken)
 
     def declared(self, name: str) -> Buffer:
         """A buffer's kind, shape and dtype."""
@@ -232,11 +248,15 @@ class Session:
         declared = self._declared[name]
         if array.shape != declared.shape or array.dtype != find_dtype(declared.dtype).numpy:
             raise ValueError(f"{name}: {array.dtype}{array.shape} for {declared.dtype}{declared.shape}")
+        self.reached.whole(name)
         self.device.copy_in(self._buffers[name], np.ascontiguousarray(array))
 
     def prepare(self, entry: Entry) -> Any:
-        """What is launched for an entry of this session's plan, or one made from its steps."""
+        """What is launched for an entry of this session's plan, or one made from its steps, on what its inputs hold."""
+        self.reached.before(entry)
+        return self._made(entry)
 
+    def _made(self, entry: Entry) -> Any:
         def launches(entry: Entry) -> Any:
             return self.device.prepare(entry, self._buffers)
 
@@ -268,32 +288,10 @@ class Session:
         if id(entry) not in self._executables:
             if self.device.careful:
                 flow.check(entry, self._declared)
-            self._executables[id(entry)] = self.prepare(entry)
+            self._executables[id(entry)] = self._made(entry)
         return self._executables[id(entry)]
 
     def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
+        self.reached.told(entry, arrays)
         for name, array in arrays.items():
             self.device.copy_in(self._buffers[entry.inputs[name]], array)
-
-    def _variant(
-        self, name: str, values: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[Entry, dict[str, np.ndarray]]:
-        """The compiled entry that fits the inputs' shapes, and the inputs as they are stored."""
-        compiled = self.entries(name)
-        if not compiled:
-            known = ", ".join(dict.fromkeys(entry.name for entry in self._entries))
-            raise UserError(f"there is no entry {name!r}; there are {known or 'none'}")
-        inputs = tuple(compiled[0].inputs)
-        given = dict(zip(inputs, values, strict=False)) | dict(named)
-        if len(values) > len(inputs) or set(given) != set(inputs):
-            wanted = ", ".join(inputs) or "nothing"
-            raise UserError(f"entry {name!r} takes {wanted}, and not {', '.join(given) or 'nothing'}")
-        shapes = {key: np.shape(value) for key, value in given.items()}
-        for entry in compiled:
-            places = {key: self._declared[place] for key, place in entry.inputs.items()}
-            if all(place.shape == shapes[key] for key, place in places.items()):
-                return entry, {key: as_stored(given[key], place, key) for key, place in places.items()}
-        made_for = "; ".join(
-            spelled_inputs({k: self._declared[p].shape for k, p in e.inputs.items()}) for e in compiled
-        )
-        raise UserError(f"entry {name!r} is compiled for {made_for}, and not {spelled_inputs(shapes)}")

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from mapped_memory import Mapped
+
 from lispgpt.runtime.devices import cuda, rocm
 from lispgpt.runtime.devices.driver import Api
 from lispgpt.runtime.plan.plan import Entry
@@ -23,6 +25,9 @@ PARAMETERS = {
     "DeviceGetName": "device", "DeviceGetMajor": "device", "DeviceGetMinor": "device", "MemAlloc": "size",
     "MemFree": "pointer", "MemsetD8Async": "to value size stream", "MemcpyHtoDAsync": "to source size stream",
     "MemcpyDtoHAsync": "to source size stream", "MemcpyDtoDAsync": "to source size stream", "MemAllocHost": "size",
+    "MemGranularity": "properties", "MemAddressReserve": "size", "MemAddressFree": "to size",
+    "MemCreate": "size properties", "MemRelease": "handle", "MemMap": "to size handle", "MemUnmap": "to size",
+    "MemSetAccess": "to size access",
     "MemFreeHost": "pointer", "ModuleLoadData": "code", "ModuleLoadDataEx": "code count options values",
     "ModuleGetFunction": "module name", "ModuleUnload": "module", "SetDynamicSharedBytes": "function value",
     "LaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
@@ -36,6 +41,7 @@ PARAMETERS = {
 """What a call is given beside constants."""
 
 WITHOUT_RESULTS = (
+    "MemAddressFree", "MemRelease", "MemMap", "MemUnmap", "MemSetAccess",
     "Init", "DeviceSet", "CtxSetCurrent", "DevicePrimaryCtxRelease", "MemFree", "MemFreeHost", "ModuleUnload",
     "SetDynamicSharedBytes", "LaunchKernel", "LaunchKernelEx", "StreamBeginCapture", "StreamSynchronize",
     "StreamDestroy", "GraphUpload", "GraphLaunch", "GraphExecDestroy", "GraphDestroy", "EventRecord",
@@ -81,6 +87,7 @@ class StandIn:
         self.failing: str | None = None
         self.slow, self.capturing = False, False
         self.counts = {"DeviceGetCores": 3, "OccupancyBlocks": 2, "OccupancyClusters": 1}
+        self.mapped = Mapped()
         self.under_way: list[tuple[int | None, Callable[[], object]]] = []
         self.when_launched: Callable[[], None] = lambda: None
 
@@ -100,6 +107,8 @@ class StandIn:
             return lambda which, device: self.call(f"DeviceGet{kinds[which.rpartition('_')[2]]}", (which, device))
         if symbol in self.names:
             return lambda *arguments: self.call(self.names[symbol], arguments)
+        if symbol.endswith(("emAllocationProp", "emAccessDesc")):
+            return lambda: SimpleNamespace(location=SimpleNamespace())
         if symbol == "CUlaunchConfig":
             return lambda: SimpleNamespace(attrs=[])
         if symbol in ("cuuint64_t", "cuuint32_t"):
@@ -174,9 +183,13 @@ class StandIn:
         elif name in ("MemFree", "MemFreeHost"):
             assert not self.under_way, "freed while a stream may use it"
             del self.memory[given.pointer]
+        elif name in self.mapped.calls:
+            return self.mapped.calls[name](given)
         elif name.startswith("Memset"):
+            self.mapped.check_written(given.to, given.size)
             self.do(lambda: ctypes.memset(given.to, given.value, given.size))
         elif name.startswith("Memcpy"):
+            self.mapped.check_written(given.to, given.size)
             self.do(lambda: ctypes.memmove(given.to, given.source, given.size))
         elif name == "GraphLaunch":
             self.do(self.when_launched)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,25 +76,29 @@ def test_memory_is_taken_for_what_is_used_of_a_context(call: Call, examples: Pat
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000  # KiB
 
 
-def test_gpus_take_memory_for_fewer_positions_and_say_so(call: Call, examples: Path, tmp_path: Path) -> None:
+def test_code_for_gpus_is_for_all_positions_too(call: Call, examples: Path, tmp_path: Path) -> None:
     make(tmp_path / "llama", LlamaShape(60, 131_072, 1, 2, 1, 32, 16, 16), "huggingface", "bf16", 1)
     options = ["compile", examples / "llama_tiny.lisp", "--checkpoint", tmp_path / "llama", "--target", "cuda:sm_90a"]
     done = call(*options, "--emit", "mlir")
-    assert "allows 131072 positions; this is for the first 8192 (--context N changes it)" in done.err
-    assert "1x2x1x8192x16xf32" in done.out
+    assert "1x2x1x131072x16xf32" in done.out and not done.err
     more = call(*options, "--emit", "mlir", "--context", 20_000)
-    assert "1x2x1x20000x16xf32" in more.out
-    assert not more.err
+    assert "1x2x1x20000x16xf32" in more.out and not more.err
 
 
-def test_python_users_take_memory_for_fewer_positions_and_are_told(examples: Path, tmp_path: Path) -> None:
-    make(tmp_path / "llama", LlamaShape(60, 131_072, 1, 2, 1, 32, 16, 16), "huggingface", "bf16", 1)
-    given = {"checkpoint": tmp_path / "llama", "target": "rocm:gfx1151", "shapes": [{"batch": 1, "positions": 1}]}
-    with pytest.warns(UserWarning, match="131072 positions; this is for the first 8192 .*context=N"):
-        artifact = api.compile(examples / "llama_tiny.lisp", **given)  # type: ignore[arg-type]
-    assert artifact.config["context"] == 8192
-    artifact = api.compile(examples / "llama_tiny.lisp", context=9000, **given)  # type: ignore[arg-type]
-    assert artifact.config["context"] == 9000
+def test_plans_say_which_states_grow(examples: Path, tmp_path: Path) -> None:
+    """Keys and values do, in each entry and under their own names; what adds up does not."""
+    settings = {"layers": 1, "heads": 2, "kv-heads": 1, "width": 32, "vocab": 60, "context": 64}
+    shapes = [{"batch": 1, "positions": 1}, {"batch": 2, "positions": 1}]
+    given: dict[str, Any] = {"shapes": shapes, "entries": ["logits"]}
+    plan = api.compile(examples / "llama_tiny.lisp", settings=settings, **given).plan
+    states = {buffer.name: buffer.shape for buffer in plan.buffers if buffer.kind == "state"}
+    assert len(states) == 2 == len(plan.entries)
+    for entry in plan.entries:
+        ((name, axis),) = entry.grows.items()
+        assert states[name] == (1, entry.sizes["batch"], 2, 1, 64, 16) and axis == 4
+    given["shapes"] = shapes[:1]
+    recurrence = api.compile(examples / "recurrence.lisp", settings={"layers": 1}, **given).plan
+    assert recurrence.entries and not any(entry.grows for entry in recurrence.entries)
 
 
 def test_a_table_of_positions_is_cut_to_the_context(call: Call, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def compile_(
     found = find_given(program, checkpoint)
     program, header = found.program, found.config
     target, sizes = compiled_target(target), parse_shapes(shapes)
-    given = config_settings(settings, context, header, target)
+    given = config_settings(settings, context)
     request = Request(program, target, given, header, pipeline, batch or 1, sizes)
     request = replace(request, devices=devices, shares_states=shard_optimizer)
     observer = Observer(dump_dir, print_after, click.echo)

@@ -15,7 +15,6 @@ from lispgpt.cli.prompts import Prompt, Prompts
 from lispgpt.execution.model import Model
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.options import Options
-from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.text import Text
 
 NAMES = (
@@ -108,7 +107,7 @@ def generate(model: Model, prompts: Prompts, options: Mapping[str, Any], times: 
         "first_token_s": first - times["process"],
     }
     if options["stats"]:
-        _print_stats(model.artifact, told, len(texts[0].prompt), str(chosen))
+        _print_stats(model, told, len(texts[0].prompt), str(chosen))
     if options["format_"] == "json":
         sequences = [_described(text, options["logprobs"]) for text in texts]
         result: dict[str, Any] = sequences[0] if len(sequences) == 1 else {"sequences": sequences}
@@ -179,15 +178,19 @@ def _profile(generator: Generator) -> None:
     click.echo(f"{heading}\n{table(profile, rates)}", err=True)
 
 
-def _print_stats(artifact: Artifact, timing: dict[str, Any], prompt: int, sampling: str) -> None:
+def _print_stats(model: Model, timing: dict[str, Any], prompt: int, sampling: str) -> None:
+    artifact = model.artifact
     weights = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "weight")
-    states = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "state")
+    states, taken = model.session.state_bytes()
+    part = "" if taken == states else f", {taken / 1e6:,.1f} MB of them taken"
+    whole = model.session.device.whole
+    said = f" (taken at once: {whole})" if whole else ""
     pace = timing["decode_ms_per_token"]
     decode = f"{pace:.2f} ms/token, {weights / pace / 1e6:.1f} GB/s of weights" if pace else "no token after the first"
     click.echo(
         f"compile {timing['compile_s']:.2f} s, load {timing['load_s']:.2f} s, prefill of {prompt} tokens "
         f"{timing['prefill_s'] * 1e3:.0f} ms, first token {timing['first_token_s']:.2f} s after the start; "
         f"decode ({sampling}): {decode}; "
-        f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions",
+        f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions{part}{said}",
         err=True,
     )

@@ -13,10 +13,8 @@ import click
 from lispgpt.base.child import Reporter, compile_in_child, generate_in_child
 from lispgpt.base.errors import UserError
 from lispgpt.cli.launched import launched
-from lispgpt.compiler.request import with_context
 from lispgpt.runtime.collectives.mpi import abort
 from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
-from lispgpt.runtime.devices.gpu import GPU_POSITIONS
 
 PATH = click.Path(path_type=Path)
 
@@ -31,7 +29,7 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--context",
             type=click.IntRange(1),
-            help=f"Positions to make code and memory for (default: the checkpoint's; on GPUs at most {GPU_POSITIONS}).",
+            help="Positions to make code for (default: the checkpoint's); memory is taken for those that are used.",
         ),
         click.option(
             "--target",
@@ -134,12 +132,9 @@ def together(environment: Mapping[str, str], patience: float | None) -> Iterator
         raise click.exceptions.Exit(1) from None
 
 
-def config_settings(
-    settings: tuple[str, ...], context: int | None, header: dict[str, Any], target: str
-) -> dict[str, Any]:
-    """What --set and --context give, and what `with_context` makes of it for a checkpoint's config and a target."""
-    values = parse_settings(settings) | ({} if context is None else {"context": context})
-    return with_context(values, header, target, lambda text: click.echo(f"{text} (--context N changes it)", err=True))
+def config_settings(settings: tuple[str, ...], context: int | None) -> dict[str, Any]:
+    """What --set and --context give."""
+    return parse_settings(settings) | ({} if context is None else {"context": context})
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:

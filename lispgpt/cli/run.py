@@ -109,5 +109,5 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
             raise click.UsageError(f"--context is for programs: {given.program} has its own")
         return artifact
     target, sizes = running_target(options["target"]), parse_shapes(options["shapes"])
-    settings = config_settings(options["settings"], options["context"], given.config, target)
+    settings = config_settings(options["settings"], options["context"])
     return Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lispgpt.runtime.devices import most_positions
-
 
 @dataclass(frozen=True)
 class Request:
@@ -32,20 +30,6 @@ class Request:
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     devices: int = 1
     shares_states: bool = False
-
-
-def with_context(
-    settings: Mapping[str, Any], header: Mapping[str, Any], target: str, tell: Callable[[str], None]
-) -> dict[str, Any]:
-    """The settings, with fewer positions than a checkpoint allows where their memory is taken at once, as on GPUs.
-
-    header: the checkpoint's config.  tell: gets one sentence where its context is cut, which settings may forbid.
-    """
-    most, allowed = most_positions(target), header.get("context", 0)
-    if "context" in settings or most is None or allowed <= most:
-        return dict(settings)
-    tell(f"the checkpoint allows {allowed} positions; this is for the first {most}")
-    return {**settings, "context": most}
 
 
 @dataclass

@@ -11,7 +11,7 @@ from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import running_target
-from lispgpt.compiler.request import Request, with_context
+from lispgpt.compiler.request import Request
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
@@ -57,8 +57,7 @@ def evaluate(
     if given.artifact is not None or given.checkpoint is None:
         raise UserError("evaluating wants a program and a checkpoint, or a Hugging Face folder")
     opened, chip = given.checkpoint, running_target(target)
-    asked = with_context(settings or {}, given.config, chip, lambda _: None)
-    request = Request(given.program, chip, asked, given.config)
+    request = Request(given.program, chip, settings or {}, given.config)
     found = declared(request)
     entry = next((name for name in (EVALUATE, SCORE) if name in found.entries), None)
     if entry is None:

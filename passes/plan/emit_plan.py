@@ -107,7 +107,8 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
     names: list[str] = []
     ports: dict[str, dict[str, str]] = {"input": {}, "result": {}}
     shapes = {s.name: list(ir.DenseI64ArrayAttr(s.attr)) for s in ir.DictAttr(entry.attributes["inputs"])}
-    wholes = ir.DictAttr(entry.attributes["wholes"]) if "wholes" in entry.attributes else {}
+    wholes, grows = (ir.DictAttr(entry.attributes[n]) if n in entry.attributes else {} for n in ("wholes", "grows"))
+    growing: dict[str, int] = {}
     for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
         kind, name = qualified.split(":", 1)
         type_ = ir.TypeAttr(type_).value
@@ -123,6 +124,9 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
             buffer["name"] = name = f"{name}@{'x'.join(map(str, shape))}"
         buffers[name] = buffer
         names.append(name)
+        own = qualified.partition(":")[2]
+        if kind == "state" and own in grows:
+            growing[name] = ir.IntegerAttr(grows[own]).value
     return {
         "name": ir.StringAttr(entry.attributes["entry"]).value,
         "sizes": dict(
@@ -132,6 +136,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         "results": ports["result"],
         "steps": [_step(op, names, kernels) for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"],
         "repeatable": "repeatable" in entry.attributes,
+        **({"grows": growing} if growing else {}),
         **_repeats(entry),
         **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }

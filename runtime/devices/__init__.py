@@ -20,7 +20,6 @@ __all__ = [
     "device_kinds",
     "device_module",
     "installed_chip",
-    "most_positions",
     "open_device",
     "wake_driver",
 ]
@@ -67,13 +66,6 @@ def device_module(kind: str) -> Any:
     if kind not in device_kinds():
         raise UserError(f"no target {kind!r} (there are {', '.join(device_kinds())})")
     return importlib.import_module(f"{__name__}.{kind}")
-
-
-def most_positions(target: str) -> int | None:
-    """Of a context that no one asked for, on a device that takes memory for all of it at once; None for others."""
-    kind = target.partition(":")[0]
-    most: int | None = device_module(kind).MOST_POSITIONS if kind in device_kinds() else None
-    return most
 
 
 def installed_chip(kind: str) -> str:

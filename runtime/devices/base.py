@@ -1,7 +1,6 @@
 """What a device is.  A new one is one file in this folder, named as the kind of its targets; copy `null.py`.
 
 Beside the class the file has RANK (where there are several devices, `--target auto` takes that of the highest),
-MOST_POSITIONS (of a context that no one asked for, where memory for all of it is taken at once; else None),
 `missing()` (why none can be used here, in one line, or None), `installed_target()` (what code to make for the one that
 is here, or None) and `open_device(threads, index)`, where index is the number of a GPU.
 
@@ -33,6 +32,9 @@ class Device(Protocol):
     careful: bool
     """Whether sessions look for what is wrong with an entry's plan (see `flow.check`) before it is prepared."""
 
+    whole: str
+    """Why `reserve` takes all memory at once; "" where it does not, or nobody has asked."""
+
     copy_cost: int
     """The bytes that take about as long to copy as starting a `copy` takes."""
 
@@ -41,6 +43,19 @@ class Device(Protocol):
 
     def alloc(self, nbytes: int) -> Any:
         """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError if short."""
+
+    @property
+    def granule(self) -> int:
+        """Bytes that `back` takes memory for at once; 0 where a buffer's memory needs no word from anyone."""
+
+    def reserve(self, nbytes: int) -> Any:
+        """A buffer of zeros whose memory is taken as `back` says; all of it where the device knows no other way."""
+
+    def back(self, buffer: Any, start: int, end: int) -> None:
+        """Have memory for these bytes of a buffer that was reserved: nobody may write before."""
+
+    def taken(self, buffer: Any, nbytes: int) -> int:
+        """How much memory a buffer of so many bytes has now, as far as the device knows."""
 
     def copy_in(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
         """Copy a C-contiguous array's bytes to `offset` bytes into the buffer; done when it returns."""

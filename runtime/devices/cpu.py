@@ -31,7 +31,6 @@ STOP, LAUNCHES, COUNT, THREADS, COUNTERS, POOL_WORDS = 8, 16, 17, 18, 40, 64
 
 
 RANK = 0
-MOST_POSITIONS = None
 
 
 def missing() -> str | None:

@@ -12,13 +12,13 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GPU_POSITIONS, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
+from lispgpt.runtime.devices.growing import Vendor
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 from lispgpt.runtime.plan.tensor_maps import TensorMap
 
 RANK = 1
-MOST_POSITIONS = GPU_POSITIONS
 LOG_BYTES = 8192
 STATIC_SHARED_BYTES = 48 * 1024
 MAP_TYPES = {"f32": "FLOAT32", "bf16": "BFLOAT16"}
@@ -53,6 +53,15 @@ API = Api(
         "MemAlloc": "cuMemAlloc(_)",
         "MemAllocManaged": "cuMemAllocManaged(_, 1)",
         "MemFree": "cuMemFree(_)",
+        "MemGranularity": "cuMemGetAllocationGranularity(_, "
+        "CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM)",
+        "MemAddressReserve": "cuMemAddressReserve(_, 0, 0, 0)",
+        "MemAddressFree": "cuMemAddressFree(_, _)",
+        "MemCreate": "cuMemCreate(_, _, 0)",
+        "MemRelease": "cuMemRelease(_)",
+        "MemMap": "cuMemMap(_, _, 0, _, 0)",
+        "MemUnmap": "cuMemUnmap(_, _)",
+        "MemSetAccess": "cuMemSetAccess(_, _, _, 1)",
         "MemAllocHost": "cuMemAllocHost(_)",
         "MemFreeHost": "cuMemFreeHost(_)",
         "MemHostRegister": "cuMemHostRegister(_, _, 0)",
@@ -164,6 +173,21 @@ class CudaDevice(GpuDevice):
 
     def enter(self) -> None:
         self._driver("CtxSetCurrent", self._context)
+
+    def _vendor(self) -> Vendor:
+        module = self._driver.module
+        properties, access = module.CUmemAllocationProp(), module.CUmemAccess_flags
+        properties.type = module.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.location.type = module.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        properties.location.id = int(self._device)
+
+        def may(write: bool) -> Any:
+            found = module.CUmemAccessDesc()
+            found.location = properties.location
+            found.flags = access.CU_MEM_ACCESS_FLAGS_PROT_READWRITE if write else access.CU_MEM_ACCESS_FLAGS_PROT_READ
+            return [found]
+
+        return Vendor(properties, may)
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """code: PTX modules one after another, which the driver compiles at once, or a cubin for this very GPU.

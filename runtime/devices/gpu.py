@@ -18,6 +18,7 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.devices.driver import Driver
+from lispgpt.runtime.devices.growing import Ranges, Vendor
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 
@@ -27,7 +28,6 @@ NOT_READY = 600
 
 FAILED_BEFORE = "a kernel launched before it may have failed"
 DOES_IT_FIT = "does the GPU allow this many threads and this much shared memory?"
-GPU_POSITIONS = 8192
 
 
 class GpuDevice:
@@ -47,6 +47,8 @@ class GpuDevice:
         self._reads = 0
         self._functions: dict[str, Any] = {}
         self._together: dict[str, int] = {}
+        self._ranges: Ranges | None = None
+        self.whole = ""
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """The driver's modules of an artifact's machine code, or of what is that code for one chip."""
@@ -54,6 +56,10 @@ class GpuDevice:
 
     def _configure(self, kernel: str, facts: Mapping[str, Any]) -> None:
         """Do what a kernel of `_functions` needs before its first launch."""
+
+    def _vendor(self) -> Vendor:
+        """How the vendor's package describes memory that is mapped."""
+        raise NotImplementedError
 
     def _launch_kernel(self, launch: Launch, addresses: list[int], first: bool) -> None:
         """Launch a kernel on the stream.  first: whether none of its entry is ahead of it."""
@@ -87,8 +93,35 @@ class GpuDevice:
         self._driver("MemsetD8Async", address, 0, max(nbytes, 1), self._stream)
         return address
 
+    @property
+    def granule(self) -> int:
+        if self._ranges is None and not self.whole:
+            try:
+                self._ranges = Ranges(self._driver, self._vendor(), self._stream)
+            except UserError as error:
+                self.whole = error.message
+        return 0 if self._ranges is None or self.whole else self._ranges.granule
+
+    def reserve(self, nbytes: int) -> int:
+        if self.granule:
+            assert self._ranges is not None
+            try:
+                return self._ranges.reserve(nbytes)
+            except UserError as error:
+                self.whole = error.message
+        return self.alloc(nbytes)
+
+    def back(self, buffer: int, start: int, end: int) -> None:
+        if self._ranges is not None and buffer in self._ranges:
+            self._ranges.back(buffer, start, end)
+
+    def taken(self, buffer: int, nbytes: int) -> int:
+        return self._ranges.taken(buffer) if self._ranges is not None and buffer in self._ranges else nbytes
+
     def _reserve(self, nbytes: int) -> int:
         hint = "the GPU is short of memory"
+        if self.whole:
+            hint += f", and takes all of it at once, as {self.whole}; --context N makes room for fewer positions"
         (pointer,) = self._driver("MemAlloc", max(nbytes, 1), about=f"{nbytes:,} bytes", hint=hint)
         self._owned.append(("MemFree", pointer))
         return int(pointer)
@@ -200,10 +233,11 @@ class GpuDevice:
     def close(self) -> None:
         """Give everything back, once nothing is under way; the first failure is raised unless an error led here."""
         owned, self._owned = self._owned, []
+        ranges = [] if self._ranges is None else self._ranges.close()
         failures = []
-        for name, handle in [("StreamSynchronize", self._stream), *reversed(owned)] if owned else []:
+        for call in [("StreamSynchronize", self._stream), *ranges, *reversed(owned)] if owned else []:
             try:
-                self._driver(name, handle, hint=FAILED_BEFORE)
+                self._driver(*call, hint=FAILED_BEFORE)
             except UserError as error:
                 failures.append(error)
         if failures and sys.exc_info()[0] is None:

@@ -9,9 +9,24 @@ class HostMemory:
     """Copies between such buffers and arrays; the part of a device's contract that has nothing of a chip."""
 
     copy_cost = 16 << 10
+    granule = 0
+    whole = ""
 
     def enter(self) -> None:
         """Every thread may."""
+
+    def alloc(self, nbytes: int) -> np.ndarray:
+        """Such a buffer."""
+        raise NotImplementedError
+
+    def reserve(self, nbytes: int) -> np.ndarray:
+        return self.alloc(nbytes)
+
+    def back(self, buffer: np.ndarray, start: int, end: int) -> None:
+        """The system gives memory where it is written."""
+
+    def taken(self, buffer: np.ndarray, nbytes: int) -> int:
+        return nbytes
 
     def copy_in(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
         data = array.reshape(-1).view(np.uint8)

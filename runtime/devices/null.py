@@ -20,7 +20,6 @@ GUARD_BYTES, GUARD_VALUE = 4096, 0xA5
 
 
 RANK = 0
-MOST_POSITIONS = None
 
 
 def missing() -> str | None:

@@ -9,11 +9,11 @@ from typing import Any
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
 from lispgpt.runtime.devices.elf import elf_files
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GPU_POSITIONS, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
+from lispgpt.runtime.devices.growing import Vendor
 from lispgpt.runtime.plan.steps import Launch
 
 RANK = 2
-MOST_POSITIONS = GPU_POSITIONS
 API = Api(
     vendor="AMD",
     module="hip.hip",
@@ -41,6 +41,15 @@ API = Api(
         "EventQuery": "hipEventQuery(_)",
         "MemAlloc": "hipMalloc(_)",
         "MemFree": "hipFree(_)",
+        "MemGranularity": "hipMemGetAllocationGranularity(_, "
+        "hipMemAllocationGranularity_flags.hipMemAllocationGranularityMinimum)",
+        "MemAddressReserve": "hipMemAddressReserve(_, 0, 0, 0)",
+        "MemAddressFree": "hipMemAddressFree(_, _)",
+        "MemCreate": "hipMemCreate(_, _, 0)",
+        "MemRelease": "hipMemRelease(_)",
+        "MemMap": "hipMemMap(_, _, 0, _, 0)",
+        "MemUnmap": "hipMemUnmap(_, _)",
+        "MemSetAccess": "hipMemSetAccess(_, _, _, 1)",
         "MemAllocHost": "hipHostMalloc(_, 0)",
         "MemFreeHost": "hipHostFree(_)",
         "MemHostRegister": "hipHostRegister(_, _, 0)",
@@ -118,6 +127,23 @@ class HipDevice(GpuDevice):
 
     def enter(self) -> None:
         self._driver("DeviceSet", self._index)
+
+    def _vendor(self) -> Vendor:
+        module = self._driver.module
+        properties, access = module.hipMemAllocationProp(), module.hipMemAccessFlags
+        properties.type = module.hipMemAllocationType.hipMemAllocationTypePinned
+
+        def place(described: Any) -> Any:
+            described.location.type = module.hipMemLocationType.hipMemLocationTypeDevice
+            described.location.id = self._index
+            return described
+
+        def may(write: bool) -> Any:
+            found = place(module.hipMemAccessDesc())
+            found.flags = access.hipMemAccessFlagsProtReadWrite if write else access.hipMemAccessFlagsProtRead
+            return found
+
+        return Vendor(place(properties), may)
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """code: code objects (hsaco) for this GPU's chip, one after another."""

@@ -70,6 +70,7 @@ class Entry:
     steps: run as if one after another; see `flow.dependencies`.  repeatable: whether running it again on the same
     inputs leaves results and states as they are, so that a row may stand twice to fill a batch or a chunk.
     remarks: what the compiler has to say of its launches.  repeats: whether one launch can be several runs.
+    grows: the states that it writes at its rows' positions only, and which of their dimensions counts positions.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Entry:
     repeatable: bool = field(default=True, kw_only=True)
     remarks: tuple[str, ...] = field(default=(), kw_only=True)
     repeats: Repeats | None = field(default=None, kw_only=True)
+    grows: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -146,6 +148,10 @@ class Plan:
                         raise UserError(f"the artifact's plan is damaged: {kind} {name!r} of entry {entry.name!r}")
             if entry.repeats is not None:
                 _check_repeats(entry, entry.repeats, buffers)
+            for name, axis in entry.grows.items():
+                known = name in buffers and buffers[name].kind == "state"
+                if not known or not 0 <= axis < len(buffers[name].shape):
+                    raise UserError(f"the artifact's plan is damaged: growing {name!r} of entry {entry.name!r}")
             for index, step in enumerate(entry.steps):
                 own = _launch_problem(step, kernels) if isinstance(step, Launch) else step.problem()
                 problem = own or _bounds_problem(step.arguments, buffers)
@@ -186,7 +192,8 @@ def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix:
         again = entry.repeats
         if again is not None:
             again = Repeats(again.most, names[again.more], {k: names[place] for k, place in again.kept.items()})
-        return replace(entry, inputs=inputs, results=results, steps=steps, repeats=again)
+        grows = {names[place]: axis for place, axis in entry.grows.items()}
+        return replace(entry, inputs=inputs, results=results, steps=steps, repeats=again, grows=grows)
 
     buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in plan.buffers)
     return Plan(buffers, tuple(map(renamed, plan.entries)))
@@ -235,8 +242,9 @@ def _entry_from_json(data: Mapping[str, Any]) -> Entry:
     if repeats is not None:
         kept = {text(name): text(place) for name, place in repeats["kept"].items()}
         repeats = Repeats(whole(repeats["most"]), text(repeats["more"]), kept)
-    name = text(data["name"])
-    return Entry(name, sizes, inputs, results, steps, repeatable=repeatable, remarks=remarks, repeats=repeats)
+    given: dict[str, Any] = {"repeatable": repeatable, "remarks": remarks, "repeats": repeats}
+    given["grows"] = {text(place): whole(axis) for place, axis in data.get("grows", {}).items()}
+    return Entry(text(data["name"]), sizes, inputs, results, steps, **given)
 
 
 def _launch_problem(launch: Launch, kernels: Mapping[str, Mapping[str, Any]]) -> str | None:

@@ -23,11 +23,13 @@ ENTRY = Entry("step", {}, {}, {"next": "next"}, (), repeats=Repeats(MOST, "more"
 
 
 class Counter:
-    """Each run of an entry makes the next whole number.  launches: how many runs each launch was."""
+    """Each run of an entry makes the next whole number.  launches: how many runs each launch was; announced: was said
+    to be, ahead of it."""
 
     def __init__(self) -> None:
         self.runs, self.unread, self.most_unread = 0, 0, 0
         self.launches: list[int] = []
+        self.announced: list[int] = []
         self.more = np.zeros(1, np.int32)
 
     def copy_in(self, buffer: np.ndarray, array: np.ndarray) -> None:
@@ -38,6 +40,7 @@ class Counter:
         made = np.arange(self.runs, self.runs + runs)
         self.runs, self.unread = self.runs + runs, self.unread + runs
         self.launches.append(runs)
+        assert self.announced == self.launches
         self.most_unread = max(self.most_unread, self.unread)
         array.reshape(-1)[:] = -1
         array.reshape(-1)[: runs if buffer == "kept" else 1] = made if buffer == "kept" else made[-1:]
@@ -51,7 +54,7 @@ class Counter:
 
 def repeated(device: Counter, told: dict[str, int], more: Callable[[], bool] = lambda: True) -> Repeated:
     buffers = {"next": "next", "kept": "kept", "more": device.more}
-    return Repeated(device, None, buffers, DECLARED, told, deque(), more)  # type: ignore[arg-type]
+    return Repeated(device, None, buffers, DECLARED, told, deque(), more, device.announced.append)  # type: ignore[arg-type]
 
 
 def test_every_run_gives_its_result_in_order() -> None:

@@ -24,7 +24,7 @@ def build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     Its attributes say what each argument and result is ("input:x", "weight:w", "state:s", "result:y"), the entry's name
     and sizes, the shapes that inputs were declared with, `batched` of one that takes whole sequences (the dimension of
     each argument that counts those of the batch, or -1), and whether the entry is `repeatable`: whether rows may stand
-    in it twice.
+    in it twice; of states that `grows`, which dimension counts positions.
     """
     framed = evaluator.site.frame(entry.name, entry.made_by) if entry.made_by is not None else nullcontext()
     with framed:
@@ -76,6 +76,7 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
         value = evaluator.value_of(evaluator.body_in(block, entry.body, scope), entry.body[-1])
         results = _results(evaluator, entry, value)
         types = _drop_unused(held, block, list(results.values()))
+        grows = model.growing()
         kept = {n: v.value for n, v in held.items() if isinstance(v, State) or v.updated}
         with evaluator.builder.at(block):
             evaluator.builder.emit("func.return", [*results.values(), *kept.values()], [], {}, entry.form)
@@ -92,6 +93,9 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
         function.attributes["batched"] = ir.DenseI64ArrayAttr.get([_batched(model, entry, name) for name in held])
     if now.minds_padding or not now.accumulates:
         function.attributes["repeatable"] = ir.UnitAttr.get()
+    if grows:
+        i64 = ir.IntegerType.get_signless(64)
+        function.attributes["grows"] = ir.DictAttr.get({n: ir.IntegerAttr.get(i64, axis) for n, axis in grows.items()})
     evaluator.site.verify(function, entry.form)
 
 

@@ -83,20 +83,24 @@ def _read_state(evaluator: Evaluator, form: Form, reference: Any) -> Any:
 @builtin("write-state", 2, 2)
 def _write_state(evaluator: Evaluator, form: Form, reference: Any, value: Any) -> Any:
     """`(write-state (kv l) x)`: from here on the state holds x there; gives x."""
-    building(evaluator, form, "write-state").accumulates = True
-    return _write(evaluator, form, reference, value)
+    now = building(evaluator, form, "write-state")
+    now.accumulates = True
+    return _write(evaluator, form, reference, value, now.written)
 
 
 @builtin("write-state-at-positions", 2, 2)
 def _write_state_at_positions(evaluator: Evaluator, form: Form, reference: Any, value: Any) -> Any:
-    """`write-state` of a value whose rows stand at their positions, so that a row written twice changes nothing."""
-    building(evaluator, form, "write-state-at-positions")
-    return _write(evaluator, form, reference, value)
+    """`write-state` of a value that is what the state held but for rows at their positions, along the dimension that is
+    the config's `context`: a row written twice changes nothing."""
+    now = building(evaluator, form, "write-state-at-positions")
+    return _write(evaluator, form, reference, value, now.placed)
 
 
-def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any) -> Any:
+def _write(evaluator: Evaluator, form: Form, reference: Any, value: Any, names: set[str]) -> Any:
+    """names: gets that of the state."""
     state, offsets, sizes = _window(evaluator, reference, form)
     assert state.value is not None
+    names.add(state.name)
     value = shapes.tensor_of(evaluator, value, form, "write-state")
     whole = all(size is not None for size in sizes)
     if whole and value.type == state.value.type:
@@ -119,7 +123,7 @@ def _update(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     now.accumulates |= not isinstance(held, Variable)
     if isinstance(held, (State, StateReference)):
         _check_type(evaluator, _read_state(evaluator, place, held), value, form)
-        return _write(evaluator, form, held, value)
+        return _write(evaluator, form, held, value, now.written)
     index = None
     if isinstance(held, tuple):
         held, index = held

@@ -64,7 +64,8 @@ class Building:
     """The entry that is being built.
 
     sizes: of its free dimensions.  positions: its input of that name, one number for each row.  inputs: by name.
-    accumulates: whether it has changed a state or weight by more than writing rows at their positions.  minds_padding:
+    accumulates: whether it has changed a state or weight by more than writing rows at their positions.  placed,
+    written: states that it has written in that way, and in another.  minds_padding:
     whether it has asked which rows are real.  every_position: whether what a model says of a sequence's last position
     is wanted of all.
     """
@@ -74,6 +75,8 @@ class Building:
     positions: ir.Value | None = None
     inputs: dict[str, Variable] = field(default_factory=dict)
     accumulates: bool = False
+    placed: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
     minds_padding: bool = False
     every_position: bool = False
 
@@ -94,6 +97,17 @@ class Model:
     folder: FolderMap | None = None
     gguf: Gguf | None = None
     devices: int = 1
+
+    def growing(self) -> dict[str, int]:
+        """The states that the entry being built writes at its rows' positions only, each with the dimension of the
+        config's `context`, where that is one."""
+        assert self.building is not None
+        found, context = {}, self.config.get("context")
+        for name in sorted(self.building.placed - self.building.written):
+            sizes = self.dimensions(self.states[name])
+            if sizes.count(context) == 1:
+                found[name] = sizes.index(context)
+        return found
 
     def dimensions(self, state: State) -> tuple[int | str, ...]:
         """A state's sizes, free dimensions by their names.

@@ -13,21 +13,40 @@ from lispgpt.runtime.devices.amd_emulator.faults import KernelFault
 
 LINE_BYTES = 128
 """Of a cache line."""
+NOTHING, READ, WRITE = 0, 1, 3
+"""What may be done with memory, as HIP numbers it."""
 KINDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """data: its bytes; its start is aligned to 8 or better.  constant: whether kernels may not write it."""
+    """data: its bytes; its start is aligned to 8 or better.  constant: whether kernels may not write it.  mapped: where
+    memory is mapped to it bit by bit, what may be done with each granule (see `mapped`)."""
 
     address: int
     data: np.ndarray
     what: str
     constant: bool = False
+    mapped: Granules | None = None
 
     @property
     def end(self) -> int:
         return self.address + self.data.size
+
+
+@dataclass(frozen=True)
+class Granules:
+    """may: NOTHING, READ or WRITE for each `nbytes` of a buffer."""
+
+    nbytes: int
+    may: np.ndarray
+
+    def check(self, buffer: Buffer, places: np.ndarray, writing: bool) -> None:
+        wanted = WRITE if writing else READ
+        bad = places[self.may[places // self.nbytes] < wanted]
+        if bad.size:
+            what = "written to" if writing else "read from"
+            raise KernelFault(f"byte {int(bad[0])} of {buffer.what} is {what}, and has no memory for that")
 
 
 class Memory:
@@ -41,11 +60,11 @@ class Memory:
         self.buffers: dict[int, Buffer] = {}
         self.touched: dict[int, np.ndarray] | None = None
 
-    def add(self, data: np.ndarray, what: str, constant: bool = False) -> int:
+    def add(self, data: np.ndarray, what: str, constant: bool = False, mapped: Granules | None = None) -> int:
         """Make an array of bytes readable at its own address, which it keeps alive; the address."""
         flat = data.reshape(-1).view(np.uint8)
         address = flat.ctypes.data
-        self.buffers[address] = Buffer(address, flat, what, constant)
+        self.buffers[address] = Buffer(address, flat, what, constant, mapped)
         insort(self.starts, address)
         return address
 
@@ -159,6 +178,8 @@ class Access:
     ) -> tuple[np.ndarray, np.ndarray, int]:
         if writing and buffer.constant:
             raise KernelFault(f"a store to {buffer.what}, which is constant")
+        if buffer.mapped is not None:
+            buffer.mapped.check(buffer, places * unit, writing)
         self.memory.touch(buffer, places * unit, size)
         return buffer.data[: buffer.data.size // unit * unit].view(KINDS[unit]), places, unit
 

@@ -20,6 +20,7 @@ from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.decode import family
 from lispgpt.runtime.devices.amd_emulator.faults import KernelFault, NotModelled
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
+from lispgpt.runtime.devices.amd_emulator.mapped import MappedMemory
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
 from lispgpt.runtime.devices.amd_emulator.trace import Tracer
 from lispgpt.runtime.devices.elf import HEADER_BYTES, elf_bytes
@@ -41,6 +42,10 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipEventRecord": (POINTER, POINTER), "hipEventSynchronize": (POINTER,),
     "hipEventElapsedTime": (POINTER, POINTER, POINTER), "hipStreamWaitEvent": (POINTER, POINTER, UINT),
     "hipHostRegister": (POINTER, SIZE, UINT), "hipHostUnregister": (POINTER,),
+    "hipMemGetAllocationGranularity": (POINTER, POINTER, INT), "hipMemAddressFree": (POINTER, SIZE),
+    "hipMemAddressReserve": (POINTER, SIZE, SIZE, POINTER, SIZE), "hipMemCreate": (POINTER, SIZE, POINTER, SIZE),
+    "hipMemRelease": (POINTER,), "hipMemMap": (POINTER, SIZE, SIZE, POINTER, SIZE), "hipMemUnmap": (POINTER, SIZE),
+    "hipMemSetAccess": (POINTER, SIZE, POINTER, SIZE),
     "hipMemsetD16Async": (POINTER, ctypes.c_ushort, SIZE, POINTER),
     "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER), "hipDeviceGetAttribute": (POINTER, INT, INT),
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER, POINTER, INT, SIZE),
@@ -83,6 +88,7 @@ class StandIn:
         family(chip)
         self.chip, self.tracer = chip, tracer
         self.memory = Memory()
+        self.mapped = MappedMemory(self.memory)
         self.machines: list[Machine] = []
         self.fault: Exception | None = None
         self.objects: dict[int, Any] = {}
@@ -103,7 +109,8 @@ class StandIn:
         self.gone, self.memory, self.machines, self.objects = True, Memory(), [], {}
 
     def _call(self, name: str) -> Callable[..., int]:
-        function = getattr(self, name.removeprefix("hip"))
+        own = name.removeprefix("hip")
+        function = getattr(self if hasattr(self, own) else self.mapped, own)
 
         def call(*arguments: Any) -> int:
             try:

@@ -1,0 +1,39 @@
+"""Which of an entry's compiled variants takes the inputs of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.arrays import as_stored
+from lispgpt.runtime.plan.plan import Buffer, Entry
+from lispgpt.runtime.weights import spelled_inputs
+
+
+def variant(
+    entries: Sequence[Entry], declared: Mapping[str, Buffer], name: str, values: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Entry, dict[str, np.ndarray]]:
+    """The entry of that name that fits the inputs' shapes, and the inputs as they are stored.
+
+    values: the first inputs, in their order; named: others.  declared: what buffers hold.  UserError where no entry
+    fits, or inputs are missing or too many.
+    """
+    compiled = [entry for entry in entries if entry.name == name]
+    if not compiled:
+        known = ", ".join(dict.fromkeys(entry.name for entry in entries))
+        raise UserError(f"there is no entry {name!r}; there are {known or 'none'}")
+    inputs = tuple(compiled[0].inputs)
+    given = dict(zip(inputs, values, strict=False)) | dict(named)
+    if len(values) > len(inputs) or set(given) != set(inputs):
+        wanted = ", ".join(inputs) or "nothing"
+        raise UserError(f"entry {name!r} takes {wanted}, and not {', '.join(given) or 'nothing'}")
+    shapes = {key: np.shape(value) for key, value in given.items()}
+    for entry in compiled:
+        places = {key: declared[place] for key, place in entry.inputs.items()}
+        if all(place.shape == shapes[key] for key, place in places.items()):
+            return entry, {key: as_stored(given[key], place, key) for key, place in places.items()}
+    made_for = "; ".join(spelled_inputs({k: declared[p].shape for k, p in e.inputs.items()}) for e in compiled)
+    raise UserError(f"entry {name!r} is compiled for {made_for}, and not {spelled_inputs(shapes)}")
