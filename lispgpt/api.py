@@ -31,7 +31,7 @@ from lispgpt.compiler.request import Request
 from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
-from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.artifact import EXACT, PRECISIONS, Artifact
 from lispgpt.runtime.text import Text
 
 
@@ -46,18 +46,20 @@ def compile(
     shapes: Sequence[Mapping[str, int]] = (),
     entries: Sequence[str] | None = None,
     pipeline: str | Path | None = None,
+    precision: str = EXACT,
 ) -> Artifact:
     """Compile a model program for a target such as "cpu", "rocm:gfx1151" or "cuda:sm_90a"; `.save(path)` writes it.
 
     checkpoint: its header sets the program's config, and settings win over it.  context: positions to make code and
     memory for, if not the checkpoint's.  batch: sequences decoded together,
     beside single ones.  shapes: sizes of entries' free dimensions, such as {"batch": 4, "length": 64}.  entries: which
-    to compile; all by default.  pipeline: a file in place of the target's own.
+    to compile; all by default.  pipeline: a file in place of the target's own.  precision: "fast" has products with
+    weights of 16 bits or fewer read activations in BF16.
 
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.
     """
     found = find_given(program, checkpoint)
-    given = {"sizes": [dict(shape) for shape in shapes], "entries": entries}
+    given = {"sizes": [dict(shape) for shape in shapes], "entries": entries, "precision": _precision(precision)}
     target, settings = compiled_target(target), _settings(settings, context)
     artifact = artifact_of(Request(found.program, target, settings, found.config, _path(pipeline), batch, **given))  # type: ignore[arg-type]
     remember(cache_folder({}), artifact)
@@ -74,6 +76,7 @@ def load(
     batch: int = 1,
     shapes: Sequence[Mapping[str, int]] = (),
     pipeline: str | Path | None = None,
+    precision: str = EXACT,
     tokenizer: str | Path | None = None,
     threads: int | None = None,
     cache: str | Path | None = None,
@@ -85,9 +88,10 @@ def load(
 
     program: a program's file, whose entries are compiled as they are needed, an artifact, or a Hugging Face folder of a
     model that a program of the package is for.  target: as for `compile`, or "auto", "rocm" or "cuda" for what is
-    installed here; an artifact has its own.  context: positions to make memory for.  tokenizer: a file; by default the
-    one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps what was compiled; None keeps nothing.
-    check: hold every launch to what it says it reads and writes (on a CPU, slow).
+    installed here; precision: as for `compile`; an artifact has its own of both.  context: positions to make memory
+    for.  tokenizer: a file; by default the one beside the checkpoint.  threads: of a CPU.  cache: a folder that keeps
+    what was compiled; None keeps nothing.  check: hold every launch to what it says it reads and writes (on a CPU,
+    slow).
 
     An artifact is code that runs with the caller's rights: UserError for one that was neither compiled here nor signed
     with a key of the caller's list, unless `trust` is true.  keys: that list, by default the user's own
@@ -100,13 +104,16 @@ def load(
     source: Request | Artifact
     if given.artifact is not None:
         source = matching_artifact(path, given.artifact, given.checkpoint)
+        if _precision(precision) not in (EXACT, source.precision):
+            raise UserError(f"{path} was compiled with precision {source.precision!r}")
         if not trust:
             folders = [cache_folder({})] if cache is None else [cache_folder({}), Path(cache)]
             check_trusted(source, path, folders, trusted_keys({}) if keys is None else Path(keys))
     else:
         sizes = [dict(shape) for shape in shapes]
         chip = running_target(target)
-        source = Request(path, chip, _settings(settings, context), given.config, _path(pipeline), batch, sizes)
+        settings, rounding = _settings(settings, context), _precision(precision)
+        source = Request(path, chip, settings, given.config, _path(pipeline), batch, sizes, precision=rounding)
     kept = None if cache is None else Cache(Path(cache))
     found = tokenizers.find(given.weights, tokenizer)
     return Model(source, given.checkpoint, found, cache=kept, device=target, threads=threads, check=check)
@@ -114,6 +121,12 @@ def load(
 
 def _settings(given: Mapping[str, Any] | None, context: int | None) -> dict[str, Any]:
     return {**(given or {}), **({} if context is None else {"context": context})}
+
+
+def _precision(name: str) -> str:
+    if name not in PRECISIONS:
+        raise UserError(f"precision is {' or '.join(PRECISIONS)}, not {name!r}")
+    return name
 
 
 def _path(path: str | Path | None) -> Path | None:

@@ -17,7 +17,7 @@ from lispgpt.bench.comparison import Comparison, assumptions, compare
 from lispgpt.bench.comparison import table as kernel_table
 from lispgpt.bench.measures import STEPS, Bench, Measure, table
 from lispgpt.bench.processes import LlamaCpp, measure_whole
-from lispgpt.cli.options import PATH, guarded, parse_settings
+from lispgpt.cli.options import PATH, guarded, parse_settings, precision_option
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.compiler.folders import PROGRAMS
 from lispgpt.runtime.checkpoints.make import make
@@ -32,6 +32,7 @@ GPT2 = "gpt2-124m"
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a value of the program's config.")
 @click.option("--context", type=click.IntRange(1), help="Positions to make code and memory for.")
 @click.option("--target", default="auto", show_default=True, help="auto, cpu, cuda, rocm, emulated:gfx1151, …")
+@precision_option()
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @click.option("--at", multiple=True, type=click.IntRange(0), default=(64, 512), help="Positions of decode steps.")
 @click.option(
@@ -56,9 +57,12 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
     words = [str(program), *([] if checkpoint is None else ["--checkpoint", str(checkpoint)])]
     words += [word for setting in options["settings"] for word in ("--set", setting)]
     words += [
-        word for name in ("context", "target", "threads") if options[name] for word in (f"--{name}", str(options[name]))
+        word
+        for name in ("context", "target", "threads", "precision")
+        if options[name]
+        for word in (f"--{name}", str(options[name]))
     ]
-    given = {name: options[name] for name in ("target", "context", "threads")}
+    given = {name: options[name] for name in ("target", "context", "threads", "precision")}
     whole = None
     if options["processes"]:
         whole = measure_whole(words, options["rounds"])

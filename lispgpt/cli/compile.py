@@ -38,6 +38,7 @@ def compile_(
     settings: tuple[str, ...],
     context: int | None,
     target: str,
+    precision: str,
     pipeline: Path | None,
     batch: int | None,
     shapes: tuple[str, ...],
@@ -55,7 +56,7 @@ def compile_(
     target, sizes = compiled_target(target), parse_shapes(shapes)
     given = config_settings(settings, context)
     request = Request(program, target, given, header, pipeline, batch or 1, sizes)
-    request = replace(request, devices=devices, shares_states=shard_optimizer)
+    request = replace(request, devices=devices, shares_states=shard_optimizer, precision=precision)
     observer = Observer(dump_dir, print_after, click.echo)
     if stage != "artifact":
         text = emit(request, stage, observer)

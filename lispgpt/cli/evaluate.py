@@ -10,7 +10,7 @@ import click
 
 from lispgpt.base.folders import cache_folder
 from lispgpt.cli.launched import options as device_options
-from lispgpt.cli.options import PATH, guarded, parse_settings, together
+from lispgpt.cli.options import PATH, guarded, parse_settings, precision_option, together
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.training.evaluation import evaluate as evaluate_model
 
@@ -25,6 +25,7 @@ from lispgpt.training.evaluation import evaluate as evaluate_model
 @click.option("--length", type=click.IntRange(1), help="Tokens of a sequence (default: the context, up to 1024).")
 @click.option("--most", type=click.IntRange(1), help="Batches at most, spread over the data.")
 @click.option("--target", default="cpu", show_default=True, help="cpu, cuda, rocm, auto, emulated:gfx1151, …")
+@precision_option()
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @device_options
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -37,7 +38,7 @@ def evaluate(ctx: click.Context, program: Path, **options: Any) -> int:
     PROGRAM may be a Hugging Face folder alone.
     """
     cache = None if options["no_cache"] else cache_folder(ctx.obj["environment"])
-    names = ("tokenizer", "batch", "length", "most", "target", "threads", "engine")
+    names = ("tokenizer", "batch", "length", "most", "target", "precision", "threads", "engine")
     given = {name: options[name] for name in names}
     given |= {name: options[name] for name in ("devices", "patience") if options[name] is not None}
     with together(ctx.obj["environment"], options["patience"]) as peers:

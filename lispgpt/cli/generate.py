@@ -191,6 +191,7 @@ def _print_stats(model: Model, timing: dict[str, Any], prompt: int, sampling: st
         f"compile {timing['compile_s']:.2f} s, load {timing['load_s']:.2f} s, prefill of {prompt} tokens "
         f"{timing['prefill_s'] * 1e3:.0f} ms, first token {timing['first_token_s']:.2f} s after the start; "
         f"decode ({sampling}): {decode}; "
+        f"products {artifact.precision}; "
         f"states of {states / 1e6:,.1f} MB for {artifact.config.get('context')} positions{part}{said}",
         err=True,
     )

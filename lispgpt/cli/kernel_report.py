@@ -73,7 +73,9 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     sums += [f"{entry.label}: {remark}" for entry in artifact.plan.entries for remark in entry.remarks]
     lines += _general_lines(artifact)
     known = f"floors at {rates}" if rates else "no floors: the chip's rates are not known"
-    return "\n".join([f"{artifact.target}, attention at full context; {known}", *lines, *sums])
+    return "\n".join(
+        [f"{artifact.target}, products {artifact.precision}, attention at full context; {known}", *lines, *sums]
+    )
 
 
 def _general_lines(artifact: Artifact) -> list[str]:

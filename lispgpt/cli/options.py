@@ -15,6 +15,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.cli.launched import launched
 from lispgpt.runtime.collectives.mpi import abort
 from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
+from lispgpt.runtime.plan.artifact import EXACT, PRECISIONS
 
 PATH = click.Path(path_type=Path)
 
@@ -37,6 +38,7 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="cpu, rocm:gfx1151, cuda:sm_90, emulated:gfx1151, …",
         ),
+        precision_option(),
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
             "--batch",
@@ -52,6 +54,17 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ]
     return all_of(options)(command)
+
+
+def precision_option() -> Any:
+    """What products with short weights may read."""
+    return click.option(
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        default=EXACT,
+        show_default=True,
+        help="fast: products with weights of 16 bits or fewer read activations in BF16.",
+    )
 
 
 def all_of(options: list[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

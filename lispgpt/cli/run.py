@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from lispgpt.compiler.trust import check_trusted
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.devices import wake_driver
-from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.artifact import EXACT, Artifact
 
 MOST_THREADS = 4096
 
@@ -107,7 +108,10 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
         artifact = matching_artifact(given.program, given.artifact, given.checkpoint)
         if options["context"] not in (None, artifact.config.get("context")):
             raise click.UsageError(f"--context is for programs: {given.program} has its own")
+        if options["precision"] not in (EXACT, artifact.precision):
+            raise click.UsageError(f"--precision is for programs: {given.program} was compiled {artifact.precision}")
         return artifact
     target, sizes = running_target(options["target"]), parse_shapes(options["shapes"])
     settings = config_settings(options["settings"], options["context"])
-    return Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)
+    made = Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)
+    return replace(made, precision=options["precision"])

@@ -16,6 +16,7 @@ from lispgpt.cli.options import PATH, guarded, parse_settings, together
 from lispgpt.cli.progress import Progress
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.plan.artifact import PRECISIONS
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.trainer import Trainer
 from lispgpt.training.runs import train as train_program
@@ -44,7 +45,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "keep": (FROM_ONE, "How many checkpoints to keep."),
 }
 DATA = ("data", "val_data", "val_fraction", "tokenizer", "vocab_size")
-BEGINNING = (*DATA, "checkpoint", "preset", "settings", "schedule")
+BEGINNING = (*DATA, "checkpoint", "preset", "settings", "schedule", "precision")
 
 
 def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,6 +74,7 @@ def step_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--schedule", type=SCHEDULES, help="How the learning rate falls (--set schedule=…).")
 @step_options
 @click.option("--target", help="cpu, cuda, rocm, auto, emulated:gfx1151, …  [default: cpu]")
+@click.option("--precision", type=click.Choice(PRECISIONS), help="fast: see `lispgpt run`.  [default: exact]")
 @click.option("--threads", type=click.IntRange(1, MOST_THREADS), help="CPU threads (default: all).")
 @device_options
 @click.option("--shard-optimizer", is_flag=True, help="Have each device keep its part of the optimizer's states alone.")

@@ -21,7 +21,7 @@ from lispgpt.passes.plan.emit_plan import take_plan
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
-from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.artifact import EXACT, Artifact
 from lispgpt.runtime.plan.plan import Plan
 from lispgpt.runtime.plan.work import Rates
 
@@ -84,15 +84,26 @@ def project_root(program: Path) -> Path:
 DIVIDES, SHARES = "divide-batch", "divide-states"
 """The passes that several devices need, for their parts of the batch and of the states."""
 
+ROUNDS = "round-activations"
+"""The pass that a precision is an option of."""
+
 
 def load_pipeline(request: Request, target: Target) -> Pipeline:
     """The pipeline that a request runs."""
     found = read_pipeline(request.pipeline or pipeline_path(target.pipeline))
+    if request.precision != EXACT:
+        found = found.with_option(ROUNDS, "precision", request.precision)
     if request.devices == 1:
         return found
     for name in (DIVIDES, SHARES) if request.shares_states else (DIVIDES,):
         found = found.with_option(name, "devices", request.devices)
     return found
+
+
+def precision_of(pipeline: Pipeline) -> str:
+    """What a pipeline makes of activations, as its own options say."""
+    found = [dict(call.options).get("precision", EXACT) for call in pipeline.calls if call.name == ROUNDS]
+    return str(found[-1]) if found else EXACT
 
 
 def compile_program(program: Program, request: Request, observer: Observer) -> Artifact:
@@ -124,6 +135,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     return Artifact(
         target=str(target),
         host=target.host(),
+        precision=precision_of(pipeline),
         config=program.config,
         weights={w.name: {"shape": list(w.shape), "dtype": w.dtype} for w in program.weights},
         states={s.name: {"shape": list(s.shape), "dtype": s.dtype} for s in program.states},

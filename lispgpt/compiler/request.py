@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lispgpt.runtime.plan.artifact import EXACT
+
 
 @dataclass(frozen=True)
 class Request:
@@ -16,6 +18,7 @@ class Request:
     decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unsized, inputs:
     which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.  devices: how many share
     the batch of each entry that has one; shares_states: whether each of them keeps a part of the states only.
+    precision: "fast" has products with short weights read activations in BF16; "exact" leaves it to the pipeline.
     """
 
     program: Path
@@ -30,6 +33,7 @@ class Request:
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     devices: int = 1
     shares_states: bool = False
+    precision: str = EXACT
 
 
 @dataclass

@@ -16,6 +16,7 @@ from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
 from lispgpt.runtime.decoding import SCORE
+from lispgpt.runtime.plan.artifact import EXACT
 from lispgpt.runtime.training.scoring import score
 from lispgpt.runtime.training.trainer import EVALUATE, Evaluation
 from lispgpt.runtime.training.trainer import evaluate as evaluate_session
@@ -37,6 +38,7 @@ def evaluate(
     length: int | None = None,
     most: int | None = None,
     target: str = "cpu",
+    precision: str = EXACT,
     threads: int | None = None,
     cache: str | Path | None = None,
     devices: int = 1,
@@ -50,14 +52,15 @@ def evaluate(
     checkpoint beside it.  It is measured by its `evaluate` entry, or else by the logits that its `generate` form is
     about.  Texts are cut into sequences of `length` tokens (the model's context, up to 1024), of which `batch` are run
     at once, and `most` batches at most.  Each token but the first of all is predicted once, from those before it in its
-    sequence.  UserError where the program has neither, or the data does not fit the model.  devices,
-    engine, patience, peers: as for `lispgpt.train`; several share each batch, which the logits alone are not for.
+    sequence.  UserError where the program has neither, or the data does not fit the model.
+    precision: as for `lispgpt.compile`.  devices, engine, patience, peers: as for `lispgpt.train`; several share each
+    batch, which the logits alone are not for.
     """
     given = find_given(program, checkpoint)
     if given.artifact is not None or given.checkpoint is None:
         raise UserError("evaluating wants a program and a checkpoint, or a Hugging Face folder")
     opened, chip = given.checkpoint, running_target(target)
-    request = Request(given.program, chip, settings or {}, given.config)
+    request = Request(given.program, chip, settings or {}, given.config, precision=precision)
     found = declared(request)
     entry = next((name for name in (EVALUATE, SCORE) if name in found.entries), None)
     if entry is None:

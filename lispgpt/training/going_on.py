@@ -24,7 +24,7 @@ from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
 from lispgpt.runtime.checkpoints.sealed import sealed_facts
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Batches, Stream
-from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.plan.artifact import EXACT, Artifact
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.runtime.training.loop import Loop, Outcome, Watcher
@@ -91,7 +91,8 @@ class Run:
         program, target = Path(facts["program"]), running_target(machine.target or facts["target"])
         if not program.is_file():
             raise UserError(f"there is no file {program}, which the run trains: name the program, where it is")
-        request = Request(program, target, facts["settings"], facts["header"])
+        given = {"precision": facts.get("precision", EXACT)}
+        request = Request(program, target, facts["settings"], facts["header"], **given)
         found = declared(request)
         training, validation = Shards.from_json(facts["data"], folder.path).streams(options.length)
         if options.eval_every and (validation is None or EVALUATE not in found.entries):

@@ -15,6 +15,7 @@ from lispgpt.compiler.request import Request
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
 from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.plan.artifact import EXACT
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import TOKENS, RunFolder
 from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps
@@ -42,6 +43,7 @@ class Beginning:
     preset: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     target: str = "cpu"
+    precision: str = EXACT
 
 
 def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
@@ -76,6 +78,7 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
             "checkpoint": None if given.checkpoint is None else str(given.checkpoint.resolve()),
             "tokenizer": None if made is None else made.name,
             "target": given.target,
+            "precision": given.precision,
             "options": asdict(options.resolved()),
             "data": data.to_json(folder.path.resolve()),
         }

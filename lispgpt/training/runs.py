@@ -9,6 +9,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
+from lispgpt.runtime.plan.artifact import EXACT
 from lispgpt.runtime.training.loop import Outcome, Unwatched, Watcher
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import RunFolder
@@ -32,6 +33,7 @@ def train(
     preset: str | None = None,
     settings: Mapping[str, Any] | None = None,
     target: str | None = None,
+    precision: str = EXACT,
     threads: int | None = None,
     cache: str | Path | None = None,
     devices: int = 1,
@@ -51,6 +53,7 @@ def train(
 
     data: files and folders of text, or of token shards.  tokenizer: a file; vocab_size: of one to make of the data.
     checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the program's config.
+    precision: as for `lispgpt.compile`; of new runs.
     options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes.
     devices: how many of this machine share the batch, each in a process of its own; the run is the same with any
     number.  engine: by what they work together (local, mpi, nccl, rccl), where it is not the usual.  shard_optimizer:
@@ -78,6 +81,7 @@ def train(
             preset,
             settings or {},
             target or "cpu",
+            precision,
         )
     elif not Path(run).is_dir():
         raise UserError(f"there is no run at {run}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -32,9 +33,13 @@ def parts_of(product: Product, mixed: int) -> tuple[int, int]:
 
     Of f32 by f32 three, which have all bits; where one operand is shorter, `mixed` of the other.
     """
-    dtypes = [operand.dtype for operand in (product.left, product.right)]
-    of = {"bf16": 1, "f16": 2, "f32": 3 if dtypes == ["f32", "f32"] else mixed}
-    return of[dtypes[0]], of[dtypes[1]]
+    return parts_of_types(product.left.dtype, product.right.dtype, mixed)
+
+
+def parts_of_types(left: str, right: str, mixed: int) -> tuple[int, int]:
+    """The same of two types."""
+    of = {"bf16": 1, "f16": 2, "f32": 3 if left == right == "f32" else mixed}
+    return of[left], of[right]
 
 
 def pairs_of_parts(left: int, right: int) -> list[tuple[int, int]]:
@@ -83,6 +88,17 @@ def _cycles(operand: Operand, parts: int, by_pairs: bool) -> float:
     return apart + 0.5 * parts + (0.3 * parts if across != by_pairs else 0.0)
 
 
+class Vectors(Protocol):
+    """What a panel asks of an operand: see `Operand`."""
+
+    @property
+    def along_outer(self) -> int: ...
+
+    def read(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int = 1) -> ir.Value: ...
+
+    def read_across(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int) -> ir.Value: ...
+
+
 class Panel:
     """An operand's part of a block: [tile of rows or columns, tile of k, part, line, word].
 
@@ -90,7 +106,7 @@ class Panel:
     columns, so that what is read at once are pairs, too; where the two differ, tiles are turned.
     """
 
-    def __init__(self, operand: Operand, reader: Reader, extents: tuple[int, int], parts: int, by_pairs: bool) -> None:
+    def __init__(self, operand: Vectors, reader: Reader, extents: tuple[int, int], parts: int, by_pairs: bool) -> None:
         self.operand, self.reader, self.parts, self.by_pairs = operand, reader, parts, by_pairs
         self.across = operand.along_outer > 1
         shape = [-(-extents[0] // LINES), -(-extents[1] // DEPTH), parts, LINES, LINES]
@@ -110,7 +126,7 @@ class Panel:
                 return self._pairs(batch, b.add(start, at), size, b.add(first, b.mul(line, 2)), half)
             read = partial(self.operand.read, self.reader, batch, b.add(start, line))
             numbers = _padded(lambda i, n: read(k=b.add(b.add(first, at), i), width=n), size, DEPTH)
-            return [_as_words(part) for part in self._split(numbers)]
+            return [as_words(part) for part in self._split(numbers)]
 
         def store(line: Index, half: bool, at: Index, size: int) -> None:
             with self.reader.scope():
@@ -162,44 +178,28 @@ class Panel:
         second = [b.constant(0.0, v.type) for v in first] if half else numbers(b.add(k, 1))
         type_ = b.with_width(ir.BF16Type.get(), DEPTH)
         both = zip(first, second, strict=True)
-        return [_as_words(b.emit("vector.interleave", list(pair), [type_])) for pair in both]
+        return [as_words(b.emit("vector.interleave", list(pair), [type_])) for pair in both]
 
     def _split(self, numbers: ir.Value) -> list[ir.Value]:
         return [numbers] if self.parts == 1 else split(b.extend(numbers), self.parts, b.extend)
 
 
-class PackedTiles:
-    """Sums in a unit's registers."""
+@dataclass(frozen=True)
+class PanelProduct:
+    """Multiplies what panels hold.  left, right: their memory; parts: whose products count."""
 
-    def __init__(self, product: Product, reader: Reader, unit: Pairs, packing: Packing) -> None:
-        self.product, self.unit, self.depth = product, unit, packing.depth
-        self.left = Panel(product.left, reader, (packing.rows, self.depth), packing.parts[0], by_pairs=False)
-        self.right = Panel(product.right, reader, (packing.columns, self.depth), packing.parts[1], by_pairs=True)
-        self.parts = pairs_of_parts(*packing.parts)
+    unit: Pairs
+    left: ir.Value
+    right: ir.Value
+    parts: Sequence[tuple[int, int]]
 
-    def fill(self, block: Block, sums: ir.Value) -> None:
-        """Write sums[row, column] of a block; past its last row and column, up to whole tiles, they are anything."""
-        whole = self.depth == self.product.inner
-        tiles, lines = -(-block.columns // LINES), -(-block.rows // self.unit.rows)
-        if not whole:
-            zero = b.constant(0.0, b.with_width(b.f32(), LINES))
-            clear = lambda row, _: steps(tiles, 1, lambda n, _: b.store(zero, sums, [row, b.mul(n, LINES)]))  # noqa: E731
-            steps(lines * self.unit.rows, 1, clear)
+    def tile(
+        self, sums: ir.Value, depth: Index, adds: bool, row: Index, height: int, column: Index, width: int
+    ) -> None:
+        """Add to, or write, height by width of a unit's sums, from such a row and column of them on.
 
-        def part(first: Index, depth: int) -> None:
-            self.left.pack(block.batch, block.row, block.rows, first, depth)
-            self.right.pack(block.batch, block.column, block.columns, first, depth)
-
-            def columns(column: Index, width: int) -> None:
-                tile = partial(self._tile, sums, -(-depth // DEPTH), not whole)
-                steps(lines, self.unit.row_tiles, lambda row, height: tile(row, height, column, width))
-
-            steps(tiles, self.unit.column_tiles, columns)
-
-        steps(self.product.inner, self.depth, part)
-
-    def _tile(self, sums: ir.Value, depth: int, adds: bool, row: Index, height: int, column: Index, width: int) -> None:
-        """Add to, or write, height by width of a unit's sums, from such a row and column of them on."""
+        depth: how many tiles of k there are.
+        """
         unit = self.unit
         places = [
             (b.mul(b.add(row, i), unit.rows), b.mul(b.add(column, j), LINES))
@@ -216,7 +216,7 @@ class PackedTiles:
                     totals[i * width + j] = unit.multiply(lefts, right, totals[i * width + j])
             return totals
 
-        totals = b.loop(0, depth * (LINES // unit.pairs), 1, before, step)
+        totals = b.loop(0, b.mul(depth, LINES // unit.pairs), 1, before, step)
         for total, place in zip(totals, places, strict=True):
             unit.store(total, sums, *place)
 
@@ -231,20 +231,52 @@ class PackedTiles:
         for left_part, right_part in self.parts:
             if loaded[0] != right_part:
                 columns = [[b.add(column, j), tile, right_part] for j in range(width)]
-                loaded = right_part, [unit.right(self.right.memory, place, pair) for place in columns]
+                loaded = right_part, [unit.right(self.right, place, pair) for place in columns]
             if lefts[0] != left_part:
                 lines = [b.mul(b.add(row, i), unit.rows) for i in range(height)]
                 places = [([b.div(at, LINES), tile, left_part], b.mod(at, LINES)) for at in lines]
-                lefts = left_part, [unit.left(self.left.memory, place, at, pair) for place, at in places]
+                lefts = left_part, [unit.left(self.left, place, at, pair) for place, at in places]
             for i, left in enumerate(lefts[1]):
                 yield i, left, loaded[1]
+
+
+class PackedTiles:
+    """Sums in a unit's registers."""
+
+    def __init__(self, product: Product, reader: Reader, unit: Pairs, packing: Packing) -> None:
+        self.product, self.unit, self.depth = product, unit, packing.depth
+        self.left = Panel(product.left, reader, (packing.rows, self.depth), packing.parts[0], by_pairs=False)
+        self.right = Panel(product.right, reader, (packing.columns, self.depth), packing.parts[1], by_pairs=True)
+        self.panels = PanelProduct(unit, self.left.memory, self.right.memory, pairs_of_parts(*packing.parts))
+
+    def fill(self, block: Block, sums: ir.Value) -> None:
+        """Write sums[row, column] of a block; past its last row and column, up to whole tiles, they are anything."""
+        whole = self.depth == self.product.inner
+        tiles, lines = -(-block.columns // LINES), -(-block.rows // self.unit.rows)
+        if not whole:
+            zero = b.constant(0.0, b.with_width(b.f32(), LINES))
+            clear = lambda row, _: steps(tiles, 1, lambda n, _: b.store(zero, sums, [row, b.mul(n, LINES)]))  # noqa: E731
+            steps(lines * self.unit.rows, 1, clear)
+
+        def part(first: Index, depth: int) -> None:
+            self.left.pack(block.batch, block.row, block.rows, first, depth)
+            self.right.pack(block.batch, block.column, block.columns, first, depth)
+
+            def columns(column: Index, width: int) -> None:
+                tile = partial(self.panels.tile, sums, -(-depth // DEPTH), not whole)
+                steps(lines, self.unit.row_tiles, lambda row, height: tile(row, height, column, width))
+
+            steps(tiles, self.unit.column_tiles, columns)
+
+        steps(self.product.inner, self.depth, part)
 
 
 def _words() -> ir.Type:
     return b.with_width(b.i32(), LINES)
 
 
-def _as_words(numbers: ir.Value) -> ir.Value:
+def as_words(numbers: ir.Value) -> ir.Value:
+    """32 bf16 as 16 pairs."""
     return b.emit("vector.bitcast", [numbers], [_words()])
 
 

@@ -183,19 +183,27 @@ class RowSums:
         def step(t: ir.Value, total: ir.Value) -> list[ir.Value]:
             score = b.load(self.scores, [q, t], self.tile.lanes, aligned=False)
             weight = exp(b.binary("arith.subf", score, below), self.reader.target)
-            b.store(weight, self.scores, [q, t], aligned=False)
+            self._keep(q, t, weight)
             return [b.binary("arith.addf", total, weight)]
 
         (totals,) = b.loop(0, self._rounded(count), self.tile.lanes, [b.constant(0.0, wide)], step)
         total = b.reduce_vector("add", totals)
         if old is not None:
             scale = exp(b.binary("arith.subf", old, top), self.reader.target)
-            b.store(scale, self.scales, [q])
+            self._rescale(q, scale)
             b.store(top, self.tops, [q])
             total = b.fma(b.load(self.totals, [q], 1), scale, total)
         elif self.attention.log_sum:
             b.store(top, self.tops, [q])
         b.store(total, self.totals, [q])
+
+    def _keep(self, q: Index, t: Index, weight: ir.Value) -> None:
+        """A vector of a row's weights."""
+        b.store(weight, self.scores, [q, t], aligned=False)
+
+    def _rescale(self, q: Index, scale: ir.Value) -> None:
+        """What a row's sums so far are to be multiplied by, before they are added to."""
+        b.store(scale, self.scales, [q])
 
     def _rounded(self, count: Index) -> Index:
         """Up to whole vectors of scores."""

@@ -100,6 +100,13 @@ class Attention(Bounded):
         return self.rounding[0] is None
 
     @property
+    def rounds(self) -> tuple[bool, bool]:
+        """Whether the two products' bodies round to BF16 what they multiply."""
+        bodies = [operations(op.regions[0].blocks[0]) for op in (self.scores, self.weighted)]
+        scores, weighted = (any(op.name == "arith.truncf" for op in body) for body in bodies)
+        return scores, weighted
+
+    @property
     def biased(self) -> bool:
         """Whether tensors are read for each position on the way from scores to softmax."""
         made = {self.scores.results[0], *(op.results[0] for op in self.weigh)}

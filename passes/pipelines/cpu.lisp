@@ -6,6 +6,7 @@
     (pass divide-states {:devices 1}) ; and `--shard-optimizer` this
     (pass cse)
     (pass contract-products)
+    (pass round-activations {:precision "exact"})  ; `--precision` sets it
     (pass outline-kernels)
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory

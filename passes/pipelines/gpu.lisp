@@ -7,6 +7,7 @@
     (pass divide-states {:devices 1}) ; and `--shard-optimizer` this
     (pass cse)
     (pass contract-products)
+    (pass round-activations {:precision "exact"})  ; `--precision` sets it
     (pass outline-kernels {:prologue-rows 4})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory

@@ -39,10 +39,14 @@ from lispgpt.passes.kernels.attention import (
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes_by_one
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.packed_tiles import DEPTH
+from lispgpt.passes.kernels.paired_row_sums import GROUP, PairedRowSums, Parts
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each, tiles_of
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.states import PLACED, State
+from lispgpt.passes.targets import Cpu
+from lispgpt.passes.targets.pairs import Pairs
 
 if TYPE_CHECKING:
     from lispgpt.passes.targets import Target
@@ -51,10 +55,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ScheduleAttention(Pass):
     """queries: rows that a block works on at once; scores: of these rows that it holds at once; query_tile, key_tile:
-    dot products in registers."""
+    dot products in registers.  paired_rows: the fewest rows and positions for instructions that multiply pairs, with
+    paired_queries rows and paired_keys positions at once.  parts: bf16 numbers for an f32 one that meets a shorter;
+    products: the most of such parts that are still faster than f32 in vectors."""
 
     name: ClassVar[str] = "schedule-attention"
     starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
+    paired_rows: int = 64
+    paired_queries: int = 256
+    paired_keys: int = 128
+    parts: int = 3
+    products: int = 3
     queries: int = 32
     scores: int = 32768
     query_tile: int = 4
@@ -78,6 +89,14 @@ class _Schedule:
         self.shared = [attention.extents[d] for d in attention.shared]
         self.query_extents = [attention.extents[d] for d in attention.query_dims]
         self.rows = math.prod(self.query_extents)
+        self.parts = Parts.of(attention, options.parts)
+        self.unit = self._pairs(options)
+        if self.unit is not None:
+            self.tiles, queries = tiles_of(self.rows, options.paired_queries, GROUP)
+            keys = min(options.paired_keys, -(-attention.context // DEPTH) * DEPTH)
+            width = b.largest_width(attention.width, 4, target.vector_bytes)
+            self.tile = Tile(attention, queries, 1, keys, 1, DEPTH, 1, width)
+            return
         self.tiles, queries = tiles_of(self.rows, options.queries, options.query_tile)
         lanes = min(target.vector_bytes // 4, 1 << attention.context.bit_length() - 1)
         most = max(1, options.scores // queries // lanes) * lanes
@@ -91,15 +110,28 @@ class _Schedule:
             *(b.largest_width(depth, 4, target.vector_bytes) for depth in (attention.depth, attention.width)),
         )
 
+    def _pairs(self, options: ScheduleAttention) -> Pairs | None:
+        """The target's instruction for pairs, where there are rows and positions enough to pack operands for it."""
+        unit = self.target.pairs if isinstance(self.target, Cpu) else None
+        if unit is None or self.rows < options.paired_rows or self.attention.context < options.paired_rows:
+            return None
+        most = options.products if unit.speed >= 4 * self.target.vector_bytes else 1
+        return unit if max(self.parts.products) <= most else None
+
     def emit(self) -> None:
         blocks = math.prod(self.shared) * (1 if self.attention.own else self.tiles)
-        reschedule(self.kernel, [blocks], [1], self.target, self._body)
+        if reschedule(self.kernel, [blocks], [1], self.target, self._body) and self.unit and self.unit.permission:
+            self.kernel.attributes["permission"] = ir.StringAttr.get(self.unit.permission)
 
     def _body(self) -> None:
         attention = self.attention
         self.reader = Reader(self.target)
         bind_cache(attention, self.reader)
-        self.sums = RowSums(self.tile, self.reader)
+        if self.unit is None:
+            self.sums = RowSums(self.tile, self.reader)
+        else:
+            seen = lambda places, rows: self._seen(places, rows)[1]  # noqa: E731
+            self.sums = PairedRowSums(self.tile, self.reader, self.unit, self.parts, seen)
         block = b.block_id()
         place: list[Index] = [0] * len(attention.extents)
         split = attention.own is None and self.tiles > 1
@@ -152,7 +184,7 @@ class _Schedule:
         def places(q: Index) -> list[Index]:
             return self._at(place, b.add(row, q))
 
-        begin, end = self._seen(places)
+        begin, end = self._seen(places, self.tile.queries)
         self.sums.start(places)
         if self.tile.alone:
             self.sums.take(places, 0, end)
@@ -161,8 +193,8 @@ class _Schedule:
             each(self.reader, begin, end, step, lambda t: self.sums.take(places, t, b.at_most(b.sub(end, t), step)))
         self.sums.store(places, self.kernel)
 
-    def _seen(self, places: Places) -> tuple[Index, Index]:
-        """The first position that any of the rows sees, or one shortly before it, and the one after the last."""
+    def _seen(self, places: Places, rows: int) -> tuple[Index, Index]:
+        """The first position that any of so many rows sees, or one shortly before it, and the one after the last."""
         attention = self.attention
         bounded = [attention.lower is not None, attention.upper is not None]
         if not any(bounded):
@@ -176,6 +208,6 @@ class _Schedule:
                 for op, so_far, position in zip(("arith.minsi", "arith.maxsi"), (first, last), positions, strict=True)
             ]
 
-        first, last = b.loop(0, self.tile.queries, 1, [b.as_value(attention.context - 1), b.as_value(0)], step)
+        first, last = b.loop(0, rows, 1, [b.as_value(attention.context - 1), b.as_value(0)], step)
         begin = b.mul(b.div(first, self.tile.lanes), self.tile.lanes) if bounded[0] else 0
         return begin, b.add(last, 1) if bounded[1] else attention.context

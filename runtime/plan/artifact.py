@@ -1,10 +1,10 @@
 """A compiled model in a file: manifest, machine code and the source that it came from, in one zip (or a folder).
 
 `manifest.json` has: format, version, target, device_code (a file's name), code_hash (its SHA-256), config, weights,
-states, generate, folder, kernels, plan, and for GPUs rates and objects (name → SHA-256 of the files that hold the same
-code compiled for the chip itself).  A version other than this code's is refused; nothing in the
-archive is executed before the plan is validated.  `signature.json`, where there is one, says who vouches for the
-manifest, and with it for the code.
+states, generate, precision, folder, kernels, plan, and for GPUs rates and objects (name → SHA-256 of the files that
+hold the same code compiled for the chip itself).  A version other than this code's is refused; nothing in the archive
+is executed before the plan is validated.  `signature.json`, where there is one, says who vouches for the manifest, and
+with it for the code.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from lispgpt.runtime.plan.steps import LARGEST
 from lispgpt.runtime.plan.work import Rates, Work
 
 FORMAT, VERSION = "lispgpt-artifact", 2
+EXACT, FAST = PRECISIONS = ("exact", "fast")
+"""What products with short weights read: activations in F32, or in BF16."""
+
 COUNTS = ("max-new-tokens", "top-k", "seed")
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")
@@ -41,6 +44,7 @@ class Artifact:
     devices and reports read.  rates: what floors are reckoned with, where the chip's are known.  folder: what Hugging
     Face's folders of this model call its weights and config, where the program says so.
     objects: the code compiled for the chip itself.  sources: file name → text.
+    precision: one of PRECISIONS.
     stored, signature: the bytes of a file's manifest and of its signature, where it was loaded from one that has them.
     """
 
@@ -56,6 +60,7 @@ class Artifact:
     objects: Sequence[bytes] = ()
     host: str = ""
     rates: Rates | None = None
+    precision: str = EXACT
     folder: FolderMap | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     stored: bytes = field(default=b"", repr=False, compare=False)
@@ -68,6 +73,7 @@ class Artifact:
             "version": VERSION,
             "target": self.target,
             "host": self.host,
+            "precision": self.precision,
             "device_code": self.code_name,
             "code_hash": _hash(self.code),
             "config": dict(self.config),
@@ -141,6 +147,7 @@ def load_artifact(path: Path) -> Artifact:
         code_name=manifest["device_code"],
         objects=tuple(objects.values()),
         host=manifest.get("host", ""),
+        precision=manifest.get("precision", EXACT),
         rates=rates,
         folder=None if manifest.get("folder") is None else FolderMap.from_json(manifest["folder"]),
         stored=stored,
@@ -174,6 +181,8 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
             return key
     if not all(map(_is_declaration, manifest["weights"].values())):
         return "weights"
+    if manifest.get("precision", EXACT) not in PRECISIONS:
+        return "precision"
     generate = manifest["generate"]
     if generate is None:
         return None

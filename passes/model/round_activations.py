@@ -1,0 +1,174 @@
+"""round-activations: products with weights of 16 bits or fewer read activations in BF16, where precision is "fast".
+
+Before:                                              After, with precision=fast:
+  %y = linalg.generic … { … } -> tensor<4x8xf32>       %y = linalg.generic … { … } -> tensor<4x8xf32>
+  %s = linalg.contract ins(%y, %w) …                   %n = linalg.generic ins(%y) { arith.truncf } -> tensor<4x8xbf16>
+    tensor<4x8xf32>, tensor<6x8xbf16>                  %s = linalg.contract ins(%n, %w) …
+                                                         tensor<4x8xbf16>, tensor<6x8xbf16>
+
+Requires: entries on tensors, and what contract-products ensures.
+Ensures: with precision=fast, of each product of a short operand (BF16, F16, or numbers in blocks) and one in F32 that
+the entry computes, the latter is rounded to BF16 right behind the op that makes it, whose kernel then stores it so; a
+program may write the same as `(cast x bf16)`.  What is rounded for one product is so for others, such as those of
+gradients.  Attention whose keys and values are kept in F32 rounds them, and what meets them, in its products' bodies,
+which schedules may take for a permission.  With precision=exact nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lispgpt.base.errors import UserError
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import (
+    VIEWS,
+    defining_op,
+    element_type,
+    entry_functions,
+    indexing_maps,
+    operations,
+    shape_of,
+)
+from lispgpt.passes.base import Pass
+from lispgpt.passes.model.find_attention import find_attentions
+from lispgpt.passes.model.find_gradients import is_product
+from lispgpt.passes.model.linalg_ops import contract, elementwise
+from lispgpt.passes.states import UNPLACED
+
+PRECISIONS = ("exact", "fast")
+RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+
+
+@dataclass(frozen=True)
+class RoundActivations(Pass):
+    """precision: exact or fast."""
+
+    starts_from = (UNPLACED,)
+    precision: str = "exact"
+
+    def run(self, module: ir.Module, target: object) -> None:
+        if self.precision not in PRECISIONS:
+            raise UserError(f"round-activations: precision is {' or '.join(PRECISIONS)}, not {self.precision!r}")
+        if self.precision == "exact":
+            return
+        for entry in entry_functions(module):
+            block = entry.regions[0].blocks[0]
+            if _Rounding(operations(block)).replace():
+                _drop_unread_views(block)
+                for attention in find_attentions(operations(block)):
+                    for product in (attention.scores, attention.weighted):
+                        _replace(product, list(product.operands)[:2], rounds=True)
+
+
+class _Rounding:
+    """What an entry's products read in F32, and the same in BF16."""
+
+    def __init__(self, ops: list[ir.Operation]) -> None:
+        self.products = [op for op in ops if is_product(op)]
+        self.roots: set[ir.Value] = set()
+        self.rounded: dict[ir.Value, ir.Value] = {}
+        self.root_of = {value: _root(value) for op in self.products for value in list(op.operands)[:2]}
+
+    def replace(self) -> bool:
+        """Have products read in BF16 what they can; whether any does."""
+        growing = True
+        while growing:
+            more = {self.root_of[value] for product in self.products for value in self._wanted(product)}
+            growing = not more <= self.roots
+            self.roots |= more
+        found = [(product, self._wanted(product)) for product in self.products]
+        read = [[self._in_bf16(v) if v in wanted else v for v in list(op.operands)[:2]] for op, wanted in found]
+        for (product, wanted), sides in zip(found, read, strict=True):
+            if wanted:
+                _replace(product, sides)
+        return bool(self.roots)
+
+    def _wanted(self, product: ir.Operation) -> list[ir.Value]:
+        """The operands to round: those computed in F32, where the other is short or is rounded too."""
+        sides = list(product.operands)[:2]
+        short = [self._is_short(value) for value in sides]
+        wanted = [value for value, other in zip(sides, reversed(short), strict=True) if other and _is_computed(value)]
+        ready = all(is_short or value in wanted for value, is_short in zip(sides, short, strict=True))
+        return wanted if ready else []
+
+    def _is_short(self, value: ir.Value) -> bool:
+        return b.is_short(value.type) or _is_in_blocks(value) or self.root_of.get(value) in self.roots
+
+    def _in_bf16(self, value: ir.Value) -> ir.Value:
+        if value not in self.rounded:
+            self.rounded[value] = self._round(value) if value in self.roots else self._view(value)
+        return self.rounded[value]
+
+    def _round(self, value: ir.Value) -> ir.Value:
+        bf16 = ir.BF16Type.get()
+        with ir.InsertionPoint.after(defining_op(value)):
+            type_ = ir.RankedTensorType.get(list(shape_of(value)), bf16)
+            return elementwise([value], type_, lambda number: b.shortened(number, bf16))
+
+    def _view(self, value: ir.Value) -> ir.Value:
+        """The same view of what is rounded."""
+        op = defining_op(value)
+        source = self._in_bf16(op.operands[0])
+        type_ = ir.RankedTensorType.get(list(shape_of(value)), ir.BF16Type.get())
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        with ir.InsertionPoint.after(op):
+            return create_op(op.name, [source, *list(op.operands)[1:]], [type_], attributes).results[0]
+
+
+def _root(value: ir.Value) -> ir.Value:
+    """What a value is a reshape of, or a slice of, where all that reads that are products."""
+    op = defining_op(value)
+    while op is not None and (
+        op.name in RESHAPES or (op.name == "tensor.extract_slice" and _is_for_products(op.operands[0]))
+    ):
+        value = op.operands[0]
+        op = defining_op(value)
+    return value
+
+
+def _is_computed(value: ir.Value) -> bool:
+    """Whether an entry computes a value in F32, so that it is neither a weight, a state, nor an input."""
+    op = defining_op(value)
+    while op is not None and op.name in VIEWS:
+        op = defining_op(op.operands[0])
+    return (
+        op is not None and op.name.startswith("linalg.") and element_type(value) == b.f32() and not _is_in_blocks(value)
+    )
+
+
+def _is_in_blocks(value: ir.Value) -> bool:
+    """Whether a value is what blocks of numbers stand for."""
+    op = defining_op(value)
+    while op is not None and op.name in VIEWS:
+        op = defining_op(op.operands[0])
+    return op is not None and "inline" in op.attributes
+
+
+def _is_for_products(value: ir.Value) -> bool:
+    """Whether products alone read a value, directly or through views."""
+    readers = [use.owner.operation for use in value.uses]
+    return all(_is_for_products(op.results[0]) if op.name in VIEWS else is_product(op) for op in readers)
+
+
+def _drop_unread_views(block: ir.Block) -> None:
+    for op in reversed(operations(block)):
+        if op.name in VIEWS and not any(True for _ in op.results[0].uses):
+            op.erase()
+
+
+def _replace(product: ir.Operation, sides: Sequence[ir.Value], rounds: bool = False) -> None:
+    """Put a product of these operands in another's place.  rounds: whether its body rounds what is F32 of them."""
+
+    def factor(number: ir.Value) -> ir.Value:
+        short = b.shortened(number, ir.BF16Type.get()) if rounds and not b.is_short(number.type) else number
+        return b.extend(short)
+
+    def body(values: Sequence[ir.Value]) -> ir.Value:
+        return b.binary("arith.addf", values[2], b.binary("arith.mulf", factor(values[0]), factor(values[1])))
+
+    with ir.InsertionPoint(product), product.location:
+        made = contract(sides[0], sides[1], product.operands[2], indexing_maps(product), body)
+    product.results[0].replace_all_uses_with(made)
+    product.erase()
