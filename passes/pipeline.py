@@ -11,6 +11,7 @@ import shlex
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
@@ -184,7 +185,7 @@ class Runner:
 
 def _run(pass_: Any, module: ir.Module, target: Target) -> None:
     """Run a pass on a module that is as the pass wants it; UserError where it is not."""
-    wanted = signature(pass_.run).parameters["target"].annotation
+    wanted = _wanted_target(type(pass_).run)
     if wanted in TARGET_CLASSES and wanted not in [cls.__name__ for cls in type(target).__mro__]:
         raise UserError(f"it is for {TARGET_CLASSES[wanted]}, and --target {target} is none")
     for state in pass_.starts_from:
@@ -192,6 +193,12 @@ def _run(pass_: Any, module: ir.Module, target: Target) -> None:
         if missing is not None:
             raise UserError(f"it cannot run here: {missing}")
     pass_.run(module, target)
+
+
+@cache
+def _wanted_target(run: Callable[..., None]) -> Any:
+    """What a pass's `run` declares its target to be."""
+    return signature(run).parameters["target"].annotation
 
 
 def _verify(module: ir.Module, passes: Sequence[str]) -> None:
@@ -226,9 +233,22 @@ def _resolve(call: PassCall) -> Any:
             return make_pass(cls, dict(call.options))
         except UserError as error:
             raise UserError(error.message, call.span) from None
+    text, problem = _mlir_pipeline(str(call), call.scope)
+    if text:
+        return _MlirPass(text)
+    if "does not refer to a registered pass" in problem:
+        raise UserError(f"there is no pass {call.name!r}", call.span)
+    reason = re.sub(r"^.*?error: ", "", problem.replace("\n", " "))
+    raise UserError(f"pass {call} cannot be used: {reason[:200]}", call.span)
+
+
+@cache
+def _mlir_pipeline(call: str, scope: str) -> tuple[str, str]:
+    """(the textual pipeline of one of MLIR's passes, nested in the op that it wants, or "", what MLIR has against it);
+    needs an active context."""
     problem = ""
-    for anchor in sorted(ANCHORS, key=lambda a: a != SCOPES[call.scope]):
-        inner = f"{anchor}({call})" if anchor else str(call)
+    for anchor in sorted(ANCHORS, key=lambda a: a != SCOPES[scope]):
+        inner = f"{anchor}({call})" if anchor else call
         text = f"builtin.module({inner}{')' * anchor.count('(')})"
         try:
             passmanager.PassManager.parse(text)
@@ -237,11 +257,8 @@ def _resolve(call: PassCall) -> Any:
             if "restricted to" not in problem:
                 break
         else:
-            return _MlirPass(text)
-    if "does not refer to a registered pass" in problem:
-        raise UserError(f"there is no pass {call.name!r}", call.span)
-    reason = re.sub(r"^.*?error: ", "", problem.replace("\n", " "))
-    raise UserError(f"pass {call} cannot be used: {reason[:200]}", call.span)
+            return text, ""
+    return "", problem
 
 
 def parse_calls(text: str) -> tuple[PassCall, ...]:

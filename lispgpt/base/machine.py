@@ -8,7 +8,6 @@ import resource
 import shutil
 import signal
 import tempfile
-from importlib.metadata import PackageNotFoundError, requires
 
 MLIR = ("mlir", "flydsl")
 LIMITS = {
@@ -81,6 +80,8 @@ def _missing_package(name: str) -> str | None:
 
 def _requirement(name: str) -> str:
     """A package as this one asks for it, with its version."""
+    from importlib.metadata import PackageNotFoundError, requires  # takes long to import, and is for failures alone
+
     try:
         wanted = requires("lispgpt") or []
     except PackageNotFoundError:

@@ -17,7 +17,7 @@ from lispgpt.compiler.driver import Observer, Request, compile_program, emit, ev
 from lispgpt.compiler.folders import find_given
 from lispgpt.compiler.present import compiled_target
 from lispgpt.compiler.trust import remember
-from lispgpt.ir.mlir import new_context
+from lispgpt.ir.mlir import new_context, without_op_classes
 from lispgpt.programs import launch
 
 
@@ -51,6 +51,7 @@ def compile_(
     report: bool,
 ) -> None:
     """Compile PROGRAM to an artifact (or print one stage of it with --emit)."""
+    without_op_classes()
     found = find_given(program, checkpoint)
     program, header = found.program, found.config
     target, sizes = compiled_target(target), parse_shapes(shapes)

@@ -130,9 +130,10 @@ def run_or_compile(
 
     def work(reporter: Reporter) -> int:
         from lispgpt.compiler.driver import compile_program, evaluate_request, is_program, job_of
-        from lispgpt.ir.mlir import new_context
+        from lispgpt.ir.mlir import new_context, without_op_classes
         from lispgpt.programs.launch import run
 
+        without_op_classes()
         with new_context():
             program = evaluate_request(request)
             if is_program(program):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import pkgutil
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -67,6 +68,15 @@ for _dialect in [
     if importlib.util.find_spec(_module) is None:
         sys.modules.setdefault(_module, ModuleType(_module))
 
+
+def without_op_classes() -> None:
+    """Hand out ops without the bindings' Python classes for them, whose modules take longer to import than a small
+    program to compile.  For a process in which nobody but this package uses the bindings."""
+    dialects = importlib.import_module(f"{ir.__package__}.dialects")
+    for _, name, _ in pkgutil.iter_modules(dialects.__path__, f"{dialects.__name__}."):
+        sys.modules.setdefault(name, ModuleType(name))
+
+
 LLVMFunctionType: Any = importlib.import_module(f"{ir.__package__}._mlir_libs._mlirDialectsLLVM").FunctionType
 """`!llvm.func<…>`, which the bindings keep apart from the builtin types."""
 
@@ -79,6 +89,7 @@ __all__ = [
     "new_context",
     "passmanager",
     "rewrite",
+    "without_op_classes",
 ]
 
 

@@ -1,4 +1,4 @@
-"""wrap-cpu-kernels: give every kernel the one signature through which threads call its blocks, and add the executor.
+"""wrap-cpu-kernels: give every kernel the one signature through which threads call its blocks.
 
 Before:                                              After:
   llvm.func @k(%block: i64, %x: !llvm.ptr) {           llvm.func internal @k_body(%block: i64, %x: !llvm.ptr) { … }
@@ -6,19 +6,14 @@ Before:                                              After:
                                                          … llvm.load each argument's address, call @k_body …
 
 Requires: kernels in the LLVM dialect whose first argument is the block's number (number-blocks), with bare pointers.
-Ensures: kernels that differ only in how many rows their buffers have share a body; `@lispgpt_run` and
-`@lispgpt_worker` (passes/lower/cpu_executor.mlir) run lists of launches of these functions.
+Ensures: kernels that differ only in how many rows their buffers have share a body.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.base import Pass
-
-EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
 
 OF_LLVM = ("CConv", "function_type", "linkage", "sym_name", "unnamed_addr", "visibility_")
 """The attributes of a kernel that make code; others say of it what passes and the plan have read."""
@@ -30,9 +25,6 @@ class WrapCpuKernels(Pass):
         for op in operations(module.body):
             if op.name == "llvm.func" and "kernel" in op.attributes:
                 _wrap(module, op, bodies)
-        executor = ir.Module.parse(EXECUTOR.read_text())
-        for op in operations(executor.body):
-            module.body.append(op)
 
 
 def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> None:

@@ -143,7 +143,7 @@ def find_gradients(
                 sums.append(op)
             else:
                 return None
-    return _by_kernel(products, made, sums)
+    return _by_kernel(products, made, sums) if sums else ()
 
 
 def _reads_in_place(op: ir.Operation, number: int) -> bool:

@@ -29,8 +29,8 @@ from lispgpt.passes.model.placements import (
 )
 
 
-def read_arguments(group: KernelGroup) -> set[ir.Value]:
-    """The entry's arguments that a group reads, through views too."""
+def read_arguments(group: KernelGroup, placements: set[ir.Operation]) -> set[ir.Value]:
+    """The entry's arguments that a group reads, through views and through placements too."""
     found: set[ir.Value] = set()
     waiting = [value for op in group.ops for value in [*op.operands, *captured_values(op)]]
     while waiting:
@@ -38,7 +38,7 @@ def read_arguments(group: KernelGroup) -> set[ir.Value]:
         op = defining_op(value)
         if op is None:
             found.add(value)
-        elif is_inline(op) or is_placement(op):
+        elif is_inline(op) or op in placements:
             waiting += op.operands
     return found
 

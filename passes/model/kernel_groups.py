@@ -37,7 +37,6 @@ from lispgpt.passes.model.kernel_group import (
     top_level,
     users,
 )
-from lispgpt.passes.model.placements import is_placement
 from lispgpt.passes.model.score_sums import record_sums
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
@@ -61,8 +60,11 @@ def is_inline(op: ir.Operation) -> bool:
     return scalar and not len(op.regions) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
 
 
-def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
-    """Assign every compute op to a group; groups come back in an order in which they can run."""
+def group_ops(ops: list[ir.Operation], placements: set[ir.Operation]) -> list[KernelGroup]:
+    """Assign every compute op to a group; groups come back in an order in which they can run.
+
+    placements: those of the ops that put parts where they belong, which are no kernel's.
+    """
     found = find_attentions(ops)
     parts = _parts(found)
     shared = {op for attention in found for sums in attention.gradients for op in sums.shared()}
@@ -71,7 +73,7 @@ def group_ops(ops: list[ir.Operation]) -> list[KernelGroup]:
     owner: dict[ir.Operation, KernelGroup] = {}
     by_part: dict[_Part, KernelGroup] = {}
     for op in ops[:-1]:
-        if is_inline(op) or is_placement(op) or op in shared:
+        if is_inline(op) or op in placements or op in shared:
             continue
         sources = {owner[p] for p in _producers(op, owner)}
         part = member.get(op)

@@ -59,10 +59,12 @@ class OutlineKernels(Pass):
             _drop_unread(entry)
             _share_constants(entry)
             _compute_views(entry)
-            groups = group_ops(operations(entry.regions[0].blocks[0]))
+            ops = operations(entry.regions[0].blocks[0])
+            placements = {op for op in ops if is_placement(op)}
+            groups = group_ops(ops, placements)
             if self.prologue_rows:
                 groups = absorb_prologues(groups, self.prologue_rows)
-            _rebuild(entry, groups, kernels)
+            _rebuild(entry, groups, kernels, placements)
 
 
 def _drop_unread(entry: ir.Operation) -> None:
@@ -147,7 +149,7 @@ class _Kernels:
         return declare_collective(self.module, name.rstrip("_"), word, given, made)
 
 
-def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) -> None:
+def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels, placements: set[ir.Operation]) -> None:
     """Replace an entry's body by calls."""
     block = entry.regions[0].blocks[0]
     old = operations(block)
@@ -162,7 +164,7 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
         op = defining_op(value)
         if op is None:
             return value
-        if not is_inline(op) and not is_placement(op):
+        if not is_inline(op) and op not in placements:
             raise InternalError(f"outline-kernels: {op.name} is used before its kernel has run")
         for operand in op.operands:
             resolve(operand)
@@ -170,7 +172,7 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels) 
             clone_with(op, values)
         return values[value]
 
-    last = {argument: group for group in groups for argument in read_arguments(group)}
+    last = {argument: group for group in groups for argument in read_arguments(group, placements)}
     for group in groups:
         results = outputs[group]
         replaceable = [argument for argument, reader in last.items() if reader is group]

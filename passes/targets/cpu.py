@@ -7,18 +7,23 @@ import subprocess
 import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
 from lispgpt.base import host
 from lispgpt.base.errors import InternalError, UserError
-from lispgpt.ir.mlir import execution_engine, ir
+from lispgpt.ir.mlir import execution_engine, ir, new_context
+from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.targets.base import Target
 from lispgpt.passes.targets.binary import linker_toolkit
 from lispgpt.passes.targets.pairs import AMX_BF16, AVX512_BF16, Pairs
 
 FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
 """What schedules may ask for, by Linux's names."""
+
+
+EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
 
 
 @dataclass(frozen=True)
@@ -51,18 +56,12 @@ class Cpu(Target):
 
     def serialize(self, module: ir.Module) -> bytes:
         """A relocatable object, from a module in the LLVM dialect."""
-        if self.chip:
-            _set_target_cpu(module, self.chip)
-        engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
-        engine.raw_lookup("lispgpt_run")
-        with tempfile.NamedTemporaryFile(suffix=".o") as file:
-            engine.dump_to_object_file(file.name)
-            return Path(file.name).read_bytes()
+        return _object(module, self.chip)
 
     def join_code(self, pieces: Sequence[bytes]) -> bytes:
-        """A shared object.  Each piece has the executor, of which the first is taken."""
+        """A shared object: the kernels, and what runs lists of launches of them."""
         with tempfile.TemporaryDirectory() as folder:
-            return _linked(pieces, Path(folder)).read_bytes()
+            return _linked([*pieces, _executor(self.chip)], Path(folder)).read_bytes()
 
     def assembly(self, module: ir.Module) -> str:
         """The shared object's disassembly; UserError where no objdump is installed."""
@@ -101,23 +100,37 @@ def _usable_features() -> frozenset[str]:
     return features if tiles else features - {"amx_bf16", "amx_int8", "amx_tile"}
 
 
+@cache
+def _executor(chip: str) -> bytes:
+    """The relocatable object of the functions with which threads take blocks of launches."""
+    with new_context():
+        return _object(ir.Module.parse(EXECUTOR.read_text(encoding="utf-8")), chip)
+
+
+def _object(module: ir.Module, chip: str) -> bytes:
+    """LLVM's for a chip; "" is this machine's own."""
+    defined = [op for op in operations(module.body) if op.name == "llvm.func" and list(op.regions[0].blocks)]
+    for function in defined if chip else ():
+        function.attributes["target_cpu"] = ir.StringAttr.get(chip)
+    engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
+    if defined:
+        engine.raw_lookup(symbol_of(defined[-1]))
+    with tempfile.NamedTemporaryFile(suffix=".o") as file:
+        engine.dump_to_object_file(file.name)
+        return Path(file.name).read_bytes()
+
+
 def _linked(pieces: Sequence[bytes], folder: Path) -> Path:
     """The shared object of relocatable ones, in a folder."""
     objects = [folder / f"{number}.o" for number in range(len(pieces))]
     for path, piece in zip(objects, pieces, strict=True):
         path.write_bytes(piece)
     linker, whole = linker_toolkit() / "llvm" / "bin" / "ld.lld", folder / "kernels.so"
-    command = [str(linker), "-shared", "-z", "muldefs", "-o", str(whole), *map(str, objects)]
+    command = [str(linker), "-shared", "-o", str(whole), *map(str, objects)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise InternalError(f"the linker failed: {done.stderr.strip()}")
     return whole
-
-
-def _set_target_cpu(module: ir.Module, chip: str) -> None:
-    for op in module.body.operations:
-        if op.operation.name == "llvm.func" and list(op.operation.regions[0].blocks):
-            op.operation.attributes["target_cpu"] = ir.StringAttr.get(chip)
 
 
 CHIPS = {

@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
+from lispgpt.base.elf import elf_files
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.elf import elf_files
 from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
 from lispgpt.runtime.devices.growing import Vendor
 from lispgpt.runtime.plan.steps import Launch

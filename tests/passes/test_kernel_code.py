@@ -17,6 +17,7 @@ import pytest
 from compiled_models import open_poisoned, random_weights, step
 from emulated_amd.running import run_entries
 
+from lispgpt.base.elf import elf_files
 from lispgpt.base.errors import InternalError
 from lispgpt.compiler.driver import Observer, Request, compile_request, evaluate_request
 from lispgpt.compiler.kernel_code import kernel_shares, make_code, split_at_plan
@@ -28,7 +29,6 @@ from lispgpt.passes.pipeline import Runner
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.passes.targets.binary import find_ptxas
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
-from lispgpt.runtime.devices.elf import elf_files
 from lispgpt.runtime.plan.artifact import Artifact, load_artifact
 
 MODEL = """(require nn)

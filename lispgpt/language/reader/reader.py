@@ -7,7 +7,7 @@ opened, and nothing here recurses into the input.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import lark
@@ -25,8 +25,18 @@ _CONSTANTS: dict[str, bool | None] = {"true": True, "false": False, "nil": None}
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
 
+TEXTS_KEPT = 32
+"""The library's files and the pipelines are read again for every program that a process compiles."""
+
+
 def read(source: Source) -> tuple[Form, ...]:
     """All top-level forms of a source; UserError for text that does not read."""
+    return _read(source.name, source.text)
+
+
+@lru_cache(TEXTS_KEPT)
+def _read(name: str, text: str) -> tuple[Form, ...]:
+    source = Source(name, text)
     try:
         tree = _parser().parse(source.text)
     except _BracketError as error:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.elf import elf_files
 from lispgpt.runtime.devices.amd_emulator.decode import LONGEST, Instruction, decode, family
 from lispgpt.runtime.devices.amd_emulator.faults import NotModelled
-from lispgpt.runtime.devices.elf import elf_files
 
 RELATIVE64, PAGE, BEHIND = 13, 4096, 64
 """A relocation's type; of memory; bytes behind the code that a decoder may look at."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.elf import HEADER_BYTES, elf_bytes
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.decode import family
@@ -23,7 +24,6 @@ from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.mapped import MappedMemory
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
 from lispgpt.runtime.devices.amd_emulator.trace import Tracer
-from lispgpt.runtime.devices.elf import HEADER_BYTES, elf_bytes
 
 SUCCESS, INVALID_VALUE, NOT_FOUND, LAUNCH_FAILURE = 0, 1, 500, 719
 POINTER, SIZE, INT, UINT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_uint
