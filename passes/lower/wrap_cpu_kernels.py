@@ -34,6 +34,7 @@ def _wrap(module: ir.Module, kernel: ir.Operation, bodies: dict[str, str]) -> No
         del kernel.attributes[name]
     kernel.attributes["sym_name"] = ir.StringAttr.get("body")
     kernel.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
+    kernel.attributes["no_inline"] = ir.UnitAttr.get()  # LLVM would optimise it twice, with its caller again
     count = len(kernel.regions[0].blocks[0].arguments) - 1
     _sort_constants(kernel)
     text = kernel.get_asm(assume_verified=True, use_local_scope=True)

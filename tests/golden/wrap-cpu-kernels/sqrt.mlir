@@ -49,6 +49,7 @@ llvm.func "rows_4_body"
   CConv = #llvm.cconv<ccc>
   function_type = !llvm.func<void (i64, ptr, ptr)>
   linkage = #llvm.linkage<internal>
+  no_inline = unit
   unnamed_addr = 0 : i64
   visibility_ = 0 : i64
   2 llvm.add
