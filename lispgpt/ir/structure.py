@@ -21,6 +21,17 @@ def entry_functions(module: ir.Module) -> list[ir.Operation]:
     return [op for op in operations(module.body) if op.name == "func.func" and "entry" in op.attributes]
 
 
+def entry_arguments(entry: ir.Operation) -> dict[str, ir.Value]:
+    """An entry's arguments, by what they are: "weight:w"."""
+    return dict(zip(strings(entry.attributes["arguments"]), entry.regions[0].blocks[0].arguments, strict=True))
+
+
+def entry_results(entry: ir.Operation) -> dict[str, ir.Value]:
+    """What an entry of tensors returns, by what it is: "result:loss", "state:m"."""
+    returned = operations(entry.regions[0].blocks[0])[-1].operands
+    return dict(zip(strings(entry.attributes["results"]), returned, strict=True))
+
+
 def kernel_functions(module: ir.Module, kind: str | None = None) -> list[ir.Operation]:
     """The functions that are kernels, of one kind ("contraction", …) or all."""
     functions = [op for op in operations(module.body) if op.name == "func.func" and "kernel" in op.attributes]

@@ -17,7 +17,8 @@ that counts sequences is at first the sum of a device's own: a part of the sum. 
 multiples, slices) makes parts, and where something else reads them (a square, a root, the update of a weight) they are
 added up, as soon as they are made, each by a `shard.all_reduce`.  A slice of the batch is that slice of each device's
 part, where all of the batch is treated as it is (see `alike_parts`), and an error where not; the number of a row
-(linalg.index) is that of the whole batch, for which the entry is told its device's.
+(linalg.index) is that of the whole batch, for which the entry is told its device's.  A state to which entries add such
+sums has each device's part of them (see `kept_sums`), as `summed` of an entry says.
 """
 
 from __future__ import annotations
@@ -26,77 +27,93 @@ from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import entry_functions, operations, shape_of, strings
-from lispgpt.passes.base import Pass
+from lispgpt.ir.structure import entry_arguments, entry_functions, entry_results, shape_of, strings
+from lispgpt.passes.model import kept_sums
 from lispgpt.passes.model.batch_dims import BatchDim
-from lispgpt.passes.model.divided_ops import visit
+from lispgpt.passes.model.divide_entries import DivideEntries, divide_ops
 from lispgpt.passes.model.divided_values import DEVICES, DividedValues
-from lispgpt.passes.states import UNPLACED
+from lispgpt.passes.model.linalg_ops import filled
 
 BATCH = "batch"
 
 
 @dataclass(frozen=True)
-class DivideBatch(Pass):
-    """devices: how many share the batch; with one there is nothing to do."""
-
-    starts_from = (UNPLACED,)
-    devices: int = 1
-
-    def run(self, module: ir.Module, target: object) -> None:
-        if self.devices == 1:
-            return
+class DivideBatch(DivideEntries):
+    def divide(self, module: ir.Module) -> None:
         shape = ir.DenseI64ArrayAttr.get([self.devices])
         with ir.InsertionPoint.at_block_begin(module.body):
             create_op("shard.grid", attributes={"sym_name": ir.StringAttr.get(DEVICES), "shape": shape})
-        for entry in entry_functions(module):
-            if "batched" in entry.attributes and _can_be_divided(entry, self.devices):
-                _divide(entry, self.devices)
+        entries = entry_functions(module)
+        kept = kept_sums.find(entries, self._is_divided)
+        for entry in entries:
+            if self._is_divided(entry):
+                self._divide(entry, kept)
+            elif kept & entry_arguments(entry).keys():
+                _divide_ops(entry, DividedValues(self.devices), kept)
+
+    def _is_divided(self, entry: ir.Operation) -> bool:
+        """Whether devices can share the batch of an entry: it has one, and keeps nothing for each sequence."""
+        if "batched" not in entry.attributes:
+            return False
+        batched = zip(entry_arguments(entry), ir.DenseI64ArrayAttr(entry.attributes["batched"]), strict=True)
+        keeps = any(name.startswith("state:") and dimension >= 0 for name, dimension in batched)
+        return not keeps and _sizes(entry)[BATCH] % self.devices == 0
+
+    def _divide(self, entry: ir.Operation, kept: set[str]) -> None:
+        values, batch = DividedValues(self.devices), _sizes(entry)[BATCH]
+        batched = dict(zip(entry_arguments(entry), ir.DenseI64ArrayAttr(entry.attributes["batched"]), strict=True))
+        for name, argument in entry_arguments(entry).items():
+            dimension = batched[name]
+            if dimension == -2:
+                raise UserError(
+                    f"{name.partition(':')[2]} cannot be divided among devices: its size is made of the batch's"
+                )
+            if dimension >= 0:
+                inner = shape_of(argument)[dimension] // batch
+                values.divide(argument, {dimension: BatchDim(batch, inner)}, entry)
+        _divide_ops(entry, values, kept)
+        _describe(entry, batched, batch // self.devices)
+        del entry.attributes["batched"]
 
 
-def _can_be_divided(entry: ir.Operation, devices: int) -> bool:
-    kinds = [name.partition(":")[0] for name in strings(entry.attributes["arguments"])]
-    batched = ir.DenseI64ArrayAttr(entry.attributes["batched"])
-    keeps = any(kind == "state" and dimension >= 0 for kind, dimension in zip(kinds, batched, strict=True))
-    return not keeps and _size(entry, BATCH) % devices == 0
+def _divide_ops(entry: ir.Operation, values: DividedValues, kept: set[str]) -> None:
+    arguments, results = entry_arguments(entry), entry_results(entry)
+    own = kept & arguments.keys()
+    values.parts.update(arguments[name] for name in own)
+    adding = {}
+    for name in own & results.keys():
+        number = kept_sums.addend_of(results[name], arguments[name])
+        if number is not None:
+            adding[results[name].owner] = number
+
+    def before(op: ir.Operation) -> None:
+        if op in adding:
+            addend = op.operands[adding[op]]
+            addend = values.summed.get(addend, addend)
+            if addend not in values.parts | values.nothing:
+                op.operands[adding[op]] = kept_sums.on_one_device(values, addend, op)
+
+    def returned(name: str, value: ir.Value, end: ir.Operation) -> ir.Value:
+        if name not in own:
+            return values.add_up(value) if value in values.parts else value
+        if value in values.nothing:
+            return filled(shape_of(value), value.type.element_type, 0.0)
+        return value if value in values.parts else kept_sums.on_one_device(values, value, end)
+
+    divide_ops(entry, values, before, returned)
+    if own:
+        entry.attributes["summed"] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in sorted(own)])
 
 
-def _divide(entry: ir.Operation, devices: int) -> None:
-    values = DividedValues(devices)
-    block = entry.regions[0].blocks[0]
-    names = strings(entry.attributes["arguments"])
-    batch = _size(entry, BATCH)
-    batched = list(ir.DenseI64ArrayAttr(entry.attributes["batched"]))
-    for argument, dimension, name in zip(block.arguments, batched, names, strict=True):
-        if dimension == -2:
-            raise UserError(
-                f"{name.partition(':')[2]} cannot be divided among devices: its size is made of the batch's"
-            )
-        if dimension >= 0:
-            inner = shape_of(argument)[dimension] // batch
-            values.divide(argument, {dimension: BatchDim(batch, inner)}, entry)
-    for op in operations(block):
-        visit(values, op)
-    _describe(entry, dict(zip(names, batched, strict=True)), batch // devices)
-    del entry.attributes["batched"]
-
-
-def _size(entry: ir.Operation, name: str) -> int:
-    """The size of a free dimension."""
-    sizes = dict(
-        zip(strings(entry.attributes["sizes"]), ir.DenseI64ArrayAttr(entry.attributes["extents"]), strict=True)
-    )
-    return int(sizes[name])
+def _sizes(entry: ir.Operation) -> dict[str, int]:
+    """An entry's free dimensions."""
+    extents = ir.DenseI64ArrayAttr(entry.attributes["extents"])
+    return dict(zip(strings(entry.attributes["sizes"]), extents, strict=True))
 
 
 def _describe(entry: ir.Operation, batched: dict[str, int], batch: int) -> None:
     """Have an entry's attributes say what it is by now."""
-    block = entry.regions[0].blocks[0]
-    types = [[a.type for a in block.arguments], [v.type for v in operations(block)[-1].operands]]
-    entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
-    sizes, extents = strings(entry.attributes["sizes"]), list(ir.DenseI64ArrayAttr(entry.attributes["extents"]))
-    extents[sizes.index(BATCH)] = batch
-    entry.attributes["extents"] = ir.DenseI64ArrayAttr.get(extents)
+    entry.attributes["extents"] = ir.DenseI64ArrayAttr.get([*(_sizes(entry) | {BATCH: batch}).values()])
     inputs = {}
     for named in ir.DictAttr(entry.attributes["inputs"]):
         shape, dimension = list(ir.DenseI64ArrayAttr(named.attr)), batched[f"input:{named.name}"]

@@ -22,26 +22,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import entry_functions, operations, shape_of, strings
-from lispgpt.passes.base import Pass
+from lispgpt.ir.structure import entry_arguments, entry_functions, shape_of, strings
 from lispgpt.passes.model.batch_dims import BatchDim
-from lispgpt.passes.model.divided_ops import visit
+from lispgpt.passes.model.divide_entries import DivideEntries, divide_ops
 from lispgpt.passes.model.divided_values import grid_attributes
 from lispgpt.passes.model.shared_values import SharedValues
 from lispgpt.passes.model.updates import Updates, parts_of, sums_of
-from lispgpt.passes.states import UNPLACED
 
 
 @dataclass(frozen=True)
-class DivideStates(Pass):
-    """devices: how many share the states; with one there is nothing to do."""
-
-    starts_from = (UNPLACED,)
-    devices: int = 1
-
-    def run(self, module: ir.Module, target: object) -> None:
-        if self.devices == 1:
-            return
+class DivideStates(DivideEntries):
+    def divide(self, module: ir.Module) -> None:
         entries = [entry for entry in entry_functions(module) if _updates(entry)]
         found = Updates(entries)
         axes = {name: axis for name, axis in found.axes().items() if found.shapes[name][axis] % self.devices == 0}
@@ -54,41 +45,24 @@ def _updates(entry: ir.Operation) -> bool:
 
 
 def _divide(entry: ir.Operation, axes: dict[str, int], found: Updates, devices: int) -> None:
-    values = SharedValues(devices)
-    block = entry.regions[0].blocks[0]
-    names = strings(entry.attributes["arguments"])
-    own = {name: a for name, a in zip(names, block.arguments, strict=True) if name in axes}
+    values, arguments = SharedValues(devices), entry_arguments(entry)
+    own = {name: argument for name, argument in arguments.items() if name in axes}
     wholes = {name.partition(":")[2]: ir.DenseI64ArrayAttr.get(list(shape_of(a))) for name, a in own.items()}
     for value in _sums_to_scatter(entry, own, axes, found):
         for op in sums_of(value):
             _scatter(values, op, entry)
     for name, argument in own.items():
         values.divide(argument, {axes[name]: BatchDim(shape_of(argument)[axes[name]])}, entry)
-    *ops, terminator = operations(block)
-    for op in ops:
-        visit(values, op)
-    results = strings(entry.attributes["results"])
-    with ir.InsertionPoint(terminator):
-        for number, name in enumerate(results):
-            value = values.summed.get(terminator.operands[number], terminator.operands[number])
-            if value in values.parts:
-                value = values.add_up(value)
-            values.alike.check(value)
-            if name in own:
-                dims = {axes[name]: BatchDim(values.shape(value)[axes[name]])}
-                terminator.operands[number] = values.fitted(value, dims, terminator)
-            else:
-                kept = own_argument(block, names, name)
-                terminator.operands[number] = values.gathered(value, kept)
-    types = [[a.type for a in block.arguments], [v.type for v in terminator.operands]]
-    entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+
+    def returned(name: str, value: ir.Value, end: ir.Operation) -> ir.Value:
+        value = values.add_up(value) if value in values.parts else value
+        if name not in own:
+            return values.gathered(value, arguments.get(name))
+        return values.fitted(value, {axes[name]: BatchDim(values.shape(value)[axes[name]])}, end)
+
+    divide_ops(entry, values, lambda op: None, returned)
     if wholes:
         entry.attributes["wholes"] = ir.DictAttr.get(wholes)
-
-
-def own_argument(block: ir.Block, names: list[str], name: str) -> ir.Value | None:
-    """The argument whose value afterwards a result is."""
-    return list(block.arguments)[names.index(name)] if name in names else None
 
 
 def _sums_to_scatter(

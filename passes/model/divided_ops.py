@@ -17,7 +17,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.model.batch_dims import BatchDim, collapsed, expanded, fail
 from lispgpt.passes.model.divided_loops import divide_loop
 from lispgpt.passes.model.divided_values import DividedValues, add_up_all, same, takes_parts
-from lispgpt.passes.model.linear_values import LINEAR, NOTHING, adds_up, is_zero, results_of
+from lispgpt.passes.model.linear_values import LINEAR, NOTHING, adds_up, is_nothing, results_of
 from lispgpt.passes.model.row_numbers import number_rows
 
 
@@ -34,7 +34,7 @@ def _visit(values: DividedValues, op: ir.Operation) -> None:
         if value in values.summed:
             op.operands[number] = values.summed[value]
     replace_captured(op, {v: values.summed[v] for v in captured_values(op) if v in values.summed})
-    if _is_nothing(values, op):
+    if is_nothing(op):
         values.nothing.update(op.results)
         return
     if not any(values.touches(v) for v in [*op.operands, *captured_values(op)]):
@@ -47,13 +47,6 @@ def _visit(values: DividedValues, op: ir.Operation) -> None:
         add_up_all(values, op)
         if any(v in values.dims for v in [*op.operands, *captured_values(op)]):
             fail(op, "nothing says what it does with a part of the batch")
-
-
-def _is_nothing(values: DividedValues, op: ir.Operation) -> bool:
-    if op.name == "tensor.empty":
-        return True
-    number = defining_op(op.operands[0]) if op.name == "linalg.fill" else None
-    return number is not None and number.name == "arith.constant" and is_zero(number)
 
 
 def _moved(values: DividedValues, op: ir.Operation) -> None:
@@ -231,12 +224,6 @@ def _cut(values: DividedValues, op: ir.Operation, dimensions: list[int]) -> None
         op.attributes[name] = ir.DenseI64ArrayAttr.get(numbers)
 
 
-def _return(values: DividedValues, op: ir.Operation) -> None:
-    add_up_all(values, op)
-    for value in op.operands:
-        values.alike.check(value)
-
-
 _HANDLERS = {
     "tensor.collapse_shape": _collapse,
     "tensor.expand_shape": _expand,
@@ -244,5 +231,4 @@ _HANDLERS = {
     "tensor.extract_slice": _extract_slice,
     "tensor.insert_slice": _insert_slice,
     "scf.for": divide_loop,
-    "func.return": _return,
 }

@@ -83,7 +83,7 @@ class DividedValues:
     def add_up(self, value: ir.Value) -> ir.Value:
         """The whole sum that a value is a part of: made where the value is, or where it was before it was moved."""
         op = defining_op(value)
-        if op.name in MOVES and not self.readers.get(value):
+        if op is not None and op.name in MOVES and not self.readers.get(value):
             for number in range(2 if op.name == "tensor.insert_slice" else 1):
                 source = op.operands[number]
                 if source in self.parts:
@@ -94,7 +94,8 @@ class DividedValues:
         self.alike.check(value)
         if value not in self.summed:
             attributes = {**grid_attributes(), "reduction": ir.Attribute.parse("#shard<partial sum>")}
-            with ir.InsertionPoint.after(op), op.location:
+            place = ir.InsertionPoint.at_block_begin(value.owner) if op is None else ir.InsertionPoint.after(op)
+            with place, ir.Location.unknown() if op is None else op.location:
                 self.summed[value] = create_op("shard.all_reduce", [value], [value.type], attributes).results[0]
         return self.summed[value]
 

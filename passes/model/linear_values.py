@@ -74,6 +74,12 @@ def is_zero(op: ir.Operation) -> bool:
     return isinstance(value, ir.IntegerAttr) and value.value == 0
 
 
+def is_nothing(op: ir.Operation) -> bool:
+    """Whether an op makes a tensor of zeros, or one that is still to be written."""
+    number = defining_op(op.operands[0]) if op.name == "linalg.fill" else None
+    return op.name == "tensor.empty" or (number is not None and number.name == "arith.constant" and is_zero(number))
+
+
 def adds_up(op: ir.Operation) -> bool:
     """Whether what a linalg op makes of an element is the sum of what its loops give for it."""
     if op.name == "linalg.contract":

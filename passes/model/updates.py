@@ -10,6 +10,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
+    entry_arguments,
     indexing_maps,
     integers,
     is_elementwise,
@@ -47,8 +48,9 @@ class Updates:
 
     def _read(self, entry: ir.Operation) -> None:
         block = entry.regions[0].blocks[0]
-        for name, argument in zip(strings(entry.attributes["arguments"]), block.arguments, strict=True):
-            if name.startswith("state:") and shape_of(argument):
+        summed = strings(entry.attributes["summed"]) if "summed" in entry.attributes else []
+        for name, argument in entry_arguments(entry).items():
+            if name.startswith("state:") and name not in summed and shape_of(argument):
                 self.shapes[name] = shape_of(argument)
                 self._join(argument, name)
         for op in operations(block):

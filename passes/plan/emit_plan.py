@@ -109,6 +109,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
     shapes = {s.name: list(ir.DenseI64ArrayAttr(s.attr)) for s in ir.DictAttr(entry.attributes["inputs"])}
     wholes, grows = (ir.DictAttr(entry.attributes[n]) if n in entry.attributes else {} for n in ("wholes", "grows"))
     growing: dict[str, int] = {}
+    summed = strings(entry.attributes["summed"]) if "summed" in entry.attributes else []
     for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
         kind, name = qualified.split(":", 1)
         type_ = ir.TypeAttr(type_).value
@@ -117,9 +118,11 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
             ports[kind][name] = name = f"{symbol}/{kind}/{name}"
         elif kind == "kept":
             name = f"{symbol}/{kind}/{name}"
-        buffer = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
+        buffer: dict[str, Any] = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
         if kind == "state" and name in wholes:
             buffer["whole"] = list(ir.DenseI64ArrayAttr(wholes[name]))
+        if qualified in summed:
+            buffer["summed"] = True
         if buffers.get(name, buffer) != buffer:  # a state whose sizes are other in another entry is another
             buffer["name"] = name = f"{name}@{'x'.join(map(str, shape))}"
         buffers[name] = buffer

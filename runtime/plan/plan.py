@@ -28,7 +28,8 @@ class Buffer:
     "control" tells a launch something and starts as zero; "kept" has what several runs of one launch made, see Repeats;
     "device" holds the number of this device, of several that share entries.
     shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.  whole: of a state of which each
-    device has a part, equal ones along the first dimension that is another, the shape of all of it.
+    device has a part, equal ones along the first dimension that is another, the shape of all of it.  summed: of a
+    state, whether it is the sum of what the devices have in its place.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: str
     whole: tuple[int, ...] | None = None
+    summed: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -220,14 +222,15 @@ def _buffer_from_json(data: Mapping[str, Any]) -> Buffer:
         tuple(data["shape"]),
         text(data["dtype"]),
         None if shape is None else tuple(map(whole, shape)),
+        data.get("summed", False) is True,
     )
 
 
 def _is_no_part(buffer: Buffer) -> bool:
     """Whether a buffer cannot be the part that it says it is."""
     if buffer.whole is None:
-        return False
-    if len(buffer.whole) != len(buffer.shape) or not buffer.shape or buffer.kind != "state":
+        return buffer.summed and buffer.kind != "state"
+    if buffer.summed or len(buffer.whole) != len(buffer.shape) or not buffer.shape or buffer.kind != "state":
         return True
     same = [a == b for d, (a, b) in enumerate(zip(buffer.shape, buffer.whole, strict=True)) if d != buffer.divided]
     return not all(same) or 0 in buffer.shape or buffer.whole[buffer.divided] % buffer.shape[buffer.divided] != 0

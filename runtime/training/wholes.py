@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
-from lispgpt.base.access import READ, WRITE
+from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.runtime.plan.plan import Buffer
-from lispgpt.runtime.plan.steps import ALL_GATHER, Argument, Collective
+from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, Argument, Collective
 from lispgpt.runtime.session import Session
 
 
@@ -29,15 +29,19 @@ class Wholes:
         return declared.shape if declared.whole is None else declared.whole
 
     def is_divided(self, name: str) -> bool:
-        return self._session.declared(name).whole is not None
+        declared = self._session.declared(name)
+        return declared.whole is not None or declared.summed
 
     def read(self, name: str) -> np.ndarray:
         """All of a state, with the other processes where each has a part."""
         declared = self._session.declared(name)
-        if declared.whole is None:
+        if not self.is_divided(name):
             return self._session.read(name)
-        array = np.empty(declared.whole, find_dtype(declared.dtype).numpy)
-        self._session.run_collective(_gathering(declared, self._size), {"whole": self._space(array.nbytes)}, array)
+        array = np.empty(self.shape(name), find_dtype(declared.dtype).numpy)
+        whole = self._space(array.nbytes)
+        if declared.summed:
+            self._session.device.copy_in(whole, self._session.read(name))
+        self._session.run_collective(_joining(declared, self._size), {"whole": whole}, array)
         return array
 
     def write(self, name: str, array: np.ndarray) -> None:
@@ -47,6 +51,8 @@ class Wholes:
             count = declared.shape[declared.divided]
             own = range(self._rank * count, (self._rank + 1) * count)
             array = np.ascontiguousarray(array.take(own, declared.divided))
+        if declared.summed and self._rank > 0:
+            array = np.zeros_like(array)
         self._session.write(name, array)
 
     def _space(self, nbytes: int) -> object:
@@ -56,8 +62,11 @@ class Wholes:
         return self._room[1]
 
 
-def _gathering(state: Buffer, size: int) -> Collective:
-    """What all devices do to have all of a state in a buffer `whole`: row by row before the divided dimension."""
+def _joining(state: Buffer, size: int) -> Collective:
+    """What all devices do to have all of a state in a buffer `whole`: add up what each has put there, or gather row by
+    row before the divided dimension."""
+    if state.summed:
+        return Collective(ALL_REDUCE, size, (state.dtype,), (Argument("whole", 0, state.nbytes, READ_WRITE),))
     rows = prod(state.shape[: state.divided])
     own = state.nbytes // rows
     arguments = []

@@ -54,11 +54,14 @@ def test_devices_have_the_losses_of_one(place: Path, alone: list[float], devices
     assert len(alone) == 30
 
 
-def test_processes_of_mpi_have_the_losses_of_one(place: Path, alone: list[float]) -> None:
-    process = command(place, BIN / "mpiexec", "-n", 2, sys.executable, "-m", "lispgpt", "train", *WORDS, "--run", "mpi")
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_of_mpi_have_the_losses_of_one(place: Path, alone: list[float], ranks: int) -> None:
+    words = [sys.executable, "-m", "lispgpt", "train", *WORDS, "--run", f"mpi-{ranks}", "--patience", 300]
+    process = command(place, BIN / "mpiexec", "-n", ranks, *words)
     out, err = process.communicate()
     assert process.returncode == 0 and out == "" and "together by MPICH" in err, err
-    np.testing.assert_allclose(losses(place / "mpi"), alone, **NEAR)
+    np.testing.assert_allclose(losses(place / f"mpi-{ranks}"), alone, **NEAR)
+    assert len(alone) == 30
 
 
 def test_a_run_goes_on_with_another_number_of_devices_and_of_states_on_each(place: Path, alone: list[float]) -> None:

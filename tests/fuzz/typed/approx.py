@@ -14,6 +14,9 @@ STEP = 2.0**-22
 
 BF16_STEP = 2.0**-8
 LARGEST = 1e6
+SMALLEST = 2.0**-126
+"""Of float32; what is smaller may become 0."""
+
 GPU_PRODUCTS = 2.0**-15
 """What a product's terms are off by where matrix instructions take F32 in pieces of BF16."""
 
@@ -67,7 +70,8 @@ def through(compute: Callable[..., Any], *given: Approx, steps: float = 1.0, sla
             for signs in itertools.product((-1, 1), repeat=len(given)):
                 corner = compute(*(_moved(g, sign) for g, sign in zip(given, signs, strict=True)))
                 error = np.maximum(error, np.abs(corner - value) + steps * STEP * np.abs(value) + slack)
-    return checked(Approx(value, error))
+    lost = np.where((value != 0.0) & (np.abs(value) < SMALLEST), SMALLEST, 0.0)
+    return checked(Approx(value, error + lost))
 
 
 def _moved(given: Approx, sign: int) -> np.ndarray:
