@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import seeded
 from emulated_amd.test_generation import PROGRAM, make_checkpoint
 from test_cli import Call, assert_one_error, call, made
+
+from lispgpt.base.errors import UserError
+from lispgpt.bench import peers
+from lispgpt.bench.measures import Measure
 
 __all__ = ["call", "made"]
 
@@ -65,3 +70,66 @@ def test_a_wrong_target_is_one_clear_message(tmp_path: Path, call: Call) -> None
     checkpoint = make_checkpoint(tmp_path / "tiny.bin", 1, layers=1, heads=2, context=32)
     done = call("bench", PROGRAM, "--checkpoint", checkpoint, "--target", "rocm:gfx000")
     assert_one_error(done, 1, "gfx000")
+
+
+STUB = """
+import time
+__version__ = "0.0"
+
+class Llama:
+    def __init__(self, path, n_ctx, n_gpu_layers, n_threads, n_threads_batch, verbose):
+        assert n_gpu_layers == 0 and n_threads == n_threads_batch == 1
+
+    def n_vocab(self):
+        return 50
+
+    def reset(self):
+        pass
+
+    def eval(self, tokens):
+        time.sleep(0.001)
+"""
+
+
+def test_peers_stand_beside_what_was_measured(tmp_path: Path) -> None:
+    """A peer that takes a millisecond for each call, and one that does not start."""
+    (tmp_path / "torch.py").write_text("raise RuntimeError('no torch')")
+    (tmp_path / "transformers.py").write_text("")
+    (tmp_path / "llama_cpp.py").write_text(STUB)
+    (tmp_path / "model.gguf").write_text("")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    source = peers.Source({"n_layer": 1}, str(tmp_path / "model.gguf"), "bf16", 64)
+    measures = [
+        Measure("decode at 5", 0.0005, "step", 2000.0, asked={"what": "decode", "count": 5, "batch": 1}),
+        Measure("decode of 2 sequences at 5", 1.0, "step", 2.0, asked={"what": "decode", "count": 5, "batch": 2}),
+        Measure("prompt of 16 tokens", 1.0, "prompt", 16.0, asked={"what": "prompt", "count": 16}),
+        Measure("a repeating text, one by one", 1.0, "token", 1.0),
+    ]
+    others = peers.start(str(python), source, 1, gpu=False)
+    try:
+        for peer in others:
+            for measure in measures:
+                peer.measure(measure, 2)
+    finally:
+        for peer in others:
+            peer.close()
+    found = {each["name"]: each for each in peers.described(measures, others)}
+    assert [*found] == ["torch (it does not start)", "llama.cpp (llama-cpp-python 0.0)"]
+    llama = {each["what"]: each for each in found["llama.cpp (llama-cpp-python 0.0)"]["measures"]}
+    assert [*llama] == ["decode at 5", "prompt of 16 tokens"]
+    for what, ours in (("decode at 5", 0.0005), ("prompt of 16 tokens", 1.0)):
+        assert llama[what]["seconds"] >= 0.001 and llama[what]["ratio"] == pytest.approx(ours / llama[what]["seconds"])
+    shown = peers.table(measures, others)
+    assert "decode of 2 sequences at 5                     -  it is measured with one sequence" in shown
+    assert "a repeating" not in shown
+
+
+def test_an_interpreter_without_peers_has_none(tmp_path: Path) -> None:
+    source = peers.Source("folder", "model.gguf", "bf16", 64)
+    (tmp_path / "empty").write_text("#!/bin/sh\n")
+    (tmp_path / "empty").chmod(0o755)
+    assert peers.start(str(tmp_path / "empty"), source, 1, gpu=False) == []
+    with pytest.raises(UserError, match=r"--peer-python .*no-such"):
+        peers.start(str(tmp_path / "no-such"), source, 1, gpu=False)

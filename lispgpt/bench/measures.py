@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -31,13 +32,14 @@ CACHED = 1 << 26
 @dataclass(frozen=True)
 class Measure:
     """what: in words.  seconds: of one `unit`.  rate: tokens a second.  floor: the least seconds that its bytes and
-    operations take; None where that is not known."""
+    operations take; None where that is not known.  asked: what a peer would be asked for the same (see `peers`)."""
 
     what: str
     seconds: float
     unit: str
     rate: float
     floor: float | None = None
+    asked: dict[str, Any] | None = None
 
     @property
     def share(self) -> float | None:
@@ -78,9 +80,9 @@ class Bench:
         run(WARM)
         seconds = statistics.median(run(STEPS) for _ in range(self.rounds))
         several = f" of {batch} sequences" if batch > 1 else ""
-        return Measure(
-            f"decode{several} at {position}", seconds, "step", batch / seconds, self._floor(entry, [[position]] * batch)
-        )
+        asked = {"what": "decode", "count": position, "batch": batch}
+        floor = self._floor(entry, [[position]] * batch)
+        return Measure(f"decode{several} at {position}", seconds, "step", batch / seconds, floor, asked)
 
     def _steps(self, entry: Entry, position: int, count: int) -> float:
         """Seconds of one of some steps from a position on."""
@@ -108,7 +110,8 @@ class Bench:
 
         prefill()
         seconds = statistics.median(_seconds(prefill) for _ in range(self.rounds))
-        return Measure(f"prompt of {count} tokens", seconds, "prompt", count / seconds)
+        asked = {"what": "prompt", "count": count}
+        return Measure(f"prompt of {count} tokens", seconds, "prompt", count / seconds, asked=asked)
 
     def ragged(self, batch: int) -> Measure:
         """Texts of many lengths through a batch, prompts included; its floor is as many bare steps of the batch."""

@@ -1,4 +1,4 @@
-"""A model in processes of their own: compiling, the first token, memory; and peers that measure the same."""
+"""A model in processes of their own: compiling, the first token, memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
@@ -51,31 +50,3 @@ def _run(words: Sequence[str]) -> tuple[dict[str, Any], int]:
             errors.seek(0)
             raise UserError(errors.read().decode(errors="replace").strip().removeprefix("error: "))
     return json.loads(out.splitlines()[-1]), usage.ru_maxrss * 1024
-
-
-class LlamaCpp:
-    """llama.cpp on a GPT-2 124M of random weights, in an interpreter that has `llama_cpp` and `gguf`."""
-
-    def __init__(self, python: str, model: Path, threads: int, prompt: int, steps: int) -> None:
-        script = Path(__file__).with_name("llamacpp.py")
-        words = [python, str(script), str(model), str(threads), str(prompt), str(steps)]
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.name = str(self._read()["name"])
-
-    def _read(self) -> Any:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise UserError(f"the peer's process ended with code {self._process.wait()}")
-        return json.loads(line)
-
-    def seconds(self, what: str) -> float:
-        """Of "prefill", or of one token of "decode"."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(what + "\n")
-        self._process.stdin.flush()
-        return float(self._read()["seconds"])
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import statistics
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,17 +13,20 @@ import click
 
 import lispgpt
 from lispgpt.base.folders import cache_folder
+from lispgpt.bench import peers
 from lispgpt.bench.comparison import Comparison, assumptions, compare
 from lispgpt.bench.comparison import table as kernel_table
-from lispgpt.bench.measures import STEPS, Bench, Measure, table
-from lispgpt.bench.processes import LlamaCpp, measure_whole
+from lispgpt.bench.measures import Bench, Measure, table
+from lispgpt.bench.processes import measure_whole
 from lispgpt.cli.options import PATH, guarded, parse_settings, precision_option
 from lispgpt.cli.run import MOST_THREADS
-from lispgpt.compiler.folders import PROGRAMS
+from lispgpt.compiler.folders import PROGRAMS, is_folder
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.devices.cpu import host_cores
 
 GPT2 = "gpt2-124m"
+DEFAULT = PROGRAMS / "gpt2_generate.lisp"
 
 
 @click.command("bench")
@@ -43,7 +46,12 @@ GPT2 = "gpt2-124m"
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="The middle one counts.")
 @click.option("--kernels", is_flag=True, help="Each kernel of a step and of a prompt beside what is predicted of it.")
 @click.option("--processes/--no-processes", default=True, help="Time whole processes: compiling, the first token.")
-@click.option("--peer-python", help="An interpreter that has llama_cpp and gguf: measure llama.cpp's GPT-2 124M, too.")
+@click.option("--peers/--no-peers", default=True, help="Measure PyTorch and llama.cpp, where they are installed.")
+@click.option(
+    "--peer-python",
+    default=sys.executable,
+    help="The interpreter that may have torch and transformers, or llama_cpp and gguf (default: this one).",
+)
 @click.option("--json", "json_", type=PATH, help="Also write the figures to this file.")
 @click.option("--format", "format_", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
@@ -53,7 +61,7 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
     kept = cache_folder(ctx.obj["environment"])
     folder_alone = program is not None and options["checkpoint"] is None
     checkpoint = options["checkpoint"] or (None if folder_alone else _random_gpt2(kept))
-    program = program or PROGRAMS / "gpt2_generate.lisp"
+    program = program or DEFAULT
     words = [str(program), *([] if checkpoint is None else ["--checkpoint", str(checkpoint)])]
     words += [word for setting in options["settings"] for word in ("--set", setting)]
     words += [
@@ -81,12 +89,22 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
         device_bytes = sum(buffer.nbytes for buffer in model.artifact.plan.buffers)
         found["buffers"] = device_bytes
         _say(text, f"buffers of {device_bytes / 1e6:.0f} MB")
-        measures = list(_measures(made, options))
+        source = _source(model, program, options["checkpoint"], kept) if options["peers"] else None
+        others = _peers(options, source, model)
+        measures = []
+        try:
+            for measure in _measures(made, options):
+                measures.append(measure)
+                for peer in others:
+                    peer.measure(measure, options["rounds"])
+        finally:
+            for peer in others:
+                peer.close()
         _say(text, table(measures))
         found["measures"] = [{**asdict(measure), "share": measure.share} for measure in measures]
-        if options["peer_python"]:
-            found["peer"] = _peer(options, kept, made.session.device, max(options["prompts"]))
-            _say(text, _beside(found["peer"]))
+        if others:
+            found["peers"] = peers.described(measures, others)
+            _say(text, peers.table(measures, others))
         if options["kernels"]:
             compared = list(compare(model, options["at"][0], max(options["prompts"]), True, options["rounds"]))
             _say(text, _kernels(compared, model))
@@ -119,25 +137,29 @@ def _measures(made: Bench, options: dict[str, Any]) -> Iterator[Measure]:
         yield from made.lookup(options["lookup"])
 
 
-def _peer(options: dict[str, Any], kept: Path, device: Any, prompt: int) -> dict[str, Any]:
-    """llama.cpp's times for the same, in seconds."""
-    threads = getattr(device, "threads", 1)
-    peer = LlamaCpp(options["peer_python"], kept / "bench" / f"{GPT2}.gguf", threads, prompt, STEPS)
-    try:
-        times = {
-            what: statistics.median(peer.seconds(what) for _ in range(options["rounds"]))
-            for what in ("decode", "prefill")
-        }
-    finally:
-        peer.close()
-    return {"name": peer.name, "prompt": prompt, **times}
+def _source(model: lispgpt.Model, program: Path, checkpoint: Path | None, kept: Path) -> peers.Source | None:
+    """What peers can run of what is measured: a folder, a GGUF file, or the GPT-2 124M of random weights."""
+    config = model.artifact.config
+    given = str(config.get("weight-type", "f32")), int(config["context"])
+    for path in (program, checkpoint):
+        if path is not None and is_folder(path):
+            return peers.Source(str(path), None, *given)
+        if path is not None and path.suffix == ".gguf":
+            return peers.Source(None, str(path), *given)
+    if checkpoint is not None or program != DEFAULT:
+        return None
+    sizes = {"n_layer": "layers", "n_head": "heads", "n_embd": "width", "vocab_size": "vocab", "n_positions": "context"}
+    own = {theirs: int(config[ours]) for theirs, ours in sizes.items()}
+    return peers.Source(own, str(kept / "bench" / f"{GPT2}.gguf"), *given)
 
 
-def _beside(peer: dict[str, Any]) -> str:
-    return (
-        f"{peer['name']}, GPT-2 124M: decode {peer['decode'] * 1e6:.1f} us a token, prompt of {peer['prompt']} tokens "
-        f"{peer['prefill'] * 1e6:.1f} us"
-    )
+def _peers(options: dict[str, Any], source: peers.Source | None, model: lispgpt.Model) -> list[peers.Peer]:
+    """Those that run; none on emulated GPUs, or where nothing of what they could run is measured."""
+    target = options["target"].partition(":")[0]
+    if source is None or target == "emulated":
+        return []
+    threads = options["threads"] or host_cores()
+    return peers.start(options["peer_python"], source, threads, not model.artifact.target.startswith("cpu"))
 
 
 def _kernels(compared: list[Comparison], model: lispgpt.Model) -> str:

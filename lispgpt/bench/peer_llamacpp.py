@@ -1,10 +1,7 @@
-"""llama.cpp's side of `lispgpt bench`, in an interpreter that has `llama_cpp` and `gguf`.
+"""llama.cpp's side of `lispgpt bench`, in an interpreter that has `llama_cpp` and `gguf` (see `peers`).
 
-    llamacpp.py GGUF THREADS PREFILL DECODE
-
-Every line "decode" or "prefill" on standard input is answered by a line of JSON with the seconds.
-
-The model is a GPT-2 124M of seeded random weights: matrices in BF16, norms and biases in F32, as GGUF wants them.
+The model is a GGUF file.  Where that does not exist it becomes a GPT-2 124M of seeded random weights: matrices in BF16,
+norms and biases in F32, as GGUF wants them.
 """
 
 from __future__ import annotations
@@ -21,29 +18,35 @@ LAYERS, HEADS, WIDTH, VOCAB, CONTEXT = 12, 12, 768, 50257, 1024
 
 
 def main() -> None:
-    path, (threads, prefill, decode) = Path(sys.argv[1]), map(int, sys.argv[2:])
+    given = json.loads(sys.argv[1])
+    path, threads = Path(given["model"]), given["threads"]
     if not path.exists():
         write_model(path)
     import llama_cpp
 
-    model = llama_cpp.Llama(str(path), n_ctx=CONTEXT, n_threads=threads, n_threads_batch=threads, verbose=False)
-    prompt = [int(t) for t in np.random.default_rng(0).integers(0, VOCAB, prefill)]
-    seconds_of(model, [prompt[:8]])
+    places = {"n_gpu_layers": -1 if given["gpu"] else 0, "n_threads": threads, "n_threads_batch": threads}
+    model = llama_cpp.Llama(str(path), n_ctx=given["context"], verbose=False, **places)
+    random, vocab = np.random.default_rng(0), model.n_vocab()
+    seconds_of(model, [[1] * 8])
     print(json.dumps({"name": f"llama.cpp (llama-cpp-python {llama_cpp.__version__})"}), flush=True)
     for line in sys.stdin:
-        if line.strip() == "prefill":
-            seconds = seconds_of(model, [prompt])
+        asked = json.loads(line)
+        if asked.get("batch", 1) > 1:
+            print(json.dumps({"failed": "it is measured with one sequence"}), flush=True)
+            continue
+        tokens = [int(t) for t in random.integers(0, vocab, asked["count"])]
+        model.reset()
+        if asked["what"] == "prompt":
+            seconds = seconds_of(model, [tokens])
         else:
-            model.reset()
-            model.eval([1])
-            seconds = seconds_of(model, [[t] for t in prompt[:decode]], reset=False) / decode
+            steps = [[int(t)] for t in random.integers(0, vocab, asked["steps"])]
+            model.eval(tokens or [1])
+            seconds = seconds_of(model, steps) / len(steps)
         print(json.dumps({"seconds": seconds}), flush=True)
 
 
-def seconds_of(model: Any, batches: list[list[int]], reset: bool = True) -> float:
+def seconds_of(model: Any, batches: list[list[int]]) -> float:
     """Time to evaluate batches of tokens one after another."""
-    if reset:
-        model.reset()
     started = time.perf_counter()
     for batch in batches:
         model.eval(batch)
