@@ -52,20 +52,26 @@ def profile_entry(
     launch that advances the inputs, which every other run does without.
 
     alone: run kernels alone wherever it is: for entries so long that no launch finds in caches what the last one left,
-    and a run for each kernel would take minutes.
+    and a run for each kernel would take minutes.  Where floors are not known, as on CPUs, each launch then runs where
+    it stands in a run, on what those before it made: numbers that something else has left in their memory may be ones
+    that processors are slow with.
     """
     own, device = tuple(step for step in entry.launches if not _advances(step, entry)), session.device
+    rates = session.artifact.rates
 
     def run_of(launches: tuple[Launch, ...]) -> Callable[[], None]:
         return partial(device.launch, session.prepare(replace(entry, steps=launches)))
 
     session.put(entry, inputs)
     everything, rows = run_of(own), []
+    standing = _in_order(device, [run_of((launch,)) for launch in own]) if alone and rates is None else None
     for kernel in dict.fromkeys(launch.kernel for launch in entry.launches):
         mine = tuple(launch for launch in entry.launches if launch.kernel == kernel)
         work = Work.of(session.kernels[kernel])
         others = tuple(launch for launch in own if launch.kernel != kernel)
-        if not alone and session.artifact.rates is not None and 0 < len(others) < len(own):
+        if standing is not None and mine[0] in own:
+            seconds = sum(s for s, launch in zip(standing, own, strict=True) if launch.kernel == kernel) / len(mine)
+        elif not alone and rates is not None and 0 < len(others) < len(own):
             dispensable = work is not None and work.operations + work.position_operations > 0
             changed = others if dispensable else tuple(n for n in own for _ in range(1 + (n.kernel == kernel)))
             whole, other = _fastest(device, [everything, run_of(changed)])
@@ -98,6 +104,18 @@ def measured_rates(session: Session) -> Rates | None:
         device.copy_in(source, noise, start)
     (seconds,) = _fastest(device, [partial(device.copy, source, target, COPIED_BYTES)])
     return replace(rates, bandwidth=2 * COPIED_BYTES / seconds, part=f"{rates.part}; bandwidth as copied here")
+
+
+def _in_order(device: Device, runs: Sequence[Callable[[], None]]) -> list[float]:
+    """Seconds of each of these, which run one after the other, in the fastest of a few rounds."""
+    best = [float("inf")] * len(runs)
+    for _ in range(ROUNDS):
+        for i, run in enumerate(runs):
+            started = time.perf_counter()
+            run()
+            device.sync()
+            best[i] = min(best[i], time.perf_counter() - started)
+    return best
 
 
 def _fastest(device: Device, runs: Sequence[Callable[[], None]]) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,6 +169,27 @@ def test_kernels_of_long_entries_run_alone_also_where_floors_are_known(artifact:
     assert [row.microseconds for row in profiled.rows] == [len(row.kernel) * 1e6 for row in profiled.rows]
     every = {x.kernel for x in entry.launches}
     assert {len(kernels) for kernels in together} == {1, len(every)}, "a kernel or all of them"
+
+
+def test_launches_of_long_entries_run_on_what_those_before_them_made(artifact: Artifact) -> None:
+    class Ordered(CpuDevice):
+        """Keeps the order of launches by which a run is timed in parts."""
+
+        def launch(self, executable: Any) -> None:
+            super().launch(executable)
+            counts.append(len(executable.launches))
+
+    counts: list[int] = []
+    with Session(artifact, Ordered(), random_weights(artifact)) as session:  # type: ignore[arg-type]
+        entry = session.entry("decode-greedy", batch=1)
+        wanted = session.run("decode-greedy", [[1]], [[5]])["logits"].copy()
+        counts.clear()
+        profiled = profile_entry(session, entry, [[5]], {"tokens": [[1]], "positions": [[5]]}, alone=True)
+        np.testing.assert_array_equal(session.read(entry.results["logits"]), wanted)
+    steps = len(entry.launches)
+    assert counts[: profile.ROUNDS * steps] == [1] * (profile.ROUNDS * steps)
+    assert set(counts[profile.ROUNDS * steps :]) == {steps}
+    assert all(row.microseconds > 0 for row in profiled.rows)
 
 
 def test_bandwidth_is_that_of_a_copy_that_reads_and_writes(

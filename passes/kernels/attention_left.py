@@ -27,22 +27,22 @@ Words = list[list[list[ir.Value]]]
 """[block of k][part]: a lane's four words of a warpgroup's left operand."""
 
 
-def parts_of(element: ir.Type) -> int:
-    """In how many bf16 parts numbers of a type are multiplied."""
-    return 1 if str(element) == "bf16" else 2
+def parts_of(operand: Operand) -> int:
+    """In how many bf16 parts an operand's numbers are multiplied."""
+    return 1 if operand.rounded or str(operand.element) == "bf16" else 2
 
 
 def words_of(operand: Operand, unit: MatrixUnit) -> int:
     """Registers that a lane's share of an operand's vectors takes."""
     blocks = -(-operand.depth // unit.block)
-    return blocks * len(unit.left_rows) * unit.run * parts_of(operand.element) // 2
+    return blocks * len(unit.left_rows) * unit.run * parts_of(operand) // 2
 
 
 def operand_block(operand: Operand, reader: Reader, lanes: Lanes, places: Places, block: int) -> Block:
     """The lane's share, in block `block` of the depth, of an operand's vectors that are its rows, whose places are
     given; zero past the depth."""
     d = b.add(block * lanes.unit.block, b.mul(lanes.group, lanes.unit.run))
-    return _block([_run(operand, reader, place, d, lanes.unit) for place in places], parts_of(operand.element))
+    return _block([_run(operand, reader, place, d, lanes.unit) for place in places], parts_of(operand))
 
 
 def operand_blocks(
@@ -60,7 +60,7 @@ def _run(operand: Operand, reader: Reader, place: tuple[Place, Index], d: Index,
         inside = None if depth % unit.block == 0 else b.less(at, depth)
         where = at if inside is None else b.select(inside, b.as_value(at), b.as_value(0))
         value = read_operand(reader, operand, *place, where, 4)
-        value = value if parts_of(operand.element) == 1 else b.extend(value)
+        value = value if parts_of(operand) == 1 else b.extend(value)
         pieces.append(value if inside is None else b.select(inside, value, b.constant(0.0, value.type)))
     return joined(pieces)
 
@@ -118,19 +118,22 @@ def operand_words(operand: Operand, reader: Reader, lanes: Lanes, places: Places
         for column in (0, 8):
             d = b.add(lanes.result_column, block * unit.block + column)
             pairs += [b.extend(read_operand(reader, operand, *place, d, 2)) for place in places]
-        words.append(_parts_of([unit.split(pair) for pair in pairs]))
+        words.append(_words_of(unit, pairs, 1 if operand.rounded else 2))
     return words
 
 
-def weight_words(unit: WarpgroupUnit, weights: list[list[ir.Value]], keys: int) -> Words:
-    """weights[i]: the lane's weights of its i-th row, tile by tile."""
+def weight_words(unit: WarpgroupUnit, weights: list[list[ir.Value]], keys: int, count: int) -> Words:
+    """weights[i]: the lane's weights of its i-th row, tile by tile.  count: of parts."""
     words = []
     for block in range(keys // unit.block):
         starts = [4 * block, 4 * block + 2]
         pairs = [b.vector_of(row[start : start + 2]) for start in starts for row in weights]
-        words.append(_parts_of([unit.split(pair) for pair in pairs]))
+        words.append(_words_of(unit, pairs, count))
     return words
 
 
-def _parts_of(halves: list[tuple[ir.Value, ir.Value]]) -> list[list[ir.Value]]:
-    return [[half[part] for half in halves] for part in range(2)]
+def _words_of(unit: WarpgroupUnit, pairs: list[ir.Value], count: int) -> list[list[ir.Value]]:
+    """Pairs in so many parts, rounded where there is one."""
+    if count == 1:
+        return [[unit.rounded(pair) for pair in pairs]]
+    return [list(words) for words in zip(*(unit.split(pair) for pair in pairs), strict=True)]

@@ -90,8 +90,9 @@ class SubgroupProducts:
 class WarpgroupProducts:
     """On instructions of a warpgroup, which is the team; both tiles are their right operands as they lie."""
 
-    def __init__(self, unit: WarpgroupUnit, tiles: Tiles, queries: left_of.Words) -> None:
-        self.unit, self.tiles, self.queries, self.layout = unit, tiles, queries, tiles.layout
+    def __init__(self, unit: WarpgroupUnit, tiles: Tiles, queries: left_of.Words, count: int) -> None:
+        """count: of weights' parts."""
+        self.unit, self.tiles, self.queries, self.layout, self.count = unit, tiles, queries, tiles.layout, count
         self.lanes: Lanes = tiles.lanes
         self.parts = tiles.layout.operands[0].parts
         self.products = [p for p in PRODUCTS if p[1] < self.parts]
@@ -103,7 +104,7 @@ class WarpgroupProducts:
             keys = self.unit.descriptor(self.tiles.memories[number][0], self.tiles.offset(number, other))
             for block, words in enumerate(self.queries):
                 column = self.unit.advanced(keys, block)
-                for mine in [left for left, right in self.products if right == other]:
+                for mine in [left for left, right in self.products if right == other and left < len(words)]:
                     if sums:
                         sums = self.unit.multiply(words[mine], column, sums)
                     else:
@@ -112,14 +113,14 @@ class WarpgroupProducts:
         return self._tiles(self.unit.done(sums))
 
     def add(self, number: int, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]:
-        words = left_of.weight_words(self.unit, weights, self.layout.count)
+        words = left_of.weight_words(self.unit, weights, self.layout.count, self.count)
         plain, words = self._ready(self._plain(sums), words)
         for other in range(self.parts):
             offset = self.tiles.offset(number, other)
             for block, parts in enumerate(words):
                 rows = b.add(offset, block * self.unit.block * self.unit.inner * 2)
                 values = self.unit.descriptor(self.tiles.memories[number][0], rows)
-                for mine in [left for left, right in self.products if right == other]:
+                for mine in [left for left, right in self.products if right == other and left < self.count]:
                     plain = self.unit.multiply(parts[mine], values, plain, turned=True)
         self.unit.commit()
         return self._tiles(self.unit.done(plain))

@@ -61,7 +61,7 @@ class OperandLayout:
         assert target.matrix is not None
         self.staged, self.unit, self.count, self.threads = staged, target.matrix, count, threads
         item_bytes = b.item_bytes(staged.operand.element)
-        self.depth, self.parts = staged.operand.depth, 1 if item_bytes == 2 else 2
+        self.depth, self.parts = staged.operand.depth, 1 if item_bytes == 2 or staged.operand.rounded else 2
         self.width = b.largest_width(self.depth, item_bytes, target.vector_bytes)
         self.vectors = -(-count * self.depth // self.width // threads)
         self.words = self.vectors * self.width * item_bytes // 4
@@ -192,7 +192,8 @@ class Tiles:
                 self._clear_padding(one, memories[0])
 
     def _store(self, one: OperandLayout, memories: list[ir.Value], value: ir.Value, t: Index, d: Index) -> None:
-        for part, piece in enumerate([value] if one.parts == 1 else split(value)):
+        pieces = [b.shortened(value, ir.BF16Type.get())] if one.parts == 1 else split(value)
+        for part, piece in enumerate(pieces):
             for which, memory in enumerate(memories):
                 if one.is_turned and which == len(memories) - 1:
                     for i in range(one.width):

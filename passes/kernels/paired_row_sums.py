@@ -40,15 +40,11 @@ class Parts:
     def of(attention: Attention, most: int) -> Parts:
         """most: for an f32 number that may not be rounded."""
 
-        def pair(left: str, right: ir.Type, rounds: bool) -> tuple[int, int]:
-            return (1, 1) if rounds else parts_of_types(left, str(right), most)
+        def pair(left: str, right: Operand) -> tuple[int, int]:
+            return (1, 1) if right.rounded else parts_of_types(left, str(right.element), most)
 
-        scores, weighted = attention.rounds
         weights = "f32" if attention.exact else "bf16"
-        return Parts(
-            *pair(str(attention.queries.element), attention.keys.element, scores),
-            *pair(weights, attention.values.element, weighted),
-        )
+        return Parts(*pair(str(attention.queries.element), attention.keys), *pair(weights, attention.values))
 
     @property
     def products(self) -> tuple[int, int]:

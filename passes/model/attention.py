@@ -97,14 +97,7 @@ class Attention(Bounded):
     @property
     def exact(self) -> bool:
         """Whether weights meet values unrounded, so that they are wanted in more than 8 bits."""
-        return self.rounding[0] is None
-
-    @property
-    def rounds(self) -> tuple[bool, bool]:
-        """Whether the two products' bodies round to BF16 what they multiply."""
-        bodies = [operations(op.regions[0].blocks[0]) for op in (self.scores, self.weighted)]
-        scores, weighted = (any(op.name == "arith.truncf" for op in body) for body in bodies)
-        return scores, weighted
+        return self.rounding[0] is None and not self.values.rounded
 
     @property
     def biased(self) -> bool:
@@ -254,7 +247,14 @@ def attention_in(
         return None
     if rounding[1] is not None:
         out = replace(out, tensor=rounding[1].results[0])
-    return Attention(scores, weigh, softmax, weighted, *made, values, out, rounding=(rounding[0], rounding[1]))
+    queries, keys = (replace(operand, rounded=_rounds(scores)) for operand in made)
+    values = replace(values, rounded=_rounds(weighted))
+    return Attention(scores, weigh, softmax, weighted, queries, keys, values, out, rounding=(rounding[0], rounding[1]))
+
+
+def _rounds(product: ir.Operation) -> bool:
+    """Whether a product's body rounds what it multiplies."""
+    return any(op.name == "arith.truncf" for op in operations(product.regions[0].blocks[0]))
 
 
 def _number(value: int) -> ir.Attribute:

@@ -19,10 +19,12 @@ and the result, each value) have of numbers."""
 
 @dataclass(frozen=True)
 class Operand:
-    """dims: for each dimension of the tensor, a leading loop of the scores, POSITION or DEPTH."""
+    """dims: for each dimension of the tensor, a leading loop of the scores, POSITION or DEPTH.  rounded: whether its
+    product's body rounds it to BF16."""
 
     tensor: ir.Value
     dims: tuple[int, ...]
+    rounded: bool = False
 
     def index(self, place: Sequence[Any], t: Any, d: Any) -> list[Any]:
         """The tensor's indices from those of the leading loops, of the position and of the number in its depth."""

@@ -206,15 +206,16 @@ class _Schedule:
         """number: the subgroup's in the block."""
         own, facts = b.add(own_first, self.lanes.row), (self.attention.queries, self.reader, self.lanes)
         places = [(self._place(b.add(own, row)), 0) for row in self.unit.left_rows]
+        parts = 2 if self.attention.exact else 1
         if self.warpgroup is not None:
             queries = left_of.operand_words(*facts, places, self.warpgroup)
-            return WarpgroupProducts(self.warpgroup, self.tiles, queries)
+            return WarpgroupProducts(self.warpgroup, self.tiles, queries, parts)
 
         def memory() -> ir.Value:
             shape = [self.teams * self.subgroups, *left_of.weight_shape(self.unit, self.keys)]
             return self.memory.view(self.teams * self.tile.nbytes, shape, ir.BF16Type.get())
 
-        parts, left = 2 if self.attention.exact else 1, [left_of.operand_blocks(*facts, places, self.kept)]
+        left = [left_of.operand_blocks(*facts, places, self.kept)]
         return SubgroupProducts(self.tiles, left, parts, memory, number, self._wait)
 
     def _wait(self) -> None:

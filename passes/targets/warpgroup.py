@@ -89,10 +89,14 @@ class WarpgroupUnit:
         bits = b.emit("vector.bitcast", [pair], [i32s])
         upper = b.emit("arith.andi", [bits, b.constant(-65536, i32s)], [i32s])
         rest = b.binary("arith.subf", pair, b.emit("vector.bitcast", [upper], [pair.type]))
-        low = b.emit("arith.truncf", [rest], [ir.VectorType.get([2], ir.BF16Type.get())])
         halves = [b.lane_of(bits, 0), b.lane_of(bits, 1), b.constant(0x7632, b.i32())]
         high = b.intrinsic("llvm.nvvm.prmt", halves, b.i32())
-        return high, b.lane_of(b.emit("vector.bitcast", [low], [ir.VectorType.get([1], b.i32())]), 0)
+        return high, self.rounded(rest)
+
+    def rounded(self, pair: ir.Value) -> ir.Value:
+        """Two f32 as an i32 of two bf16."""
+        short = b.emit("arith.truncf", [pair], [ir.VectorType.get([2], ir.BF16Type.get())])
+        return b.lane_of(b.emit("vector.bitcast", [short], [ir.VectorType.get([1], b.i32())]), 0)
 
     def ready(self, values: Sequence[ir.Value]) -> list[ir.Value]:
         """fence() for these f32 and i32 registers, which are thus written before it."""

@@ -1,4 +1,4 @@
-"""Attention of many rows on a CPU's instructions for pairs, against float64."""
+"""Attention of many rows on a CPU's instructions for pairs, and in one part of BF16 on GPUs, against float64."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import seeded
 from compiled_models import Weights, compile_text, rounded_to_bf16
+from emulated_amd.running import Emulation
+from emulated_cuda.entries import run
 
 from lispgpt.base.host import cpu_features, may_use_tiles
 from lispgpt.runtime.devices.cpu import CpuDevice
@@ -85,3 +87,27 @@ def reference(x: np.ndarray, kv: np.ndarray, heads: int, groups: int, first: int
     scores[:, np.arange(kv.shape[2])[None] > first + np.arange(rows)[:, None]] = -np.inf
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return np.einsum("hrt,htd->rhd", powers / powers.sum(-1, keepdims=True), values)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "cuda:sm_80", "rocm:gfx942", "rocm:gfx1151"])
+def test_fast_values_on_gpus(target: str, tmp_path: Path) -> None:
+    rows, context, heads, depth, first = 64, 128, 2, 64, 40
+    sizes = {"rows": rows, "columns": 3 * heads * depth, "width": heads * depth, "groups": heads, "depth": depth}
+    text = PROGRAM.format(context=context, dtype="f32", heads=heads, **sizes)
+    given = {"target": target, "sizes": [{"batch": 1, "positions": rows}]}
+    artifact = compile_text(text, tmp_path, precision="fast", **given)
+    rng = seeded.rng()
+    x = rounded_to_bf16(rng.standard_normal((rows, 3 * heads * depth)))
+    kv = rounded_to_bf16(rng.standard_normal((1, 2, heads, context, depth)))
+    wanted = reference(x.astype(np.float64), kv[0].astype(np.float64), heads, heads, first)
+    positions = np.arange(first, first + rows, dtype=np.int32)
+    values = {"x": x, "w": np.zeros((4, heads * depth), np.uint16), "kv": kv, "positions": positions}
+    values["tokens"] = np.zeros(rows, np.int32)
+    if target.startswith("rocm"):
+        emulation = Emulation(artifact, values)
+        found = emulation.run(emulation.entry("out", rows))
+    else:
+        (entry,) = artifact.plan.entries
+        found = run(artifact, entry, values)
+    error = np.abs(found.reshape(wanted.shape) - wanted).max()
+    assert 1e-4 < error < 0.02
