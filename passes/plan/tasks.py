@@ -94,8 +94,18 @@ def check_part(kernel: ir.Operation, target: Gpu, most: int) -> None:
     check_idle(kernel.regions[0].blocks[0])
 
 
-def modelled_seconds(run: Sequence[Tasks], target: Gpu) -> tuple[float, float] | None:
-    """(as launches, as one launch): their floors, and what it costs that one waits for another."""
+@dataclass(frozen=True)
+class Modelled:
+    """Seconds of a run of steps: as launches; as one launch, if all of it cost what signals do; and by what each step
+    waits for, as a kernel written by hand does it."""
+
+    apart: float
+    signalled: float
+    together: float
+
+
+def modelled_seconds(run: Sequence[Tasks], signalled: int, target: Gpu) -> Modelled | None:
+    """Floors of the steps, and what it costs that one waits for another.  signalled: how many do by signals."""
     if target.rates is None or not target.launch_seconds:
         return None
     rates, floors = target.rates, 0.0
@@ -105,7 +115,8 @@ def modelled_seconds(run: Sequence[Tasks], target: Gpu) -> tuple[float, float] |
         nbytes = work.get("bytes", 0) + looked * work.get("position_bytes", 0)
         operations = work.get("operations", 0) + looked * work.get("position_operations", 0)
         floors += max(nbytes / rates.bandwidth, operations / rates.vector)
-    return floors + len(run) * target.launch_seconds, floors + len(run) * target.exchange_seconds
+    count, waits = len(run), signalled * target.exchange_seconds + (len(run) - signalled) * target.words_seconds
+    return Modelled(floors + count * target.launch_seconds, floors + count * target.exchange_seconds, floors + waits)
 
 
 def touched_buffers(run: Sequence[Tasks], whole: bool) -> list[Region]:

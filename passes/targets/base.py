@@ -116,7 +116,8 @@ class Gpu(Target):
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
     subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the cache that all cores share.
     launch_seconds, exchange_seconds: what it costs that a launch waits for the one ahead of it, and that blocks of one
-    launch wait for others; 0 where nobody has measured it.
+    launch wait for others by signals; 0 where nobody has measured it.  words_seconds: the same by marked words, as a
+    kernel written by hand shows it.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -163,6 +164,7 @@ class Gpu(Target):
     l2_bytes: int = 0
     launch_seconds: float = 0.0
     exchange_seconds: float = 0.0
+    words_seconds: float = 0.0
 
     def capabilities(self) -> dict[str, int]:
         return {
@@ -218,6 +220,22 @@ class Gpu(Target):
 
     def prefetch(self, address: ir.Value) -> None:
         """Emit that the line at an address, of 64 bits, will be read soon; where the chip can be told."""
+
+    def load_words(self, pointer: ir.Value, count: int) -> list[ir.Value]:
+        """Emit a load of 1, 2 or 4 neighbouring i32 as other blocks have left them, each of them by itself whole.
+
+        pointer: aligned to all of them.
+        """
+        i64 = ir.IntegerType.get_signless(64)
+        fields = {"alignment": ir.IntegerAttr.get(i64, 4 * count), "volatile_": ir.UnitAttr.get()}
+        found = create_op("llvm.load", [pointer], [b.with_width(b.i32(), count)], fields).results[0]
+        return [b.lane_of(found, i) for i in range(count)]
+
+    def store_word(self, word: ir.Value, pointer: ir.Value) -> None:
+        """Emit a store of an i32 that other blocks may load so."""
+        i64 = ir.IntegerType.get_signless(64)
+        fields = {name: ir.IntegerAttr.get(i64, value) for name, value in (("ordering", 2), ("alignment", 4))}
+        create_op("llvm.store", [word, pointer], [], fields | {"syncscope": ir.StringAttr.get(self.device_scope)})
 
     def worker_count(self) -> ir.Value:
         """Emit how many blocks the launch has along its first side."""
