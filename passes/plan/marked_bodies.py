@@ -12,6 +12,8 @@ from lispgpt.ir.structure import defining_op, operations
 from lispgpt.passes.kernels.marked_words import WIDEST, Layout, MarkedWords
 
 LOADS = ("memref.load", "vector.load")
+RECKONED = ("arith.", "gpu.thread_id", "gpu.block_id")
+"""How ops are called that are the same wherever they stand."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def _memory(op: ir.Operation) -> ir.Value | None:
 
 
 def lift(op: ir.Operation, first: ir.Operation, order: dict[ir.Operation, int]) -> bool:
-    """Make an op's indices ahead of `first`, where they depend on nothing but arithmetic behind it; whether they do.
+    """Make an op's indices ahead of `first`, where they depend on nothing else behind it than such; whether they do.
 
     order: the numbers of the ops of their block, by which those that have been moved come first.
     """
@@ -66,7 +68,7 @@ def lift(op: ir.Operation, first: ir.Operation, order: dict[ir.Operation, int]) 
         made = defining_op(waiting.pop())
         if made is None or order.get(made, -1) < order[first] or made in moved:
             continue
-        if not made.name.startswith("arith."):
+        if not made.name.startswith(RECKONED):
             return False
         moved[made] = None
         waiting += list(made.operands)

@@ -63,14 +63,14 @@ class OneLaunch(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
     "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most.
     runs: of an entry in one launch, at most, where it leaves the inputs of its next run.  ahead: whether
-    a step that waits asks for the weights of the next one, where the chip's cache can be told."""
+    a step copies weights of the next one to the block's memory before it waits, where the chip can."""
 
     starts_from = (IN_ARENA,)
     when: str = "modelled"
     workers: int = 0
     threads: int = 512
     runs: int = 8
-    ahead: bool = False
+    ahead: bool = True
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
@@ -140,15 +140,13 @@ class OneLaunch(Pass):
     def _chosen(self, run: list[Tasks], buffers: Collection[str], target: Gpu) -> tuple[str, bool]:
         """What to say of a run of steps, and whether it becomes one launch.  buffers: see exchanges."""
         waits = exchanges(run, buffers).waits
-        times = modelled_seconds(run, sum(map(bool, waits)), target)
+        times = modelled_seconds(run, list(map(bool, waits)), self.ahead and target.async_copies, target)
         if times is None:
             taken, why = self.when == "always", "not known what waiting costs on this chip"
         else:
             taken = self.when == "always" or times.signalled <= WORTH * times.apart
             apart, signalled, together = (f"{s * 1e6:.0f} us" for s in (times.apart, times.signalled, times.together))
-            why = (
-                f"modelled {apart} apart, {signalled} as one by signals, {together} if words cost what they do by hand"
-            )
+            why = f"modelled {apart} apart, {signalled} as one by signals, {together} if it waits as kernels by hand do"
         return f"{len(run)} launches {'are one' if taken else 'stay apart'}: {why}", taken
 
 

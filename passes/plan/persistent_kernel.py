@@ -16,10 +16,11 @@ from lispgpt.passes.kernels.kernel import set_launch
 from lispgpt.passes.kernels.marked_words import MarkedWords
 from lispgpt.passes.kernels.signals import Signals, Wanted
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
+from lispgpt.passes.plan.copied_weights import CopiedWeights
 from lispgpt.passes.plan.exchanges import exchanges
 from lispgpt.passes.plan.rounds import Stretch, stretches
 from lispgpt.passes.plan.tasks import ALIGNMENT, Tasks, aligned_bytes, block_memory, touched_buffers
-from lispgpt.passes.plan.walked_step import Walk, WalkedStep
+from lispgpt.passes.plan.walked_step import Following, Walk, WalkedStep
 from lispgpt.passes.targets import Gpu
 
 THREADS_OF_A_CORE = 512
@@ -41,8 +42,8 @@ class PersistentKernel:
     """Made in `module` as `name`.  buffers: what it is called with, as parts of the entry's buffers, then memory of i32
     for signals, for marked words where steps hand some on, and with `repeats` the number of more runs, and memory for
     results.  workers: blocks of the launch at most, 0 for as many as the chip holds.  whole: whether the run is all of
-    an entry.  arena: the buffer in which nothing else is wanted before and after it.  ahead: whether each step asks for
-    the next one's weights before it waits."""
+    an entry.  arena: the buffer in which nothing else is wanted before and after it.  ahead: whether each step copies
+    the next one's weights to the block's memory before it waits, where the chip can."""
 
     def __init__(
         self,
@@ -108,12 +109,14 @@ class PersistentKernel:
 
     def _emit(self) -> None:
         nbytes = max(sum(map(aligned_bytes, block_memory(step.kernel))) for step in self.run)
-        memory = BlockMemory(self.target, max(nbytes, ALIGNMENT), aligned=False)
+        nbytes = max(nbytes, ALIGNMENT)
+        weights = CopiedWeights.of(self.run, self.threads, nbytes, self.target) if self.ahead else None
+        memory = BlockMemory(self.target, nbytes + (weights.nbytes if weights else 0), aligned=False)
         thread, worker, self.workers = b.thread_id(), b.block_id(), self.target.worker_count()
         arguments, count = list(self.body.arguments), len(self.buffers)
         signals = Signals(self.target, arguments[count], thread)
         parts = (self.run, self.exchanges, self.buffers, arguments[:count])
-        self.walk = Walk(*parts, self.threads, thread, worker, self.workers, signals, memory, self.target, self.ahead)
+        self.walk = Walk(*parts, self.threads, thread, worker, self.workers, signals, memory, self.target, weights)
         self.before: Index = 0
         if self.marked:
             self.before = _index(b.load(arguments[count + 1], [0], 1))
@@ -179,22 +182,36 @@ class PersistentKernel:
 
     def _once(self) -> None:
         shapes = [(s.shape, self.exchanges.shape(i, len(s.regions))) for i, s in enumerate(self.run)]
-        for stretch in stretches(shapes):
+        found = stretches(shapes)
+        for stretch, after in zip(found, [*found[1:], None], strict=True):
             if stretch.rounds == 1:
-                self._round(stretch, 0)
+                self._round(stretch, after, 0)
             else:
-                b.each(0, stretch.rounds, 1, partial(self._round, stretch))
+                b.each(0, stretch.rounds, 1, partial(self._round, stretch, after))
 
-    def _round(self, stretch: Stretch, number: Index) -> None:
-        whole = stretch.count - (stretch.rounds - 1) * stretch.period
+    def _round(self, stretch: Stretch, after: Stretch | None, number: Index) -> None:
         for position in range(stretch.period):
-            last = position + 1 in (stretch.period, whole)  # behind which the last round may have none
-            following = None if last else WalkedStep(self.walk, stretch.items(position + 1), number)
-            step = WalkedStep(self.walk, stretch.items(position), number, following)
-            if position < whole or isinstance(number, int):
+            copied = b.less(0, number) if stretch.first + position == 0 else b.equal(0, 0)
+            following = self._following(stretch, after, position, number)
+            step = WalkedStep(self.walk, stretch.items(position), number, copied, following)
+            if position < stretch.last or isinstance(number, int):
                 step.emit()
             else:
                 b.if_then(b.less(number, stretch.rounds - 1), step.emit)
+
+    def _following(self, stretch: Stretch, after: Stretch | None, position: int, number: Index) -> Following:
+        """Which steps may come behind the one at a position of a round, and when."""
+        found: list[tuple[ir.Value | None, WalkedStep]] = []
+        goes_on = b.less(number, stretch.rounds - 1) if stretch.rounds > 1 else None
+        if position + 1 < stretch.period:
+            always = position + 1 < stretch.last
+            found.append((None if always else goes_on, WalkedStep(self.walk, stretch.items(position + 1), number)))
+        elif goes_on is not None:
+            found.append((goes_on, WalkedStep(self.walk, stretch.items(0), b.add(number, 1))))
+        if position + 1 == stretch.last and after is not None:
+            ends = b.equal(number, stretch.rounds - 1) if goes_on is not None else None
+            found.append((ends, WalkedStep(self.walk, after.items(0), 0)))
+        return found
 
 
 def _index(word: ir.Value) -> ir.Value:

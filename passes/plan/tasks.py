@@ -104,19 +104,22 @@ class Modelled:
     together: float
 
 
-def modelled_seconds(run: Sequence[Tasks], signalled: int, target: Gpu) -> Modelled | None:
-    """Floors of the steps, and what it costs that one waits for another.  signalled: how many do by signals."""
+def modelled_seconds(run: Sequence[Tasks], signalled: Sequence[bool], ahead: bool, target: Gpu) -> Modelled | None:
+    """Floors of the steps, and what it costs that one waits for another.  signalled: whether each does by signals.
+    ahead: whether weights come while steps wait."""
     if target.rates is None or not target.launch_seconds:
         return None
-    rates, floors = target.rates, 0.0
+    rates, floors = target.rates, []
     for step in run:
         work = recorded_work(step.kernel) or {}
         looked = work.get("context", 0)
         nbytes = work.get("bytes", 0) + looked * work.get("position_bytes", 0)
         operations = work.get("operations", 0) + looked * work.get("position_operations", 0)
-        floors += max(nbytes / rates.bandwidth, operations / rates.vector)
-    count, waits = len(run), signalled * target.exchange_seconds + (len(run) - signalled) * target.words_seconds
-    return Modelled(floors + count * target.launch_seconds, floors + count * target.exchange_seconds, floors + waits)
+        floors.append(max(nbytes / rates.bandwidth, operations / rates.vector))
+    waits = [target.exchange_seconds if signal else target.words_seconds for signal in signalled]
+    together = [max(times) if ahead else sum(times) for times in zip(floors, waits, strict=True)]
+    apart, signals = (sum(floors) + len(run) * s for s in (target.launch_seconds, target.exchange_seconds))
+    return Modelled(apart, signals, sum(together))
 
 
 def touched_buffers(run: Sequence[Tasks], whole: bool) -> list[Region]:

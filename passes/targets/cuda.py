@@ -40,6 +40,7 @@ class Cuda(Gpu):
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
     most_teams: int = 15
+    async_copies: bool = True
 
     def dependency_wait(self) -> None:
         if not self.early_launch:
@@ -58,9 +59,16 @@ class Cuda(Gpu):
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
 
-    def prefetch(self, address: ir.Value) -> None:
-        fields = {"asm_string": ir.StringAttr.get("prefetch.global.L2 [$0];"), "constraints": ir.StringAttr.get("l")}
-        create_op("llvm.inline_asm", [address], [], fields | {"has_side_effects": ir.UnitAttr.get()})
+    def copy_async(self, shared: ir.Value, source: ir.Value, nbytes: int) -> None:
+        fields = {"size": ir.IntegerAttr.get(b.i32(), nbytes)}
+        fields["modifier"] = ir.Attribute.parse(f"#nvvm<load_cache_modifier {'cg' if nbytes == 16 else 'ca'}>")
+        create_op("nvvm.cp.async.shared.global", [shared, source], [], fields)
+
+    def commit_copies(self) -> None:
+        create_op("nvvm.cp.async.commit.group")
+
+    def wait_copies(self, newest: int) -> None:
+        create_op("nvvm.cp.async.wait.group", [], [], {"n": ir.IntegerAttr.get(b.i32(), newest)})
 
     def load_words(self, pointer: ir.Value, count: int) -> list[ir.Value]:
         registers = "{" + ", ".join(f"${i}" for i in range(count)) + "}" if count > 1 else "$0"

@@ -144,14 +144,12 @@ def test_dependencies_are_those_of_common_bytes() -> None:
 
 
 @pytest.mark.slow
-def test_a_step_that_waits_asks_for_the_next_ones_weights(tmp_path: Path) -> None:
-    options = ':when "always" :workers 6 :ahead true'
-    artifact = compiled("gpt2", "cuda:sm_80", tmp_path, options, layers=2, vocab=97)
-    text = artifact.code.decode()
-    assert text.count("prefetch.global.L2") > 4
-    weights = random_weights(artifact, scale=0.2)
-    tokens, logits = by_cuda_emulator(artifact, weights)
-    plain = compiled("gpt2", "cuda:sm_80", tmp_path, ':when "never"', layers=2, vocab=97)
-    wanted, right = by_cuda_emulator(plain, weights)
-    assert tokens == wanted
-    np.testing.assert_allclose(logits, right, rtol=1e-4, atol=1e-4)
+def test_weights_that_are_not_copied_ahead_give_the_same(tmp_path: Path) -> None:
+    found = []
+    for ahead in ("true", "false"):
+        options = f':when "always" :workers 6 :ahead {ahead}'
+        artifact = compiled("gpt2", "cuda:sm_80", tmp_path, options, layers=2, vocab=97)
+        assert (artifact.code.count(b"cp.async.cg") > 4) == (ahead == "true")
+        found.append(by_cuda_emulator(artifact, random_weights(artifact, scale=0.2)))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_array_equal(found[0][1], found[1][1])

@@ -66,3 +66,12 @@ def test_a_wait_that_is_left_out_shows(walked: tuple[Artifact, Weights, np.ndarr
     broken = replace(artifact, code="\n".join([*lines[:way], *lines[way + 1 :]]).encode())
     turns = map(int, rng.integers(1, 1 << 30, 6))
     assert any(not np.array_equal(run(broken, weights, each), right) for each in turns), f"{seed}: line {way}"
+
+
+def test_copies_that_nobody_waits_for_show(walked: tuple[Artifact, Weights, np.ndarray]) -> None:
+    artifact, weights, right = walked
+    lines, (rng, seed) = artifact.code.decode().split("\n"), seeded.named_rng()
+    waits = [number for number, line in enumerate(lines) if "cp.async.wait_group" in line]
+    wait = waits[rng.integers(len(waits))]
+    broken = replace(artifact, code="\n".join([*lines[:wait], *lines[wait + 1 :]]).encode())
+    assert not np.array_equal(run(broken, weights, 0), right), f"{seed}: line {wait}"
