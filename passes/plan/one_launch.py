@@ -14,8 +14,9 @@ Before:                                        After:
 It is done between schedules and lowering, where a kernel still is a number of tasks and a body for one, written in
 gpu.block_id.  The blocks of the launch, its workers, are as many as the chip holds at once; task t of every step is
 worker t's, modulo their number, and within a step nobody waits.  A step waits for those earlier steps alone whose bytes
-it touches (see lispgpt.base.access), by a signal for each step that counts its finished tasks, and only a worker that
-has a task of it waits.  As all walk the steps in one order, the first step that is not done never waits for a later
+it touches (see lispgpt.base.access), and only a worker that has a task of it waits: for f32 results in the arena by
+words that say themselves that they are there (exchanges.py), and else by a signal for each step that counts its
+finished tasks.  As all walk the steps in one order, the first step that is not done never waits for a later
 one: there is no deadlock while all workers are there at once, which the device sees to.  What a body reads ahead of
 its `dependency_wait`, weights, it reads ahead of the wait here too.
 
@@ -24,8 +25,7 @@ memory of the block.  A body for fewer threads than the block has is run by the 
 barriers (idle_threads.py).  Blocks that run in clusters stay so.
 
 An entry that leaves the inputs of its next run, as decoding does, can be run several times by one launch: signals count
-on, a step that waits for none of its own run waits for the end of the run before, and small results are kept run by
-run.
+on, a run starts when all workers have left the one before, and small results are kept run by run.
 
 Requires: every kernel has a `grid`.  Ensures: calls that are left are of kernels that one launch cannot have, or of
 entries whose launches are as fast apart; no kernel is left that nothing calls.  Entries say in `remarks` what was
@@ -34,7 +34,7 @@ chosen and why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lispgpt.base.access import READ, Region
@@ -45,6 +45,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import signal_words
 from lispgpt.passes.memory.kernel_buffers import byte_size
+from lispgpt.passes.plan.exchanges import exchanges
 from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats
 from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
 from lispgpt.passes.states import IN_ARENA
@@ -62,14 +63,14 @@ class OneLaunch(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
     "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most.
     runs: of an entry in one launch, at most, where it leaves the inputs of its next run.  ahead: whether
-    a step that waits asks for the weights of the next one, where the chip's cache can be told."""
+    a step copies weights of the next one to the block's memory before it waits, where the chip can."""
 
     starts_from = (IN_ARENA,)
     when: str = "modelled"
     workers: int = 0
     threads: int = 512
     runs: int = 8
-    ahead: bool = False
+    ahead: bool = True
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
@@ -84,7 +85,9 @@ class OneLaunch(Pass):
             name = f"{symbol_of(entry)}_launch" + (f"{same + 1}" if same else "")
             whole = len(run) == len(_calls(entry))
             repeats = self._repeats(entry, run) if whole else Repeats()
-            made = PersistentKernel(module, name, run, words, target, self.workers, whole, repeats, self.ahead)
+            made = PersistentKernel(
+                module, name, run, words, target, self.workers, whole, _arena(entry), repeats, self.ahead
+            )
             _replace(run, made, _own_memory(entry, made, repeats))
         called = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
         for name, kernel in kernels.items():
@@ -116,7 +119,8 @@ class OneLaunch(Pass):
                 reasons[f"{name} stays apart: {apart[name]}"] = None
             runs.append([])
         runs = [run for run in runs if len(run) > 1]
-        chosen = [self._chosen(run, target) for run in runs]
+        arena = _arena(entry)
+        chosen = [self._chosen(run, [arena] if len(run) == len(_calls(entry)) else [], target) for run in runs]
         said = [text for text, _ in chosen] + [text for text in reasons if any(taken for _, taken in chosen)]
         if said:
             entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in said])
@@ -133,16 +137,22 @@ class OneLaunch(Pass):
         kept = [n for n in results if sizes[int(n)] % 4 == 0 and sizes[int(n)] * self.runs <= KEPT_BYTES]
         return Repeats(self.runs, tuple(Region(n, 0, sizes[int(n)], READ) for n in kept)) if kept else Repeats()
 
-    def _chosen(self, run: list[Tasks], target: Gpu) -> tuple[str, bool]:
-        """What to say of a run of steps, and whether it becomes one launch."""
-        times = modelled_seconds(run, target)
+    def _chosen(self, run: list[Tasks], buffers: Collection[str], target: Gpu) -> tuple[str, bool]:
+        """What to say of a run of steps, and whether it becomes one launch.  buffers: see exchanges."""
+        waits = exchanges(run, buffers).waits
+        times = modelled_seconds(run, list(map(bool, waits)), self.ahead and target.async_copies, target)
         if times is None:
             taken, why = self.when == "always", "not known what waiting costs on this chip"
         else:
-            apart, together = times
-            taken = self.when == "always" or together <= WORTH * apart
-            why = f"modelled {apart * 1e6:.0f} us apart, {together * 1e6:.0f} as one"
+            taken = self.when == "always" or times.signalled <= WORTH * times.apart
+            apart, signalled, together = (f"{s * 1e6:.0f} us" for s in (times.apart, times.signalled, times.together))
+            why = f"modelled {apart} apart, {signalled} as one by signals, {together} if it waits as kernels by hand do"
         return f"{len(run)} launches {'are one' if taken else 'stay apart'}: {why}", taken
+
+
+def _arena(entry: ir.Operation) -> str:
+    """The number of an entry's arena among its arguments."""
+    return str(strings(entry.attributes["arguments"]).index("arena:arena"))
 
 
 def _calls(entry: ir.Operation) -> list[ir.Operation]:
@@ -168,7 +178,9 @@ def _own_memory(entry: ir.Operation, made: PersistentKernel, repeats: Repeats) -
     """An entry's arguments for signals, for the number of more runs, and for each run's results."""
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
     i32 = ir.IntegerType.get_signless(32)
-    wanted = [(SIGNALS, ir.RankedTensorType.get(made.types[len(made.buffers)].shape, i32))]
+    own = [SIGNALS, f"signals:{made.name}/words"][: 1 + len(made.marked)]
+    shapes = [made.types[len(made.buffers) + i].shape for i in range(len(own))]
+    wanted = [(name, ir.RankedTensorType.get(shape, i32)) for name, shape in zip(own, shapes, strict=True)]
     if repeats.most > 1:
         wanted.append((MORE, ir.RankedTensorType.get([1], i32)))
         results = [int(result.buffer) for result in repeats.results]

@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lispgpt.base.access import READ, READ_WRITE, Region, dependencies
+from lispgpt.base.access import READ, READ_WRITE, Region
 from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import set_launch
+from lispgpt.passes.kernels.marked_words import MarkedWords
 from lispgpt.passes.kernels.signals import Signals, Wanted
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
+from lispgpt.passes.plan.copied_weights import CopiedWeights
+from lispgpt.passes.plan.exchanges import exchanges
 from lispgpt.passes.plan.rounds import Stretch, stretches
 from lispgpt.passes.plan.tasks import ALIGNMENT, Tasks, aligned_bytes, block_memory, touched_buffers
-from lispgpt.passes.plan.walked_step import Walk, WalkedStep
+from lispgpt.passes.plan.walked_step import Following, Walk, WalkedStep
 from lispgpt.passes.targets import Gpu
 
 THREADS_OF_A_CORE = 512
@@ -36,10 +39,11 @@ class Repeats:
 
 
 class PersistentKernel:
-    """Made in `module` as `name`.  buffers: what it is called with, as parts of the entry's buffers, then memory for
-    signals of `signals_type`, and with `repeats` the number of more runs, and memory for results.  workers: blocks of
-    the launch at most, 0 for as many as the chip holds.  whole: whether the run is all of an entry.  ahead: whether
-    each step asks for the next one's weights while it waits."""
+    """Made in `module` as `name`.  buffers: what it is called with, as parts of the entry's buffers, then memory of i32
+    for signals, for marked words where steps hand some on, and with `repeats` the number of more runs, and memory for
+    results.  workers: blocks of the launch at most, 0 for as many as the chip holds.  whole: whether the run is all of
+    an entry.  arena: the buffer in which nothing else is wanted before and after it.  ahead: whether each step copies
+    the next one's weights to the block's memory before it waits, where the chip can."""
 
     def __init__(
         self,
@@ -50,18 +54,20 @@ class PersistentKernel:
         target: Gpu,
         workers: int,
         whole: bool,
+        arena: str,
         repeats: Repeats,
         ahead: bool,
     ) -> None:
         self.name, self.run, self.target, self.repeats, self.ahead = name, run, target, repeats, ahead
-        self.waits = dependencies([step.regions for step in run])
+        self.exchanges = exchanges(run, [arena] if whole else [])
         self.buffers = touched_buffers(run, whole)
         self.threads = max(step.threads for step in run)
         self.cluster = max(step.cluster for step in run)
         i8 = ir.IntegerType.get_signless(8)
         more = [[1], *([repeats.most, result.nbytes // 4] for result in repeats.results)] if repeats.most > 1 else []
         self.types = [ir.MemRefType.get([buffer.nbytes], i8) for buffer in self.buffers]
-        self.types += [ir.MemRefType.get(shape, b.i32()) for shape in ([words], *more)]
+        self.marked = [[self.exchanges.nbytes // 4]] if self.exchanges.nbytes else []
+        self.types += [ir.MemRefType.get(shape, b.i32()) for shape in ([words], *self.marked, *more)]
         self._function()
         self._describe(workers)
         with ir.InsertionPoint(self.body), run[0].kernel.location:
@@ -90,7 +96,7 @@ class PersistentKernel:
         count = min(count, max(step.count for step in self.run))
         count = max(1, count // self.cluster) * self.cluster
         set_launch(self.function, [count], [self.threads])
-        access = [buffer.access for buffer in self.buffers] + [READ_WRITE]
+        access = [buffer.access for buffer in self.buffers] + [READ_WRITE] * (1 + len(self.marked))
         access += [READ] * (self.repeats.most > 1) + [READ_WRITE] * len(self.repeats.results)
         set_access(self.function, access)
         self.target.set_residency(self.function, each)
@@ -103,72 +109,114 @@ class PersistentKernel:
 
     def _emit(self) -> None:
         nbytes = max(sum(map(aligned_bytes, block_memory(step.kernel))) for step in self.run)
-        memory = BlockMemory(self.target, max(nbytes, ALIGNMENT), aligned=False)
-        thread, worker, workers = b.thread_id(), b.block_id(), self.target.worker_count()
-        count = len(self.buffers)
-        signals = Signals(self.target, self.body.arguments[count], thread)
-        memories = list(self.body.arguments)[:count]
-        parts = (self.run, self.waits, self.buffers, memories)
-        self.walk = Walk(*parts, self.threads, thread, worker, workers, signals, memory, self.target, self.ahead)
+        nbytes = max(nbytes, ALIGNMENT)
+        weights = CopiedWeights.of(self.run, self.threads, nbytes, self.target) if self.ahead else None
+        memory = BlockMemory(self.target, nbytes + (weights.nbytes if weights else 0), aligned=False)
+        thread, worker, self.workers = b.thread_id(), b.block_id(), self.target.worker_count()
+        arguments, count = list(self.body.arguments), len(self.buffers)
+        signals = Signals(self.target, arguments[count], thread)
+        parts = (self.run, self.exchanges, self.buffers, arguments[:count])
+        self.walk = Walk(*parts, self.threads, thread, worker, self.workers, signals, memory, self.target, weights)
+        self.before: Index = 0
+        if self.marked:
+            self.before = _index(b.load(arguments[count + 1], [0], 1))
+            self.walk.start = b.emit("memref.extract_aligned_pointer_as_index", [arguments[count + 1]], [_index_type()])
+        self.times: Index = 1
         if self.repeats.most > 1:
-            more = b.load(self.body.arguments[count + 1], [0], 1)
-            times = b.add(b.emit("arith.index_cast", [more], [ir.IndexType.get()]), 1)
-            b.each(0, times, 1, self._repeat)
+            self.times = b.add(_index(b.load(arguments[count + 1 + len(self.marked)], [0], 1)), 1)
+            b.each(0, self.times, 1, self._run)
         else:
-            self._once()
-        b.if_then(b.equal(self.target.fresh(thread, False), 0), self._leave)
+            self._run(0)
 
-    def _repeat(self, number: Index) -> None:
-        self.walk.repeat = number
-        self._once()
-        b.if_then(b.equal(self.walk.worker, 0), self._end_run)
-
-    def _end_run(self) -> None:
-        """The first worker waits for all of the run, keeps its results, and says so."""
+    def _run(self, number: Index) -> None:
+        """All steps once.  number: of the run.  It starts when all have left the one before, which leaves inputs."""
         walk = self.walk
-        walk.signals.thread = thread = self.target.fresh(walk.thread, False)
-        waited = {earlier for waits in self.waits for earlier in waits}
-        last = [i for i in range(len(self.run)) if i not in waited]
-        walk.signals.wait([Wanted(i, b.mul(self.run[i].count, b.add(walk.repeat, 1))) for i in last])
-        kept = list(self.body.arguments)[len(self.buffers) + 2 :]
+        walk.repeat, walk.signals.thread = number, self.target.fresh(walk.thread, False)
+        if self.repeats.most > 1:
+            left = [Wanted(len(self.run), b.mul(self.workers, number))]
+            b.if_then(b.less(0, number), lambda: walk.signals.wait(left))
+        if self.marked:
+            odd = b.mod(b.add(b.add(self.before, number), 1), 2)
+            walk.words = MarkedWords(self.target, b.emit("arith.index_cast", [b.as_value(odd)], [b.i32()]))
+        self._once()
+        walk.signals.thread = self.target.fresh(walk.thread, False)
+        if self.repeats.most > 1:
+            b.if_then(b.equal(walk.worker, 0), lambda: self._keep(number))
+        b.if_then(b.equal(walk.signals.thread, 0), lambda: self._leave(number))
+
+    def _keep(self, number: Index) -> None:
+        """By the first worker: keep a run's results, which it has made, or waits for with all of the run."""
+        walk, thread = self.walk, self.walk.signals.thread
+        results = {result.buffer for result in self.repeats.results}
+        makers = [step for step in self.run if any(r.writes and r.buffer in results for r in step.regions)]
+        if any(step.count > 1 for step in makers):
+            others = b.sub(b.mul(self.workers, b.add(number, 1)), 1)
+            walk.signals.wait([Wanted(len(self.run), others)])
+        kept = list(self.body.arguments)[-len(self.repeats.results) :]
         for result, memory in zip(self.repeats.results, kept, strict=True):
             words = result.nbytes // 4
             source = walk.memories[[buffer.buffer for buffer in self.buffers].index(result.buffer)]
             values = b.emit("memref.view", [source, b.as_value(0)], [ir.MemRefType.get([words], b.i32())])
 
             def keep(i: Index, values: ir.Value = values, memory: ir.Value = memory) -> None:
-                b.store(b.load(values, [i], 1), memory, [walk.repeat, i])
+                b.store(b.load(values, [i], 1), memory, [number, i])
 
             b.each(thread, words, self.threads, keep)
         b.barrier()
-        done = b.constant(1, b.i32())
-        b.if_then(b.equal(thread, 0), lambda: self._ignore(walk.signals.add(len(self.run), done)))
 
-    @staticmethod
-    def _ignore(_: ir.Value) -> None:
-        """A signal's count before an addition."""
+    def _leave(self, number: Index) -> None:
+        """By one thread: leave a run.  Who leaves the last run last makes all signals zero again."""
+        signals, done = self.walk.signals, len(self.run)
+        before = _index(signals.add(done, b.constant(1, b.i32())))
+        last = b.equal(b.add(before, 1), b.mul(self.workers, self.times))
+        if isinstance(self.times, int):
+            b.if_then(last, self._clear)
+        else:
+            b.if_then(b.equal(b.add(number, 1), self.times), lambda: b.if_then(last, self._clear))
 
-    def _leave(self) -> None:
-        """The last worker that leaves makes all signals zero again."""
-        walk, done = self.walk, len(self.run) + 1
-        before = b.emit("arith.index_cast", [walk.signals.add(done, b.constant(1, b.i32()))], [ir.IndexType.get()])
-        last = b.equal(b.add(before, 1), walk.workers)
-        b.if_then(last, lambda: walk.signals.clear(done + 1))
+    def _clear(self) -> None:
+        self.walk.signals.clear(len(self.run) + 1)
+        if self.marked:
+            runs = b.emit("arith.index_cast", [b.as_value(b.add(self.before, self.times))], [b.i32()])
+            b.store(runs, self.body.arguments[len(self.buffers) + 1], [0])
 
     def _once(self) -> None:
-        for stretch in stretches([step.shape for step in self.run]):
+        shapes = [(s.shape, self.exchanges.shape(i, len(s.regions))) for i, s in enumerate(self.run)]
+        found = stretches(shapes)
+        for stretch, after in zip(found, [*found[1:], None], strict=True):
             if stretch.rounds == 1:
-                self._round(stretch, 0)
+                self._round(stretch, after, 0)
             else:
-                b.each(0, stretch.rounds, 1, partial(self._round, stretch))
+                b.each(0, stretch.rounds, 1, partial(self._round, stretch, after))
 
-    def _round(self, stretch: Stretch, number: Index) -> None:
-        whole = stretch.count - (stretch.rounds - 1) * stretch.period
+    def _round(self, stretch: Stretch, after: Stretch | None, number: Index) -> None:
         for position in range(stretch.period):
-            last = position + 1 in (stretch.period, whole)  # behind which the last round may have none
-            following = None if last else WalkedStep(self.walk, stretch.items(position + 1), number)
-            step = WalkedStep(self.walk, stretch.items(position), number, following)
-            if position < whole or isinstance(number, int):
+            copied = b.less(0, number) if stretch.first + position == 0 else b.equal(0, 0)
+            following = self._following(stretch, after, position, number)
+            step = WalkedStep(self.walk, stretch.items(position), number, copied, following)
+            if position < stretch.last or isinstance(number, int):
                 step.emit()
             else:
                 b.if_then(b.less(number, stretch.rounds - 1), step.emit)
+
+    def _following(self, stretch: Stretch, after: Stretch | None, position: int, number: Index) -> Following:
+        """Which steps may come behind the one at a position of a round, and when."""
+        found: list[tuple[ir.Value | None, WalkedStep]] = []
+        goes_on = b.less(number, stretch.rounds - 1) if stretch.rounds > 1 else None
+        if position + 1 < stretch.period:
+            always = position + 1 < stretch.last
+            found.append((None if always else goes_on, WalkedStep(self.walk, stretch.items(position + 1), number)))
+        elif goes_on is not None:
+            found.append((goes_on, WalkedStep(self.walk, stretch.items(0), b.add(number, 1))))
+        if position + 1 == stretch.last and after is not None:
+            ends = b.equal(number, stretch.rounds - 1) if goes_on is not None else None
+            found.append((ends, WalkedStep(self.walk, after.items(0), 0)))
+        return found
+
+
+def _index(word: ir.Value) -> ir.Value:
+    return b.emit("arith.index_cast", [word], [_index_type()])
+
+
+def _index_type() -> ir.Type:
+    return ir.IndexType.get()

@@ -26,6 +26,11 @@ class Stretch:
     def rounds(self) -> int:
         return -(-self.count // self.period)
 
+    @property
+    def last(self) -> int:
+        """How many items the last round has."""
+        return self.count - (self.rounds - 1) * self.period
+
     def items(self, position: int) -> list[int]:
         """The numbers of the items at one position of each round that has it."""
         return list(range(self.first + position, self.first + self.count, self.period))

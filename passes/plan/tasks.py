@@ -94,18 +94,32 @@ def check_part(kernel: ir.Operation, target: Gpu, most: int) -> None:
     check_idle(kernel.regions[0].blocks[0])
 
 
-def modelled_seconds(run: Sequence[Tasks], target: Gpu) -> tuple[float, float] | None:
-    """(as launches, as one launch): their floors, and what it costs that one waits for another."""
+@dataclass(frozen=True)
+class Modelled:
+    """Seconds of a run of steps: as launches; as one launch, if all of it cost what signals do; and by what each step
+    waits for, as a kernel written by hand does it."""
+
+    apart: float
+    signalled: float
+    together: float
+
+
+def modelled_seconds(run: Sequence[Tasks], signalled: Sequence[bool], ahead: bool, target: Gpu) -> Modelled | None:
+    """Floors of the steps, and what it costs that one waits for another.  signalled: whether each does by signals.
+    ahead: whether weights come while steps wait."""
     if target.rates is None or not target.launch_seconds:
         return None
-    rates, floors = target.rates, 0.0
+    rates, floors = target.rates, []
     for step in run:
         work = recorded_work(step.kernel) or {}
         looked = work.get("context", 0)
         nbytes = work.get("bytes", 0) + looked * work.get("position_bytes", 0)
         operations = work.get("operations", 0) + looked * work.get("position_operations", 0)
-        floors += max(nbytes / rates.bandwidth, operations / rates.vector)
-    return floors + len(run) * target.launch_seconds, floors + len(run) * target.exchange_seconds
+        floors.append(max(nbytes / rates.bandwidth, operations / rates.vector))
+    waits = [target.exchange_seconds if signal else target.words_seconds for signal in signalled]
+    together = [max(times) if ahead else sum(times) for times in zip(floors, waits, strict=True)]
+    apart, signals = (sum(floors) + len(run) * s for s in (target.launch_seconds, target.exchange_seconds))
+    return Modelled(apart, signals, sum(together))
 
 
 def touched_buffers(run: Sequence[Tasks], whole: bool) -> list[Region]:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.base.access import Region
 from lispgpt.ir import build as b
-from lispgpt.ir.access import ALIASES
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import everything_in, integers, nested_operations, operations
+from lispgpt.ir.structure import everything_in, integers, operations
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import coordinates
+from lispgpt.passes.kernels.marked_words import MarkedWords
 from lispgpt.passes.kernels.signals import Signals, Wanted
+from lispgpt.passes.plan.copied_weights import CopiedWeights
+from lispgpt.passes.plan.exchanges import Exchanges
 from lispgpt.passes.plan.idle_threads import IdleThreads
-from lispgpt.passes.plan.prefetch import prefetch_loads
+from lispgpt.passes.plan.marked_bodies import Place, mark_arguments
 from lispgpt.passes.plan.rounds import by_round
 from lispgpt.passes.plan.tasks import Tasks, aligned_bytes
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.base import DEPENDENCY_MARK
+from lispgpt.passes.targets.base import DEPENDENCY, waits_for_launches
 
-DEPENDENCY = "nvvm.griddepcontrol"
+Following = Sequence[tuple[ir.Value | None, "WalkedStep"]]
 Wait = Callable[[bool], None]
 """Emits a wait: all of it, or with False the part of threads that have nothing to do."""
 
@@ -30,15 +33,15 @@ Wait = Callable[[bool], None]
 class Walk:
     """What the steps of a persistent kernel have in common.
 
-    run: the steps; waits: for each those before it that it waits for.  buffers, memories: the parts of the entry's
-    buffers that they touch, and the kernel's arguments that are these.  threads: of a block.  thread, worker, workers:
-    which thread and block this is, and of how many blocks.  memory: the block's.  repeat: how often the whole run was
-    done before in this launch; None where it is done once.  A signal of the number of the run's length is then given
-    after each.  ahead: whether a step asks for the next one's weights while it waits.
+    run: the steps; exchanges: what they hand on to each other.  buffers, memories: the parts of the entry's buffers
+    that they touch, and the kernel's arguments that are these.  threads: of a block.  thread, worker, workers:
+    which thread and block this is, and of how many blocks.  memory: the block's.  weights: those of the next
+    step that are copied ahead, if any.  repeat: how often the whole run was done before in this launch.  words: marked
+    for this run, from `start` on, where there are any.
     """
 
     run: Sequence[Tasks]
-    waits: Sequence[Sequence[int]]
+    exchanges: Exchanges
     buffers: Sequence[Region]
     memories: Sequence[ir.Value]
     threads: int
@@ -48,16 +51,20 @@ class Walk:
     signals: Signals
     memory: BlockMemory
     target: Gpu
-    ahead: bool = False
-    repeat: Index | None = None
+    weights: CopiedWeights | None
+    repeat: Index = 0
+    words: MarkedWords | None = None
+    start: Index = 0
 
 
 class WalkedStep:
-    """The steps of a kernel's run at one position of each round.  number: of the round at hand.  following: the step
-    after it in the same round, if any."""
+    """The steps of a kernel's run at one position of each round.  number: of the round at hand.  copied: whether the
+    step before has copied weights for it.  following: those of which one comes next, with what has to hold for that."""
 
-    def __init__(self, walk: Walk, items: list[int], number: Index, following: WalkedStep | None = None) -> None:
-        self.walk, self.items, self.number, self.following = walk, items, number, following
+    def __init__(
+        self, walk: Walk, items: list[int], number: Index, copied: ir.Value | None = None, following: Following = ()
+    ) -> None:
+        self.walk, self.items, self.number, self.copied, self.following = walk, items, number, copied, following
         self.step = walk.run[items[0]]
 
     def emit(self) -> None:
@@ -65,14 +72,22 @@ class WalkedStep:
         self.worker, self.thread = (walk.target.fresh(v, u) for v, u in ((walk.worker, True), (walk.thread, False)))
         self.zero = walk.target.fresh(b.as_value(0), True)
         walk.signals.thread = self.thread
-        places = [self._argument(i) for i in range(len(self.step.regions))]
+        arguments = list(self.step.kernel.regions[0].blocks[0].arguments)
+        marked = {i: self._marked(i) for i in range(len(arguments)) if (self.items[0], i) in walk.exchanges.parts}
+        places = [None if i in marked else self._argument(i) for i in range(len(arguments))]
+        if walk.weights is not None:
+            for holds, step in self.following:
+                b.if_live(holds, partial(step.copy_weights, self, walk.weights))
+            walk.target.commit_copies()
 
         def task(number: ir.Value, done: ir.Value) -> list[ir.Value]:
-            self._task(number, places)
+            self._task(number, places, marked)
             b.barrier()
             return [b.emit("arith.addi", [done, b.constant(1, b.i32())], [b.i32()])]
 
         done = b.loop(self.worker, self.step.count, walk.workers, [zero], task)[0]
+        if not walk.exchanges.signals.intersection(self.items):
+            return
         mine = b.less(self.worker, self.step.count)
         leads = b.emit("arith.andi", [mine, b.equal(self.thread, 0)], [mine.type])
         b.if_then(leads, lambda: walk.signals.add(by_round(self.items, self.number), done))
@@ -86,57 +101,49 @@ class WalkedStep:
         type_ = self.step.kernel.regions[0].blocks[0].arguments[i].type
         return b.emit("memref.view", [walk.memories[number], b.as_value(offset)], [type_])
 
+    def _marked(self, i: int) -> Place:
+        """Where the words are that the kernel's i-th argument is in this round."""
+        parts = [self.walk.exchanges.parts[item, i] for item in self.items]
+        offset = b.add(by_round([part.offset for part in parts], self.number), self.zero)
+        return Place(b.add(self.walk.start, offset), parts[0].first, parts[0].layout)
+
     def _wanted(self) -> list[Wanted]:
-        """The signals that this step waits for.  A step that is so far back in some rounds only is waited for in these;
-        a step that waits for none in its run waits for the end of the run before."""
-        run, waits, repeat = self.walk.run, self.walk.waits, self.walk.repeat
+        """The signals that this step waits for.  A step that is so far back in some rounds only is waited for in
+        these."""
+        run, waits, repeat = self.walk.run, self.walk.exchanges.waits, self.walk.repeat
         distances = sorted({item - earlier for item in self.items for earlier in waits[item]})
         wanted = []
         for distance in distances:
             earlier = [item - distance if item - distance in waits[item] else None for item in self.items]
             counts = by_round([0 if n is None else run[n].count for n in earlier], self.number)
-            counts = counts if repeat is None else b.mul(counts, b.add(repeat, 1))
+            counts = b.mul(counts, b.add(repeat, 1))
             wanted.append(Wanted(by_round([n or 0 for n in earlier], self.number), counts))
-        if repeat is not None and any(not waits[item] for item in self.items):
-            first = by_round([int(not waits[item]) for item in self.items], self.number)
-            wanted.append(Wanted(len(run), b.mul(first, repeat)))
         return wanted
 
-    def _looks_early(self) -> bool:
-        """Whether the body says where it has to wait, and what it reads before that is none that the run writes."""
-        ops = operations(self.step.kernel.regions[0].blocks[0])
-        at = next((i for i, op in enumerate(ops) if _waits(op)), None)
-        if at is None or self.walk.repeat is None:
-            return at is not None
-        roots: dict[ir.Value, ir.Value] = {}
-        read: set[ir.Value] = set()
-        for op in (inner for outer in ops[:at] for inner in (outer, *nested_operations(outer))):
-            read.update(roots.get(value, value) for value in op.operands if isinstance(value.type, ir.MemRefType))
-            if op.name in ALIASES:
-                roots[op.results[0]] = roots.get(op.operands[0], op.operands[0])
-        arguments = list(self.step.kernel.regions[0].blocks[0].arguments)
-        regions = [self.step.regions[arguments.index(value)] for value in read if value in arguments]
-        written = {region.buffer for step in self.walk.run for region in step.regions if region.writes}
-        return not any(region.buffer in written for region in regions)
-
-    def _task(self, number: ir.Value, places: Sequence[ir.Value]) -> None:
+    def _task(self, number: ir.Value, places: Sequence[ir.Value | None], marked: Mapping[int, Place]) -> None:
         """Emit one task: the kernel's body, for a block of that number."""
         walk, kernel = self.walk, self.step.kernel
         first = b.equal(number, self.worker)
         task = [b.as_value(x) for x in coordinates(number, self.step.grid[::-1])][::-1]
         wait = self._waiting(first)
-        early = self._looks_early()
-        if wait is not None and not early:
+        if wait is not None and not any(map(waits_for_launches, operations(kernel.regions[0].blocks[0]))):
             wait(True)
             wait = None
+        copied, turn = b.emit("arith.andi", [first, self.copied], [first.type]), self._turn()
         copy = kernel.clone().operation
         body = copy.regions[0].blocks[0]
-        for argument, place in zip(body.arguments, places, strict=True):
-            argument.replace_all_uses_with(place)
+        arguments = list(body.arguments)
+        if walk.weights is not None:
+            walk.weights.take(kernel, body, copied, self.thread, walk.memory, turn, walk.target)
+        if walk.words is not None:
+            mark_arguments(body, {arguments[i]: place for i, place in marked.items()}, walk.words)
+        for argument, place in zip(arguments, places, strict=True):
+            if place is not None:
+                argument.replace_all_uses_with(place)
         self._place(copy, task)
         *ops, terminator = operations(body)
         terminator.erase()
-        marker = next(filter(_waits, ops), None)
+        marker = next(filter(waits_for_launches, ops), None)
         if self.step.threads == walk.threads:
             for op in ops:
                 op.move_before(copy)
@@ -150,30 +157,29 @@ class WalkedStep:
         wanted = self._wanted()
         if not wanted:
             return None
-        wait = self.walk.signals.wait
+        return lambda works: b.if_then(first, (lambda: self.walk.signals.wait(wanted)) if works else b.barrier)
 
-        def whole() -> None:
-            if self.walk.ahead and self.following is not None:
-                self.following.prefetch(self)
-            wait(wanted)
-
-        return lambda works: b.if_then(first, whole if works else b.barrier)
-
-    def prefetch(self, now: WalkedStep) -> None:
-        """Ask, in the step before, for what the body of a worker's first task reads ahead of its wait."""
-        ops = operations(self.step.kernel.regions[0].blocks[0])
-        at = next((i for i, op in enumerate(ops) if _waits(op)), 0)
+    def copy_weights(self, now: WalkedStep, weights: CopiedWeights) -> None:
+        """Start the copies, in the step before, of what the body of a worker's first task reads ahead of its wait."""
+        kernel, walk = self.step.kernel, self.walk
+        if not weights.loads[kernel]:
+            return
         self.zero = now.zero
         mine = b.less(now.worker, self.step.count)
         works = b.emit("arith.andi", [mine, b.less(now.thread, self.step.threads)], [mine.type])
 
-        def ask() -> None:
-            arguments = list(self.step.kernel.regions[0].blocks[0].arguments)
-            memories = {argument: self._argument(i) for i, argument in enumerate(arguments)}
+        def copy() -> None:
+            arguments = list(kernel.regions[0].blocks[0].arguments)
+            own = [i for i in range(len(arguments)) if (self.items[0], i) not in walk.exchanges.parts]
+            memories = {arguments[i]: self._argument(i) for i in own}
             task = [b.as_value(x) for x in coordinates(now.worker, self.step.grid[::-1])][::-1]
-            prefetch_loads(ops[:at], memories, {"gpu.block_id": task, "gpu.thread_id": [now.thread]}, self.walk.target)
+            weights.copy(kernel, memories, task, now.thread, walk.memory, self._turn(), walk.target)
 
-        b.if_then(works, ask)
+        b.if_then(works, copy)
+
+    def _turn(self) -> Index:
+        """Whose turn it is of the two areas that weights are copied to."""
+        return by_round([item % 2 for item in self.items], self.number)
 
     def _guarded(self, ops: list[ir.Operation], marker: ir.Operation | None, wait: Wait | None) -> None:
         """Let as many threads as the body is for run it, and the others meet its barriers."""
@@ -201,7 +207,7 @@ class WalkedStep:
         of what orders launches, leave the first wait for earlier ones."""
         values = {"gpu.block_id": task, "gpu.grid_dim": self.step.grid, "gpu.thread_id": [self.thread, 0, 0]}
         values["gpu.block_dim"] = integers(self.step.kernel.attributes["block"])
-        at, kept = 0, next(filter(_waits, operations(copy.regions[0].blocks[0])), None)
+        at, kept = 0, next(filter(waits_for_launches, operations(copy.regions[0].blocks[0])), None)
         for op in everything_in(copy):
             if op.name in values:
                 with ir.InsertionPoint(op):
@@ -215,13 +221,8 @@ class WalkedStep:
                 at += aligned_bytes(op)
                 op.results[0].replace_all_uses_with(value)
                 op.erase()
-            elif (op.name == DEPENDENCY or _waits(op)) and (kept is None or op != kept):
+            elif (op.name == DEPENDENCY or waits_for_launches(op)) and (kept is None or op != kept):
                 op.erase()
-
-
-def _waits(op: ir.Operation) -> bool:
-    """Whether all threads of a body wait there for earlier launches, or would if it had started ahead of their ends."""
-    return DEPENDENCY_MARK in op.attributes or (op.name == DEPENDENCY and "wait" in str(op.attributes["kind"]))
 
 
 def _instead(marker: ir.Operation | None, wait: Wait | None) -> None:

@@ -20,6 +20,13 @@ from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 DEPENDENCY_MARK = "waits_for_launches"
 """An attribute of the op that stands where a body would wait for earlier launches."""
+DEPENDENCY = "nvvm.griddepcontrol"
+"""The op that does wait, or lets later ones start."""
+
+
+def waits_for_launches(op: ir.Operation) -> bool:
+    """Whether all threads of a body wait there for earlier launches, or would if it had started ahead of their ends."""
+    return DEPENDENCY_MARK in op.attributes or (op.name == DEPENDENCY and "wait" in str(op.attributes["kind"]))
 
 
 @dataclass(frozen=True)
@@ -110,10 +117,12 @@ class Gpu(Target):
     of twice as many cores as its blocks may be.
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
-    finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
-    subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the cache that all cores share.
+    finished.  async_copies: whether threads can start copies to shared memory and go on.  cluster: blocks that can read
+    each other's shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with bulk `copies`
+    of tensors.  l2_bytes: of the cache that all cores share.
     launch_seconds, exchange_seconds: what it costs that a launch waits for the one ahead of it, and that blocks of one
-    launch wait for others; 0 where nobody has measured it.
+    launch wait for others by signals; 0 where nobody has measured it.  words_seconds: the same by marked words, as a
+    kernel written by hand shows it.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -152,11 +161,13 @@ class Gpu(Target):
     dynamic_shared_bytes: int = 0
     grid_barrier: bool = True
     early_launch: bool = False
+    async_copies: bool = False
     cluster: int = 1
     cluster_cores: int = 0
     l2_bytes: int = 0
     launch_seconds: float = 0.0
     exchange_seconds: float = 0.0
+    words_seconds: float = 0.0
 
     def capabilities(self) -> dict[str, int]:
         return {
@@ -210,8 +221,33 @@ class Gpu(Target):
         made = create_op("llvm.inline_asm", [word], [b.i32()], fields | {"has_side_effects": ir.UnitAttr.get()})
         return b.emit("arith.index_castui", [made.results[0]], [ir.IndexType.get()])
 
-    def prefetch(self, address: ir.Value) -> None:
-        """Emit that the line at an address, of 64 bits, will be read soon; where the chip can be told."""
+    def copy_async(self, shared: ir.Value, source: ir.Value, nbytes: int) -> None:
+        """Emit the start of a copy of 4, 8 or 16 aligned bytes, by a thread that is going to wait for it."""
+        raise NotImplementedError
+
+    def commit_copies(self) -> None:
+        """Emit the end of a group of copies; a group may be empty."""
+        raise NotImplementedError
+
+    def wait_copies(self, newest: int) -> None:
+        """Emit a wait for a thread's own groups of copies but for so many of the newest."""
+        raise NotImplementedError
+
+    def load_words(self, pointer: ir.Value, count: int) -> list[ir.Value]:
+        """Emit a load of 1, 2 or 4 neighbouring i32 as other blocks have left them, each of them by itself whole.
+
+        pointer: aligned to all of them.
+        """
+        i64 = ir.IntegerType.get_signless(64)
+        fields = {"alignment": ir.IntegerAttr.get(i64, 4 * count), "volatile_": ir.UnitAttr.get()}
+        found = create_op("llvm.load", [pointer], [b.with_width(b.i32(), count)], fields).results[0]
+        return [b.lane_of(found, i) for i in range(count)]
+
+    def store_word(self, word: ir.Value, pointer: ir.Value) -> None:
+        """Emit a store of an i32 that other blocks may load so."""
+        i64 = ir.IntegerType.get_signless(64)
+        fields = {name: ir.IntegerAttr.get(i64, value) for name, value in (("ordering", 2), ("alignment", 4))}
+        create_op("llvm.store", [word, pointer], [], fields | {"syncscope": ir.StringAttr.get(self.device_scope)})
 
     def worker_count(self) -> ir.Value:
         """Emit how many blocks the launch has along its first side."""

@@ -24,7 +24,7 @@ class Buffer:
     """One allocation of a session.
 
     kind: "weight", "state" and "arena" are shared by the entries that name them; "input" and "result" belong to the
-    host's side of a step; "signals" are zero between launches, whose blocks tell each other by them how far they are;
+    host's side of a step; "signals" start as zeros, and blocks of a launch tell each other by them how far they are;
     "control" tells a launch something and starts as zero; "kept" has what several runs of one launch made, see Repeats;
     "device" holds the number of this device, of several that share entries.
     shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.  whole: of a state of which each

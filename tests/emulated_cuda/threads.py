@@ -9,11 +9,13 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from emulated_cuda.bulk_ops import REMOTE, BulkOps, MappedTensor, Progress
+from emulated_cuda.async_copies import AsyncCopies
+from emulated_cuda.bulk_ops import BulkOps, MappedTensor, Progress
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.operations import Operations
 from emulated_cuda.ptx import Kernel
 from emulated_cuda.registers import SIGNED, UNSIGNED, names
+from emulated_cuda.warp_ops import WarpOps
 
 GLOBAL_BASE = 1 << 20
 """Where global memory starts; what is below it is shared."""
@@ -24,9 +26,24 @@ TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.warp", "ldmatrix", "stmatrix", "
 """How many threads execute such an instruction together."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
+MOST_MISSED = 1000
+"""How often nobody that could go on was complete for an instruction of a warp, before that is a deadlock."""
 
 
-class Threads(BulkOps, MatrixOps, Operations):
+def _polls(kernel: Kernel) -> np.ndarray:
+    """For each place in a kernel, where the straight piece of code starts whose first load of what others change it is;
+    where it is none, a place behind all."""
+    found, start, seen = np.full(len(kernel.body) + 1, len(kernel.body) + 1), 0, False
+    labels = set(kernel.labels.values())
+    for at, instruction in enumerate(kernel.body):
+        if at in labels or (at and kernel.body[at - 1].op.startswith("bra")):
+            start, seen = at, False
+        if instruction.op.startswith("ld.relaxed") and not seen:
+            found[at], seen = start, True
+    return found
+
+
+class Threads(WarpOps, AsyncCopies, BulkOps, MatrixOps, Operations):
     """The threads of blocks `first` to `first + count` of a launch.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
@@ -58,6 +75,8 @@ class Threads(BulkOps, MatrixOps, Operations):
         self.role = self.block if self.by_turns else threads % kernel.threads // 128
         self.patience = int(self.rng.choice([50, 1000, 100000])) if self.by_turns else 50
         self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
+        self.polls = _polls(kernel)
+        self.begin_copies()
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
 
@@ -84,7 +103,7 @@ class Threads(BulkOps, MatrixOps, Operations):
         """
         body = self.kernel.body
         roles = self.by_turns or any(instruction.op.startswith("mbarrier") for instruction in body)
-        at, role, turns = np.zeros(self.count, np.int64), -1, 0
+        at, role, turns, missed = np.zeros(self.count, np.int64), -1, 0, 0
         while True:
             idle = (at == self.polled_at) & (self.polled == self.changes)
             able = (at < len(body)) & (self.waiting < 0) & ~self.stuck & ~idle
@@ -102,7 +121,14 @@ class Threads(BulkOps, MatrixOps, Operations):
                     role, turns = int(self.rng.choice(self.role[able])), int(self.rng.geometric(1 / self.patience))
                 able &= self.role == role
             here, lanes = self._next(able, at)
-            self._step(here, lanes, at)
+            missed = 0 if lanes.any() else missed + 1
+            if lanes.any():
+                self._step(here, lanes, at)
+            elif not idle.any() or missed > MOST_MISSED:
+                raise AssertionError("an instruction of a warp that some of its threads miss")
+            else:  # others of the warp wait for what some block does
+                turns = -1
+                self._open_barriers()
 
     def _next(self, able: np.ndarray, at: np.ndarray) -> tuple[int, np.ndarray]:
         """The next instruction and who executes it: what a warp or a warpgroup does together, once all are there."""
@@ -117,7 +143,7 @@ class Threads(BulkOps, MatrixOps, Operations):
             if ready.any():
                 return here, ready
             able &= ~lanes
-        raise AssertionError("an instruction of a warp that some of its threads miss")
+        return 0, able
 
     def _step(self, here: int, lanes: np.ndarray, at: np.ndarray) -> None:
         """One instruction by those of the threads that its predicate lets."""
@@ -128,6 +154,8 @@ class Threads(BulkOps, MatrixOps, Operations):
         at[lanes] += 1
         if name == "bra":
             at[taken] = self.kernel.labels[instruction.operands[0]]
+            back = (self.polls[self.polled_at] <= at) & (at <= self.polled_at)
+            self.polled_at[lanes & ~back] = -1
         elif name in ("ret", "exit"):
             self.check_stored(taken)
             at[taken] = len(self.kernel.body)
@@ -138,14 +166,14 @@ class Threads(BulkOps, MatrixOps, Operations):
         elif name == "fence":
             if "proxy" in suffixes:
                 self.unfenced[np.isin(self.unfenced, np.flatnonzero(taken) + 1)] = 0
-        elif name not in ("griddepcontrol", "pragma", "setmaxnreg", "prefetch") and taken.any():
+        elif name not in ("griddepcontrol", "pragma", "setmaxnreg") and taken.any():
             with np.errstate(all="ignore"):
                 self.execute(name, suffixes, instruction.operands, taken)
             if name == "mbarrier" and self.stuck.any():
                 at[lanes & self.stuck] = here
-            if name == "ld" and "relaxed" in suffixes:  # who comes again waits until somebody has changed something
+            if self.polls[here] <= here:  # who comes again waits until somebody has changed something
                 self.polled[taken], self.polled_at[taken] = self.changes, here
-            self.changes += name == "atom"
+            self.changes += name == "atom" or (name == "st" and "relaxed" in suffixes)
 
     def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Barriers are known by their number and their block, or their cluster's first block."""
@@ -203,11 +231,6 @@ class Threads(BulkOps, MatrixOps, Operations):
         old = self.registers.get(register)
         self.registers[register] = np.where(lanes, bits, np.uint64(0) if old is None else old)
 
-    def whole_warps(self, lanes: np.ndarray) -> None:
-        """What a warp does together, all of its threads do."""
-        together = lanes.reshape(-1, 32)
-        assert (together.all(1) == together.any(1)).all(), "an instruction of a warp that some of its threads miss"
-
     def places(self, operand: str, size: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The memory that an address operand lies in, and the bytes' places of the threads in `lanes`."""
         base, _, offset = operand.strip("[]").partition("+")
@@ -257,39 +280,3 @@ class Threads(BulkOps, MatrixOps, Operations):
             before[thread] = words[place]
             words[place] += amounts[thread]
         self.write(operands[0], before, lanes)
-
-    def op_cp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """9.7.9.25: cp.async, done at once; past as many bytes as the last operand says it writes zeros."""
-        if "bulk" in suffixes:
-            (self.bulk_tensor if "tensor" in suffixes else self.bulk_group)(suffixes, operands, lanes)
-            return
-        if suffixes[-1] in ("commit_group", "wait_group"):
-            return
-        size = int(operands[2])
-        counts = self.value(operands[3], "u32")[lanes] if len(operands) > 3 else np.full(lanes.sum(), size)
-        shared, to = self.places(operands[0], size, lanes)
-        memory, source = self.places(operands[1], size, lanes)
-        every = np.arange(size)
-        shared[to[:, None] + every] = np.where(every < counts[:, None], memory[source[:, None] + every], 0)
-
-    def op_mapa(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        rank = self.value(operands[2], "u32").astype(np.uint64)
-        apart = np.uint64(32 if suffixes[-1] == "u64" else REMOTE.bit_length() - 1)
-        self.write(operands[0], (rank + np.uint64(1)) << apart | self.value(operands[1], "u64"), lanes)
-
-    def op_shfl(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        assert suffixes[0] == "sync"
-        self.whole_warps(lanes)
-        by = self.value(operands[2], "u32").astype(np.int64)
-        lane = {
-            "bfly": self.lane ^ by, "idx": by & 31, "down": self.lane + by, "up": self.lane - by,
-        }[suffixes[1]]  # fmt: skip
-        lane = np.where((lane >= 0) & (lane < 32), lane, self.lane)
-        other = np.arange(self.count) - self.lane + lane
-        self.write(operands[0].split("|")[0], self.value(operands[1], "u32")[other], lanes)
-
-    def op_vote(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        assert suffixes[:2] == ["sync", "ballot"]
-        self.whole_warps(lanes)
-        bits = self.value(operands[1], "pred").astype(np.uint32) << self.lane.astype(np.uint32)
-        self.write(operands[0], np.bitwise_or.reduce(bits.reshape(-1, 32), axis=1).repeat(32), lanes)

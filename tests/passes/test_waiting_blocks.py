@@ -15,8 +15,20 @@ from one_launch import compiled
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
-POLL = re.compile(r"(ld\.relaxed[^\n]*\n[^\n]*setp[^\n]*\n)[^\n]*@%p\d+ bra[^\n]*\n")
-"""A look at a signal, and the way back to look again."""
+LABEL, WAY = re.compile(r"^(\$L__BB\w+):"), re.compile(r"^\s*@!?%p\d+ bra(?:\.uni)?\s+(\$L__BB\w+);")
+
+
+def ways_back(lines: list[str]) -> list[int]:
+    """The lines by which threads go back to look again at numbers that others are to hand on."""
+    found, label, looks = [], "", 0
+    for number, line in enumerate(lines):
+        if match := LABEL.match(line):
+            label, looks = match[1], 0
+        looks += "ld.relaxed.gpu.global" in line
+        way = WAY.match(line)
+        if way and way[1] == label and looks and "setp.lt" not in lines[number - 1]:  # not a signal's
+            found.append(number)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +59,19 @@ def test_turns_change_nothing(walked: tuple[Artifact, Weights, np.ndarray]) -> N
 
 def test_a_wait_that_is_left_out_shows(walked: tuple[Artifact, Weights, np.ndarray]) -> None:
     artifact, weights, right = walked
-    text, (rng, seed) = artifact.code.decode(), seeded.named_rng()
-    waits = [wait for wait in POLL.finditer(text) if "setp.lt" in wait[0]]  # for more tasks than one block's
-    assert len(waits) > 5
-    wait = waits[rng.integers(len(waits))]
-    broken = replace(artifact, code=(text[: wait.start()] + wait[1] + text[wait.end() :]).encode())
+    lines, (rng, seed) = artifact.code.decode().split("\n"), seeded.named_rng()
+    ways = ways_back(lines)
+    assert len(ways) > 5
+    way = ways[rng.integers(len(ways))]
+    broken = replace(artifact, code="\n".join([*lines[:way], *lines[way + 1 :]]).encode())
     turns = map(int, rng.integers(1, 1 << 30, 6))
-    assert any(not np.array_equal(run(broken, weights, each), right) for each in turns), f"{seed}: {wait[0]}"
+    assert any(not np.array_equal(run(broken, weights, each), right) for each in turns), f"{seed}: line {way}"
+
+
+def test_copies_that_nobody_waits_for_show(walked: tuple[Artifact, Weights, np.ndarray]) -> None:
+    artifact, weights, right = walked
+    lines, (rng, seed) = artifact.code.decode().split("\n"), seeded.named_rng()
+    waits = [number for number, line in enumerate(lines) if "cp.async.wait_group" in line]
+    wait = waits[rng.integers(len(waits))]
+    broken = replace(artifact, code="\n".join([*lines[:wait], *lines[wait + 1 :]]).encode())
+    assert not np.array_equal(run(broken, weights, 0), right), f"{seed}: line {wait}"

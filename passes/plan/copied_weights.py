@@ -1,0 +1,160 @@
+"""Weights of the next step on their way to the block's memory while a step waits: what its body would load first.
+
+Each thread copies what it is going to load itself in its worker's first task of the next step, and finds it in its own
+places there, so that nobody else has to wait for that.  Two areas take turns, one step after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import clone_with, defining_op, operations
+from lispgpt.passes.kernels.block_memory import BlockMemory, fits
+from lispgpt.passes.kernels.marked_words import global_pointer
+from lispgpt.passes.plan.marked_bodies import RECKONED, lift
+from lispgpt.passes.plan.tasks import Tasks
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.base import waits_for_launches
+
+COPIED = 16
+"""Bytes that a thread copies at once."""
+
+
+@dataclass(frozen=True)
+class CopiedWeights:
+    """loads: of each kernel, the numbers of those ops of its body that load what is copied, by the kernel's symbol.
+    start, area: bytes of the block's memory ahead of the two areas, and of each."""
+
+    loads: Mapping[ir.Operation, Sequence[int]]
+    threads: int
+    start: int
+    area: int
+
+    @staticmethod
+    def of(run: Sequence[Tasks], threads: int, start: int, target: Gpu) -> CopiedWeights | None:
+        """None where the chip does not copy so, or has no room, or there is nothing to copy."""
+        written = {region.buffer for step in run for region in step.regions if region.writes}
+        loads: dict[ir.Operation, list[int]] = {}
+        for step in run if target.async_copies else ():
+            steady = [region.buffer not in written for region in step.regions]
+            found = _early_loads(step.kernel, steady)
+            if step.kernel in loads:  # written for some of its calls
+                found = [number for number in found if number in loads[step.kernel]]
+            loads[step.kernel] = found
+        area = max(map(len, loads.values()), default=0) * threads * COPIED
+        if not area or not fits(target, start + 2 * area, aligned=False):
+            return None
+        return CopiedWeights(loads, threads, start, area)
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * self.area
+
+    def copy(
+        self, kernel: ir.Operation, memories: Mapping[ir.Value, ir.Value], task: Sequence[ir.Value],
+        thread: ir.Value, memory: BlockMemory, turn: Index, target: Gpu,
+    ) -> None:  # fmt: skip
+        """Start the copies of a task's weights to the area whose turn it is, by a thread that the body has work for.
+
+        memories: for each of the kernel's arguments that is known the memory that it will be.
+        """
+        values = dict(memories)
+        ids = {"gpu.block_id": task, "gpu.thread_id": [thread]}
+        ops = operations(kernel.regions[0].blocks[0])
+        for place, number in enumerate(self.loads[kernel]):
+            load = ops[number]
+            indices = [_again(value, values, ids) for value in list(load.operands)[1:]]
+            source = _address(values[load.operands[0]], indices)
+            own = self._own(load, place, thread, memory, turn)
+            target.copy_async(_pointer(_address(*own), "!llvm.ptr<3>"), _pointer(source, str(global_pointer())), COPIED)
+
+    def take(
+        self, kernel: ir.Operation, body: ir.Block, copied: ir.Value, thread: ir.Value,
+        memory: BlockMemory, turn: Index, target: Gpu,
+    ) -> None:  # fmt: skip
+        """Let a copy of a kernel's body take its weights from the area where they have been copied, if they have."""
+        ops = operations(body)
+        loads = [ops[number] for number in self.loads[kernel]]
+        if not loads:
+            return
+        order = {op: i for i, op in enumerate(ops)}
+        for load in loads:
+            lift(load, loads[0], order)
+        types = [load.results[0].type for load in loads]
+
+        def own() -> list[ir.Value]:
+            target.wait_copies(1)
+            places = [self._own(load, i, thread, memory, turn) for i, load in enumerate(loads)]
+            widths = [b.width_of(load.results[0]) for load in loads]
+            return [b.load(*place, width) for place, width in zip(places, widths, strict=True)]
+
+        def there() -> list[ir.Value]:
+            return [clone_with(load, {}).results[0] for load in loads]
+
+        with ir.InsertionPoint(loads[0]):
+            found = b.choose(copied, types, own, there)
+        for load, value in zip(loads, found, strict=True):
+            load.results[0].replace_all_uses_with(value)
+            load.erase()
+
+    def _own(
+        self, load: ir.Operation, place: int, thread: ir.Value, memory: BlockMemory, turn: Index
+    ) -> tuple[ir.Value, list[Index]]:
+        """A thread's own place for what a load gives, as memory and an index."""
+        element = b.element_of(load.results[0].type)
+        width = b.width_of(load.results[0])
+        view = memory.view(b.add(self.start, b.mul(turn, self.area)), [self.area // COPIED * width], element)
+        return view, [b.mul(b.add(thread, place * self.threads), width)]
+
+
+def _early_loads(kernel: ir.Operation, steady: Sequence[bool]) -> list[int]:
+    """The numbers of a body's ops that load as much as is copied at once, ahead of its wait for earlier launches, at
+    places reckoned without loads, from arguments that the run does not write."""
+    block = kernel.regions[0].blocks[0]
+    ops = operations(block)
+    at = next((i for i, op in enumerate(ops) if waits_for_launches(op)), 0)
+    sources = {argument for argument, known in zip(block.arguments, steady, strict=True) if known}
+    return [
+        i
+        for i, op in enumerate(ops[:at])
+        if op.name == "vector.load"
+        and op.operands[0] in sources
+        and b.width_of(op.results[0]) * b.item_bytes(op.results[0].type) == COPIED
+        and all(map(_reckoned, list(op.operands)[1:]))
+    ]
+
+
+def _reckoned(value: ir.Value) -> bool:
+    """Whether an index depends on nothing but which thread and block it is for."""
+    op = defining_op(value)
+    return op is not None and op.name.startswith(RECKONED) and all(map(_reckoned, op.operands))
+
+
+def _again(value: ir.Value, values: dict[ir.Value, ir.Value], ids: Mapping[str, Sequence[ir.Value]]) -> ir.Value:
+    """An index reckoned again, for another thread and block."""
+    op = defining_op(value)
+    if value not in values and op is not None:
+        if op.name in ids:
+            values[value] = ids[op.name]["xyz".index(str(op.attributes["dimension"])[-2])]
+        else:
+            for operand in op.operands:
+                _again(operand, values, ids)
+            clone_with(op, values)
+    return values[value]
+
+
+def _address(memory: ir.Value, place: Sequence[Index]) -> Index:
+    linear: Index = 0
+    for index, extent in zip(place, memory.type.shape, strict=True):
+        linear = b.add(b.mul(linear, extent), index)
+    start = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
+    return b.add(start, b.mul(linear, b.item_bytes(memory.type)))
+
+
+def _pointer(address: Index, type_: str) -> ir.Value:
+    word = b.emit("arith.index_cast", [b.as_value(address)], [ir.IntegerType.get_signless(64)])
+    return b.emit("llvm.inttoptr", [word], [ir.Type.parse(type_)])

@@ -1,0 +1,57 @@
+"""Copies that threads start and wait for by groups (9.7.9.25, cp.async): a part of the PTX interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass
+class Copy:
+    """Bytes for some threads.  group: how many groups each had closed before."""
+
+    threads: np.ndarray
+    group: np.ndarray
+    shared: np.ndarray
+    places: np.ndarray
+    found: np.ndarray
+
+
+class AsyncCopies:
+    """Instructions of Threads.  What is copied is there when its group has been waited for, and not before."""
+
+    def begin_copies(self) -> None:
+        self.copies: list[Copy] = []
+        self.groups = np.zeros(self.count, np.int64)
+
+    def op_cp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """Past as many bytes as the last operand says it writes zeros."""
+        if "bulk" in suffixes:
+            (self.bulk_tensor if "tensor" in suffixes else self.bulk_group)(suffixes, operands, lanes)
+        elif suffixes[-1] == "commit_group":
+            self.groups[lanes] += 1
+        elif suffixes[-1] in ("wait_group", "wait_all"):
+            newest = int(operands[0]) if suffixes[-1] == "wait_group" else -1
+            self._land(lanes, self.groups - newest)
+        else:
+            self._start(operands, lanes)
+
+    def _start(self, operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        size = int(operands[2])
+        counts = self.value(operands[3], "u32")[lanes] if len(operands) > 3 else np.full(lanes.sum(), size)
+        shared, to = self.places(operands[0], size, lanes)
+        memory, source = self.places(operands[1], size, lanes)
+        every = np.arange(size)
+        found = np.where(every < counts[:, None], memory[source[:, None] + every], 0)
+        self.copies.append(Copy(np.flatnonzero(lanes), self.groups[lanes], shared, to[:, None] + every, found))
+
+    def _land(self, lanes: np.ndarray, before: np.ndarray) -> None:
+        """Write what these threads have copied in groups below their numbers."""
+        for copy in self.copies:
+            done = lanes[copy.threads] & (copy.group < before[copy.threads])
+            copy.shared[copy.places[done]] = copy.found[done]
+            copy.threads, copy.group, copy.places, copy.found = (
+                field[~done] for field in (copy.threads, copy.group, copy.places, copy.found)
+            )
+        self.copies = [copy for copy in self.copies if copy.threads.size]
