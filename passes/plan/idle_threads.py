@@ -1,7 +1,7 @@
 """What threads do that a kernel's body has no work for, while the others of their block run it: they meet its barriers.
 
-Barriers stand where all threads of a block come alike, so conditions and bounds around them are the same for idle
-threads, which reckon them again.
+All threads of a block meet a barrier equally often.  So idle threads reckon conditions and bounds around barriers again
+as the block's first thread does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lispgpt.passes.kernels.signals import ACQUIRE
 BARRIERS = ("gpu.barrier", "nvvm.cluster.arrive", "nvvm.cluster.wait")
 """Those that count every thread of a block.  Barriers of teams count only theirs."""
 UNIFORM = ("arith.", "math.", "memref.load", "memref.view", "vector.", "affine.apply", "llvm.call_intrinsic")
-"""How ops are called that give all threads the same from the same."""
+"""How ops are called that give the same from the same."""
 
 
 def has_barrier(op: ir.Operation) -> bool:
@@ -34,39 +34,40 @@ def check_idle(block: ir.Block) -> None:
         if op.name not in ("scf.for", "scf.if"):
             raise Refused(f"idle threads cannot meet the barriers in its {op.name}")
         for value in list(op.operands)[:3] if op.name == "scf.for" else op.operands:
-            _check_uniform(value)
+            _check_known(value)
         for region in op.regions:
             for inner in region.blocks:
                 check_idle(inner)
 
 
-def _check_uniform(value: ir.Value) -> None:
+def _check_known(value: ir.Value) -> None:
     op = defining_op(value)
     if op is None:
         argument = ir.BlockArgument(value)
         if argument.owner.owner.name != "func.func" and argument.arg_number > 0:
             raise Refused("a barrier depends on what a loop carries, which idle threads do not know")
-    elif op.name not in ("gpu.block_id", "memref.alloca"):
+    elif op.name not in ("gpu.block_id", "gpu.thread_id", "memref.alloca"):
         if not op.name.startswith(UNIFORM) or len(op.regions):
             raise Refused(f"a barrier depends on {op.name}, which idle threads cannot follow")
         for operand in op.operands:
-            _check_uniform(operand)
+            _check_known(operand)
 
 
 class IdleThreads:
     """Emits what idle threads do while others run `block`, which check_idle has passed.
 
-    instead: emits something else for an op of the block's own, where it returns True.
+    thread: the value in it that is a thread's number.  instead: emits something else for an op of the block's own,
+    where it returns True.
     """
 
-    def __init__(self, block: ir.Block, instead: Callable[[ir.Operation], bool]) -> None:
+    def __init__(self, block: ir.Block, thread: ir.Value, instead: Callable[[ir.Operation], bool]) -> None:
         self.block, self.instead = block, instead
         self.inside = {inner for op in operations(block) for inner in (op, *nested_operations(op))}
         for op in self.inside:
             if op.name in BARRIERS:
                 with ir.InsertionPoint.after(op):
                     _keep_apart()
-        self.values: dict[ir.Value, ir.Value] = {}
+        self.values: dict[ir.Value, ir.Value] = {thread: b.as_value(0)}
 
     def emit(self) -> None:
         self._walk(self.block)
@@ -99,7 +100,7 @@ class IdleThreads:
         return lambda: self._walk(block) if block is not None else None
 
     def _same(self, value: ir.Value) -> ir.Value:
-        """A value that all threads have alike, reckoned again where the body makes it."""
+        """A value of the first thread, reckoned again where the body makes it."""
         op = defining_op(value)
         if value not in self.values and op in self.inside:
             for operand in op.operands:

@@ -196,7 +196,7 @@ class WalkedStep:
             return True
 
         with ir.InsertionPoint(idle):
-            IdleThreads(busy, instead).emit()
+            IdleThreads(busy, self.thread, instead).emit()
             create_op("scf.yield")
         _instead(marker, wait)
         with ir.InsertionPoint(busy):

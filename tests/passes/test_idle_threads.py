@@ -27,7 +27,7 @@ PROGRAM = """
     (scf.for i (: 128 index) (: 64 index)
       (region (block [(: c index)] (memref.store (memref.load x row c) all c) (scf.yield))))
     (gpu.barrier)
-    (scf.for (: 0 index) (+ (: 1 index) (arith.remui row (: 3 index))) (: 1 index)
+    (scf.for (arith.divui i (: 64 index)) (+ (: 1 index) (arith.remui row (: 3 index))) (: 1 index)
       (region (block [(: round index)]
         (let [half (arith.shrui (: 64 index) round)]
           (when (< i half)
