@@ -1,12 +1,14 @@
 """Weights of the next step on their way to the block's memory while a step waits: what its body would load first.
 
 Each thread copies what it is going to load itself in its worker's first task of the next step, and finds it in its own
-places there, so that nobody else has to wait for that.  Two areas take turns, one step after the other.
+places there, so that nobody else has to wait for that.  Two areas take turns, one step after the other.  What a body
+loads ahead of its wait for earlier launches none of these writes, as they all may still be under way there; so rows of
+a cache are copied like weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
@@ -37,14 +39,8 @@ class CopiedWeights:
     @staticmethod
     def of(run: Sequence[Tasks], threads: int, start: int, target: Gpu) -> CopiedWeights | None:
         """None where the chip does not copy so, or has no room, or there is nothing to copy."""
-        written = {region.buffer for step in run for region in step.regions if region.writes}
-        loads: dict[ir.Operation, list[int]] = {}
-        for step in run if target.async_copies else ():
-            steady = [region.buffer not in written for region in step.regions]
-            found = _early_loads(step.kernel, steady)
-            if step.kernel in loads:  # written for some of its calls
-                found = [number for number in found if number in loads[step.kernel]]
-            loads[step.kernel] = found
+        kernels = dict.fromkeys(step.kernel for step in run) if target.async_copies else {}
+        loads = {kernel: _early_loads(kernel) for kernel in kernels}
         area = max(map(len, loads.values()), default=0) * threads * COPIED
         if not area or not fits(target, start + 2 * area, aligned=False):
             return None
@@ -78,19 +74,19 @@ class CopiedWeights:
     ) -> None:  # fmt: skip
         """Let a copy of a kernel's body take its weights from the area where they have been copied, if they have."""
         ops = operations(body)
-        loads = [ops[number] for number in self.loads[kernel]]
-        if not loads:
+        if not self.loads[kernel]:
             return
-        order = {op: i for i, op in enumerate(ops)}
-        for load in loads:
-            lift(load, loads[0], order)
+        order, first = {op: i for i, op in enumerate(ops)}, ops[self.loads[kernel][0]]
+        places = {place: ops[number] for place, number in enumerate(self.loads[kernel])}
+        places = {place: load for place, load in places.items() if lift(load, first, order)}
+        loads = list(places.values())
         types = [load.results[0].type for load in loads]
 
         def own() -> list[ir.Value]:
             target.wait_copies(1)
-            places = [self._own(load, i, thread, memory, turn) for i, load in enumerate(loads)]
+            areas = [self._own(load, place, thread, memory, turn) for place, load in places.items()]
             widths = [b.width_of(load.results[0]) for load in loads]
-            return [b.load(*place, width) for place, width in zip(places, widths, strict=True)]
+            return [b.load(*area, width) for area, width in zip(areas, widths, strict=True)]
 
         def there() -> list[ir.Value]:
             return [clone_with(load, {}).results[0] for load in loads]
@@ -111,27 +107,30 @@ class CopiedWeights:
         return view, [b.mul(b.add(thread, place * self.threads), width)]
 
 
-def _early_loads(kernel: ir.Operation, steady: Sequence[bool]) -> list[int]:
-    """The numbers of a body's ops that load as much as is copied at once, ahead of its wait for earlier launches, at
-    places reckoned without loads, from arguments that the run does not write."""
+def _early_loads(kernel: ir.Operation) -> list[int]:
+    """The numbers of a body's ops that load as much as is copied at once from its arguments, ahead of its wait for
+    earlier launches."""
     block = kernel.regions[0].blocks[0]
-    ops = operations(block)
+    ops, arguments = operations(block), set(block.arguments)
     at = next((i for i, op in enumerate(ops) if waits_for_launches(op)), 0)
-    sources = {argument for argument, known in zip(block.arguments, steady, strict=True) if known}
     return [
         i
         for i, op in enumerate(ops[:at])
         if op.name == "vector.load"
-        and op.operands[0] in sources
+        and op.operands[0] in arguments
         and b.width_of(op.results[0]) * b.item_bytes(op.results[0].type) == COPIED
-        and all(map(_reckoned, list(op.operands)[1:]))
+        and all(_reckoned(index, arguments) for index in list(op.operands)[1:])
     ]
 
 
-def _reckoned(value: ir.Value) -> bool:
-    """Whether an index depends on nothing but which thread and block it is for."""
+def _reckoned(value: ir.Value, arguments: Collection[ir.Value]) -> bool:
+    """Whether an index depends on nothing but which thread and block it is for, and on numbers in arguments."""
+    if value in arguments:
+        return True
     op = defining_op(value)
-    return op is not None and op.name.startswith(RECKONED) and all(map(_reckoned, op.operands))
+    if op is None or not (op.name.startswith(RECKONED) or op.name == "memref.load"):
+        return False
+    return all(_reckoned(operand, arguments) for operand in op.operands)
 
 
 def _again(value: ir.Value, values: dict[ir.Value, ir.Value], ids: Mapping[str, Sequence[ir.Value]]) -> ir.Value:

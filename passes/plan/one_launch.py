@@ -63,7 +63,8 @@ class OneLaunch(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
     "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most.
     runs: of an entry in one launch, at most, where it leaves the inputs of its next run.  ahead: whether
-    a step copies weights of the next one to the block's memory before it waits, where the chip can."""
+    a step copies weights of the next one to the block's memory before it waits, where the chip can.  words: whether
+    results that can be are handed on as marked words."""
 
     starts_from = (IN_ARENA,)
     when: str = "modelled"
@@ -71,6 +72,7 @@ class OneLaunch(Pass):
     threads: int = 512
     runs: int = 8
     ahead: bool = True
+    words: bool = True
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
@@ -86,7 +88,7 @@ class OneLaunch(Pass):
             whole = len(run) == len(_calls(entry))
             repeats = self._repeats(entry, run) if whole else Repeats()
             made = PersistentKernel(
-                module, name, run, words, target, self.workers, whole, _arena(entry), repeats, self.ahead
+                module, name, run, words, target, self.workers, whole, self._handed(entry, run), repeats, self.ahead
             )
             _replace(run, made, _own_memory(entry, made, repeats))
         called = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
@@ -119,12 +121,16 @@ class OneLaunch(Pass):
                 reasons[f"{name} stays apart: {apart[name]}"] = None
             runs.append([])
         runs = [run for run in runs if len(run) > 1]
-        arena = _arena(entry)
-        chosen = [self._chosen(run, [arena] if len(run) == len(_calls(entry)) else [], target) for run in runs]
+        chosen = [self._chosen(run, self._handed(entry, run), target) for run in runs]
         said = [text for text, _ in chosen] + [text for text in reasons if any(taken for _, taken in chosen)]
         if said:
             entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in said])
         return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]
+
+    def _handed(self, entry: ir.Operation, run: Sequence[Tasks]) -> list[str]:
+        """The buffers, by their numbers, whose contents nobody wants before and after a run of an entry's steps."""
+        whole = len(run) == len(_calls(entry))
+        return [str(strings(entry.attributes["arguments"]).index("arena:arena"))] if self.words and whole else []
 
     def _repeats(self, entry: ir.Operation, run: Sequence[Tasks]) -> Repeats:
         """How often a launch may run an entry, which leaves inputs for its next run, and which results are kept."""
@@ -148,11 +154,6 @@ class OneLaunch(Pass):
             apart, signalled, together = (f"{s * 1e6:.0f} us" for s in (times.apart, times.signalled, times.together))
             why = f"modelled {apart} apart, {signalled} as one by signals, {together} if it waits as kernels by hand do"
         return f"{len(run)} launches {'are one' if taken else 'stay apart'}: {why}", taken
-
-
-def _arena(entry: ir.Operation) -> str:
-    """The number of an entry's arena among its arguments."""
-    return str(strings(entry.attributes["arguments"]).index("arena:arena"))
 
 
 def _calls(entry: ir.Operation) -> list[ir.Operation]:

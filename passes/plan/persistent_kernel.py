@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,7 +42,7 @@ class PersistentKernel:
     """Made in `module` as `name`.  buffers: what it is called with, as parts of the entry's buffers, then memory of i32
     for signals, for marked words where steps hand some on, and with `repeats` the number of more runs, and memory for
     results.  workers: blocks of the launch at most, 0 for as many as the chip holds.  whole: whether the run is all of
-    an entry.  arena: the buffer in which nothing else is wanted before and after it.  ahead: whether each step copies
+    an entry.  inner: the buffers in which nothing is wanted before and after it.  ahead: whether each step copies
     the next one's weights to the block's memory before it waits, where the chip can."""
 
     def __init__(
@@ -54,12 +54,12 @@ class PersistentKernel:
         target: Gpu,
         workers: int,
         whole: bool,
-        arena: str,
+        inner: Collection[str],
         repeats: Repeats,
         ahead: bool,
     ) -> None:
         self.name, self.run, self.target, self.repeats, self.ahead = name, run, target, repeats, ahead
-        self.exchanges = exchanges(run, [arena] if whole else [])
+        self.exchanges = exchanges(run, inner)
         self.buffers = touched_buffers(run, whole)
         self.threads = max(step.threads for step in run)
         self.cluster = max(step.cluster for step in run)
