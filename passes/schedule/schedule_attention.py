@@ -209,5 +209,6 @@ class _Schedule:
             ]
 
         first, last = b.loop(0, rows, 1, [b.as_value(attention.context - 1), b.as_value(0)], step)
-        begin = b.mul(b.div(first, self.tile.lanes), self.tile.lanes) if bounded[0] else 0
+        apart = self.tile.lanes if self.unit is None else self.tile.keys
+        begin = b.mul(b.div(first, apart), apart) if bounded[0] else 0
         return begin, b.add(last, 1) if bounded[1] else attention.context
