@@ -15,7 +15,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand
 from lispgpt.passes.kernels.matrices import joined, split
-from lispgpt.passes.kernels.packed_tiles import DEPTH, Panel, PanelProduct, as_words, pairs_of_parts, parts_of_types
+from lispgpt.passes.kernels.panels import DEPTH, Panel, PanelProduct, as_words, pairs_of_parts, parts_of_types
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import scratch, steps
 from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each

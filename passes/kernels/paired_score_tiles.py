@@ -10,8 +10,8 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place
-from lispgpt.passes.kernels.packed_tiles import DEPTH, Panel, PanelProduct
 from lispgpt.passes.kernels.paired_row_sums import AttentionVectors
+from lispgpt.passes.kernels.panels import DEPTH, Panel, PanelProduct
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import steps
 from lispgpt.passes.kernels.row_sums import each

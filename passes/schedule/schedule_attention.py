@@ -39,10 +39,11 @@ from lispgpt.passes.kernels.attention import (
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes_by_one
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
-from lispgpt.passes.kernels.packed_tiles import DEPTH
 from lispgpt.passes.kernels.paired_row_sums import GROUP, PairedRowSums, Parts
+from lispgpt.passes.kernels.panels import DEPTH
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each, tiles_of
+from lispgpt.passes.kernels.register_tiles import tiles_of
+from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.states import PLACED, State
 from lispgpt.passes.targets import Cpu

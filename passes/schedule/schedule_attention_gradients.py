@@ -31,7 +31,7 @@ from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.lane_shares import Share, lane_share
 from lispgpt.passes.kernels.paired_score_tiles import PairedScoreTiles, suits_pairs
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.row_sums import tiles_of
+from lispgpt.passes.kernels.register_tiles import tiles_of
 from lispgpt.passes.kernels.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.team import subgroup_reduce
