@@ -15,7 +15,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand
 from lispgpt.passes.kernels.matrices import joined, split
-from lispgpt.passes.kernels.packed_tiles import DEPTH, Panel, PanelProduct, as_words, pairs_of_parts, parts_of_types
+from lispgpt.passes.kernels.panels import DEPTH, Panel, PanelProduct, as_words, pairs_of_parts, parts_of_types
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import scratch, steps
 from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
@@ -54,7 +54,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class _Vectors:
+class AttentionVectors:
     """An operand of attention as panels read products' ones: `at` gives leading indices and a position from a vector's
     number.  across: whether k runs through vectors, and not along them.  parts: 1 rounds."""
 
@@ -96,9 +96,9 @@ class PairedRowSums(RowSums):
         self.sums = scratch([rows, -(-width // LINES) * LINES])
         self.tops, self.totals, self.scales = (scratch([rows]) for _ in range(3))
         attention, by_pairs = tile.attention, {"by_pairs": True}
-        queries = _Vectors(attention.queries, lambda q: (self.rows(q), None), parts.queries)  # type: ignore[arg-type]
-        keys = _Vectors(attention.keys, self._position, parts.keys)
-        values = _Vectors(attention.values, self._position, parts.values, across=True)
+        queries = AttentionVectors(attention.queries, lambda q: (self.rows(q), None), parts.queries)  # type: ignore[arg-type]
+        keys = AttentionVectors(attention.keys, self._position, parts.keys)
+        values = AttentionVectors(attention.values, self._position, parts.values, across=True)
         self.queries = Panel(queries, reader, (rows, depth), parts.queries, by_pairs=False)
         self.keys = Panel(keys, reader, (tile.keys, depth), parts.keys, **by_pairs)
         self.values = Panel(values, reader, (width, tile.keys), parts.values, **by_pairs)

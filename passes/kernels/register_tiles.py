@@ -84,6 +84,20 @@ def vector_ranges(extent: int, lanes: int) -> list[tuple[int, int]]:
     return found
 
 
+def divisor(extent: int, limit: int) -> int:
+    """The largest divisor of an extent up to a limit."""
+    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
+
+
+def tiles_of(rows: int, most: int, step: int) -> tuple[int, int]:
+    """How many tiles there are, and how many rows each has: less than `step` or a multiple of it, at most about `most`;
+    the last may reach past the end."""
+    each = -(-rows // -(-rows // most))
+    each = -(-each // step) * step if each >= step else each
+    each = each if each <= rows else rows - rows % step
+    return -(-rows // each), each
+
+
 class DotTiles:
     """Sums that run along k in vectors."""
 

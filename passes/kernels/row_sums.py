@@ -13,7 +13,7 @@ from lispgpt.passes.kernels.attention import Place, read_operand, result_buffer,
 from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import scratch
+from lispgpt.passes.kernels.register_tiles import divisor, scratch
 from lispgpt.passes.kernels.softmax import LOWEST
 from lispgpt.passes.model.attention import Attention
 
@@ -291,17 +291,3 @@ class RowSums:
             store_operand(value, buffer, out, at, None, d)
 
         each(self.reader, 0, self.attention.width, lanes, store)
-
-
-def divisor(extent: int, limit: int) -> int:
-    """The largest divisor of an extent up to a limit."""
-    return max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
-
-
-def tiles_of(rows: int, most: int, step: int) -> tuple[int, int]:
-    """How many tiles there are, and how many rows each has: less than `step` or a multiple of it, at most about `most`;
-    the last may reach past the end."""
-    each = -(-rows // -(-rows // most))
-    each = -(-each // step) * step if each >= step else each
-    each = each if each <= rows else rows - rows % step
-    return -(-rows // each), each

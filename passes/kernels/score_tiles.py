@@ -10,11 +10,12 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import read_operand, store_operand
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.register_tiles import scratch
-from lispgpt.passes.kernels.row_sums import divisor, each
+from lispgpt.passes.kernels.register_tiles import divisor, scratch
+from lispgpt.passes.kernels.row_sums import each
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.model.score_sums import WeighedSum
+from lispgpt.passes.targets.pairs import LINES
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class ScoreTiles:
         self.scores = [scratch(shape) for _ in self.sums.products]
         self.weights = [scratch(shape) for _ in self.sums.sums]
         self.staged = [scratch([tile.kept, product.depth]) for product in self.sums.products]
-        self.totals = [scratch([tile.kept, one.other.depth]) for one in self.sums.sums]
+        self.totals = [scratch([tile.kept, -(-one.other.depth // LINES) * LINES]) for one in self.sums.sums]
 
     def run(self, kernel: ir.Operation) -> None:
         for one, total in zip(self.sums.sums, self.totals, strict=True):
@@ -87,6 +88,21 @@ class ScoreTiles:
             )
         else:
             low, high = 0, self.walk.extent(self.walk.along)
+        self._stage(round_)
+        each(
+            self.reader,
+            self._start(low),
+            high,
+            self.tile.along,
+            lambda at: self._take(round_, at, b.at_most(b.sub(high, at), self.tile.along)),
+        )
+
+    def _start(self, low: Index) -> Index:
+        """Where the first tile begins that has the index from which on there is something to add."""
+        return low
+
+    def _stage(self, round_: Index) -> None:
+        """What products have of the rows, once for all that these are sums over."""
         for number, memory in enumerate(self.staged):
             side, lanes = self.walk.sides(number)[0], self.tile.lanes(self.sums.products[number].depth)
 
@@ -95,13 +111,6 @@ class ScoreTiles:
                 b.store(b.extend(read_operand(self.reader, side, place, t, d, lanes)), memory, [i, d], aligned=False)
 
             self._over_rows(side.depth, lanes, stage)
-        each(
-            self.reader,
-            low,
-            high,
-            self.tile.along,
-            lambda at: self._take(round_, at, b.at_most(b.sub(high, at), self.tile.along)),
-        )
 
     def _take(self, round_: Index, start: Index, count: Index) -> None:
         """Take in `count` of what rows are sums over, from `start` on."""

@@ -39,10 +39,11 @@ from lispgpt.passes.kernels.attention import (
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes_by_one
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
-from lispgpt.passes.kernels.packed_tiles import DEPTH
 from lispgpt.passes.kernels.paired_row_sums import GROUP, PairedRowSums, Parts
+from lispgpt.passes.kernels.panels import DEPTH
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each, tiles_of
+from lispgpt.passes.kernels.register_tiles import tiles_of
+from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.states import PLACED, State
 from lispgpt.passes.targets import Cpu
@@ -209,5 +210,6 @@ class _Schedule:
             ]
 
         first, last = b.loop(0, rows, 1, [b.as_value(attention.context - 1), b.as_value(0)], step)
-        begin = b.mul(b.div(first, self.tile.lanes), self.tile.lanes) if bounded[0] else 0
+        apart = self.tile.lanes if self.unit is None else self.tile.keys
+        begin = b.mul(b.div(first, apart), apart) if bounded[0] else 0
         return begin, b.add(last, 1) if bounded[1] else attention.context

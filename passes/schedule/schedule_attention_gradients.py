@@ -29,21 +29,24 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.attention import read_operand, store_operand
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.lane_shares import Share, lane_share
+from lispgpt.passes.kernels.paired_score_tiles import PairedScoreTiles, suits_pairs
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.row_sums import tiles_of
+from lispgpt.passes.kernels.register_tiles import tiles_of
 from lispgpt.passes.kernels.score_tiles import ScoreTile, ScoreTiles
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.model.score_sums import ScoreSums, score_sums_of
 from lispgpt.passes.states import PLACED, State
-from lispgpt.passes.targets import Gpu, Target
+from lispgpt.passes.targets import Cpu, Gpu, Target
+from lispgpt.passes.targets.pairs import LINES, Pairs
 
 
 @dataclass(frozen=True)
 class ScheduleAttentionGradients(Pass):
     """subgroups: of a GPU's block.  rows, along: of the results, and of what they are sums over, that a CPU's call has
-    at once.  step: of both in registers for dot products."""
+    at once, and paired_rows, paired_along with instructions that multiply pairs, for which both are at least
+    least_paired.  step: of both in registers for dot products."""
 
     name: ClassVar[str] = "schedule-attention-gradients"
     starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
@@ -51,6 +54,9 @@ class ScheduleAttentionGradients(Pass):
     rows: int = 32
     along: int = 64
     step: int = 4
+    paired_rows: int = 64
+    paired_along: int = 64
+    least_paired: int = 32
 
     def run(self, module: ir.Module, target: Target) -> None:
         for kernel in kernel_functions(module, "attention-gradient"):
@@ -64,17 +70,30 @@ class ScheduleAttentionGradients(Pass):
 
     def _by_tiles(self, kernel: ir.Operation, walk: Walk, target: Target) -> None:
         """A CPU's call for some rows; the last begin early where there are fewer: what two calls have is the same."""
-        extent = walk.extent(walk.kept)
-        count, rows = tiles_of(extent, self.rows, self.step)
-        tile = ScoreTile(walk, rows, min(self.along, walk.extent(walk.along)), self.step, target.vector_bytes)
+        extent, unit = walk.extent(walk.kept), self._pairs(walk, target)
+        if unit is None:
+            count, rows = tiles_of(extent, self.rows, self.step)
+            along = min(self.along, walk.extent(walk.along))
+        else:
+            (count, rows), along = tiles_of(extent, self.paired_rows, LINES), self.paired_along
+        tile = ScoreTile(walk, rows, along, self.step, target.vector_bytes)
 
         def body() -> None:
             task, number = b.div(b.block_id(), count), b.mod(b.block_id(), count)
             first = b.mul(number, rows)
             first = first if extent % rows == 0 else b.at_most(first, extent - rows)
-            ScoreTiles(tile, Reader(target), task, first).run(kernel)
+            if unit is None:
+                ScoreTiles(tile, Reader(target), task, first).run(kernel)
+            else:
+                PairedScoreTiles(tile, Reader(target), unit, task, first).run(kernel)
 
-        reschedule(kernel, [prod(walk.tasks) * count], [1], target, body)
+        if reschedule(kernel, [prod(walk.tasks) * count], [1], target, body) and unit and unit.permission:
+            kernel.attributes["permission"] = ir.StringAttr.get(unit.permission)
+
+    def _pairs(self, walk: Walk, target: Target) -> Pairs | None:
+        """A CPU's instruction for pairs, where rows and what they are sums over are enough for it, in bf16."""
+        enough = min(walk.extent(walk.kept), walk.extent(walk.along)) >= self.least_paired
+        return target.pairs if isinstance(target, Cpu) and enough and suits_pairs(walk.sums) else None
 
 
 class _ByRows:

@@ -26,7 +26,8 @@ from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.byte_tiles import ByteTiles, Weights
 from lispgpt.passes.kernels.kernel import refusable, reschedule
-from lispgpt.passes.kernels.packed_tiles import PackedTiles, Packing, pairs_of_parts, parts_of
+from lispgpt.passes.kernels.packed_tiles import PackedTiles, Packing, parts_of
+from lispgpt.passes.kernels.panels import pairs_of_parts
 from lispgpt.passes.kernels.products import Product, find_product
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.register_tiles import Block, DotTiles, OuterTiles, TileSizes, scratch, steps, vector_ranges

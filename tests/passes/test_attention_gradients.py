@@ -12,6 +12,7 @@ from emulated_amd.running import Emulation
 from emulated_cuda.entries import run_all
 from trained_attention import Case
 
+from lispgpt.base.host import cpu_features, may_use_tiles
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
@@ -26,6 +27,11 @@ SMALL = [
     Case(weigh="softcap", length=9, heads=3, groups=3, size=5),
     Case(all=True, length=11),
     Case(length=1),
+]
+PAIRED = [
+    Case(length=77, size=20, heads=2, groups=1, dtype="bf16", texts=1),
+    Case(length=150, size=33, weigh="window", dtype="bf16", texts=1),
+    Case(all=True, length=70, size=64, dtype="bf16"),
 ]
 LONG = [
     Case(length=200, size=64, heads=4, dtype="bf16"),
@@ -49,9 +55,12 @@ def run_on_cpu(artifact: Artifact, given: dict[str, np.ndarray]) -> dict[str, np
         return {name: value.copy() for name, value in session.run("train", **given).items()}
 
 
-@pytest.mark.parametrize("case", [*SMALL, *LONG], ids=str)
+@pytest.mark.parametrize("case", [*SMALL, *PAIRED, *LONG], ids=str)
 def test_values_on_the_cpu(case: Case, tmp_path: Path) -> None:
     given, artifact = case.inputs(seeded.rng()), compiled(case, "cpu", tmp_path)
+    if case in PAIRED and "amx_bf16" in cpu_features() and may_use_tiles(ask=True):
+        attention = [facts for name, facts in artifact.kernels.items() if name.startswith("attention_gradient")]
+        assert attention and all(facts["permission"] == "amx" for facts in attention)
     found = run_on_cpu(artifact, given)
     case.check(found, given)
     again = run_on_cpu(artifact, given)
