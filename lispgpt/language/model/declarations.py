@@ -109,9 +109,9 @@ def _stored_dtype(evaluator: Evaluator, name: Symbol, form: Form, shape: tuple[i
     named = len(parts) == 3 and isinstance(parts[2], Symbol) and parts[2].name == WEIGHT_TYPE
     if named and WEIGHT_TYPE not in model.overrides:
         dtype = model.checkpoint.get(WEIGHT_TYPES, {}).get(name.name, dtype)
-    block = find_dtype(dtype).block
-    if shape[-1] % block:
-        evaluator.site.fail(f"rows of {name.name} have {shape[-1]} elements, and blocks of {dtype} have {block}", form)
+    block, row = find_dtype(dtype).block, shape[-1] if shape else 1
+    if row % block:
+        evaluator.site.fail(f"rows of {name.name} have {row} elements, and blocks of {dtype} have {block}", form)
     return dtype
 
 
@@ -140,8 +140,6 @@ def _declaration(
     parts = form.items if isinstance(form, List) else ()
     if len(parts) not in (2, 3) or not isinstance(parts[0], Symbol) or not isinstance(parts[1], Vector):
         evaluator.site.fail(f"`{show(form)}` is not a name, its sizes and a type, like {example}", form)
-    if not parts[1].items:
-        evaluator.site.fail(f"`{parts[0].name}` has no dimension", parts[1])
     known = (*MODEL_DTYPES, *more)
     return parts[0], parts[1].items, dtype_of(evaluator, parts[2], environment, known) if len(parts) == 3 else "f32"
 
