@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from math import prod
 
 from lispgpt.base.access import READ
@@ -82,26 +83,35 @@ def _extents(values: Sequence[int]) -> ir.Attribute:
     return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, v) for v in padded])
 
 
-def constant_arguments(module: ir.Module, kernel: ir.Operation) -> set[ir.Value]:
-    """The kernel's arguments that are weights or inputs in every call, which no launch has written by then."""
-    arguments = list(kernel.regions[0].blocks[0].arguments)
-    constant = set(range(len(arguments)))
+def constant_arguments(module: ir.Module) -> Callable[[ir.Operation], set[ir.Value]]:
+    """What gives a kernel's arguments that are weights or inputs in every call, which no launch has written by then.
+
+    The calls are looked at once, when it is first asked.
+    """
+    fixed = cache(lambda: _fixed_numbers(module))
+
+    def of(kernel: ir.Operation) -> set[ir.Value]:
+        arguments = list(kernel.regions[0].blocks[0].arguments)
+        return {arguments[i] for i in fixed().get(symbol_of(kernel), range(len(arguments)))}
+
+    return of
+
+
+def _fixed_numbers(module: ir.Module) -> dict[str, set[int]]:
+    """For each function that is called, which arguments are weights or inputs, unwritten, in all calls."""
     called = {symbol_of(k): k for k in kernel_functions(module)} | collective_functions(module)
     access = {name: access_of(function) for name, function in called.items()}
-    name = symbol_of(kernel)
+    fixed: dict[str, set[int]] = {}
     for entry in entry_functions(module):
         kinds = [text.split(":")[0] for text in strings(entry.attributes["arguments"])]
         written: set[int] = set()
         for call in (op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"):
-            callee = callee_of(call)
+            name = callee_of(call)
             roots = [root.arg_number if (root := _root(v)) is not None else -1 for v in call.operands]
-            written.update(root for root, how in zip(roots, access[callee], strict=True) if how != READ)
-            if callee == name:
-                fixed = {
-                    i for i, r in enumerate(roots) if r >= 0 and kinds[r] in ("weight", "input") and r not in written
-                }
-                constant &= fixed
-    return {arguments[i] for i in constant}
+            written.update(root for root, how in zip(roots, access[name], strict=True) if how != READ)
+            here = {i for i, r in enumerate(roots) if r >= 0 and kinds[r] in ("weight", "input") and r not in written}
+            fixed[name] = fixed.get(name, here) & here
+    return fixed
 
 
 def calls_of(module: ir.Module, kernel: ir.Operation) -> list[ir.Operation]:

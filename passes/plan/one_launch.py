@@ -34,6 +34,7 @@ chosen and why.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -122,7 +123,9 @@ class OneLaunch(Pass):
             runs.append([])
         runs = [run for run in runs if len(run) > 1]
         chosen = [self._chosen(run, self._handed(entry, run), target) for run in runs]
-        said = [text for text, _ in chosen] + [text for text in reasons if any(taken for _, taken in chosen)]
+        counts = Counter(text for text, _ in chosen)
+        said = [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
+        said += reasons if any(taken for _, taken in chosen) else ()
         if said:
             entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in said])
         return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]

@@ -65,7 +65,7 @@ class ScheduleGpuAttention(Pass):
                 continue
             if attention.writes and not attention.alone:
                 attention = split_off_writes(module, kernel, target)
-            _Schedule(kernel, attention, constant_arguments(module, kernel), target, self).emit()
+            _Schedule(kernel, attention, constant_arguments(module)(kernel), target, self).emit()
         for kernel in kernel_functions(module, "cache-write"):
             if "grid" not in kernel.attributes:
                 schedule_writes(kernel, target)

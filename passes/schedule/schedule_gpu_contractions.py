@@ -49,6 +49,7 @@ class ScheduleGpuContractions(Pass):
     blocks_per_core: int = 3
 
     def run(self, module: ir.Module, target: Gpu) -> None:
+        constant = constant_arguments(module)
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
             if product is None:
@@ -56,7 +57,7 @@ class ScheduleGpuContractions(Pass):
             product = with_few_rows(product)
             if product.right.along_outer == 1 and not product.right.reduces():
                 with refusable(kernel):
-                    _Schedule(kernel, product, constant_arguments(module, kernel), target, self).emit()
+                    _Schedule(kernel, product, constant(kernel), target, self).emit()
 
 
 class _Schedule:

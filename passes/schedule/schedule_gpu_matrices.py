@@ -70,10 +70,11 @@ class ScheduleGpuMatrices(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
             return
+        constant = constant_arguments(module)
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
             if product is not None and _fits(product, self.rows):
-                _Schedule(kernel, product, constant_arguments(module, kernel), target, self.parts).emit()
+                _Schedule(kernel, product, constant(kernel), target, self.parts).emit()
 
 
 def _fits(product: Product, least: int) -> bool:

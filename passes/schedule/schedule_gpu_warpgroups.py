@@ -45,6 +45,7 @@ class ScheduleGpuWarpgroups(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.warpgroup is None or target.copies is None:
             return
+        constant = constant_arguments(module)
         for kernel in kernel_functions(module, "contraction"):
             product = find_product(kernel)
             if product is None:
@@ -53,7 +54,7 @@ class ScheduleGpuWarpgroups(Pass):
             sides = self._sides(product, target, target.copies)
             if sides is not None:
                 tiling = self._tiling(kernel, product, sides, target)
-                WarpgroupProduct(kernel, product, sides, constant_arguments(module, kernel), target, tiling).emit()
+                WarpgroupProduct(kernel, product, sides, constant(kernel), target, tiling).emit()
 
     def _sides(self, product: Product, target: Gpu, copies: TensorCopies) -> Sides | None:
         """How both operands are copied; None where they cannot be, or the product is too small."""
