@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.indices import Index as Index
@@ -104,10 +105,16 @@ def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Va
     if width > 1:
         lanes = [intrinsic(name, [lane_of(o, i) for o in operands], element_of(result)) for i in range(width)]
         return vector_of(lanes)
+    return instruction(name, operands, result)
+
+
+def instruction(name: str, operands: Sequence[ir.Value], result: ir.Type | None) -> Any:
+    """A call of an LLVM intrinsic on its operands as they are: its value, or the op where it has none."""
     sizes = ir.DenseI32ArrayAttr.get([len(operands), 0])
     attributes = {"intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([])}
     attributes["operandSegmentSizes"] = sizes
-    return create_op("llvm.call_intrinsic", operands, [result], attributes).results[0]
+    op = create_op("llvm.call_intrinsic", operands, [] if result is None else [result], attributes)
+    return op if result is None else op.results[0]
 
 
 def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
