@@ -73,6 +73,20 @@ def vector_of(values: Sequence[ir.Value]) -> ir.Value:
     return emit("vector.from_elements", list(values), [ir.VectorType.get([len(values)], values[0].type)])
 
 
+def shuffled(first: ir.Value, second: ir.Value, order: Sequence[int]) -> ir.Value:
+    """Elements of two vectors, one behind the other, by their numbers."""
+    type_ = ir.VectorType.get([len(order)], first.type.element_type)
+    return emit("vector.shuffle", [first, second], [type_], mask=ir.DenseI64ArrayAttr.get(list(order)))
+
+
+def joined(parts: Sequence[ir.Value]) -> ir.Value:
+    """Vectors of one type, as many as a power of two, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    first, second = joined(parts[: len(parts) // 2]), joined(parts[len(parts) // 2 :])
+    return shuffled(first, second, range(2 * width_of(first)))
+
+
 def load(memref: ir.Value, index: Sequence[Index], width: int, aligned: bool = True) -> ir.Value:
     """`width` neighbours in the last dimension; aligned: the caller knows them to be, to their size's power of two."""
     operands = [memref, *map(as_value, index)]

@@ -59,10 +59,8 @@ class BlockWeights:
     @staticmethod
     def of(product: Product) -> BlockWeights | None:
         """None where the operand is not in blocks along k."""
-        op = defining_op(product.right.tensor)
-        while op is not None and op.name in VIEWS:
-            op = defining_op(op.operands[0])
-        kind = ir.StringAttr(op.attributes["blocks"]).value if op is not None and "blocks" in op.attributes else ""
+        op = _unpacking(product.right.tensor)
+        kind = kind_of_blocks(product.right.tensor)
         plain = product.right.along_k == product.inner and len(shape_of(product.right.tensor)) == 2
         if kind not in FORMATS or not plain:
             return None
@@ -98,7 +96,7 @@ class BlockWeights:
         found = []
         for start in range(0, count, width):
             of_lane = [(start + of_unit[4 * lane // UNIT]) // each for lane in range(width // 4)]
-            scale = shuffled(scales, scales, of_lane) if each < count else b.splat(scales, width // 4)
+            scale = b.shuffled(scales, scales, of_lane) if each < count else b.splat(scales, width // 4)
             found.append(Numbers(self._numbers(reader, places, start, width), scale))
         return found
 
@@ -113,12 +111,12 @@ class BlockWeights:
         here = places[number : number + max(width // self.block, 1)]
         if self.format.signed:
             size = width // len(here)
-            return joined([reader.read(self.blocks, [*at, first + within], size) for at in here])
+            return b.joined([reader.read(self.blocks, [*at, first + within], size) for at in here])
         together = 2 * reach * len(here)
-        both = joined([reader.read(self.blocks, [*at, first + within // together * reach], reach) for at in here])
+        both = b.joined([reader.read(self.blocks, [*at, first + within // together * reach], reach) for at in here])
         low = b.binary("arith.andi", both, b.constant(15, both.type))
         high = b.binary("arith.shrui", both, b.constant(4, both.type))
-        return joined([low, high]) if width == together else (low, high)[start // width % 2]
+        return b.joined([low, high]) if width == together else (low, high)[start // width % 2]
 
     def _scales(self, reader: Reader, places: list[list[Index]]) -> ir.Value:
         """Those of some blocks, of all their parts that have one, in f32."""
@@ -166,14 +164,27 @@ class BlockWeights:
         return b.binary("arith.mulf", joint(early, 0), scale), b.binary("arith.mulf", joint(minima, 4), least)
 
 
-def _bytes_behind(op: ir.Operation, shape: tuple[int, ...]) -> ir.Value | None:
+def kind_of_blocks(tensor: ir.Value) -> str:
+    """The type of the blocks whose numbers a tensor is; "" where it is something else."""
+    op = _unpacking(tensor)
+    return ir.StringAttr(op.attributes["blocks"]).value if op is not None and "blocks" in op.attributes else ""
+
+
+def _unpacking(tensor: ir.Value) -> ir.Operation | None:
+    """The op that computes what a tensor is a view of."""
+    op = defining_op(tensor)
+    while op is not None and op.name in VIEWS:
+        op = defining_op(op.operands[0])
+    return op
+
+
+def _bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value | None:
     """The bytes of such a shape that an op's result is computed from."""
-    for operand in op.operands:
+    for operand in op.operands if op is not None else ():
         if isinstance(operand.type, ir.RankedTensorType):
             if shape_of(operand) == shape:
                 return operand
-            made = defining_op(operand)
-            found = _bytes_behind(made, shape) if made is not None else None
+            found = _bytes_behind(defining_op(operand), shape)
             if found is not None:
                 return found
     return None
@@ -190,16 +201,6 @@ def _as_vector(values: Sequence[ir.Value]) -> ir.Value:
 
 def _inverse(order: Sequence[int]) -> list[int]:
     return [list(order).index(i) for i in range(len(order))]
-
-
-def joined(parts: Sequence[ir.Value]) -> ir.Value:
-    """One or two vectors, one behind the other."""
-    return parts[0] if len(parts) == 1 else shuffled(parts[0], parts[1], range(2 * b.width_of(parts[0])))
-
-
-def shuffled(first: ir.Value, second: ir.Value, order: Sequence[int]) -> ir.Value:
-    type_ = ir.VectorType.get([len(order)], first.type.element_type)
-    return b.emit("vector.shuffle", [first, second], [type_], mask=ir.DenseI64ArrayAttr.get(list(order)))
 
 
 def _i(bits: int) -> ir.Type:

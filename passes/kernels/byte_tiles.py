@@ -10,7 +10,7 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.block_weights import PART, UNIT, BlockWeights, shuffled
+from lispgpt.passes.kernels.block_weights import PART, UNIT, BlockWeights
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import Block, scratch, steps
@@ -92,7 +92,8 @@ class Words:
     def sums(self, weights: ir.Value, row: Index, number: Index) -> ir.Value:
         halves = []
         for start in range(0, self.width, UNIT):
-            half = b.emit("arith.extsi", [shuffled(weights, weights, range(start, start + UNIT))], [_vector(UNIT, 16)])
+            half = b.shuffled(weights, weights, range(start, start + UNIT))
+            half = b.emit("arith.extsi", [half], [_vector(UNIT, 16)])
             own = b.load(self.memory, [row, b.add(b.mul(number, self.width), start)], UNIT, aligned=False)
             halves.append(b.instruction("llvm.x86.avx2.pmadd.wd", [half, own], _vector(self.lanes, 32)))
         return b.binary("arith.addi", *halves)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from lispgpt.base.dtypes import BLOCK_DTYPES
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.kernels.block_weights import kind_of_blocks
 from lispgpt.passes.kernels.matrices import split, turned
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
@@ -31,14 +33,17 @@ MOST_OF_A_BLOCK = 384
 def parts_of(product: Product, mixed: int) -> tuple[int, int]:
     """How many bf16 numbers add up to one of the left and of the right operand.
 
-    Of f32 by f32 three, which have all bits; where one operand is shorter, `mixed` of the other.
+    Of f32 by f32 three, which have all bits; where one operand is shorter, `mixed` of the other.  Where one is in
+    blocks, whose numbers have 4 or 8 bits, two of either: 16 bits, as few rows have beside blocks.
     """
-    return parts_of_types(product.left.dtype, product.right.dtype, mixed)
+    left, right = (kind_of_blocks(operand.tensor) or operand.dtype for operand in (product.left, product.right))
+    return parts_of_types(left, right, mixed)
 
 
 def parts_of_types(left: str, right: str, mixed: int) -> tuple[int, int]:
     """The same of two types."""
-    of = {"bf16": 1, "f16": 2, "f32": 3 if left == right == "f32" else mixed}
+    most = 2 if {left, right} & set(BLOCK_DTYPES) else 3 if left == right == "f32" else mixed
+    of = {"bf16": 1, "f16": 2, "f32": most} | dict.fromkeys(BLOCK_DTYPES, 2)
     return of[left], of[right]
 
 
