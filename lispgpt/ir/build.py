@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.indices import Index as Index
@@ -72,6 +73,20 @@ def vector_of(values: Sequence[ir.Value]) -> ir.Value:
     return emit("vector.from_elements", list(values), [ir.VectorType.get([len(values)], values[0].type)])
 
 
+def shuffled(first: ir.Value, second: ir.Value, order: Sequence[int]) -> ir.Value:
+    """Elements of two vectors, one behind the other, by their numbers."""
+    type_ = ir.VectorType.get([len(order)], first.type.element_type)
+    return emit("vector.shuffle", [first, second], [type_], mask=ir.DenseI64ArrayAttr.get(list(order)))
+
+
+def joined(parts: Sequence[ir.Value]) -> ir.Value:
+    """Vectors of one type, as many as a power of two, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    first, second = joined(parts[: len(parts) // 2]), joined(parts[len(parts) // 2 :])
+    return shuffled(first, second, range(2 * width_of(first)))
+
+
 def load(memref: ir.Value, index: Sequence[Index], width: int, aligned: bool = True) -> ir.Value:
     """`width` neighbours in the last dimension; aligned: the caller knows them to be, to their size's power of two."""
     operands = [memref, *map(as_value, index)]
@@ -104,10 +119,16 @@ def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Va
     if width > 1:
         lanes = [intrinsic(name, [lane_of(o, i) for o in operands], element_of(result)) for i in range(width)]
         return vector_of(lanes)
+    return instruction(name, operands, result)
+
+
+def instruction(name: str, operands: Sequence[ir.Value], result: ir.Type | None) -> Any:
+    """A call of an LLVM intrinsic on its operands as they are: its value, or the op where it has none."""
     sizes = ir.DenseI32ArrayAttr.get([len(operands), 0])
     attributes = {"intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([])}
     attributes["operandSegmentSizes"] = sizes
-    return create_op("llvm.call_intrinsic", operands, [result], attributes).results[0]
+    op = create_op("llvm.call_intrinsic", operands, [] if result is None else [result], attributes)
+    return op if result is None else op.results[0]
 
 
 def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:

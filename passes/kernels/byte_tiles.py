@@ -1,195 +1,202 @@
-"""A CPU's part of a product of few rows with weights in blocks of bytes or of halves of bytes, by whole numbers.
+"""A CPU's part of a product of few rows with weights in blocks, by whole numbers.
 
-The other operand's rows are first made numbers of 16 bits, with a scale for each block of 32: two bytes each, whose
-error is a 65,000th of the block's largest number.  Then a block of the weights takes two instructions that multiply
-bytes and add (`target.vnni`), and its sum of whole numbers, exact, is scaled once.  Those multiply unsigned bytes by
-signed ones: weights are taken as their distance from the least number that they can be, and the sums corrected.
+The rows are first made numbers of 16 bits, with a scale for each 32: their error is a 65,000th of the largest of them.
+Their products with a block's numbers, which have 4 or 8 bits, are then added up as whole numbers, exactly, and the
+sums scaled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, shape_of
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.block_weights import PART, UNIT, BlockWeights
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import Block, scratch, steps
+from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.targets import Cpu
 
-BLOCK, LANES = 32, 8
-"""Numbers in a block, and sums of four of their products each that an instruction adds to."""
-
 LARGEST = 127 * 256
-"""What a block's largest number is as a whole one: its upper byte is one that has a sign."""
+"""What the largest of the numbers that share a scale is as a whole one: its upper byte is one that has a sign."""
 
-MOST_ROWS, UNROLL = 4, 4
+MOST_ROWS, SUMS = 4, 4
+"""Rows that are multiplied so, and vectors of sums, at least one for each."""
 
 
-@dataclass(frozen=True)
-class Weights:
-    """An operand in blocks.  blocks: its bytes, [columns blocks bytes].  scale: of each block, [columns blocks] in f32.
+class Bytes:
+    """Rows as two bytes each, for instructions that add up four products of an unsigned byte and a signed one each.
 
-    halves: whether a byte has two numbers.
+    Weights are taken as their distance from the least number that they can be, and the sums corrected.
     """
 
-    blocks: ir.Value
-    scale: ir.Value
-    halves: bool
+    def __init__(self, weights: BlockWeights, rows: int, inner: int, width: int) -> None:
+        self.width, self.lanes = width, width // 4
+        self.signed = weights.format.signed
+        self.least = -128 if self.signed else weights.format.least
+        self.parts = [scratch([rows, inner], _i(8)) for _ in range(2)]
+        self.start = scratch([rows, inner // width, self.lanes], _i(32)) if self.least else None
 
-    @property
-    def least(self) -> int:
-        """The least number, which the weights' bytes are counted from."""
-        return -8 if self.halves else -128
+    def put(self, row: Index, at: Index, numbers: ir.Value) -> None:
+        """Write 16 whole numbers of a row."""
+        upper = b.binary("arith.shrsi", b.binary("arith.addi", numbers, _all(128, UNIT, 32)), _all(8, UNIT, 32))
+        lower = b.binary("arith.subi", numbers, b.binary("arith.shli", upper, _all(8, UNIT, 32)))
+        for value, memory in zip((upper, lower), self.parts, strict=True):
+            b.store(b.emit("arith.trunci", [value], [_vector(UNIT, 8)]), memory, [row, at], aligned=False)
 
-    @staticmethod
-    def of(product: Product, target: Cpu) -> Weights | None:
-        """The right operand's, where these instructions multiply it: by few rows, in blocks that they know."""
-        op = defining_op(product.right.tensor)
-        while op is not None and op.name in ("tensor.collapse_shape", "tensor.expand_shape"):
-            op = defining_op(op.operands[0])
-        kind = ir.StringAttr(op.attributes["blocks"]).value if op is not None and "blocks" in op.attributes else ""
-        plain = product.right.along_k == product.inner and len(shape_of(product.right.tensor)) == 2
-        if not target.vnni or kind not in ("q8_0", "q4_0") or product.rows > MOST_ROWS or not plain:
-            return None
-        numbers, scale = op.operands[0], op.operands[1]
-        return Weights(defining_op(numbers).operands[0], scale, kind == "q4_0")
+    def finish(self, row: Index, number: Index) -> None:
+        """Prepare a vector of a row whose numbers have been written: its sums start with the correction."""
+        if self.start is not None:
+            sums = self._sums(_all(1, self.width, 8), row, number, None)
+            sums = b.binary("arith.muli", sums, _all(self.least, self.lanes, 32))
+            b.store(sums, self.start, [row, number, 0], aligned=False)
+
+    def weights(self, numbers: ir.Value) -> ir.Value:
+        """A vector of a format's numbers as `sums` wants them."""
+        return b.binary("arith.xori", numbers, _all(-128, self.width, 8)) if self.signed else numbers
+
+    def sums(self, weights: ir.Value, row: Index, number: Index) -> ir.Value:
+        """Sums of products with a vector of a row, in lanes of 32 bits."""
+        start = b.load(self.start, [row, number, 0], self.lanes, aligned=False) if self.start is not None else None
+        return self._sums(weights, row, number, start)
+
+    def _sums(self, weights: ir.Value, row: Index, number: Index, start: ir.Value | None) -> ir.Value:
+        place = [row, b.mul(number, self.width)]
+        upper, lower = (b.load(memory, place, self.width, aligned=False) for memory in self.parts)
+        sums = self._dot(_all(0, self.lanes, 32), weights, upper)
+        sums = b.binary("arith.shli", sums, _all(8, self.lanes, 32))
+        return self._dot(b.binary("arith.addi", sums, start) if start is not None else sums, weights, lower)
+
+    def _dot(self, start: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
+        name = f"llvm.x86.avx512.vpdpbusd.{8 * self.width}"
+        return b.instruction(name, [start, unsigned, signed], start.type)
+
+
+class Words:
+    """Rows as words, for AVX2's instruction that adds up two products of words each."""
+
+    def __init__(self, weights: BlockWeights, rows: int, inner: int) -> None:
+        self.width, self.lanes = PART, PART // 4
+        self.least = weights.format.least
+        self.memory = scratch([rows, inner], _i(16))
+
+    def put(self, row: Index, at: Index, numbers: ir.Value) -> None:
+        b.store(b.emit("arith.trunci", [numbers], [_vector(UNIT, 16)]), self.memory, [row, at], aligned=False)
+
+    def finish(self, row: Index, number: Index) -> None:
+        """Words have signs: there is nothing to correct."""
+
+    def weights(self, numbers: ir.Value) -> ir.Value:
+        return b.binary("arith.addi", numbers, _all(self.least, self.width, 8)) if self.least else numbers
+
+    def sums(self, weights: ir.Value, row: Index, number: Index) -> ir.Value:
+        halves = []
+        for start in range(0, self.width, UNIT):
+            half = b.shuffled(weights, weights, range(start, start + UNIT))
+            half = b.emit("arith.extsi", [half], [_vector(UNIT, 16)])
+            own = b.load(self.memory, [row, b.add(b.mul(number, self.width), start)], UNIT, aligned=False)
+            halves.append(b.instruction("llvm.x86.avx2.pmadd.wd", [half, own], _vector(self.lanes, 32)))
+        return b.binary("arith.addi", *halves)
 
 
 class ByteTiles:
-    """Sums of products of whole numbers, of a vector's blocks at once."""
+    """Sums that run along k in vectors."""
 
-    def __init__(self, product: Product, reader: Reader, weights: Weights, target: Cpu) -> None:
+    def __init__(self, product: Product, reader: Reader, weights: BlockWeights, target: Cpu) -> None:
         self.product, self.reader, self.weights = product, reader, weights
-        blocks = product.inner // BLOCK
-        self.each = target.vector_bytes // BLOCK if blocks % (target.vector_bytes // BLOCK) == 0 else 1
-        self.count, self.width, self.lanes = blocks // self.each, BLOCK * self.each, LANES * self.each
-        rows, byte = min(product.rows, MOST_ROWS), ir.IntegerType.get_signless(8)
-        self.upper = scratch([rows, product.inner], byte)
-        self.lower = scratch([rows, product.inner], byte)
-        self.start = scratch([rows, self.count, self.lanes], ir.IntegerType.get_signless(32))
-        self.scale = scratch([rows, blocks])
+        rows, inner = min(product.rows, MOST_ROWS), product.inner
+        width = target.vector_bytes if target.vnni and inner % target.vector_bytes == 0 else PART
+        self.unit = Bytes(weights, rows, inner, width) if target.vnni else Words(weights, rows, inner)
+        self.step = weights.at_once(inner, width)
+        self.scale = scratch([rows, inner // width, self.unit.lanes])
+        self.total = scratch([rows, inner // PART]) if weights.kind == "q4_k" else None
+
+    @staticmethod
+    def can_multiply(product: Product, target: Cpu) -> bool:
+        """Whether the target has instructions for it, and rows are so few that they pay."""
+        return product.rows <= MOST_ROWS and (target.vnni or "avx2" in target.features)
 
     def fill(self, block: Block, sums: ir.Value) -> None:
         """Write sums[row, column] of a block."""
-        steps(block.rows, 1, lambda row, _: steps(self.count, 1, lambda k, _: self._take(block, row, k)))
+        vectors = self.product.inner // self.unit.width
+        steps(block.rows, 1, lambda row, _: steps(vectors, 1, lambda number, _: self._take(block, row, number)))
         steps(block.columns, 1, lambda column, _: self._column(block, sums, column))
 
-    def _take(self, block: Block, row: Index, k: Index) -> None:
-        """Make a vector's blocks of the left operand whole numbers, and least times their sums."""
-        for number in range(self.each):
-            self._round(block, row, b.add(b.mul(k, self.each), number), b.mul(k, self.width), number)
-        upper, lower = self._taken(row, k)
-        ones = _all(1, self.width, 8)
-        sums = b.binary("arith.shli", self._dot(self._zero(), ones, upper), _all(8, self.lanes, 32))
-        sums = b.binary("arith.muli", self._dot(sums, ones, lower), _all(self.weights.least, self.lanes, 32))
-        b.store(sums, self.start, [row, k, 0], aligned=False)
+    def _take(self, block: Block, row: Index, number: Index) -> None:
+        """Make a vector of the left operand's row whole numbers."""
+        width, lanes = self.unit.width, self.unit.lanes
+        order = self.weights.order(width)
+        scales: list[ir.Value] = [b.constant(0.0, b.f32())] * (width // UNIT)
+        for part in range(width // PART):
+            start = b.add(b.mul(number, width), part * PART)
+            scale, wholes = self._rounded(block, row, start)
+            for half, whole in enumerate(wholes):
+                place = order[part * PART // UNIT + half]
+                self.unit.put(row, b.add(b.mul(number, width), place * UNIT), whole)
+                scales[place] = scale
+            if self.total is not None:
+                total = b.reduce_vector("add", b.binary("arith.addi", *wholes))
+                total = b.binary("arith.mulf", b.emit("arith.sitofp", [total], [b.f32()]), scale)
+                b.store(total, self.total, [row, b.div(start, PART)])
+        spread = b.vector_of([scales[4 * lane // UNIT] for lane in range(lanes)])
+        b.store(spread, self.scale, [row, number, 0], aligned=False)
+        self.unit.finish(row, number)
 
-    def _round(self, block: Block, row: Index, k: Index, first: Index, number: int) -> None:
-        """Make the k-th block whole numbers of two bytes, those of the vector that starts at `first`."""
+    def _rounded(self, block: Block, row: Index, start: Index) -> tuple[ir.Value, list[ir.Value]]:
+        """The scale of 32 numbers of the left operand, and they as whole numbers, in two vectors."""
+        at, left = b.add(block.row, row), self.product.left
         with self.reader.scope():
-            at, start = b.add(block.row, row), b.mul(k, BLOCK)
-            left = self.product.left
-            parts = [b.extend(left.read(self.reader, block.batch, at, b.add(start, i), 16)) for i in (0, 16)]
-        sizes = [b.emit("math.absf", [part], [part.type]) for part in parts]
-        largest = _reduced("maximumf", b.binary("arith.maximumf", *sizes))
+            parts = [
+                b.extend(left.read(self.reader, block.batch, at, b.add(start, i), UNIT)) for i in range(0, PART, UNIT)
+            ]
+        # Patterns without their sign are ordered as whole numbers, and NaN is above all.
+        patterns = [b.emit("vector.bitcast", [part], [_vector(UNIT, 32)]) for part in parts]
+        sizes = [b.binary("arith.andi", pattern, _all(0x7FFFFFFF, UNIT, 32)) for pattern in patterns]
+        largest = b.reduce_vector("maxui", b.binary("arith.maxui", *sizes))
+        largest = b.emit("arith.bitcast", [largest], [b.f32()])
         zero, most = b.constant(0.0, b.f32()), b.constant(float(LARGEST), b.f32())
         some = b.emit("arith.cmpf", [largest, zero], [_i(1)], predicate=ir.IntegerAttr.get(_i(64), 2))
-        inverse = b.select(some, b.binary("arith.divf", most, largest), zero)
-        b.store(b.binary("arith.mulf", largest, b.constant(1 / LARGEST, b.f32())), self.scale, [row, k])
-        for half, part in enumerate(parts):
-            nearest = b.emit("math.roundeven", [b.binary("arith.mulf", part, b.splat(inverse, 16))], [part.type])
-            whole = b.emit("arith.fptosi", [nearest], [_vector(16, 32)])
-            upper = b.binary("arith.shrsi", b.binary("arith.addi", whole, _all(128, 16, 32)), _all(8, 16, 32))
-            lower = b.binary("arith.subi", whole, b.binary("arith.shli", upper, _all(8, 16, 32)))
-            place = 16 * (half * self.each + number if self.weights.halves else 2 * number + half)
-            for value, memory in ((upper, self.upper), (lower, self.lower)):
-                value = b.emit("arith.trunci", [value], [_vector(16, 8)])
-                b.store(value, memory, [row, b.add(first, place)], aligned=False)
+        inverse = b.splat(b.select(some, b.binary("arith.divf", most, largest), zero), UNIT)
+        nearest = [b.emit("math.roundeven", [b.binary("arith.mulf", part, inverse)], [part.type]) for part in parts]
+        wholes = [b.emit("arith.fptosi", [value], [_vector(UNIT, 32)]) for value in nearest]
+        return b.binary("arith.mulf", largest, b.constant(1 / LARGEST, b.f32())), wholes
 
     def _column(self, block: Block, sums: ir.Value, column: Index) -> None:
-        unroll = next(n for n in (UNROLL // self.each, 2, 1) if self.count % n == 0)
-        zero = b.constant(0.0, b.with_width(b.f32(), self.lanes))
+        """Write a column's sums, of all rows."""
+        apart = max(min(self.step // self.unit.width, SUMS // block.rows), 1)
+        counts = [self.unit.lanes] * apart + ([self.step // PART] if self.total is not None else [])
+        zeros = [b.constant(0.0, b.with_width(b.f32(), n)) for n in counts]
+        place = b.add(block.column, column)
 
-        def step(k: Index, *before: ir.Value) -> list[ir.Value]:
-            after = []
+        def step(number: Index, *carried: ir.Value) -> list[ir.Value]:
+            rows = [list(carried[row * len(zeros) : (row + 1) * len(zeros)]) for row in range(block.rows)]
             with self.reader.scope():
-                for number in range(unroll):
-                    at = b.add(k, number)
-                    places = [[b.add(block.column, column), b.add(b.mul(at, self.each), i)] for i in range(self.each)]
-                    weights = self._bytes(places)
-                    scales = [self.reader.read(self.weights.scale, place) for place in places]
-                    for row in range(block.rows):
-                        after.append(self._add(before[number * block.rows + row], weights, scales, row, at))
-            return after
+                self._add(rows, apart, place, number)
+            return [total for row in rows for total in row]
 
-        found = b.loop(0, self.count, unroll, [zero] * (unroll * block.rows), step)
+        found = b.loop(0, self.product.inner // self.step, 1, zeros * block.rows, step)
         for row in range(block.rows):
-            total = found[row]
-            for more in found[row + block.rows :: block.rows]:
-                total = b.binary("arith.addf", total, more)
-            b.store(_reduced("add", total), sums, [row, column])
+            totals = found[row * len(zeros) : (row + 1) * len(zeros)]
+            total = b.reduce_vector("add", tree("arith.addf", totals[:apart]))
+            if self.total is not None:
+                total = b.binary("arith.subf", total, b.reduce_vector("add", totals[apart]))
+            b.store(total, sums, [row, column])
 
-    def _bytes(self, places: list[list[Index]]) -> ir.Value:
-        """Some blocks' numbers, from the least one on: the lower halves of all, then the upper ones."""
-        size = BLOCK // 2 if self.weights.halves else BLOCK
-        both = _joined([self.reader.read(self.weights.blocks, [*place, 2], size) for place in places])
-        if not self.weights.halves:
-            return b.binary("arith.xori", both, _all(-128, self.width, 8))
-        low = b.binary("arith.andi", both, _all(15, self.width // 2, 8))
-        return _joined([low, b.binary("arith.shrui", both, _all(4, self.width // 2, 8))])
-
-    def _add(self, total: ir.Value, weights: ir.Value, scales: list[ir.Value], row: int, k: Index) -> ir.Value:
-        """total + some blocks' products, in eight parts each."""
-        upper, lower = self._taken(row, k)
-        sums = b.binary("arith.shli", self._dot(self._zero(), weights, upper), _all(8, self.lanes, 32))
-        sums = b.binary("arith.addi", sums, b.load(self.start, [row, k, 0], self.lanes, aligned=False))
-        sums = self._dot(sums, weights, lower)
-        own = b.load(self.scale, [row, b.mul(k, self.each)], self.each, aligned=False)
-        scale = b.binary("arith.mulf", b.vector_of(scales), own)
-        if self.each == 1:
-            scale = b.splat(scale, self.lanes)
-        else:
-            spread = [i // 4 % self.each if self.weights.halves else i // LANES for i in range(self.lanes)]
-            scale = _shuffled(scale, scale, spread)
-        return b.fma(b.emit("arith.sitofp", [sums], [total.type]), scale, total)
-
-    def _taken(self, row: Index, k: Index) -> tuple[ir.Value, ir.Value]:
-        """The upper and lower bytes of a vector's blocks of the left operand."""
-        where = [row, b.mul(k, self.width)]
-        upper, lower = (b.load(memory, where, self.width, aligned=False) for memory in (self.upper, self.lower))
-        return upper, lower
-
-    def _zero(self) -> ir.Value:
-        return _all(0, self.lanes, 32)
-
-    def _dot(self, start: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
-        """start + the sums of four products of bytes each."""
-        attributes = {
-            "intrin": ir.StringAttr.get(f"llvm.x86.avx512.vpdpbusd.{8 * self.width}"),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([3, 0]),
-        }
-        return create_op("llvm.call_intrinsic", [start, unsigned, signed], [start.type], attributes).results[0]
-
-
-def _joined(parts: list[ir.Value]) -> ir.Value:
-    """One or two vectors, one behind the other."""
-    return parts[0] if len(parts) == 1 else _shuffled(parts[0], parts[1], range(2 * b.width_of(parts[0])))
-
-
-def _shuffled(first: ir.Value, second: ir.Value, order: Sequence[int]) -> ir.Value:
-    type_ = ir.VectorType.get([len(order)], first.type.element_type)
-    return b.emit("vector.shuffle", [first, second], [type_], mask=ir.DenseI64ArrayAttr.get(list(order)))
-
-
-def _reduced(kind: str, vector: ir.Value) -> ir.Value:
-    attributes = {"kind": ir.Attribute.parse(f"#vector.kind<{kind}>")}
-    attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<reassoc>")
-    return b.emit("vector.reduction", [vector], [vector.type.element_type], **attributes)
+    def _add(self, rows: list[list[ir.Value]], apart: int, column: Index, number: Index) -> None:
+        """Add a step's products to each row's sums, `apart` of them, and after those what the weights' minima take."""
+        at = b.mul(number, self.step // self.weights.block)
+        vectors = self.weights.read(self.reader, column, at, self.step, self.unit.width)
+        minima = self.weights.minima(self.reader, column, at)
+        for i, vector in enumerate(vectors):
+            numbers, place = self.unit.weights(vector.numbers), b.add(b.mul(number, len(vectors)), i)
+            for row, totals in enumerate(rows):
+                found = b.emit("arith.sitofp", [self.unit.sums(numbers, row, place)], [vector.scale.type])
+                own = b.load(self.scale, [row, place, 0], self.unit.lanes, aligned=False)
+                scale = b.binary("arith.mulf", vector.scale, own)
+                totals[i % apart] = b.fma(found, scale, totals[i % apart])
+        for row, totals in enumerate(rows if minima is not None else ()):
+            own = b.load(self.total, [row, b.mul(number, self.step // PART)], b.width_of(minima), aligned=False)
+            totals[apart] = b.fma(own, minima, totals[apart])
 
 
 def _i(bits: int) -> ir.Type:

@@ -12,6 +12,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels.block_weights import kind_of_blocks
 from lispgpt.passes.kernels.panels import DEPTH, Panel, PanelProduct, pairs_of_parts, parts_of_types
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
@@ -25,9 +26,11 @@ MOST_OF_A_BLOCK = 384
 def parts_of(product: Product, mixed: int) -> tuple[int, int]:
     """How many bf16 numbers add up to one of the left and of the right operand.
 
-    Of f32 by f32 three, which have all bits; where one operand is shorter, `mixed` of the other.
+    Of f32 by f32 three, which have all bits; where one operand is shorter, `mixed` of the other.  Where one is in
+    blocks, whose numbers have 4 or 8 bits, two of either: 16 bits, as few rows have beside blocks.
     """
-    return parts_of_types(product.left.dtype, product.right.dtype, mixed)
+    left, right = (kind_of_blocks(operand.tensor) or operand.dtype for operand in (product.left, product.right))
+    return parts_of_types(left, right, mixed)
 
 
 @dataclass(frozen=True)

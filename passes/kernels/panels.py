@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from lispgpt.base.dtypes import BLOCK_DTYPES
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
@@ -24,8 +25,9 @@ DEPTH = 2 * LINES
 
 
 def parts_of_types(left: str, right: str, mixed: int) -> tuple[int, int]:
-    """The same of two types."""
-    of = {"bf16": 1, "f16": 2, "f32": 3 if left == right == "f32" else mixed}
+    """How many bf16 numbers add up to one of either of two types; `mixed` of an f32 beside a shorter one."""
+    most = 2 if {left, right} & set(BLOCK_DTYPES) else 3 if left == right == "f32" else mixed
+    of = {"bf16": 1, "f16": 2, "f32": most} | dict.fromkeys(BLOCK_DTYPES, 2)
     return of[left], of[right]
 
 

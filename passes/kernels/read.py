@@ -127,6 +127,10 @@ class Reader:
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
         apart = op.name == "tensor.collapse_shape" and self._crosses_rows(op, width)
+        short = shape_of(op.operands[0])[-1] if apart else 0
+        if apart and self.in_step and 1 < short < width and width % short == 0:
+            starts = [b.add(index[-1], start) for start in range(0, width, short)]
+            return b.joined([self.read(tensor, [*index[:-1], start], short) for start in starts])
         if apart or (op.name == "tensor.extract_slice" and not is_in_step(op, width, self.target.aligned_rows)):
             return b.vector_of([self.read(tensor, [*index[:-1], b.add(index[-1], i)]) for i in range(width)])
         if op.name in VIEWS:

@@ -24,7 +24,8 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.byte_tiles import ByteTiles, Weights
+from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.byte_tiles import ByteTiles
 from lispgpt.passes.kernels.kernel import refusable, reschedule
 from lispgpt.passes.kernels.packed_tiles import PackedTiles, Packing, parts_of
 from lispgpt.passes.kernels.panels import pairs_of_parts
@@ -38,7 +39,7 @@ from lispgpt.passes.targets.pairs import LINES, Pairs
 OPERAND_REGISTERS = 8
 """Vector registers that a tile's sums leave to what is multiplied."""
 
-WHOLE_OUTPUTS = 256
+WHOLE_OUTPUTS = 512
 """Columns in a block, at most, where weights are multiplied as whole numbers."""
 
 
@@ -48,7 +49,8 @@ class ScheduleContractions(Pass):
     outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row.  packed_rows: the
     fewest rows for which an operand's vectors are first put side by side.  paired_rows: the fewest rows and columns for
     instructions that multiply pairs, and panel_bytes what is packed for them at once.  parts: bf16 numbers that an f32
-    one is split into where the other operand is shorter: two keep about 16 bits, three all."""
+    one is split into where the other operand is shorter: two keep about 16 bits, three all.  whole_numbers: whether few
+    rows beside weights in blocks become numbers of 16 bits."""
 
     starts_from = (PLACED,)
     outputs: int = 48
@@ -62,6 +64,7 @@ class ScheduleContractions(Pass):
     paired_rows: int = 16
     panel_bytes: int = 1 << 19
     parts: int = 3
+    whole_numbers: bool = True
 
     def run(self, module: ir.Module, target: Cpu) -> None:
         for kernel in kernel_functions(module, "contraction"):
@@ -93,7 +96,7 @@ class _Schedule:
     def __init__(self, kernel: ir.Operation, options: ScheduleContractions, product: Product, target: Cpu) -> None:
         self.kernel, self.target, self.lanes = kernel, target, target.vector_bytes // 4
         self.outputs = outputs_of(kernel)
-        self.weights: Weights | None = None
+        self.weights: BlockWeights | None = None
         self.unit = _unit(product, target, options.paired_rows, options.parts)
         if self.unit is not None:
             self._pack(product, options, self.unit)
@@ -111,7 +114,8 @@ class _Schedule:
     def _tile(self, product: Product, options: ScheduleContractions) -> None:
         self.product = product
         self.outer = product.right.along_outer > 1
-        self.weights = Weights.of(product, self.target)
+        if options.whole_numbers and ByteTiles.can_multiply(product, self.target):
+            self.weights = BlockWeights.of(product)
         self.packs = product.rows >= options.packed_rows
         self.rows_block = _evenly(product.rows, options.outer_rows if self.outer else options.rows)
         self.sizes = self._outer_tile(options) if self.outer else self._dot_tile(options)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 
 LINES = 16
 """Of a tile, and words in a line."""
@@ -63,14 +63,14 @@ class Tiles(Pairs):
     """Intel's AMX: tdpbf16ps on registers of 16 lines of 64 bytes.  Numbers below 2^-126 count as 0."""
 
     def zero(self) -> ir.Value:
-        return _call("llvm.x86.tilezero.internal", [_i16(LINES), _i16(64)], _tile_type())
+        return b.instruction("llvm.x86.tilezero.internal", [_i16(LINES), _i16(64)], _tile_type())
 
     def sums(self, memory: ir.Value, row: Index, column: Index) -> ir.Value:
         return self._load(*self._place(memory, row, column))
 
     def store(self, sums: ir.Value, memory: ir.Value, row: Index, column: Index) -> None:
         operands = [_i16(LINES), _i16(64), *self._place(memory, row, column), sums]
-        _call("llvm.x86.tilestored64.internal", operands, None)
+        b.instruction("llvm.x86.tilestored64.internal", operands, None)
 
     def left(self, panel: ir.Value, tile: Sequence[Index], line: Index, pair: Index) -> ir.Value:
         return self.right(panel, tile, pair)
@@ -83,11 +83,11 @@ class Tiles(Pairs):
 
     def multiply(self, left: ir.Value, right: ir.Value, sums: ir.Value) -> ir.Value:
         operands = [_i16(LINES), _i16(64), _i16(64), sums, left, right]
-        return _call("llvm.x86.tdpbf16ps.internal", operands, _tile_type())
+        return b.instruction("llvm.x86.tdpbf16ps.internal", operands, _tile_type())
 
     @staticmethod
     def _load(address: ir.Value, stride: ir.Value) -> ir.Value:
-        return _call("llvm.x86.tileloadd64.internal", [_i16(LINES), _i16(64), address, stride], _tile_type())
+        return b.instruction("llvm.x86.tileloadd64.internal", [_i16(LINES), _i16(64), address, stride], _tile_type())
 
     @staticmethod
     def _place(memory: ir.Value, row: Index, column: Index) -> tuple[ir.Value, ir.Value]:
@@ -114,7 +114,7 @@ class Vectors(Pairs):
         return self._as_pairs(b.load(panel, [*tile, pair, 0], LINES))
 
     def multiply(self, left: ir.Value, right: ir.Value, sums: ir.Value) -> ir.Value:
-        return _call("llvm.x86.avx512bf16.dpbf16ps.512", [sums, left, right], sums.type)
+        return b.instruction("llvm.x86.avx512bf16.dpbf16ps.512", [sums, left, right], sums.type)
 
     @staticmethod
     def _as_pairs(words: ir.Value) -> ir.Value:
@@ -123,16 +123,6 @@ class Vectors(Pairs):
 
 def _tile_type() -> ir.Type:
     return ir.Type.parse("!llvm.x86_amx")
-
-
-def _call(name: str, operands: Sequence[ir.Value], result: ir.Type | None) -> ir.Value:
-    attributes = {
-        "intrin": ir.StringAttr.get(name),
-        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-    }
-    op = create_op("llvm.call_intrinsic", operands, [] if result is None else [result], attributes)
-    return op if result is None else op.results[0]
 
 
 def _i16(value: int) -> ir.Value:

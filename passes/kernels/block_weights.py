@@ -1,0 +1,207 @@
+"""Weights in blocks as whole numbers with scales, a vector of numbers at a time, for products that a CPU adds up so.
+
+The formats are those of lib/blocks.lisp, which says what each byte of a block is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lispgpt.base.dtypes import find_dtype
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import VIEWS, defining_op, shape_of
+from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.team import tree
+
+PART, UNIT = 32, 16
+"""Numbers of the other operand that share a scale, and those that stay neighbours in a vector."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """first: the byte of a block where its numbers start.  signed: whether a byte is a number with a sign; otherwise
+    half a byte is one without.  reach: how many bytes' lower halves are neighbours, their upper halves being the next
+    as many.  least: what half a byte of 0 stands for."""
+
+    first: int
+    signed: bool = False
+    reach: int = 0
+    least: int = 0
+
+
+FORMATS = {
+    "q8_0": Format(2, signed=True),
+    "int8": Format(4, signed=True),
+    "q4_0": Format(2, reach=16, least=-8),
+    "q4_k": Format(16, reach=32),
+}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """numbers: a vector of bytes as the format has them.  scale: of each lane of their sums, in f32."""
+
+    numbers: ir.Value
+    scale: ir.Value
+
+
+@dataclass(frozen=True)
+class BlockWeights:
+    """A product's right operand.  blocks: its bytes, [columns blocks bytes]."""
+
+    blocks: ir.Value
+    kind: str
+
+    @staticmethod
+    def of(product: Product) -> BlockWeights | None:
+        """None where the operand is not in blocks along k."""
+        op = _unpacking(product.right.tensor)
+        kind = kind_of_blocks(product.right.tensor)
+        plain = product.right.along_k == product.inner and len(shape_of(product.right.tensor)) == 2
+        if kind not in FORMATS or not plain:
+            return None
+        dtype = find_dtype(kind)
+        blocks = _bytes_behind(op, (product.columns, product.inner // dtype.block, dtype.item_bytes))
+        return BlockWeights(blocks, kind) if blocks is not None else None
+
+    @property
+    def format(self) -> Format:
+        return FORMATS[self.kind]
+
+    @property
+    def block(self) -> int:
+        """Numbers in a block."""
+        return find_dtype(self.kind).block
+
+    def at_once(self, inner: int, width: int) -> int:
+        """How many of a row's numbers `read` takes in vectors of such a width: whole blocks, up to 256 numbers."""
+        return max(n for n in (width, 128, 256) if inner % n == 0 and n % self.block == 0)
+
+    def order(self, width: int) -> list[int]:
+        """Where the units of a vector's numbers lie in it."""
+        if self.format.reach != UNIT or width == PART:
+            return list(range(width // UNIT))
+        return [half * (width // PART) + part for part in range(width // PART) for half in range(2)]
+
+    def read(self, reader: Reader, column: Index, block: Index, count: int, width: int) -> list[Numbers]:
+        """`count` numbers of a column from a block on, in vectors."""
+        places = [[column, b.add(block, i)] for i in range(count // self.block)]
+        scales = self._scales(reader, places)
+        each = count // b.width_of(scales)
+        of_unit = [unit * UNIT for unit in _inverse(self.order(width))]
+        found = []
+        for start in range(0, count, width):
+            of_lane = [(start + of_unit[4 * lane // UNIT]) // each for lane in range(width // 4)]
+            scale = b.shuffled(scales, scales, of_lane) if each < count else b.splat(scales, width // 4)
+            found.append(Numbers(self._numbers(reader, places, start, width), scale))
+        return found
+
+    def minima(self, reader: Reader, column: Index, block: Index) -> ir.Value | None:
+        """What a block's parts have less, each, in f32."""
+        return self._sub_scales(reader, [column, block])[1] if self.kind == "q4_k" else None
+
+    def _numbers(self, reader: Reader, places: list[list[Index]], start: int, width: int) -> ir.Value:
+        """A vector of those that places' blocks have."""
+        first, reach = self.format.first, self.format.reach
+        number, within = divmod(start, self.block)
+        here = places[number : number + max(width // self.block, 1)]
+        if self.format.signed:
+            size = width // len(here)
+            return b.joined([reader.read(self.blocks, [*at, first + within], size) for at in here])
+        together = 2 * reach * len(here)
+        both = b.joined([reader.read(self.blocks, [*at, first + within // together * reach], reach) for at in here])
+        low = b.binary("arith.andi", both, b.constant(15, both.type))
+        high = b.binary("arith.shrui", both, b.constant(4, both.type))
+        return b.joined([low, high]) if width == together else (low, high)[start // width % 2]
+
+    def _scales(self, reader: Reader, places: list[list[Index]]) -> ir.Value:
+        """Those of some blocks, of all their parts that have one, in f32."""
+        if self.kind == "q4_k":
+            return self._sub_scales(reader, places[0])[0]
+        if self.kind == "int8":
+            return b.vector_of([_word(reader.read(self.blocks, [*at, 0], 4), b.f32()) for at in places])
+        i64, halves = _i(64), [_word(reader.read(self.blocks, [*at, 0], 2), _i(16)) for at in places]
+        if len(halves) % 4:
+            scales = b.vector_of([b.emit("arith.bitcast", [half], [ir.F16Type.get()]) for half in halves])
+            return b.extend(scales)
+        # Four at a time go from a register of 64 bits to vectors, whose ports have the most to do.
+        words = []
+        for start in range(0, len(halves), 4):
+            wide = [b.emit("arith.extui", [half], [i64]) for half in halves[start : start + 4]]
+            moved = [b.binary("arith.shli", v, b.constant(16 * i, i64)) if i else v for i, v in enumerate(wide)]
+            words.append(tree("arith.ori", moved))
+        pairs = b.emit("vector.bitcast", [_as_vector(words)], [ir.VectorType.get([len(halves)], ir.F16Type.get())])
+        return b.extend(pairs)
+
+    def _sub_scales(self, reader: Reader, place: list[Index]) -> tuple[ir.Value, ir.Value]:
+        """Of a block's eight parts the scales and the minima: six bits each, times a scale that all of them share.
+
+        Of the first four parts' they are in four bytes each; of the others', the lower four bits of both are in a byte
+        and the upper two above the first parts'.
+        """
+        i32 = b.i32()
+        early, minima, late = (_word(reader.read(self.blocks, [*place, 4 + 4 * i], 4), i32) for i in range(3))
+
+        def masked(value: ir.Value, shift: int, mask: int) -> ir.Value:
+            value = b.binary("arith.shrui", value, b.constant(shift, i32)) if shift else value
+            return b.binary("arith.andi", value, b.constant(mask, i32))
+
+        def joint(first: ir.Value, shift: int) -> ir.Value:
+            upper = masked(first, 2, 0x30303030)
+            last = b.binary("arith.ori", masked(late, shift, 0x0F0F0F0F), upper)
+            words = b.vector_of([masked(first, 0, 0x3F3F3F3F), last])
+            sixes = b.emit("vector.bitcast", [words], [ir.VectorType.get([8], _i(8))])
+            return b.emit("arith.uitofp", [sixes], [ir.VectorType.get([8], b.f32())])
+
+        shared = b.emit(
+            "vector.bitcast", [reader.read(self.blocks, [*place, 0], 4)], [ir.VectorType.get([2], ir.F16Type.get())]
+        )
+        scale, least = (b.splat(b.lane_of(b.extend(shared), i), 8) for i in range(2))
+        return b.binary("arith.mulf", joint(early, 0), scale), b.binary("arith.mulf", joint(minima, 4), least)
+
+
+def kind_of_blocks(tensor: ir.Value) -> str:
+    """The type of the blocks whose numbers a tensor is; "" where it is something else."""
+    op = _unpacking(tensor)
+    return ir.StringAttr(op.attributes["blocks"]).value if op is not None and "blocks" in op.attributes else ""
+
+
+def _unpacking(tensor: ir.Value) -> ir.Operation | None:
+    """The op that computes what a tensor is a view of."""
+    op = defining_op(tensor)
+    while op is not None and op.name in VIEWS:
+        op = defining_op(op.operands[0])
+    return op
+
+
+def _bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value | None:
+    """The bytes of such a shape that an op's result is computed from."""
+    for operand in op.operands if op is not None else ():
+        if isinstance(operand.type, ir.RankedTensorType):
+            if shape_of(operand) == shape:
+                return operand
+            found = _bytes_behind(defining_op(operand), shape)
+            if found is not None:
+                return found
+    return None
+
+
+def _word(vector: ir.Value, type_: ir.Type) -> ir.Value:
+    """A vector of bytes as one number."""
+    return b.lane_of(b.emit("vector.bitcast", [vector], [ir.VectorType.get([1], type_)]), 0)
+
+
+def _as_vector(values: Sequence[ir.Value]) -> ir.Value:
+    return b.emit("vector.from_elements", list(values), [ir.VectorType.get([len(values)], values[0].type)])
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return [list(order).index(i) for i in range(len(order))]
+
+
+def _i(bits: int) -> ir.Type:
+    return ir.IntegerType.get_signless(bits)
