@@ -18,6 +18,11 @@ from lispgpt.bench.measures import Measure
 __all__ = ["call", "made"]
 
 
+def test_a_program_with_a_main_is_no_model(call: Call) -> None:
+    tour = PROGRAM.parent / "tour" / "01-constants.lisp"
+    assert_one_error(call("bench", tour, "--target", "cpu"), 1, "generates no tokens: it is a program with a `main`")
+
+
 @pytest.mark.slow
 def test_figures_of_a_model_on_the_cpu(tmp_path: Path, call: Call) -> None:
     seed = int(seeded.rng().integers(1 << 30))

@@ -28,6 +28,11 @@ MISTAKES = {
         {},
         "2:43: error: a size is a whole number above 0",
     ),
+    "a size that is too large": (
+        "(entry e [(x [batch 3])] {:shapes [{batch 99999999999999}]} (linear x w))",
+        {},
+        "2:43: error: a size is a whole number above 0, below 1,099,511,627,776, and",
+    ),
     "an option of no entry": (
         "(entry e [(x [batch 3])] {:shapes [{batch 2}]} (linear x w))",
         {"sizes": [{"lenght": 3}]},

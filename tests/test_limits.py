@@ -6,13 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from lispgpt.base.child import Outcome, Reporter, compile_in_child, run_in_child
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.cli import main
+from lispgpt.programs import launch
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
 from lispgpt.runtime.tokenizers.huggingface import open_tokenizer
@@ -157,3 +161,54 @@ def test_a_library_that_ends_the_compiler_is_told_from_a_program_that_exits() ->
     assert run_in_child(lambda _: 7).finished
     with pytest.raises(InternalError, match="a library ended the compiler with exit code 7"):
         compile_in_child(leaves)
+
+
+def test_a_disk_that_is_full_before_a_program_begins_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=0))
+    with pytest.raises(UserError, match="gave up: the disk is full"):
+        launch._checked(Outcome(1, 0, "pass gpu-module-to-binary", finished=False))
+    assert launch._checked(Outcome(1, 0, "run", finished=False)).code == 1, "the program's own exit"
+
+
+def test_temporary_files_are_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Python would find no room: what LLVM writes goes there."""
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._get_default_tempdir", lambda *_: "/elsewhere")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    main._keep_to_tmpdir()
+    assert tempfile.gettempdir() == str(tmp_path)
+
+
+def test_standard_input_is_utf8_ends_and_may_be_closed(tmp_path: Path) -> None:
+    for before, after, said in (
+        ("echo '(+ 1 2) ; é' |", "", "3"),
+        ("", "<&-", ""),
+        ("printf '\"\\377\"' |", "", '"'),
+    ):
+        done = shell(f"{before} lispgpt repl {after}", tmp_path, PYTHONIOENCODING="ascii")
+        assert done.returncode == 0 and said in done.stdout + done.stderr, done
+        assert "bug" not in done.stderr, done
+    assert_refused(shell("lispgpt repl </dev/zero", tmp_path), "standard input has a line of more than")
+
+
+def test_names_that_are_no_utf8(tmp_path: Path) -> None:
+    for made in ("run", "compile --emit mlir", "fmt"):
+        (tmp_path / os.fsdecode(b"n\xff.lisp")).write_text("(defn main [] (: 3 i64))\n")
+        done = shell(f"lispgpt {made} $'n\\xff.lisp'", tmp_path)
+        assert done.returncode == 0, done
+    (tmp_path / os.fsdecode(b"e\xff.lisp")).write_text("(defn main [] (foo))")
+    assert_refused(shell("lispgpt run $'e\\xff.lisp'", tmp_path), "e\\udcff.lisp:1:16")
+
+
+def test_a_pipe_in_place_of_metrics(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert_refused(shell("lispgpt plot .", tmp_path), "a pipe or a device")
+    assert_refused(shell("lispgpt tokenizer train /dev/zero", tmp_path), "a pipe or a device")
+
+
+def test_so_few_open_files_that_the_shell_keeps_none_are_said(tmp_path: Path) -> None:
+    """The installed command is a shell's script, which has files of its own."""
+    command = f"exec {Path(sys.executable).with_name('lispgpt')} repl </dev/null"
+    words = ["bash", "-c", f"ulimit -n 12; {command}"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0 or b"(ulimit -n)" in done.stderr, done

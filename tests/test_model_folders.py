@@ -12,6 +12,9 @@ from recorded_folders import Folder
 import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import programs
+from lispgpt.runtime import checkpoints
+from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
+from lispgpt.runtime.checkpoints.make import make
 
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith(("qwen3-bf16", "mixtral", "gemma3"))]
@@ -35,6 +38,26 @@ def test_every_kind_has_a_program_of_at_most_sixty_lines() -> None:
     assert {folder.config["model_type"] for folder in FOLDERS.values()} == set(programs())
     for path in programs().values():
         assert len(path.read_text().splitlines()) <= 60
+
+
+def test_what_runs_by_itself_no_more_than_this_is_said(tmp_path: Path) -> None:
+    """Checkpoints, folders of other things, files that are called GGUF, and a run of a program of one's own."""
+    checkpoint = tmp_path / "m.bin"
+    make(checkpoint, Gpt2Shape.unpadded(vocab=300, context=20, layers=1, heads=3, width=12), "llmc")
+    (tmp_path / "empty.gguf").touch()
+    (tmp_path / "run" / "checkpoints" / "1").mkdir(parents=True)
+    (tmp_path / "run" / "latest").symlink_to("checkpoints/1")
+    for path, said in {
+        "m.bin": "is a checkpoint, which a program runs",
+        "empty.gguf": "is no GGUF file",
+        ".": "is a folder without config.json, as models have, and manifest.json",
+        "run": "is the folder of a run: give the program that was trained",
+    }.items():
+        with pytest.raises(UserError, match=said):
+            lispgpt.load(tmp_path / path)
+    (tmp_path / "a.lgpt").write_bytes(b"PK\3\4")
+    with pytest.raises(UserError, match="is a compiled program, and no checkpoint"):
+        checkpoints.open(tmp_path / "a.lgpt")
 
 
 def test_a_program_for_another_model_names_the_right_one(tmp_path: Path, examples: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One text with the name (usually the path) that messages show for it."""
+    """One text with the name (usually the path) that messages show for it, bytes that are no UTF-8 by their numbers."""
 
     name: str
     text: str
@@ -17,6 +17,7 @@ class Source:
     def __post_init__(self) -> None:
         starts = [0] + [i + 1 for i, c in enumerate(self.text) if c == "\n"]
         object.__setattr__(self, "_line_starts", starts)
+        object.__setattr__(self, "name", self.name.encode(errors="backslashreplace").decode())
 
     def line_column(self, offset: int) -> tuple[int, int]:
         """The 1-based line and column of a character offset."""

@@ -49,4 +49,7 @@ def _run(words: Sequence[str]) -> tuple[dict[str, Any], int]:
         if status:
             errors.seek(0)
             raise UserError(errors.read().decode(errors="replace").strip().removeprefix("error: "))
-    return json.loads(out.splitlines()[-1]), usage.ru_maxrss * 1024
+    report = json.loads(out.splitlines()[-1]) if b"timing" in out else None
+    if not isinstance(report, dict):
+        raise UserError(f"{words[0]} generates no tokens: it is a program with a `main`")
+    return report, usage.ru_maxrss * 1024

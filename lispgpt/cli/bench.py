@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 import lispgpt
+from lispgpt.base.files import write_text
 from lispgpt.base.folders import cache_folder
 from lispgpt.bench import peers
 from lispgpt.bench.comparison import Comparison, assumptions, compare
@@ -110,7 +111,7 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
             _say(text, _kernels(compared, model))
             found["entries"] = [asdict(each) for each in compared]
     if options["json_"]:
-        options["json_"].write_text(json.dumps(found, indent=2) + "\n")
+        write_text(options["json_"], json.dumps(found, indent=2) + "\n")
     if not text:
         click.echo(json.dumps(found))
     return 0

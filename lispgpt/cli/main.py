@@ -7,7 +7,9 @@ import time
 
 STARTED = time.time()
 
+import codecs  # noqa: E402
 import os  # noqa: E402
+import tempfile  # noqa: E402
 import traceback  # noqa: E402
 from importlib import import_module  # noqa: E402
 from io import TextIOWrapper  # noqa: E402
@@ -73,6 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     _reopen_closed_streams()
     _name_a_home()
     _show_cuda()
+    _keep_to_tmpdir()
     try:
         code = main_group.main(arguments, "lispgpt", standalone_mode=False)
     except UserError as error:
@@ -98,11 +101,15 @@ def _reopen_closed_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) < 3:
         continue
     os.close(number)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal of few letters gets the rest by their numbers
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, TextIOWrapper):  # texts are UTF-8 in files too; what is none is told where it is used
+        few = codecs.lookup(sys.stdin.encoding).name == "ascii"
+        sys.stdin.reconfigure(encoding="utf-8" if few else None, errors="surrogateescape")
 
 
 def _name_a_home() -> None:
@@ -118,6 +125,13 @@ def _show_cuda() -> None:
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(home) / "bin")])
+
+
+def _keep_to_tmpdir() -> None:
+    """Keep to the folder that TMPDIR names, however full: LLVM does, and Python would take another and not say so."""
+    folder = os.environ.get("TMPDIR")
+    if folder and os.path.isdir(folder):
+        tempfile.tempdir = os.path.abspath(folder)
 
 
 def _complain(message: str, code: int) -> int:

@@ -42,7 +42,7 @@ def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--pipeline", type=PATH, help="A pipeline file in place of the target's own."),
         click.option(
             "--batch",
-            type=click.IntRange(1),
+            type=click.IntRange(1, 1 << 16),
             help="Sequences at once; of one prompt run prints so many (default: as many as there are, at most 8).",
         ),
         click.option(

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.reading import read_text
+from lispgpt.base.reading import LARGEST, read_text
 from lispgpt.runtime.options import MOST_TOGETHER
 
 
@@ -110,7 +110,10 @@ def _standard_input(wait: bool) -> str:
         if not select.select([0], [], [], 0.1)[0]:
             click.echo("nothing is in the pipe that is standard input, so it is not read; --prompt - waits", err=True)
             return ""
-    return sys.stdin.read().removesuffix("\n")
+    text = sys.stdin.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise UserError(f"standard input is longer than any sensible prompt ({LARGEST:,} characters)")
+    return text.removesuffix("\n")
 
 
 def prompt_options() -> list[Any]:
@@ -125,5 +128,7 @@ def prompt_options() -> list[Any]:
             "--prompts", "prompts_file", type=path, metavar="FILE.jsonl", help=f"Prompts, a line each: {EXAMPLE}."
         ),
         click.option("--prompt-tokens", metavar="1,2,3", help="Token ids to continue."),
-        click.option("--samples", type=click.IntRange(1), help="Continuations of each prompt, by seeds one apart."),
+        click.option(
+            "--samples", type=click.IntRange(1, 1_000_000), help="Continuations of each prompt, by seeds one apart."
+        ),
     ]

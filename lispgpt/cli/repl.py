@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.reading import LARGEST
 from lispgpt.base.source import Source, Span
 from lispgpt.cli.shown import show_value
 from lispgpt.ir.mlir import create_op, ir, new_context
@@ -211,7 +212,7 @@ def inputs(prompt: bool) -> Iterator[str]:
     text = ""
     while True:
         try:
-            line = input(("....> " if text else "lisp> ") if prompt else "")
+            line = input("....> " if text else "lisp> ") if prompt else _piped_line()
         except EOFError:
             break
         except KeyboardInterrupt:
@@ -226,6 +227,15 @@ def inputs(prompt: bool) -> Iterator[str]:
             text = ""
     if text.strip():
         yield text
+
+
+def _piped_line() -> str:
+    line = sys.stdin.readline(LARGEST + 1)
+    if not line:
+        raise EOFError
+    if len(line) > LARGEST:
+        raise UserError(f"standard input has a line of more than {LARGEST:,} characters")
+    return line.removesuffix("\n")
 
 
 @click.command()

@@ -60,9 +60,13 @@ def decode(tokens: tuple[str, ...], path: Path) -> None:
     found: list[np.ndarray] = []
     for token in tokens:
         if token.isdigit():
-            found.append(np.array([int(token)]))
+            found.append(np.array([int(token)], object))
         elif Path(token).is_file() and is_shard(Path(token)):
             found.append(read_shard(Path(token)).tokens)
         else:
             raise UserError(f"{token} is neither a token's number nor a token shard")
+    for part in found:
+        wrong = part[part >= opened.size]
+        if wrong.size:
+            raise UserError(f"there is no token {wrong[0]}: {path} has {opened.size:,} (0 to {opened.size - 1})")
     click.echo(b"".join(opened.decode_bytes(int(token)) for part in found for token in part).decode("utf-8", "replace"))

@@ -56,7 +56,7 @@ class Cache:
 def cache_key(program: Path, target: str, host: str, settings: Mapping[str, Any]) -> str:
     """A name for what one compilation depends on, beside the contents of the files that it reads."""
     parts = [str(program.resolve()), target, host, json.dumps(settings, sort_keys=True, default=str), package_hash()]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 
 @functools.cache

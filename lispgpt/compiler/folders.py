@@ -17,6 +17,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime import checkpoints
 from lispgpt.runtime.checkpoints import Checkpoint, gguf_file, huggingface
+from lispgpt.runtime.checkpoints.sealed import LATEST
 from lispgpt.runtime.gguf.header import is_gguf, read_header
 from lispgpt.runtime.plan.artifact import MANIFEST, Artifact, load_artifact
 
@@ -108,15 +109,31 @@ def find_given(program: str | Path, checkpoint: str | Path | None) -> Given:
     """A program, an artifact, a Hugging Face folder or GGUF file alone, and a checkpoint to run it with; UserError
     where they do not fit each other."""
     path, weights = Path(program), None if checkpoint is None else Path(checkpoint)
+    newest = checkpoints.settled(path)
+    if path != newest and is_model(newest):
+        path = newest
     if is_model(path) and not (path / MANIFEST).exists():
         path, weights = program_for(path), weights or path
     if not os.path.exists(path):
         raise UserError(f"there is no file {path}")
+    _check_runs(path)
     artifact = load_artifact(path) if path.suffix == ".lgpt" or path.is_dir() else None
     if weights is None:
         return Given(path, artifact, None, None)
     names = artifact.folder if artifact else names_in(path) if is_model(weights) else None
     return Given(path, artifact, weights, open_for(weights, path, names))
+
+
+def _check_runs(path: Path) -> None:
+    """UserError for what is neither a program nor an artifact, nor a model by itself."""
+    if (path / LATEST).is_dir():
+        raise UserError(f"{path} is the folder of a run: give the program that was trained, and --checkpoint {path}")
+    if path.is_dir() and not (path / MANIFEST).exists():
+        raise UserError(f"{path} is a folder without config.json, as models have, and manifest.json, as artifacts have")
+    if path.suffix == ".gguf":
+        raise UserError(f"{path} is no GGUF file: it does not begin as those do")
+    if path.suffix not in (".lisp", ".lgpt") and checkpoints.is_checkpoint(path):
+        raise UserError(f"{path} is a checkpoint, which a program runs: give the program, and --checkpoint {path}")
 
 
 def open_for(path: str | Path, program: Path, names: FolderMap | None) -> Checkpoint:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lispgpt.base.child import Outcome, Reporter, run_in_child
+from lispgpt.base.child import Outcome, Reporter, compiled, run_in_child
 from lispgpt.base.errors import UserError
 from lispgpt.base.source import Source, Span
 from lispgpt.ir.diagnostics import span_of
@@ -136,12 +136,12 @@ def _gpu_objects(module: ir.Module, target: Gpu) -> dict[str, bytes]:
 
 
 def _checked(outcome: Outcome) -> Outcome:
-    """The outcome; UserError where a signal ended the child."""
+    """The outcome; an error where a signal ended the child, or something before the program began."""
     if outcome.signal_number:
         where = "" if outcome.step == "run" else f" during {outcome.step}"
         span = _line(*outcome.value) if outcome.step == "run" and outcome.value else None
         raise UserError(f"the program crashed{where} ({outcome.reason})", span)
-    return outcome
+    return outcome if outcome.step == "run" else compiled(outcome)
 
 
 def _line(file: str, line: int) -> Span | None:

@@ -18,8 +18,8 @@ _READ_OF_FOLDERS = ("config.json", "model.safetensors", "tokenizer.json")
 """Of a sealed folder, what whoever opens it reads; a training run has more there."""
 
 _FOREIGN = {
-    b"PK\x03\x04": "a zip file (a PyTorch one?); save the model with save_pretrained, which writes model.safetensors",
-    b"\x80\x02": "a Python pickle; save the model with save_pretrained, which writes model.safetensors",
+    b"PK\x03\x04": "a zip file (a PyTorch one?)",
+    b"\x80\x02": "a Python pickle",
 }
 
 
@@ -57,13 +57,27 @@ def open(path: str | Path) -> Checkpoint:
             f"{path} is a folder without config.json; a Hugging Face model has config.json and "
             "model.safetensors, and an llm.c checkpoint is a file"
         )
+    if path.suffix == ".lgpt":
+        raise UserError(
+            f"{path} is a compiled program, and no checkpoint: lispgpt run {path} --checkpoint FILE runs it"
+        )
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):
-            raise UserError(f"{path} is {what}, which cannot be read here")
+            advice = "save the model with save_pretrained, which writes model.safetensors"
+            raise UserError(f"{path} is {what}, which is not read here: {advice}")
     raise UserError(
         f"{path} is no checkpoint known here: it begins with {head[:4].hex(' ')}; known are llm.c's model "
         "files (versions 3 and 5), Hugging Face folders of GPT-2 and Llama, and HipGPT's"
     )
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file begins as those of a known format do."""
+    try:
+        head = _head(path)
+    except UserError:
+        return False
+    return any(module.recognises(path, head) for module in formats().values())
 
 
 def settled(path: str | Path) -> Path:

@@ -188,10 +188,13 @@ class StoredTensor:
         """The pieces as stored, views, and their types."""
         return list(zip(self.pieces, self.kinds or (self.info.dtype,) * len(self.pieces), strict=True))
 
-    def layer(self, index: int) -> list[tuple[np.ndarray, str]]:
-        """Those of one layer."""
+    def layer(self, index: int, rank: int) -> list[tuple[np.ndarray, str]]:
+        """Those of one layer, which has so many dimensions: files that do not say so may hold layers stacked, too."""
         pieces = self.typed()
         if not self.info.stacked:
+            whole = pieces[0][0]
+            if len(pieces) == 1 and whole.ndim == rank + 1 and index < len(whole):
+                return [(whole[index], pieces[0][1])]
             return pieces
         if len(pieces) == 1 and pieces[0][0].ndim == len(self.info.shape):
             return [(pieces[0][0][index], pieces[0][1])]
@@ -248,7 +251,7 @@ class MappedCheckpoint(Checkpoint):
 
     def read_layer_into(self, name: str, layer: int, destination: np.ndarray, dtype: str) -> None:
         stored = self._stored(name)
-        pieces, start = stored.layer(layer), 0
+        pieces, start = stored.layer(layer, destination.ndim), 0
         vectors = len(stored.info.shape) - stored.info.stacked < 2  # which may come in pieces as matrices do
         columns = 1 if vectors else destination.shape[-1]
         rows, elements = destination.reshape(-1, columns), columns * find_dtype(dtype).block
@@ -256,6 +259,9 @@ class MappedCheckpoint(Checkpoint):
             self._require_finite(name, piece, kind)
             items = max(1, elements // find_dtype(kind).block)
             source = (piece.T if stored.transposed else piece).reshape(-1, items)
+            if start + len(source) > len(rows):
+                expected = f"one layer of a model of its sizes has {list(destination.shape)}"
+                raise UserError(f"{self.path}: {name} is {list(stored.info.shape)}, and {expected}")
             copy_converted(source, kind, rows[start : start + len(source)], dtype, stored.added)
             start += len(source)
             self._release(piece)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.reading import check_ordinary
 from lispgpt.runtime.tokenizers import Tokenizer
 
 SUFFIXES = (".txt", ".md", ".jsonl")
@@ -35,6 +36,7 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
+            check_ordinary(path)
             raise UserError(f"there is no file or folder {path}")
     return found
 

@@ -15,6 +15,9 @@ from lispgpt.runtime.tokenizers.base import END_OF_TEXT, byte_alphabet
 FEWEST = 257
 """Every byte, and the token that ends texts."""
 
+MOST = 1 << 24
+"""The library takes memory for all of them before it begins."""
+
 
 def train_tokenizer(texts: Iterable[str], vocab: int, path: Path) -> int:
     """Write a tokenizer of at most `vocab` tokens, `<|endoftext|>` the last; how many they are.
@@ -23,6 +26,8 @@ def train_tokenizer(texts: Iterable[str], vocab: int, path: Path) -> int:
     """
     if vocab < FEWEST:
         raise UserError(f"a vocabulary of {vocab} cannot spell every byte: it has at least {FEWEST} tokens")
+    if vocab > MOST:
+        raise UserError(f"a vocabulary of {vocab:,} is larger than any that texts fill: it has at most {MOST:,} tokens")
     library = Library(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()

@@ -88,7 +88,7 @@ class Options:
         """What asdict has made; UserError where it is something else."""
         known = {field.name for field in fields(Options)}
         if not isinstance(data, Mapping) or set(data) != known:
-            raise UserError("the run's options are damaged")
+            raise UserError("the options of the run are damaged: run.json has others than it should")
         return Options(**data)
 
 

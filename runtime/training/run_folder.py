@@ -25,6 +25,7 @@ from typing import Any, TextIO
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import read_json, replacing
+from lispgpt.base.reading import read_text
 from lispgpt.runtime.checkpoints.sealed import LATEST, UNFINISHED, discard, sealed_facts, sealing
 
 RUN, METRICS, CHECKPOINTS, LOCK, TOKENS = "run.json", "metrics.jsonl", "checkpoints", "lock", "tokens"
@@ -165,11 +166,11 @@ def _lock(file: TextIO) -> bool:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics, by steps; what is no whole line is left out."""
     try:
-        lines = (path / METRICS).read_text(encoding="utf-8").splitlines() if (path / METRICS).exists() else []
-    except (OSError, ValueError) as error:
+        there = (path / METRICS).exists()
+    except OSError as error:
         raise UserError(f"cannot read {path / METRICS}: {error}") from error
     records = []
-    for line in lines:
+    for line in read_text(path / METRICS).splitlines() if there else []:
         with suppress(ValueError):
             record = json.loads(line)
             if isinstance(record, dict) and type(record.get("step")) is int:

@@ -116,6 +116,17 @@ def test_vectors_come_in_pieces_as_matrices_do(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, whole)
 
 
+def test_stacked_layers_that_a_file_says_nothing_of_are_read_one_by_one(tmp_path: Path) -> None:
+    whole = seeded.rng().normal(size=(3, 4, 5)).astype(np.float32)
+    made = MappedCheckpoint("test", tmp_path, {}, (), {"w": StoredTensor(TensorInfo(whole.shape, "f32"), (whole,))})
+    for layer in range(3):
+        found = np.full((4, 5), np.nan, np.float32)
+        made.read_layer_into("w", layer, found, "f32")
+        np.testing.assert_array_equal(found, whole[layer])
+    with pytest.raises(UserError, match=r"w is \[3, 4, 5\], and one layer of a model of its sizes has \[2, 5\]"):
+        made.read_layer_into("w", 3, np.empty((2, 5), np.float32), "f32")
+
+
 def test_random_weights_are_made_for_any_program(program: Path, tmp_path: Path) -> None:
     path = tmp_path / "made.safetensors"
     found = declared(Request(program, overrides={"layers": 2}))

@@ -129,6 +129,10 @@ def test_vocabularies_are_made_and_used(place: Path) -> None:
     assert out == "the cat\n"
     _, err = call(place, "tokenizer", "decode", "cat", "--tokenizer", "t.json", code=1)
     assert "neither a token's number nor a token shard" in err
+    _, err = call(place, "tokenizer", "decode", 1, 10**30, "--tokenizer", "t.json", code=1)
+    assert f"there is no token {10**30}: t.json has 270 (0 to 269)" in err
+    _, err = call(place, "tokenizer", "train", "text.txt", "--vocab-size", 10**11, "-o", "t.json", code=1)
+    assert "a vocabulary of 100,000,000,000 is larger than any" in err
 
 
 def progress(terminal: bool) -> str:

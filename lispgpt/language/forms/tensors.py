@@ -201,18 +201,23 @@ def _tensor(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     return generic(evaluator, sizes, compute, form)
 
 
+LARGEST = 1 << 40
+"""No dimension has so many."""
+
+
 def dimension(evaluator: Evaluator, form: Form, environment: Environment) -> int:
     """A size: a whole number, known while compiling."""
     value = evaluator.single(form, environment)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 40:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < LARGEST:
         return value
+    most = f", below {LARGEST:,}" if isinstance(value, int) and value >= LARGEST else ""
     names = _names_in(form)
     given = [f"{n.name} is {v}" for n in names if isinstance(v := environment.lookup(n), (int, float))]
     values = f" ({', '.join(given)})" if given and isinstance(form, List) else ""
     evaluator.site.fail(
-        f"a size is a whole number above 0, and `{show(form)}` is {not_whole(value, form)}{values}", form
+        f"a size is a whole number above 0{most}, and `{show(form)}` is {not_whole(value, form)}{values}", form
     )
 
 
