@@ -8,6 +8,7 @@ from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.plan.artifact import Artifact
 
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 MODELS = {
     "gpt2": ("gpt2.lisp", {"layers": 3, "heads": 4, "width": 64, "vocab": 211, "context": 16}),
     "llama": (
@@ -34,9 +35,8 @@ def compiled(
     """A model's greedy decode step, made of one launch where the target is a GPU.  settings: other config values."""
     name, usual = MODELS[model]
     program = folder / "program.lisp"
-    examples = Path(__file__).resolve().parents[1] / "examples"
-    text = f'(require "{examples / name}")\n'
-    text += "" if "(generate" in (examples / name).read_text() else "(generate logits {:temperature 0.0})"
+    text = f'(require "{EXAMPLES / name}")\n'
+    text += "" if "(generate" in (EXAMPLES / name).read_text() else "(generate logits {:temperature 0.0})"
     program.write_text(text)
     given = None if target == "cpu" else pipeline(folder, options)
     request = Request(program, target, overrides={**usual, **settings}, pipeline=given, entries=("decode-greedy",))

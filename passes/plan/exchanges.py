@@ -61,14 +61,14 @@ class Exchanges:
         return {earlier for waits in self.waits for earlier in waits}
 
 
-def exchanges(run: Sequence[Tasks], buffers: Collection[str]) -> Exchanges:
-    """Of a run of steps.  buffers: those in which nothing is wanted before and after the run."""
+def exchanges(run: Sequence[Tasks], buffers: Collection[str], later: Sequence[Sequence[Region]]) -> Exchanges:
+    """Of a run of steps.  buffers: those in which nothing is wanted after all.  later: what is done behind the run."""
     found, end = Exchanges(), LINE
     for writer, step in enumerate(run):
         for i, region in enumerate(step.regions):
             if region.buffer not in buffers or not stores_once(step.kernel, i):
                 continue
-            readers = _readers(run, writer, region)
+            readers = _readers(run, writer, region, later)
             if readers is None:
                 continue
             width = max(_width(run[n].kernel, j) for n, j in readers)
@@ -82,18 +82,21 @@ def exchanges(run: Sequence[Tasks], buffers: Collection[str]) -> Exchanges:
     return found
 
 
-def _readers(run: Sequence[Tasks], writer: int, region: Region) -> list[tuple[int, int]] | None:
+def _readers(
+    run: Sequence[Tasks], writer: int, region: Region, later: Sequence[Sequence[Region]]
+) -> list[tuple[int, int]] | None:
     """The arguments of steps that read what is written, as long as nobody else has written there; None where there are
-    none, or some that do not only load from it."""
+    none, or some that do not only load from it, or somebody does behind the run."""
     found, left = [], [(region.offset, region.end)]
-    for number in range(writer + 1, len(run)):
-        regions = [(i, r) for i, r in enumerate(run[number].regions) if r.buffer == region.buffer]
+    done = [*(step.regions for step in run), *later]
+    for number in range(writer + 1, len(done)):
+        regions = [(i, r) for i, r in enumerate(done[number]) if r.buffer == region.buffer]
         for i, other in regions:
             met = [(low, high) for low, high in left if low < other.end and other.offset < high]
             if not met or not other.reads:
                 continue
             inside = any(low <= other.offset and other.end <= high for low, high in met)
-            if other.access != READ or not inside or not _width(run[number].kernel, i):
+            if other.access != READ or not inside or number >= len(run) or not _width(run[number].kernel, i):
                 return None
             found.append((number, i))
         for _, other in regions:

@@ -35,18 +35,19 @@ chosen and why.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.base.access import READ, Region
 from lispgpt.ir import build as b
+from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, strings, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import signal_words
 from lispgpt.passes.memory.kernel_buffers import byte_size
-from lispgpt.passes.plan.exchanges import exchanges
+from lispgpt.passes.plan.exchanges import Exchanges, exchanges
 from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats
 from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
 from lispgpt.passes.states import IN_ARENA
@@ -81,20 +82,20 @@ class OneLaunch(Pass):
         kernels = {symbol_of(kernel): kernel for kernel in kernel_functions(module)}
         apart = self._apart(kernels, target)
         entries = entry_functions(module)
-        runs = [(entry, run) for entry in entries for run in self._runs(entry, kernels, apart, target)]
+        called = kernels | collective_functions(module)
+        runs = [(entry, run) for entry in entries for run in self._runs(entry, called, apart, target)]
         words = max((signal_words(len(run) + 2) for _, run in runs), default=0)
         for number, (entry, run) in enumerate(runs):
             same = sum(other == entry for other, _ in runs[:number])
             name = f"{symbol_of(entry)}_launch" + (f"{same + 1}" if same else "")
             whole = len(run) == len(_calls(entry))
             repeats = self._repeats(entry, run) if whole else Repeats()
-            made = PersistentKernel(
-                module, name, run, words, target, self.workers, whole, self._handed(entry, run), repeats, self.ahead
-            )
+            handed = self._exchanges(entry, run, called)
+            made = PersistentKernel(module, name, run, handed, words, target, self.workers, whole, repeats, self.ahead)
             _replace(run, made, _own_memory(entry, made, repeats))
-        called = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
+        left = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
         for name, kernel in kernels.items():
-            if name not in called:
+            if name not in left:
                 kernel.erase()
 
     def _apart(self, kernels: dict[str, ir.Operation], target: Gpu) -> dict[str, str]:
@@ -108,21 +109,21 @@ class OneLaunch(Pass):
         return reasons
 
     def _runs(
-        self, entry: ir.Operation, kernels: dict[str, ir.Operation], apart: dict[str, str], target: Gpu
+        self, entry: ir.Operation, called: dict[str, ir.Operation], apart: dict[str, str], target: Gpu
     ) -> list[list[Tasks]]:
         """The runs of an entry's steps that become a launch each, of at least two steps."""
         runs: list[list[Tasks]] = [[]]
         reasons: dict[str, None] = {}
         for call in _calls(entry):
             name = callee_of(call)
-            if name in kernels and name not in apart:
-                runs[-1].append(Tasks.of(call, kernels[name]))
+            if "collective" not in called[name].attributes and name not in apart:
+                runs[-1].append(Tasks.of(call, called[name]))
                 continue
             if name in apart:
                 reasons[f"{name} stays apart: {apart[name]}"] = None
             runs.append([])
         runs = [run for run in runs if len(run) > 1]
-        chosen = [self._chosen(run, self._handed(entry, run), target) for run in runs]
+        chosen = [self._chosen(run, self._exchanges(entry, run, called), target) for run in runs]
         counts = Counter(text for text, _ in chosen)
         said = [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
         said += reasons if any(taken for _, taken in chosen) else ()
@@ -130,10 +131,13 @@ class OneLaunch(Pass):
             entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in said])
         return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]
 
-    def _handed(self, entry: ir.Operation, run: Sequence[Tasks]) -> list[str]:
-        """The buffers, by their numbers, whose contents nobody wants before and after a run of an entry's steps."""
-        whole = len(run) == len(_calls(entry))
-        return [str(strings(entry.attributes["arguments"]).index("arena:arena"))] if self.words and whole else []
+    def _exchanges(self, entry: ir.Operation, run: Sequence[Tasks], called: dict[str, ir.Operation]) -> Exchanges:
+        """What steps of a run hand on to each other, of what no later call of the entry wants.  called: functions by
+        their names."""
+        arena = str(strings(entry.attributes["arguments"]).index("arena:arena"))
+        calls = _calls(entry)
+        later = [Tasks.of(call, called[callee_of(call)]) for call in calls[calls.index(run[-1].call) + 1 :]]
+        return exchanges(run, [arena] if self.words else [], [step.regions for step in later])
 
     def _repeats(self, entry: ir.Operation, run: Sequence[Tasks]) -> Repeats:
         """How often a launch may run an entry, which leaves inputs for its next run, and which results are kept."""
@@ -146,10 +150,9 @@ class OneLaunch(Pass):
         kept = [n for n in results if sizes[int(n)] % 4 == 0 and sizes[int(n)] * self.runs <= KEPT_BYTES]
         return Repeats(self.runs, tuple(Region(n, 0, sizes[int(n)], READ) for n in kept)) if kept else Repeats()
 
-    def _chosen(self, run: list[Tasks], buffers: Collection[str], target: Gpu) -> tuple[str, bool]:
-        """What to say of a run of steps, and whether it becomes one launch.  buffers: see exchanges."""
-        waits = exchanges(run, buffers).waits
-        times = modelled_seconds(run, list(map(bool, waits)), self.ahead and target.async_copies, target)
+    def _chosen(self, run: list[Tasks], handed: Exchanges, target: Gpu) -> tuple[str, bool]:
+        """What to say of a run of steps, and whether it becomes one launch."""
+        times = modelled_seconds(run, list(map(bool, handed.waits)), self.ahead and target.async_copies, target)
         if times is None:
             taken, why = self.when == "always", "not known what waiting costs on this chip"
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from lispgpt.passes.kernels.marked_words import MarkedWords
 from lispgpt.passes.kernels.signals import Signals, Wanted
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
 from lispgpt.passes.plan.copied_weights import CopiedWeights
-from lispgpt.passes.plan.exchanges import exchanges
+from lispgpt.passes.plan.exchanges import Exchanges
 from lispgpt.passes.plan.rounds import Stretch, stretches
 from lispgpt.passes.plan.tasks import ALIGNMENT, Tasks, aligned_bytes, block_memory, touched_buffers
 from lispgpt.passes.plan.walked_step import Following, Walk, WalkedStep
@@ -42,24 +42,24 @@ class PersistentKernel:
     """Made in `module` as `name`.  buffers: what it is called with, as parts of the entry's buffers, then memory of i32
     for signals, for marked words where steps hand some on, and with `repeats` the number of more runs, and memory for
     results.  workers: blocks of the launch at most, 0 for as many as the chip holds.  whole: whether the run is all of
-    an entry.  inner: the buffers in which nothing is wanted before and after it.  ahead: whether each step copies
-    the next one's weights to the block's memory before it waits, where the chip can."""
+    an entry.  handed: what steps hand on to each other.  words: how many the signals are.  ahead: whether each step
+    copies the next one's weights to the block's memory before it waits, where the chip can."""
 
     def __init__(
         self,
         module: ir.Module,
         name: str,
         run: Sequence[Tasks],
+        handed: Exchanges,
         words: int,
         target: Gpu,
         workers: int,
         whole: bool,
-        inner: Collection[str],
         repeats: Repeats,
         ahead: bool,
     ) -> None:
         self.name, self.run, self.target, self.repeats, self.ahead = name, run, target, repeats, ahead
-        self.exchanges = exchanges(run, inner)
+        self.exchanges = handed
         self.buffers = touched_buffers(run, whole)
         self.threads = max(step.threads for step in run)
         self.cluster = max(step.cluster for step in run)

@@ -11,9 +11,10 @@ import seeded
 from compiled_models import Weights, random_weights
 from emulated_amd.running import CHIPS, Emulation
 from emulated_cuda.device import EmulatedCuda
-from one_launch import MODELS, compiled
+from one_launch import EXAMPLES, MODELS, compiled, pipeline
 
 from lispgpt.base.access import ACCESSES, Region, dependencies
+from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.passes.kernels.marked_words import Layout
 from lispgpt.passes.plan.rounds import by_round, stretches
 from lispgpt.runtime.devices.cpu import CpuDevice
@@ -155,3 +156,24 @@ def test_without_copies_and_without_marked_words(tmp_path: Path) -> None:
     assert found[0][0] == found[1][0] == found[2][0]
     np.testing.assert_array_equal(found[0][1], found[1][1])
     np.testing.assert_allclose(found[0][1], found[2][1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_steps_that_others_follow_apart(tmp_path: Path) -> None:
+    """Drawing a token takes more threads than steps of one launch have: what it reads is handed on as usual."""
+    program = tmp_path / "drawn.lisp"
+    program.write_text(f'(require "{EXAMPLES / "gpt2.lisp"}")\n(generate logits {{:temperature 0.8 :top-k 20}})\n')
+    sizes = {"layers": 2, "heads": 4, "width": 64, "vocab": 4200, "context": 16}
+    scale, all_of_them, none = np.array([1.25, 1.0, 0.0], np.float32).view(np.int32).tolist()
+    settings, found = [[scale, 20, all_of_them, *np.random.default_rng(5).integers(1, 99, 4), none]], []
+    for when, launches in (("never", 15), ("always", 3)):
+        given = pipeline(tmp_path, f':when "{when}" :workers 6')
+        request = Request(program, "cuda:sm_80", overrides=sizes, pipeline=given, entries=("decode-drawn",))
+        artifact = compile_request(request, Observer())[0]
+        (entry,) = artifact.plan.entries
+        assert len(entry.launches) == launches
+        assert (artifact.code.count(b"st.relaxed") > 4) == (when == "always")
+        with Session(artifact, EmulatedCuda(), random_weights(artifact, scale=0.2, seed=4)) as session:  # type: ignore[arg-type]
+            session.put(entry, {"tokens": [[3]], "positions": [[0]], "sampling": settings})
+            found.append([int(token.item()) for token in session.repeat(entry, "next", COUNT)])
+    assert found[0] == found[1]
