@@ -36,7 +36,7 @@ NOT_ALIKE = "it takes some of the batch's sequences, and others are not treated 
 
 
 class Alike:
-    """What the values of an entry are of, beginning with the first slice of some of the batch.
+    """What the values of an entry are of, beginning with the first op that is about some of the batch.
 
     dims, shapes, parts, nothing: as `DividedValues` has them.
     """
@@ -52,20 +52,20 @@ class Alike:
         self._terms: dict[ir.Value, Terms] = {}
         self._keys: dict[ir.Value, Hashable] = {}
         self._numbers: dict[Hashable, Hashable] = {}
-        self._slice: ir.Operation | None = None
+        self._first: ir.Operation | None = None
 
     def check(self, value: ir.Value) -> None:
         """UserError where a value is of a part of the batch alone."""
-        if self._slice is not None and (value in self._terms or self._span(value) != ALL):
-            fail(self._slice, NOT_ALIKE)
+        if self._first is not None and (value in self._terms or self._span(value) != ALL):
+            fail(self._first, NOT_ALIKE)
 
     def note(self, op: ir.Operation) -> None:
         """Find what the results of an op are, which is divided by now."""
-        if self._slice is None:
-            if op.name not in SLICES or all(self._span(v) == ALL for v in [*op.operands, *op.results]):
-                return
-            self._slice = op
         values = [*op.operands, *captured_values(op)]
+        if self._first is None:
+            if all(self._span(v) == ALL for v in [*values, *op.results]):
+                return
+            self._first = op
         pending = [v for v in values if v in self._terms]
         if op.name in SLICES and self._numbered(op):
             self._sliced(op)
@@ -179,8 +179,8 @@ class Alike:
             self._keys[result] = next(iter(terms)) if len(terms) == 1 else self._number(frozenset(terms))
 
     def _refuse(self) -> NoReturn:
-        assert self._slice is not None
-        fail(self._slice, NOT_ALIKE)
+        assert self._first is not None
+        fail(self._first, NOT_ALIKE)
 
     def _span(self, value: ir.Value) -> Span:
         """Of which sequences a value has rows, or is made."""

@@ -22,27 +22,29 @@ def divide_loop(values: DividedValues, op: ir.Operation) -> None:
     """A loop over rows that adds each to what it carries, where that row says."""
     block = op.regions[0].blocks[0]
     counter, carried = block.arguments[0], list(block.arguments)[1:]
-    dims = [
-        dim
+    counted = [
+        (dim, values.shape(inner.operands[0])[d])
         for inner in operations(block)
         if inner.name in ("tensor.extract", "tensor.extract_slice")
         for d, dim in values.dims_of(inner.operands[0]).items()
         if _is_counted(inner, d, counter)
     ]
     captured = captured_values(op)
-    if not dims:
+    if not counted:
         add_up_all(values, op)
         if any(v in values.dims for v in [*op.operands, *captured]):
             fail(op, "it is a loop over something else than the batch")
         return
-    for dim in dims:
-        same({0: dims[0]}, 0, dim, op)
+    for dim, _ in counted:
+        same({0: counted[0][0]}, 0, dim, op)
     if any(v in values.parts for v in captured):
         replace_captured(op, {v: values.add_up(v) for v in captured if v in values.parts})
     start = op.operands[3]
-    last = constant_number(op.operands[1])
+    first, last, step = map(constant_number, list(op.operands)[:3])
     if len(carried) != 1 or not _adds_rows(op) or values.kind(start) not in (LINEAR, NOTHING) or last is None:
         fail(op, "it is a loop over the batch, and no sum")
+    if (first, step) != (0, 1) or any(extent != last for _, extent in counted):
+        fail(op, "it is a loop over some of the batch")
     for inner in operations(block):
         for d in values.dims_of(inner.operands[0]) if inner.name.startswith("tensor.extract") else ():
             if not _is_counted(inner, d, counter):

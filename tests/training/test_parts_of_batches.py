@@ -19,6 +19,7 @@ from lispgpt.execution.model import Model
 ROWS, WIDTH = 16, 4
 HEADER = """(require nn)
 (require gradients)
+(require-dialect scf tensor)
 (weights (w [4 4]) (b [4]) (table [9 4]))
 (defn total [x] (fold (fn [x dimension] (sum x)) x (shape x)))
 (defn part-of [x start rows] (slice x (cons start (map (fn [n] 0) (rest (shape x)))) (cons rows (rest (shape x)))))
@@ -60,6 +61,10 @@ UNLIKE = [
     "(total (* (linear (part-of x 0 8) w b) (part-of x 8 8)))",
     "(total (sin (insert (linear (part-of x 0 8) w b) (linear x w b) [0 0] [8 4])))",
     "(fold + 0.0 (map (fn [s] (total (* (linear (part-of x s 8) w b) (tensor [r 8 c 4] (cast r f32))))) [0 8]))",
+    "(total (square (tensor [r 8 c 4] (* (at b c) (at x r (- 3 c))))))",
+    "(total (scf.for {:result tensor<2x4xf32>} (: 0 index) (: 8 index) (: 1 index)"
+    " (tensor.empty {:result tensor<2x4xf32>}) (region (block [(: r index) (: y tensor<2x4xf32>)]"
+    " (scf.yield (insert (+ (slice y [1 0] [nil 4]) (slice x [r 0] [nil 4])) y [1 0] [nil 4]))))))",
     "(total (exp (contract [i j] (linear x w b) [i k] x [j k])))",
 ]
 

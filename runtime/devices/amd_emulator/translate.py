@@ -45,6 +45,10 @@ OVERRIDES = [(re.compile(pattern), text) for pattern, text in (
     (r"V_ADD_(?:NC_)?U32 CLAMPED", "tmp = S0.u32 + S1.u32; D0.u32 = tmp < S0.u32 ? 0xffffffff : tmp"),
     (r"V_SUB_(?:NC_)?U32 CLAMPED", "D0.u32 = S0.u32 < S1.u32 ? 0U : S0.u32 - S1.u32"),
     (r"V_SUBREV_(?:NC_)?U32 CLAMPED", "D0.u32 = S1.u32 < S0.u32 ? 0U : S1.u32 - S0.u32"),
+    (r"V_DIV_FMAS_F32", "q = fma(S0.f32, S1.f32, S2.f32); "
+     "D0.f32 = VCC.u64[laneId] ? ldexp(q, exponent(S2.f32) > 127 ? 64 : -64) : q"),
+    (r"V_DIV_FMAS_F64", "q = fma(S0.f64, S1.f64, S2.f64); "
+     "D0.f64 = VCC.u64[laneId] ? ldexp(q, exponent(S2.f64) > 1023 ? 128 : -128) : q"),
     (r"V_(?:FMA|MAD)_MIX_F32", "D0.f32 = fma(S0.f32, S1.f32, S2.f32)"),
     (r"V_(?:FMA|MAD)_MIXLO_F16", "D0[15 : 0].f16 = f32_to_f16(fma(S0.f32, S1.f32, S2.f32))"),
     (r"V_(?:FMA|MAD)_MIXHI_F16", "D0[31 : 16].f16 = f32_to_f16(fma(S0.f32, S1.f32, S2.f32))"),
@@ -68,6 +72,12 @@ def translate(name: str, text: str, widths: dict[str, int], constants: dict[str,
     if name.startswith("V_DIV_SCALE"):
         kind = name[-3:].lower()
         text = f"D0.{kind} = S0.{kind}; " + re.sub(r"DENORM.f\d+", f"DENORM.{kind}", text)
+        # a large denominator is made smaller for a small quotient, which v_div_fmas makes as much smaller again
+        text = re.sub(r"(&&.*?ldexp\(S0\.\w+, )(\d+)", r"\1-\2", text, count=1, flags=re.DOTALL)
+    if name.startswith("V_DIV_FIXUP"):  # the quotient of finite numbers that is none is too large
+        kind = name[-3:].lower()
+        known = f"sign_out ? -abs(S0.{kind}) : abs(S0.{kind})"
+        text = text.replace(known, f"isNAN(64'F(S0.{kind})) ? (sign_out ? -INF.{kind} : +INF.{kind}) : ({known})")
     for pattern, short in OVERRIDES:
         if match := pattern.fullmatch(name):
             text = short.format(*[group.lower() for group in match.groups()])

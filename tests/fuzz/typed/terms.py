@@ -131,22 +131,33 @@ COMPARISONS = {
 
 
 def compare(name: str, a: Term, b: Term) -> Term:
-    return Term(f"({name} {a.text} {b.text})", "b", lambda p: certain(COMPARISONS[name], a.compute(p), b.compute(p)))
+    def run(place: Place) -> Approx:
+        return certain(COMPARISONS[name], a.compute(place), b.compute(place))
+
+    return Term(f"({name} {a.text} {b.text})", "b", run, a.constant and b.constant)
 
 
 def logic(name: str, a: Term, b: Term) -> Term:
     joined = np.logical_and if name == "and" else np.logical_or
-    return Term(f"({name} {a.text} {b.text})", "b", lambda p: exact(joined(a.compute(p).value, b.compute(p).value)))
+
+    def run(place: Place) -> Approx:
+        return exact(joined(a.compute(place).value, b.compute(place).value))
+
+    return Term(f"({name} {a.text} {b.text})", "b", run, a.constant and b.constant)
 
 
 def negated(a: Term) -> Term:
-    return Term(f"(not {a.text})", "b", lambda p: exact(np.logical_not(a.compute(p).value)))
+    return Term(f"(not {a.text})", "b", lambda p: exact(np.logical_not(a.compute(p).value)), a.constant)
 
 
 def select(form: str, c: Term, a: Term, b: Term) -> Term:
-    return Term(
-        f"({form} {c.text} {a.text} {b.text})", a.kind, lambda p: chosen(c.compute(p), a.compute(p), b.compute(p))
-    )
+    """A number known while compiling may be what is chosen of one by a condition that is known then."""
+
+    def run(place: Place) -> Approx:
+        return chosen(c.compute(place), a.compute(place), b.compute(place))
+
+    known = c.constant and (a.constant or b.constant)
+    return Term(f"({form} {c.text} {a.text} {b.text})", a.kind, run, known)
 
 
 def fused(a: Term, b: Term, c: Term) -> Term:
