@@ -2,7 +2,8 @@
 (require nn)
 
 (config vocab 50257  padded-vocab (* 128 (ceil-div vocab 128))  context 1024  layers 12  heads 12  width 768
-        hidden (* 4 width)  activation "gelu_new"  epsilon 1e-5  tied-head true  weight-type bf16  cache-type f32)
+        hidden (* 4 width)  activation "gelu_new"  by-layer false  epsilon 1e-5  tied-head true  weight-type bf16
+        cache-type f32)
 
 (weights                                        ; bound by name to the checkpoint's tensors
   (wte [padded-vocab width] weight-type)
@@ -25,7 +26,9 @@
 
 (defn attend-block [x l]
   (let [qkv (linear (layer-norm x (ln1-w l) (ln1-b l) epsilon) (qkv-w l) (qkv-b l))]
-    (linear (attention qkv (kv l) heads) (proj-w l) (proj-b l))))
+    (linear (attention qkv (kv l) heads (if by-layer (shrunk l) plain-score)) (proj-w l) (proj-b l))))
+
+(defn shrunk [l] (fn [score head t position] (/ score (+ l 1.0))))
 
 (def activate
   (cond (= activation "gelu") gelu-exact

@@ -3,11 +3,11 @@
 
 (hugging-face ["gpt2"] {:prefix "transformer."  :ignored [".attn.bias" ".attn.masked_bias"]
                         :requires {"activation_function" ["gelu_new" "gelu_pytorch_tanh" "gelu" "relu"]
-                                   "scale_attn_weights" true  "scale_attn_by_inverse_layer_idx" false
-                                   "add_cross_attention" false}}
+                                   "scale_attn_weights" true  "add_cross_attention" false}}
   (config vocab "vocab_size"  context ["n_positions" "n_ctx"]  layers "n_layer"  heads "n_head"  width "n_embd"
           hidden (optional "n_inner")  activation (optional "activation_function")
-          epsilon (optional "layer_norm_epsilon")  tied-head (optional "tie_word_embeddings"))
+          by-layer (optional "scale_attn_by_inverse_layer_idx")  epsilon (optional "layer_norm_epsilon")
+          tied-head (optional "tie_word_embeddings"))
   (weights
     wte (padded "wte.weight" 128)  wpe "wpe.weight"  lnf-w "ln_f.weight"  lnf-b "ln_f.bias"
     head-w (padded "lm_head.weight" 128)

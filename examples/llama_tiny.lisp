@@ -6,7 +6,7 @@
         head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["llama"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["llama"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn" "longrope"]
                          :ignored [".rotary_emb.inv_freq"]
                          :requires {"hidden_act" ["silu" "swish"]  "mlp_bias" false}}
   (config biased (optional "attention_bias"))

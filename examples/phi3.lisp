@@ -6,7 +6,7 @@
         head-width (quot width heads)  turned 1.0  epsilon 1e-5  tied-head false  window context  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["phi3"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["phi3"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn" "longrope" "su"]
                         :requires {"hidden_act" "silu"}}
   (config window (optional "sliding_window")
           turned (optional "rope_parameters.partial_rotary_factor" "partial_rotary_factor"))

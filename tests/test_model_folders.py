@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import recorded_folders
 from recorded_folders import Folder
@@ -18,6 +19,8 @@ from lispgpt.runtime.checkpoints.make import make
 
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith(("qwen3-bf16", "mixtral", "gemma3"))]
+SLOW += [f"{name}-f32" for name in ("smollm3", "granite", "olmo2", "phi", "stablelm")]
+"""Run them after a change of the library's layers or of what reads folders."""
 
 
 def check(folder: Folder, path: Path) -> None:
@@ -32,6 +35,29 @@ def check(folder: Folder, path: Path) -> None:
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in FOLDERS])
 def test_a_folder_alone_gives_transformers_tokens(name: str, tmp_path: Path) -> None:
     check(FOLDERS[name], FOLDERS[name].write(tmp_path / name, shards=3 if "qwen" in name else 1))
+
+
+@pytest.mark.slow
+def test_long_factors_are_those_of_long_texts(tmp_path: Path) -> None:
+    """From where short ones end, which may be the start, they do what short ones would do there."""
+    folder, found = FOLDERS["phi3-long-f32"], {}
+    short, long = (folder.config["rope_parameters"][f"{name}_factor"] for name in ("short", "long"))
+    for name, factors, settings in (
+        ("short", (short, long), {}),
+        ("long", (short, long), {"rope-short-until": 0}),
+        ("exchanged", (long, short), {}),
+        ("from 20 on", (short, long), {"rope-short-until": 20}),
+    ):
+        path = folder.write(tmp_path / name)
+        config = dict(folder.config)
+        config["rope_parameters"] = {**config["rope_parameters"], "short_factor": factors[0], "long_factor": factors[1]}
+        (path / "config.json").write_text(json.dumps(config))
+        with lispgpt.load(path, settings=settings) as model:
+            found[name] = model.logits(folder.cases[2].prompt)
+    np.testing.assert_allclose(found["long"], found["exchanged"], atol=1e-5)
+    np.testing.assert_allclose(found["from 20 on"][:20], found["short"][:20], atol=1e-5)
+    for name in ("long", "from 20 on"):
+        assert np.abs(found[name] - found["short"])[20:].max() > 0.01
 
 
 def test_every_kind_has_a_program_of_at_most_sixty_lines() -> None:

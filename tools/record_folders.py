@@ -40,6 +40,14 @@ LLAMA: dict[str, Any] = {
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24, "rope_theta": 10000.0}
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 24, "rope_theta": 10000.0}
+DEFAULT = {"rope_type": "default", "rope_theta": 10000.0}
+HALF = {"partial_rotary_factor": 0.5}
+LONG = DEFAULT | {
+    "rope_type": "longrope",
+    "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0],
+    "long_factor": [1.5, 2.0, 3.0, 5.0, 7.5],
+    "original_max_position_embeddings": 60,
+}
 GEMMA = LLAMA | {"head_dim": 16, "sliding_window": 11, "query_pre_attn_scalar": 20}
 KINDS: list[tuple[str, str, dict[str, Any]]] = [
     ("llama-biased", "llama", LLAMA | {"attention_bias": True}),
@@ -70,6 +78,39 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
             **{"vocab_size": 131, "n_embd": 60, "n_inner": 77, "n_layer": 2, "n_head": 6, "n_positions": 96},
             **{"activation_function": "gelu", "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2},
         },
+    ),
+    (
+        "gpt2-by-layer",
+        "gpt2",
+        {
+            **{"vocab_size": 131, "n_embd": 60, "n_layer": 2, "n_head": 6, "n_positions": 96, "bos_token_id": 1},
+            **{"scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True, "eos_token_id": 2},
+            **{"tie_word_embeddings": False},
+        },
+    ),
+    (
+        "opt-350m",
+        "opt",
+        LLAMA
+        | {"ffn_dim": 101, "word_embed_proj_dim": 36, "do_layer_norm_before": False, "activation_function": "gelu"},
+    ),
+    ("phi3-long", "phi3", LLAMA | {"rope_parameters": LONG, "original_max_position_embeddings": 60}),
+    ("smollm3", "smollm3", LLAMA | {"num_hidden_layers": 4}),
+    (
+        "granite",
+        "granite",
+        LLAMA
+        | {"embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.6, "logits_scaling": 2.0},
+    ),
+    ("olmo2", "olmo2", LLAMA),
+    ("phi", "phi", LLAMA | {"hidden_size": 72, "rope_parameters": DEFAULT | HALF}),
+    ("stablelm", "stablelm", LLAMA | {"hidden_size": 72, "use_qkv_bias": True, "rope_parameters": DEFAULT | HALF}),
+    (
+        "qwen2-moe",
+        "qwen2_moe",
+        LLAMA
+        | {"moe_intermediate_size": 33, "num_experts": 7, "num_experts_per_tok": 3}
+        | {"shared_expert_intermediate_size": 45},
     ),
 ]
 

@@ -147,10 +147,10 @@
 (defn split-heads [qkv size heads groups]
   [(heads-of qkv size 0 heads) (heads-of qkv size heads groups) (heads-of qkv size (+ heads groups) groups)])
 
-; qkv [rows 3*width] -> [rows width]
-(defn attention [qkv cache heads]
+; qkv [rows 3*width] -> [rows width]; weigh as for `attend`
+(defn attention [qkv cache heads & weigh]
   (let [[q k v] (split-heads qkv (/ (dim qkv 1) (* 3 heads)) heads heads)]
-    (attend q k v cache)))
+    (attend q k v cache (first (concat weigh [plain-score])))))
 
 ; ---- padding: a chunk that a prompt does not fill has its first row more than once, at one position
 

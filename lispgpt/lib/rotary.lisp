@@ -33,10 +33,12 @@
         (* (plain i) (+ (- 1.0 slowed) (/ slowed factor)))))))
 
 ; What the positions of a program are turned by, as a part of its config, where the checkpoint may say it otherwise
-; (`:rotary` in `hugging-face`): rope-type is "default", "linear", "llama3" or "yarn", and the others are what these need.
+; (`:rotary` in `hugging-face`): rope-type is "default", "linear", "llama3", "yarn" or "longrope" (once "su"), and the
+; others are what these need.
 (defmacro rotary-config []
   `(config rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-           rope-fast 32.0  rope-slow 1.0  rope-attention 0.0))
+           rope-fast 32.0  rope-slow 1.0  rope-attention 0.0
+           rope-short []  rope-long []  rope-most 0  rope-short-until -1))
 
 ; The frequency of a head's i-th pair, by the program's config.
 (defn configured-frequency [pairs]
@@ -53,19 +55,46 @@
       (= kind "yarn") (yarn-frequency theta pairs factor original (configured "rope-fast" 32.0) (configured "rope-slow" 1.0))
       :else (error "rope-type is default, linear, llama3 or yarn" kind))))
 
+; "LongRoPE", Ding et al. 2024: every pair is slowed by a factor of its own, which is another where texts are longer than
+; those of the first training.  Rows from there on take it, as the first texts of that length would; with
+; rope-short-until 0 all do.
+(defn long-angles [positions pairs original]
+  (let [plain (rotary-frequency (configured "rope-theta" 10000.0) pairs)
+        given (configured "rope-short-until" -1)
+        until (if (< given 0) original given)
+        factor (fn [name pair]
+                 (let [factors (configured name [])]
+                   (fold (fn [found i] (select (= pair i) (nth factors i) found)) 1.0 (range (count factors)))))]
+    (tensor [n (dim positions 0) i pairs]
+      (let [position (at positions n)
+            pair (cast i i32)
+            slowed (select (< position until) (factor "rope-short" pair) (factor "rope-long" pair))]
+        (/ (* (cast position f32) (plain (cast pair f32))) slowed)))))
+
 ; positions [rows], pairs -> a function that turns x [rows heads size] by its rows' positions, as the config says
 (defn turning [positions pairs]
-  (let [given (configured "rope-attention" 0.0)
-        yarn (= (configured "rope-type" "default") "yarn")
-        longer (if yarn (+ 1.0 (* 0.1 (log (configured "rope-factor" 1.0)))) 1.0)
+  (let [kind (configured "rope-type" "default")
+        [given factor] [(configured "rope-attention" 0.0) (configured "rope-factor" 1.0)]
+        [original most] [(configured "rope-original" 0) (configured "rope-most" 0)]
+        long (if (= kind "su") true (= kind "longrope"))
+        factor (if long (if (= factor 1.0) (/ (* 1.0 most) original) factor) factor)
+        longer (cond (= kind "yarn") (+ 1.0 (* 0.1 (log factor)))
+                     (not long) 1.0
+                     (> factor 1.0) (sqrt (+ 1.0 (/ (log factor) (log original))))
+                     :else 1.0)
         scale (if (= given 0.0) longer given)
-        turn (turning-by positions pairs (configured-frequency pairs))]
+        turn (if long
+               (turning-through (long-angles positions pairs original))
+               (turning-by positions pairs (configured-frequency pairs)))]
     (if (= scale 1.0) turn (fn [x] (turn (* x scale))))))
 
 ; the same by a frequency of one's own
 (defn turning-by [positions pairs frequency]
-  (let [angles (rotary-angles positions pairs frequency)
-        [cosine sine] [(cos angles) (sin angles)]]
+  (turning-through (rotary-angles positions pairs frequency)))
+
+; the same through angles [rows pairs]
+(defn turning-through [angles]
+  (let [[cosine sine] [(cos angles) (sin angles)]]
     (fn [x] (rotate x cosine sine))))
 
 ; x [rows heads size], cosine and sine [rows pairs] -> x with each pair of its first 2*pairs columns turned by its angle

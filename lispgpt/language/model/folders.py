@@ -56,6 +56,9 @@ ROTARY = {
     "rope-fast": ("beta_fast",),
     "rope-slow": ("beta_slow",),
     "rope-attention": ("attention_factor",),
+    "rope-short": ("short_factor",),
+    "rope-long": ("long_factor",),
+    "rope-most": ("max_position_embeddings",),
 }
 """What the library's rotary positions are set by, and what config.json calls that."""
 PLACES = ("rope_parameters.", "rope_scaling.", "")
