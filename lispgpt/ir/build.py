@@ -10,6 +10,7 @@ from lispgpt.ir.indices import Index as Index
 from lispgpt.ir.indices import add as add
 from lispgpt.ir.indices import as_value as as_value
 from lispgpt.ir.indices import at_most as at_most
+from lispgpt.ir.indices import clamped as clamped
 from lispgpt.ir.indices import constant as constant
 from lispgpt.ir.indices import div as div
 from lispgpt.ir.indices import emit as emit

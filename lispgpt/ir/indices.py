@@ -87,6 +87,15 @@ def at_most(index: Index, largest: Index) -> ir.Value:
     return emit("arith.minui", [as_value(index), as_value(largest)], [ir.IndexType.get()])
 
 
+def clamped(index: Index, largest: int) -> Index:
+    """A signed index brought between 0 and the largest."""
+    if isinstance(index, int):
+        return max(0, min(index, largest))
+    for name, limit in (("arith.minsi", largest), ("arith.maxsi", 0)):
+        index = emit(name, [index, as_value(limit)], [ir.IndexType.get()])
+    return index
+
+
 def less(a: Index, b: Index, predicate: int = 6) -> ir.Value:
     """a < b, unsigned (predicate 7: a ≤ b)."""
     attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)

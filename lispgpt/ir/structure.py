@@ -38,6 +38,11 @@ def kernel_functions(module: ir.Module, kind: str | None = None) -> list[ir.Oper
     return [f for f in functions if kind is None or ir.StringAttr(f.attributes["kernel"]).value == kind]
 
 
+def unscheduled_kernels(module: ir.Module, kind: str | None = None) -> list[ir.Operation]:
+    """The kernels, of one kind or all, that no schedule has taken yet."""
+    return [kernel for kernel in kernel_functions(module, kind) if "grid" not in kernel.attributes]
+
+
 def symbol_of(op: ir.Operation) -> str:
     """The name of a function, a module or a global."""
     name: str = ir.StringAttr(op.attributes["sym_name"]).value

@@ -68,13 +68,13 @@ def last_position(attention: Attention | ScoreSums, reader: Reader, place: Place
     value = bound_value(bound, reader, place)
     if attention.own is not None or _is_within(bound, attention):
         return value
-    return _between(value, attention.context - 1)
+    return b.clamped(value, attention.context - 1)
 
 
 def first_position(attention: Attention | ScoreSums, reader: Reader, place: Place) -> Index:
     """The smallest position that the mask lets through for a row; the last of all where it lets none."""
     bound = attention.lower
-    return 0 if bound is None else _between(bound_value(bound, reader, place), attention.context - 1)
+    return 0 if bound is None else b.clamped(bound_value(bound, reader, place), attention.context - 1)
 
 
 def _is_within(bound: Bound, attention: Attention | ScoreSums) -> bool:
@@ -84,15 +84,6 @@ def _is_within(bound: Bound, attention: Attention | ScoreSums) -> bool:
     op = defining_op(bound.terms[0][1])
     index = op is not None and op.name == "linalg.index"
     return index and attention.extents[ir.IntegerAttr(op.attributes["dim"]).value] <= attention.context
-
-
-def _between(value: Index, largest: int) -> Index:
-    """A signed index brought between 0 and the largest."""
-    if isinstance(value, int):
-        return max(0, min(value, largest))
-    for name, limit in (("arith.minsi", largest), ("arith.maxsi", 0)):
-        value = b.emit(name, [value, b.as_value(limit)], [ir.IndexType.get()])
-    return value
 
 
 def bound_value(bound: Bound, reader: Reader, place: Place) -> Index:

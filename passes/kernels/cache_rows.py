@@ -54,8 +54,7 @@ def schedule_writes(kernel: ir.Operation, target: Gpu) -> bool:
 
     def emit() -> None:
         reader = Reader(target)
-        target.dependency_release()
-        target.dependency_wait()
+        target.dependency_passed_on()
         for (shape, width), same in kinds.items():
             for number in range(-(-prod(shape) // width // threads)):
                 _write(same, reader, b.add(b.thread_id(), number * threads), width)

@@ -6,14 +6,14 @@ nothing; a kind of one dimension has that dimension's index.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, element_type, operations, shape_of
+from lispgpt.ir.structure import defining_op, element_type, operations, shape_of, unscheduled_kernels
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
@@ -164,10 +164,17 @@ class Product:
         return Product(self.op, self.layout.turned())
 
 
-def find_product(kernel: ir.Operation) -> Product | None:
-    """What recognise-products has found in a kernel that no schedule has taken yet."""
+def unscheduled_products(module: ir.Module) -> Iterator[tuple[ir.Operation, Product]]:
+    """The kernels that are products, and that no schedule has taken yet, with what recognise-products has found."""
+    for kernel in unscheduled_kernels(module, "contraction"):
+        product = _product_in(kernel)
+        if product is not None:
+            yield kernel, product
+
+
+def _product_in(kernel: ir.Operation) -> Product | None:
     layout = ProductLayout.of_kernel(kernel)
-    if layout is None or "grid" in kernel.attributes:
+    if layout is None:
         return None
     op = next(op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract")
     if not all(element_type(v) == b.f32() or b.is_short(v.type) for v in op.operands):

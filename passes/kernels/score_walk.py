@@ -86,9 +86,9 @@ class Walk:
             return [low, b.add(last_position(sums, reader, place(last)), 1)]
         low, high = 0, self.extent(self.along)
         if bounds[1] is not None and self._follows(bounds[1]):  # t ≤ s + c
-            low = clamped(_minus(kept, bounds[1].constant), high)
+            low = b.clamped(_minus(kept, bounds[1].constant), high)
         if bounds[0] is not None and self._follows(bounds[0]):  # t ≥ s + c
-            return [low, clamped(b.add(_minus(last, bounds[0].constant), 1), high)]
+            return [low, b.clamped(b.add(_minus(last, bounds[0].constant), 1), high)]
         return [low, high]
 
     def all_seen(self, kept: Index, rows: int, along: Index, count: int) -> ir.Value | None:
@@ -122,12 +122,3 @@ class Walk:
 def _minus(index: Index, constant: int) -> Index:
     """Their difference as a signed index."""
     return b.add(index, -constant)
-
-
-def clamped(value: Index, largest: int) -> Index:
-    """A signed index brought between 0 and the largest."""
-    if isinstance(value, int):
-        return max(0, min(value, largest))
-    for name, limit in (("arith.minsi", largest), ("arith.maxsi", 0)):
-        value = b.emit(name, [value, b.as_value(limit)], [ir.IndexType.get()])
-    return value

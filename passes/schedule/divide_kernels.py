@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from lispgpt.ir.access import set_access, tensor_access
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import captured_values, clone_with, defining_op, kernel_functions
+from lispgpt.ir.structure import captured_values, clone_with, defining_op, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of
 from lispgpt.passes.kernels.refusal import note_refusal, refusals
@@ -40,9 +40,7 @@ class DivideKernels(Pass):
     rounds: int = 64
 
     def run(self, module: ir.Module, target: object) -> None:
-        for kernel in kernel_functions(module):
-            if "grid" in kernel.attributes:
-                continue
+        for kernel in unscheduled_kernels(module):
             unroll_loops(kernel, self.rounds)
             take_apart_softmax(kernel)
             parts = Parts(kernel)

@@ -69,8 +69,7 @@ def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target:
         raise UserError(f"the kernel {symbol_of(hand)} writes nothing")
     with ir.InsertionPoint(old[-1]), call.location:
         if isinstance(target, Gpu):
-            target.dependency_release()
-            target.dependency_wait()
+            target.dependency_passed_on()
         values = _arguments(call, body)
         values |= _places(launch)
         region = launch.regions[0]

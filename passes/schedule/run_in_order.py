@@ -21,7 +21,7 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
 from lispgpt.ir.mlir import create_op, ir, passmanager
-from lispgpt.ir.structure import kernel_functions, nested_operations, operations
+from lispgpt.ir.structure import nested_operations, operations, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of, set_launch
 from lispgpt.passes.model.linalg_ops import copy
@@ -37,7 +37,7 @@ TO_LOOPS = "builtin.module(func.func(convert-linalg-to-loops))"
 
 class RunInOrder(Pass):
     def run(self, module: ir.Module, target: Target) -> None:
-        left = [k for k in kernel_functions(module) if "grid" not in k.attributes]
+        left = unscheduled_kernels(module)
         if not left:
             return
         for kernel in left:
@@ -97,8 +97,7 @@ def _by_first_thread(kernel: ir.Operation, target: Gpu) -> None:
     """Put a kernel's body behind the question whether this is the block's first thread."""
     *ops, terminator = operations(kernel.regions[0].blocks[0])
     with ir.InsertionPoint(terminator), kernel.location:
-        target.dependency_release()
-        target.dependency_wait()
+        target.dependency_passed_on()
         branch = create_op("scf.if", [b.equal(b.thread_id(), 0)], regions=2)
         with ir.InsertionPoint(branch.regions[0].blocks.append()):
             end = create_op("scf.yield")

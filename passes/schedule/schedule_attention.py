@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
+from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.attention import (
     bind_cache,
@@ -73,13 +73,12 @@ class ScheduleAttention(Pass):
     key_tile: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
-        for kernel in kernel_functions(module, "attention"):
+        for kernel in unscheduled_kernels(module, "attention"):
             attention = attention_of(kernel)
-            if attention is not None and "grid" not in kernel.attributes:
+            if attention is not None:
                 _Schedule(self, kernel, attention, target).emit()
-        for kernel in kernel_functions(module, "cache-write"):
-            if "grid" not in kernel.attributes:
-                schedule_writes_by_one(kernel, target)
+        for kernel in unscheduled_kernels(module, "cache-write"):
+            schedule_writes_by_one(kernel, target)
 
 
 class _Schedule:

@@ -24,7 +24,7 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
+from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.attention import read_operand, store_operand
 from lispgpt.passes.kernels.kernel import reschedule
@@ -59,9 +59,9 @@ class ScheduleAttentionGradients(Pass):
     least_paired: int = 32
 
     def run(self, module: ir.Module, target: Target) -> None:
-        for kernel in kernel_functions(module, "attention-gradient"):
+        for kernel in unscheduled_kernels(module, "attention-gradient"):
             sums = score_sums_of(kernel)
-            if sums is None or "grid" in kernel.attributes:
+            if sums is None:
                 continue
             if isinstance(target, Gpu):
                 _ByRows(kernel, sums, target, self.subgroups).emit()
@@ -112,8 +112,7 @@ class _ByRows:
         self.lane = b.mod(thread, self.target.subgroup)
         row = b.add(b.mul(b.block_id(), self.subgroups), b.div(thread, self.target.subgroup))
         self.reader = Reader(self.target)
-        self.target.dependency_release()
-        self.target.dependency_wait()
+        self.target.dependency_passed_on()
         inside = b.less(row, self.rows)
         row = b.select(inside, b.as_value(row), b.as_value(0))
         extent = self.walk.extent(self.walk.kept)

@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.byte_tiles import ByteTiles
 from lispgpt.passes.kernels.kernel import refusable, reschedule
 from lispgpt.passes.kernels.packed_tiles import PackedTiles, Packing, parts_of
 from lispgpt.passes.kernels.panels import pairs_of_parts
-from lispgpt.passes.kernels.products import Product, find_product
+from lispgpt.passes.kernels.products import Product, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.register_tiles import Block, DotTiles, OuterTiles, TileSizes, scratch, steps, vector_ranges
 from lispgpt.passes.states import PLACED
@@ -67,11 +66,9 @@ class ScheduleContractions(Pass):
     whole_numbers: bool = True
 
     def run(self, module: ir.Module, target: Cpu) -> None:
-        for kernel in kernel_functions(module, "contraction"):
-            product = find_product(kernel)
-            if product is not None:
-                with refusable(kernel):
-                    _Schedule(kernel, self, product, target).emit()
+        for kernel, product in unscheduled_products(module):
+            with refusable(kernel):
+                _Schedule(kernel, self, product, target).emit()
 
 
 def _unit(product: Product, target: Cpu, least: int, parts: int) -> Pairs | None:

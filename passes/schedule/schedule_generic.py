@@ -25,7 +25,13 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir, passmanager
-from lispgpt.ir.structure import constant_number, kernel_functions, nested_operations, operations, shape_of
+from lispgpt.ir.structure import (
+    constant_number,
+    nested_operations,
+    operations,
+    shape_of,
+    unscheduled_kernels,
+)
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, refusable, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -54,7 +60,7 @@ class ScheduleGeneric(Pass):
     long_sum: int = 64
 
     def run(self, module: ir.Module, target: Target) -> None:
-        left = [k for k in kernel_functions(module, self.kind or None) if "grid" not in k.attributes]
+        left = unscheduled_kernels(module, self.kind or None)
         if not left:
             return
         for kernel in left:
@@ -139,8 +145,7 @@ class _Schedule:
         number = b.div(thread, target.subgroup) if self.sum else thread
         lane = b.mod(thread, target.subgroup)
         linear = b.add(b.mul(b.block_id(), per_block), b.mul(number, width))
-        target.dependency_release()
-        target.dependency_wait()
+        target.dependency_passed_on()
 
         def element() -> None:
             self._element(linear, lane, width)

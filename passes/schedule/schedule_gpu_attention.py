@@ -22,7 +22,7 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
+from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.attention import (
     bind_cache,
@@ -59,16 +59,15 @@ class ScheduleGpuAttention(Pass):
     unroll: int = 4
 
     def run(self, module: ir.Module, target: Gpu) -> None:
-        for kernel in kernel_functions(module, "attention"):
+        for kernel in unscheduled_kernels(module, "attention"):
             attention = attention_of(kernel)
-            if "grid" in kernel.attributes or attention is None:
+            if attention is None:
                 continue
             if attention.writes and not attention.alone:
                 attention = split_off_writes(module, kernel, target)
             _Schedule(kernel, attention, constant_arguments(module)(kernel), target, self).emit()
-        for kernel in kernel_functions(module, "cache-write"):
-            if "grid" not in kernel.attributes:
-                schedule_writes(kernel, target)
+        for kernel in unscheduled_kernels(module, "cache-write"):
+            schedule_writes(kernel, target)
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,9 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import reschedule
-from lispgpt.passes.kernels.products import Product, find_product, with_few_rows
+from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.team import Team, tree
@@ -44,11 +43,8 @@ class ScheduleGpuColumnContractions(Pass):
     staged_bytes: int = 16384
 
     def run(self, module: ir.Module, target: Gpu) -> None:
-        for kernel in kernel_functions(module, "contraction"):
-            product = find_product(kernel)
-            if product is None:
-                continue
-            product = with_few_rows(product)
+        for kernel, found in unscheduled_products(module):
+            product = with_few_rows(found)
             if product.right.reduces():
                 note_refusal(kernel, "both operands of a product are made by reductions")
             else:
@@ -91,8 +87,7 @@ class _Schedule:
         self.base = 0 if self.rows == self.product.rows else b.mul(b.block_id("y"), self.rows)
         self.team = Team(self.thread, self.threads, self.target.subgroup)
         self.reader = Reader(self.target, self.team)
-        self.target.dependency_release()
-        self.target.dependency_wait()
+        self.target.dependency_passed_on()
         self.memory = self._stage() if self.staged else None
         self._finish(self._reduced(self._sums()))
 

@@ -22,10 +22,9 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule
-from lispgpt.passes.kernels.products import Product, find_product, with_few_rows
+from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
@@ -50,11 +49,8 @@ class ScheduleGpuContractions(Pass):
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         constant = constant_arguments(module)
-        for kernel in kernel_functions(module, "contraction"):
-            product = find_product(kernel)
-            if product is None:
-                continue
-            product = with_few_rows(product)
+        for kernel, found in unscheduled_products(module):
+            product = with_few_rows(found)
             if product.right.along_outer == 1 and not product.right.reduces():
                 with refusable(kernel):
                     _Schedule(kernel, product, constant(kernel), target, self).emit()

@@ -23,7 +23,7 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
+from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels import block_memory
 from lispgpt.passes.kernels.attention import last_position
@@ -68,9 +68,7 @@ class ScheduleGpuFlashAttention(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.warpgroup is None:
             return
-        for kernel in kernel_functions(module):
-            if "grid" in kernel.attributes:
-                continue
+        for kernel in unscheduled_kernels(module):
             attention, sums = attention_of(kernel), score_sums_of(kernel)
             if attention is not None and not attention.writes and not attention.exact:
                 sums = attention.as_sums()
@@ -149,8 +147,7 @@ class _Schedule:
         self.kept = [b.add(own, b.add(self.lanes.result_row, piece.row)) for piece in self.matrix.pieces()]
         self.places = [self._place(0, row, 0)[0] for row in self.kept]
         self._make_memory()
-        target.dependency_release()
-        target.dependency_wait()
+        target.dependency_passed_on()
         operands = [self.staged.index(self.walk.sides(n)[1]) for n in range(len(self.own))]
         left = self._own_words() if self.in_registers else self._own_tiles()
         self.products = WarpgroupScores(self.unit, self.tiles, list(zip(left, operands, strict=True)))

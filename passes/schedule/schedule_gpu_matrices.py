@@ -19,12 +19,11 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
 from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of
-from lispgpt.passes.kernels.products import Operand, Product, find_product
+from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.staged_operand import Origin, StagedOperand, Tile
 from lispgpt.passes.kernels.team import tree
@@ -71,9 +70,8 @@ class ScheduleGpuMatrices(Pass):
         if target.matrix is None:
             return
         constant = constant_arguments(module)
-        for kernel in kernel_functions(module, "contraction"):
-            product = find_product(kernel)
-            if product is not None and _fits(product, self.rows):
+        for kernel, product in unscheduled_products(module):
+            if _fits(product, self.rows):
                 _Schedule(kernel, product, constant(kernel), target, self.parts).emit()
 
 

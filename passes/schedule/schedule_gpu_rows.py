@@ -17,7 +17,7 @@ from math import gcd, prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, kernel_functions, operations, shape_of
+from lispgpt.ir.structure import defining_op, operations, shape_of, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -37,9 +37,7 @@ class ScheduleGpuRows(Pass):
     many: int = 4096
 
     def run(self, module: ir.Module, target: Gpu) -> None:
-        for kernel in kernel_functions(module, "rows"):
-            if "grid" in kernel.attributes:
-                continue
+        for kernel in unscheduled_kernels(module, "rows"):
             self._schedule(kernel, target)
 
     def _schedule(self, kernel: ir.Operation, target: Gpu) -> None:
@@ -66,8 +64,7 @@ class ScheduleGpuRows(Pass):
             rank = thread if number is None else b.mod(thread, threads)
             reader = Reader(target, Team(rank, threads, target.subgroup, number, item, item if beside else 1))
             where = coordinates(row, rows)
-            target.dependency_release()
-            target.dependency_wait()
+            target.dependency_passed_on()
             for tensor, buffer in outputs:
                 _write(reader, tensor, buffer, where, target)
 

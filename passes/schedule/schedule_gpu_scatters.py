@@ -77,8 +77,7 @@ class _Schedule:
         linear = b.mul(b.add(b.mul(b.mod(block, self.columns), self.threads), thread), self.width)
         groups = self.threads // lanes
         self.found, self.counts = b.shared([self.window], b.i32()), b.shared([groups], b.i32())
-        self.target.dependency_release()
-        self.target.dependency_wait()
+        self.target.dependency_passed_on()
 
         def window(first: Index) -> None:
             count = self._look(Reader(self.target), first)

@@ -24,7 +24,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
+from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels import attention_left as left_of
 from lispgpt.passes.kernels import block_memory
@@ -70,9 +70,9 @@ class ScheduleGpuTiledAttention(Pass):
         if target.matrix is None:
             return
         self._check_block(target)
-        for kernel in kernel_functions(module, "attention"):
+        for kernel in unscheduled_kernels(module, "attention"):
             attention = attention_of(kernel)
-            if attention is None or "grid" in kernel.attributes or not self._suits(attention, target.matrix.columns):
+            if attention is None or not self._suits(attention, target.matrix.columns):
                 continue
             if _Schedule(kernel, attention, target, self).fits():
                 if attention.writes:
@@ -172,8 +172,7 @@ class _Schedule:
         self.reader = Reader(self.target)
         bind_cache(self.attention, self.reader)
         self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
-        self.target.dependency_release()
-        self.target.dependency_wait()
+        self.target.dependency_passed_on()
         last_tile = b.constant(-(-self.positions // self.rows) - 1, ir.IndexType.get())
         self.first = b.mul(b.binary("arith.subi", last_tile, b.block_id("y")), self.rows)
         subgroup = b.div(self.thread, self.target.subgroup)

@@ -21,7 +21,7 @@ from typing import ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
+from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels import attention_left as left_of
 from lispgpt.passes.kernels import block_memory
@@ -52,9 +52,9 @@ class ScheduleGpuTiledGradients(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
             return
-        for kernel in kernel_functions(module, "attention-gradient"):
+        for kernel in unscheduled_kernels(module, "attention-gradient"):
             sums = score_sums_of(kernel)
-            if sums is None or "grid" in kernel.attributes or not self._suits(Walk(sums), target.matrix.columns):
+            if sums is None or not self._suits(Walk(sums), target.matrix.columns):
                 continue
             schedule = _Schedule(kernel, Walk(sums), target, self.subgroups)
             if schedule.fits():
@@ -110,8 +110,7 @@ class _Schedule:
         self.lanes = lanes_of(self.unit, b.mod(thread, target.subgroup))
         self.reader, self.task = Reader(target), b.block_id("x")
         self.memory = block_memory.BlockMemory(target, self._memory_bytes(), False)
-        target.dependency_release()
-        target.dependency_wait()
+        target.dependency_passed_on()
         number: Index = b.block_id("y")
         if self.sums.over_positions:
             number = b.sub(b.as_value(-(-self.extent // self.rows) - 1), number)

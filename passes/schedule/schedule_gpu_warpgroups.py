@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import kernel_functions
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import constant_arguments
-from lispgpt.passes.kernels.products import Product, find_product
+from lispgpt.passes.kernels.products import Product, unscheduled_products
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Side
 from lispgpt.passes.kernels.tensor_map import find_boxes, strided
@@ -46,11 +45,8 @@ class ScheduleGpuWarpgroups(Pass):
         if target.warpgroup is None or target.copies is None:
             return
         constant = constant_arguments(module)
-        for kernel in kernel_functions(module, "contraction"):
-            product = find_product(kernel)
-            if product is None:
-                continue
-            product = product.turned() if product.right.dtype == "f32" else product
+        for kernel, found in unscheduled_products(module):
+            product = found.turned() if found.right.dtype == "f32" else found
             sides = self._sides(product, target, target.copies)
             if sides is not None:
                 tiling = self._tiling(kernel, product, sides, target)

@@ -19,7 +19,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, kernel_functions, operations, shape_of
+from lispgpt.ir.structure import defining_op, operations, shape_of, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -37,10 +37,10 @@ class ScheduleRows(Pass):
     rows_per_block: int = 4
 
     def run(self, module: ir.Module, target: Target) -> None:
-        for kernel in kernel_functions(module, "rows"):
+        for kernel in unscheduled_kernels(module, "rows"):
             every = operations(kernel.regions[0].blocks[0])
             ops = [op for op in every if op.name in COMPUTED and not is_inline(op)]
-            if "grid" not in kernel.attributes and ops and all(root_kind(op) == "rows" for op in ops):
+            if ops and all(root_kind(op) == "rows" for op in ops):
                 _Schedule(kernel, ops, target, self.rows_per_block).run()
 
 

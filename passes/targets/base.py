@@ -198,6 +198,11 @@ class Gpu(Target):
     def dependency_release(self) -> None:
         """Emit what lets the next launch start early."""
 
+    def dependency_passed_on(self) -> None:
+        """Emit both, for a kernel that loads nothing before it waits."""
+        self.dependency_release()
+        self.dependency_wait()
+
     def set_cluster(self, kernel: ir.Operation, blocks: int) -> None:
         """Record on a kernel's function that each `blocks` neighbouring blocks run together."""
         raise NotImplementedError
