@@ -165,17 +165,10 @@ def test_a_run_of_steps_learns_and_goes_on(place: Path) -> None:
     assert records[199]["loss"] < 0.5 * records[0]["loss"] and "val_loss" in records[199]
 
 
-def test_hipgpts_shape_is_trained_as_it_is(place: Path) -> None:
-    """By the command that is shown, with fewer steps of a text that is here."""
-    (command,) = re.findall(r"^    (lispgpt train .*)$", README.replace("\\\n", " "), re.MULTILINE)
-    text = (place / "examples" / "texts" / "harbour.txt").read_text()
-    (place / "novel.txt").write_text(text * 3)
-    words = shlex.split(command.replace("--steps 2000", "--steps 5"))[1:]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.chdir(place)
-        main(words)
-    losses = [record["loss"] for record in read_metrics(place / "runs" / "hipgpt")]
-    assert ended.value.code == 0 and len(losses) == 5 and losses[-1] < losses[0]
+@pytest.mark.parametrize(("run", "steps"), [("tiny", 60), ("hipgpt", 5)])
+def test_other_models_are_trained_as_they_are(run: str, steps: int, place: Path) -> None:
+    losses = [record["loss"] for record in read_metrics(place / "runs" / run)]
+    assert len(losses) == steps and losses[-1] < losses[0]
 
 
 def test_what_it_names_is_there() -> None:

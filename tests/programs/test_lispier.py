@@ -128,6 +128,12 @@ def test_a_file_without_main_is_pointed_to_its_mlir(tmp_path: Path) -> None:
     assert "func.func @f" in lispgpt(tmp_path, "(defn f [(: x i64)] -> i64 x)", "compile", "--emit", "mlir").stdout
 
 
+def test_functions_of_lispiers_own_program_are_left_to_a_library(tmp_path: Path) -> None:
+    done = lispgpt(tmp_path, "(extern :other-ffi) (defn main [] (: 3 i64))", "run")
+    assert done.returncode == 1 and "bug" not in done.stderr
+    assert "no functions but :value-ffi are built in" in done.stderr and "(link-library" in done.stderr
+
+
 def test_a_buffer_grows(tmp_path: Path) -> None:
     program = """(defn main [] -> f32
       (def small (memref.alloc {:result memref<?xf32>} 2))

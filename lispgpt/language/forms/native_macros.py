@@ -50,8 +50,8 @@ def _extern(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     """`(extern :value-ffi)`: forms can be handled by native code."""
     name = form.items[1]
     if not isinstance(name, Keyword) or name.name != INTERFACE:
-        message = f"`extern` is (extern :{INTERFACE}); (extern-fn name (-> [T] [R])) declares a function"
-        evaluator.site.fail(message, form)
+        ways = '(link-library "lib.so") loads functions of yours, and (extern-fn name (-> [T] [R])) declares one'
+        evaluator.site.fail(f"no functions but :{INTERFACE} are built in; {ways}", form)
     evaluator.states.of(Natives).declared = True
     return None
 
