@@ -30,7 +30,7 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import entry_arguments, entry_functions, entry_results, shape_of, strings
 from lispgpt.passes.model import kept_sums
 from lispgpt.passes.model.batch_dims import BatchDim
-from lispgpt.passes.model.divide_entries import DivideEntries, divide_ops
+from lispgpt.passes.model.divide_entries import DividingPass, divide_ops
 from lispgpt.passes.model.divided_values import DEVICES, DividedValues
 from lispgpt.passes.model.linalg_ops import filled
 
@@ -38,7 +38,7 @@ BATCH = "batch"
 
 
 @dataclass(frozen=True)
-class DivideBatch(DivideEntries):
+class DivideBatch(DividingPass):
     def divide(self, module: ir.Module) -> None:
         shape = ir.DenseI64ArrayAttr.get([self.devices])
         with ir.InsertionPoint.at_block_begin(module.body):

@@ -15,7 +15,7 @@ from lispgpt.passes.states import UNPLACED
 
 
 @dataclass(frozen=True)
-class DivideEntries(Pass):
+class DividingPass(Pass):
     """devices: how many share the entries; with one there is nothing to do."""
 
     starts_from = (UNPLACED,)

@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import entry_arguments, entry_functions, shape_of, strings
 from lispgpt.passes.model.batch_dims import BatchDim
-from lispgpt.passes.model.divide_entries import DivideEntries, divide_ops
+from lispgpt.passes.model.divide_entries import DividingPass, divide_ops
 from lispgpt.passes.model.divided_values import grid_attributes
 from lispgpt.passes.model.shared_values import SharedValues
 from lispgpt.passes.model.updates import Updates, parts_of, sums_of
 
 
 @dataclass(frozen=True)
-class DivideStates(DivideEntries):
+class DivideStates(DividingPass):
     def divide(self, module: ir.Module) -> None:
         entries = [entry for entry in entry_functions(module) if _updates(entry)]
         found = Updates(entries)
