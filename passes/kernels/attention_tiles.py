@@ -173,21 +173,27 @@ class Tiles:
 
     def load(self, start: Index) -> list[ir.Value]:
         """This thread's vectors of each operand from the `start`-th on; past the last, the last's."""
-        found: list[ir.Value] = []
-        for one in self.layout.operands:
-            for number in range(one.vectors):
-                t, d = one.place(self.thread, number)
-                place, position = self.place(b.at_most(b.add(start, t), self.last))
-                found.append(read_operand(self.reader, one.staged.operand, place, position, d, one.width))
-        return found
+        return [self._load(one, number, start) for one in self.layout.operands for number in range(one.vectors)]
+
+    def _load(self, one: OperandLayout, number: int, start: Index) -> ir.Value:
+        t, d = one.place(self.thread, number)
+        place, position = self.place(b.at_most(b.add(start, t), self.last))
+        return read_operand(self.reader, one.staged.operand, place, position, d, one.width)
 
     def store(self, loaded: list[ir.Value]) -> None:
         """Put what load gave in shared memory."""
         rest = iter(loaded)
+        self._fill(lambda one, number: next(rest))
+
+    def bring(self, start: Index) -> None:
+        """Load and store vector by vector, where registers are too few for all of a tile at once."""
+        self._fill(lambda one, number: self._load(one, number, start))
+
+    def _fill(self, given: Callable[[OperandLayout, int], ir.Value]) -> None:
         for one, memories in zip(self.layout.operands, self.memories, strict=True):
             for number in range(one.vectors):
-                live = one.live(self.thread, number, one.count * one.depth // one.width)
-                b.if_live(live, partial(self._store, one, memories, next(rest), *one.place(self.thread, number)))
+                value, live = given(one, number), one.live(self.thread, number, one.count * one.depth // one.width)
+                b.if_live(live, partial(self._store, one, memories, value, *one.place(self.thread, number)))
             if one.staged.scores:
                 self._clear_padding(one, memories[0])
 

@@ -256,9 +256,11 @@ class _Schedule:
         def body(base: Index, *carried: ir.Value) -> list[ir.Value]:
             start, state = b.add(base, own), running_rows(carried[len(staged) :], rows)
             with self.reader.scope():
-                loaded = list(carried[: len(staged)]) if self.ahead else self.tiles.load(start)
                 self._wait()
-                self.tiles.store(loaded)
+                if self.ahead:
+                    self.tiles.store(list(carried[: len(staged)]))
+                else:
+                    self.tiles.bring(start)
                 if self.warpgroup is not None:
                     self.warpgroup.publish()
                 self._wait()
