@@ -106,18 +106,6 @@ class Reader:
         elif op.name in VIEWS:
             self.preload(op.operands[0], VIEWS[op.name](op, list(index), self), width, wanted)
 
-    def depends_only_on(self, tensor: ir.Value, buffers: set[ir.Value]) -> bool:
-        """Whether all the memory that a tensor is computed from is among the buffers."""
-        op = defining_op(tensor)
-        if op is None:
-            return False
-        if op.name == "bufferization.to_tensor":
-            return op.operands[0] in buffers
-        tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
-        return op.name in ("tensor.empty", "linalg.fill") or (
-            bool(tensors) and all(self.depends_only_on(t, buffers) for t in tensors)
-        )
-
     def _compute(self, tensor: ir.Value, index: list[Index], width: int) -> ir.Value:
         op = defining_op(tensor)
         if op is None:

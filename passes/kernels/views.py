@@ -8,7 +8,7 @@ from typing import Protocol
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import integers, kept_dimensions, shape_of
+from lispgpt.ir.structure import defining_op, integers, kept_dimensions, shape_of
 from lispgpt.passes.kernels.refusal import Refused
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
@@ -136,3 +136,16 @@ VIEWS: dict[str, Callable[[ir.Operation, list[Index], Indices], list[Index]]] = 
     "tensor.collapse_shape": _through_collapse,
     "tensor.cast": lambda op, index, reader: index,
 }
+
+
+def depends_only_on(tensor: ir.Value, buffers: set[ir.Value]) -> bool:
+    """Whether all the memory that a tensor is computed from is among the buffers."""
+    op = defining_op(tensor)
+    if op is None:
+        return False
+    if op.name == "bufferization.to_tensor":
+        return op.operands[0] in buffers
+    tensors = [o for o in op.operands if isinstance(o.type, ir.RankedTensorType)]
+    return op.name in ("tensor.empty", "linalg.fill") or (
+        bool(tensors) and all(depends_only_on(t, buffers) for t in tensors)
+    )

@@ -44,6 +44,7 @@ from lispgpt.passes.kernels.lane_shares import Share, lane_share, lane_width, on
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import Running, empty, join
 from lispgpt.passes.kernels.team import subgroup_reduce
+from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.targets import Gpu
@@ -140,7 +141,7 @@ class _Schedule:
             return False
         lower = self.attention.lower
         tensors = bound.tensors() + (lower.tensors() if lower else [])
-        return all(self.reader.depends_only_on(tensor, self.constants) for tensor in tensors)
+        return all(depends_only_on(tensor, self.constants) for tensor in tensors)
 
     def _attend(self, first: Index, fetched: list[ir.Value]) -> None:
         queries = self.attention.queries

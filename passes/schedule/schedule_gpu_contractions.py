@@ -28,6 +28,7 @@ from lispgpt.passes.kernels.products import Product, unscheduled_products, with_
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import Chunk, Team, subgroup_reduce, tree
+from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.targets import Gpu
 
 MOST_CHUNKS = 8
@@ -109,7 +110,7 @@ class _Schedule:
         self.reader = Reader(self.target, self.team)
         self.pieces = [self._piece(number) for number in range(self.chunks)]
         first = b.mul(b.add(b.mul(self.block, self.groups), self.group), self.unroll)
-        early = self.reader.depends_only_on(self.right.tensor, self.constants)
+        early = depends_only_on(self.right.tensor, self.constants)
         weights = self._weights(first) if early else []
         self.target.dependency_release()
         place = None if self.loops else self._place(first)
