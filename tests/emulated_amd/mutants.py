@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from elftools.elf.elffile import ELFFile
 
+from lispgpt.base.elf import elf_files
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.decode import Instruction
 from lispgpt.runtime.plan.artifact import Artifact
@@ -22,9 +23,11 @@ PERMLANE16_BIT = 1
 
 @dataclass(frozen=True)
 class Site:
-    """A place that a mistake can be made at: its address in the code object.  words: what stands there instead."""
+    """A place that a mistake can be made at: its address in a code object.  file: which of the artifact's, which lie one
+    after another.  words: what stands there instead."""
 
     kernel: str
+    file: int
     address: int
     instruction: Instruction
     words: tuple[int, ...]
@@ -76,20 +79,22 @@ MISTAKES: dict[str, Callable[[Instruction], tuple[int, ...] | None]] = {
 
 def sites(artifact: Artifact, kernel: str, mistake: str) -> list[Site]:
     """Every place in a kernel where the mistake can be made, but for barriers that no use of shared memory precedes."""
-    code = CodeObject(artifact.code, artifact.target.partition(":")[2])
+    codes = [CodeObject(piece, artifact.target.partition(":")[2]) for piece in elf_files(artifact.code)]
+    file = next(number for number, code in enumerate(codes) if kernel in code.symbols)
     found, shared = [], False
-    for at, instruction in code.instructions_of(kernel):
+    for at, instruction in codes[file].instructions_of(kernel):
         words = MISTAKES[mistake](instruction)
         shared = shared or instruction.format == "DS"
         if words is not None and (shared or mistake != "dropped barrier"):
-            found.append(Site(kernel, at - code.base, instruction, words))
+            found.append(Site(kernel, file, at - codes[file].base, instruction, words))
     return found
 
 
 def mutated(artifact: Artifact, site: Site) -> bytes:
     """The artifact's machine code with the mistake in it."""
-    text = ELFFile(io.BytesIO(artifact.code)).get_section_by_name(".text")
-    at = site.address - text["sh_addr"] + text["sh_offset"]
+    files = elf_files(artifact.code)
+    text = ELFFile(io.BytesIO(files[site.file])).get_section_by_name(".text")
+    at = sum(map(len, files[: site.file])) + site.address - text["sh_addr"] + text["sh_offset"]
     replaced = b"".join(word.to_bytes(4, "little") for word in site.words)
     assert artifact.code[at : at + 4] == site.instruction.words[0].to_bytes(4, "little")
     return artifact.code[:at] + replaced + artifact.code[at + len(replaced) :]
