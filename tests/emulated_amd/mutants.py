@@ -23,8 +23,8 @@ PERMLANE16_BIT = 1
 
 @dataclass(frozen=True)
 class Site:
-    """A place that a mistake can be made at: its address in a code object.  file: which of the artifact's, which lie one
-    after another.  words: what stands there instead."""
+    """A place that a mistake can be made at: its address in a code object.  file: which of the artifact's.  words: what
+    stands there instead."""
 
     kernel: str
     file: int
