@@ -100,6 +100,8 @@ def gradient_values(nodes: list[Node], loss: Node, env: Env, weight: Declared) -
         Bounds.on = True
     largest = np.abs(found).max(initial=0)
     error = 20 * np.abs(moved - found).max(initial=0) + 3e-5 * largest + 1e-5 * max(1, abs(value))
+    short = sum(len(n.parents) > 1 and all(parent.dtype == "bf16" for parent in n.parents) for n in nodes)
+    error += short * 2**-8 * largest  # what products of bf16 alone hand on to their operands is in bf16, too
     if largest > 1e4 or error > 0.05 * (largest + 1e-2):
         raise Unfit("a steep loss")
     return Approx(found, np.full(found.shape, error))
