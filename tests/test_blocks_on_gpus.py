@@ -16,22 +16,25 @@ from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.session import Session
 
 DTYPES = ("q8_0", "q4_0", "q4_k", "int8")
-PROGRAM = f"""
-(require nn)
-(weights {" ".join(f"(w-{dtype} [24 256] {dtype})" for dtype in DTYPES)})
-(entry products [(x [n 256])] {{{" ".join(f":{dtype} (linear x w-{dtype})" for dtype in DTYPES)}}})
-"""
+COLUMNS = 24
 
 
-@pytest.mark.parametrize("rows", [1, pytest.param(20, marks=pytest.mark.slow)])
+def program_of(inner: int) -> str:
+    weights = " ".join(f"(w-{dtype} [{COLUMNS} {inner}] {dtype})" for dtype in DTYPES)
+    products = " ".join(f":{dtype} (linear x w-{dtype})" for dtype in DTYPES)
+    return f"(require nn)\n(weights {weights})\n(entry products [(x [n {inner}])] {{{products}}})\n"
+
+
+# Rows of 1280 numbers are split among subgroups, whose lanes have two and a half vectors each.
+@pytest.mark.parametrize(("rows", "inner"), [(1, 256), (3, 1280), pytest.param(20, 256, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "rocm:gfx1151"])
-def test_products_with_blocks(target: str, rows: int, tmp_path: Path, fresh_seed: int) -> None:
+def test_products_with_blocks(target: str, rows: int, inner: int, tmp_path: Path, fresh_seed: int) -> None:
     rng = np.random.default_rng(fresh_seed)
     program, path = tmp_path / "products.lisp", tmp_path / "w.safetensors"
-    program.write_text(PROGRAM)
-    made = {f"w-{dtype}": rng.normal(0, 1, (24, 256)).astype(np.float32) for dtype in DTYPES}
-    write_safetensors(path, [(name, (24, 256), "f32") for name in made], made.values())
-    x = rng.normal(0, 1, (rows, 256)).astype(np.float32)
+    program.write_text(program_of(inner))
+    made = {f"w-{dtype}": rng.normal(0, 1, (COLUMNS, inner)).astype(np.float32) for dtype in DTYPES}
+    write_safetensors(path, [(name, (COLUMNS, inner), "f32") for name in made], made.values())
+    x = rng.normal(0, 1, (rows, inner)).astype(np.float32)
     if target.startswith("rocm"):
         with lispgpt.load(program, path, target=target.replace("rocm", "emulated")) as model:
             found = model.run("products", x=x)

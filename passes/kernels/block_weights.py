@@ -1,4 +1,5 @@
-"""Weights in blocks as whole numbers with scales, a vector of numbers at a time, for products that a CPU adds up so.
+"""Weights in blocks as whole numbers with scales, a vector of numbers at a time, for products that a CPU adds up so;
+and in f32 for the lanes of a GPU, which load them in words.
 
 The formats are those of lib/blocks.lisp, which says what each byte of a block is.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
@@ -104,6 +106,64 @@ class BlockWeights:
         """What a block's parts have less, each, in f32."""
         return self._sub_scales(reader, [column, block])[1] if self.kind == "q4_k" else None
 
+    def words(self, reader: Reader, column: Index, k: Index, width: int) -> list[ir.Value]:
+        """What a GPU's lane loads for `width` neighbours of a column, from k, a multiple of it, on: the bytes that they
+        are in, as a vector of i32, and the block's bytes ahead of its numbers.  width: 4, 8 or 16."""
+        form, within = self.format, b.mod(k, self.block)
+        if not form.signed:
+            within = b.add(b.mul(b.div(within, 2 * form.reach), form.reach), b.mod(within, form.reach))
+        place = [column, b.div(k, self.block)]
+        numbers = self._loaded(reader, place, b.add(form.first, within), width)
+        return [numbers, self._loaded(reader, place, 0, form.first)]
+
+    def widened(self, words: Sequence[ir.Value], k: Index) -> ir.Value:
+        """What such words stand for, in f32."""
+        (numbers, head), form = words, self.format
+        if not form.signed:
+            half = b.mul(b.mod(b.div(k, form.reach), 2), 4)
+            shift = b.splat(_narrow(half), b.width_of(numbers))
+            numbers = b.binary("arith.shrui", numbers, shift)
+            numbers = b.binary("arith.andi", numbers, b.constant(0x0F0F0F0F, numbers.type))
+        width = 4 * b.width_of(numbers)
+        numbers = b.emit("vector.bitcast", [numbers], [ir.VectorType.get([width], _i(8))])
+        if form.least:
+            numbers = b.binary("arith.addi", numbers, b.constant(form.least, numbers.type))
+        kind = "arith.sitofp" if form.signed or form.least else "arith.uitofp"
+        numbers = b.emit(kind, [numbers], [b.with_width(b.f32(), width)])
+        scale, least = self._head(head, k)
+        numbers = b.binary("arith.mulf", numbers, b.splat(scale, width))
+        return numbers if least is None else b.binary("arith.subf", numbers, b.splat(least, width))
+
+    def _loaded(self, reader: Reader, place: list[Index], start: Index, count: int) -> ir.Value:
+        """`count` of a block's bytes, in loads as wide as its alignment allows: a vector of i32, or of one i16."""
+        size = gcd(self.format.first, find_dtype(self.kind).item_bytes, count)
+        bits = 8 * min(size, 4)
+        parts = ir.VectorType.get([8 * size // bits], _i(bits))
+        loads = [reader.read(self.blocks, [*place, b.add(start, i)], size) for i in range(0, count, size)]
+        found = [b.emit("vector.bitcast", [v], [parts]) for v in loads]
+        joined = _as_vector([b.lane_of(v, i) for v in found for i in range(b.width_of(v))])
+        if count % 4:
+            return joined
+        return b.emit("vector.bitcast", [joined], [ir.VectorType.get([count // 4], b.i32())])
+
+    def _head(self, head: ir.Value, k: Index) -> tuple[ir.Value, ir.Value | None]:
+        """The scale of a block's part with k, and what it has less, from the bytes ahead of the numbers."""
+        if self.kind != "q4_k":
+            real = b.f32() if self.kind == "int8" else ir.F16Type.get()
+            return b.extend(b.emit("arith.bitcast", [b.lane_of(head, 0)], [real])), None
+        part = b.mod(b.div(k, PART), 8)
+        place, early = _narrow(b.mul(b.mod(part, 4), 8)), b.less(part, 4)
+        scales, minima, late = (b.binary("arith.shrui", b.lane_of(head, 1 + i), place) for i in range(3))
+
+        def six(first: ir.Value, shift: int) -> ir.Value:
+            upper = _masked(first, 2, 0x30)
+            number = b.select(early, _masked(first, 0, 0x3F), b.binary("arith.ori", _masked(late, shift, 0x0F), upper))
+            return b.emit("arith.uitofp", [number], [b.f32()])
+
+        halves = b.emit("vector.bitcast", [head], [ir.VectorType.get([8], ir.F16Type.get())])
+        scale, least = (b.extend(b.lane_of(halves, i)) for i in range(2))
+        return b.binary("arith.mulf", scale, six(scales, 0)), b.binary("arith.mulf", least, six(minima, 4))
+
     def _numbers(self, reader: Reader, places: list[list[Index]], start: int, width: int) -> ir.Value:
         """A vector of those that places' blocks have."""
         first, reach = self.format.first, self.format.reach
@@ -146,14 +206,10 @@ class BlockWeights:
         i32 = b.i32()
         early, minima, late = (_word(reader.read(self.blocks, [*place, 4 + 4 * i], 4), i32) for i in range(3))
 
-        def masked(value: ir.Value, shift: int, mask: int) -> ir.Value:
-            value = b.binary("arith.shrui", value, b.constant(shift, i32)) if shift else value
-            return b.binary("arith.andi", value, b.constant(mask, i32))
-
         def joint(first: ir.Value, shift: int) -> ir.Value:
-            upper = masked(first, 2, 0x30303030)
-            last = b.binary("arith.ori", masked(late, shift, 0x0F0F0F0F), upper)
-            words = b.vector_of([masked(first, 0, 0x3F3F3F3F), last])
+            upper = _masked(first, 2, 0x30303030)
+            last = b.binary("arith.ori", _masked(late, shift, 0x0F0F0F0F), upper)
+            words = b.vector_of([_masked(first, 0, 0x3F3F3F3F), last])
             sixes = b.emit("vector.bitcast", [words], [ir.VectorType.get([8], _i(8))])
             return b.emit("arith.uitofp", [sixes], [ir.VectorType.get([8], b.f32())])
 
@@ -193,6 +249,16 @@ def _bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value |
 def _word(vector: ir.Value, type_: ir.Type) -> ir.Value:
     """A vector of bytes as one number."""
     return b.lane_of(b.emit("vector.bitcast", [vector], [ir.VectorType.get([1], type_)]), 0)
+
+
+def _masked(value: ir.Value, shift: int, mask: int) -> ir.Value:
+    """Some bits of an i32."""
+    value = b.binary("arith.shrui", value, b.constant(shift, b.i32())) if shift else value
+    return b.binary("arith.andi", value, b.constant(mask, b.i32()))
+
+
+def _narrow(index: Index) -> ir.Value:
+    return b.emit("arith.index_cast", [b.as_value(index)], [b.i32()])
 
 
 def _as_vector(values: Sequence[ir.Value]) -> ir.Value:

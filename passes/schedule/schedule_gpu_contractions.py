@@ -23,6 +23,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.block_weights import BlockWeights
 from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule
 from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -33,6 +34,9 @@ from lispgpt.passes.targets import Gpu
 
 MOST_CHUNKS = 8
 """Vectors of one row of w in a lane's registers, beyond which another schedule goes through rows in a loop."""
+
+HALF = 2
+"""Bytes of a number for which a lane's vector of weights in blocks is as long as one of 16-bit numbers."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,9 @@ class _Schedule:
         self.left, self.right = product.left, product.right
         self.all_rows, self.inner, self.outer = product.rows, product.inner, product.columns
         self.rows = max(n for n in range(1, options.rows + 1) if self.all_rows % n == 0)
-        self.width = b.largest_width(self.inner, b.item_bytes(self.right.tensor.type), target.vector_bytes)
+        self.blocks = BlockWeights.of(product)
+        nbytes = HALF if self.blocks is not None else b.item_bytes(self.right.tensor.type)
+        self.width = b.largest_width(self.inner, nbytes, target.vector_bytes)
         vectors = -(-self.inner // (target.subgroup * self.width))
         self.split = 1
         while -(-vectors // self.split) > options.chunks and self.split < options.subgroups:
@@ -135,11 +141,22 @@ class _Schedule:
         loaded = []
         for r in range(self.unroll):
             row = self._clamped(b.add(first, r))
-            loaded += [self._right(row, piece.start) for piece in self.pieces]
+            loaded += [value for piece in self.pieces for value in self._right(row, piece.start)]
         return loaded
 
-    def _right(self, column: Index, k: Index) -> ir.Value:
-        return self.right.read(self.reader, self.batch, column, k, self.width)
+    def _right(self, column: Index, k: Index) -> list[ir.Value]:
+        """A vector as it is loaded: blocks are widened only where they are multiplied, to have loads in flight."""
+        if self.blocks is not None:
+            return self.blocks.words(self.reader, column, k, self.width)
+        return [self.right.read(self.reader, self.batch, column, k, self.width)]
+
+    def _widened(self, weights: list[ir.Value], r: int) -> list[ir.Value]:
+        """A row's vectors in f32."""
+        each = len(weights) // (self.unroll * self.chunks)
+        starts = range(r * self.chunks * each, (r + 1) * self.chunks * each, each)
+        if self.blocks is None:
+            return [b.extend(weights[start]) for start in starts]
+        return [self.blocks.widened(weights[s : s + each], p.start) for s, p in zip(starts, self.pieces, strict=True)]
 
     def _clamped(self, row: Index) -> Index:
         if not self.loops and self.outer % (self.groups * self.unroll) == 0:
@@ -169,7 +186,7 @@ class _Schedule:
 
         for n in range(self.rows):
             for number in range(self.team.chunk_count(self.inner, small)):
-                chunk = self._staging_chunk(number, small)
+                chunk = self.team.chunk(number, self.inner, small)
                 value = b.extend(self.left.read(self.reader, self.batch, b.add(self.base, n), chunk.start, small))
                 where = [n, *place(chunk.start)]
                 if chunk.live is None:
@@ -185,16 +202,10 @@ class _Schedule:
 
         return load
 
-    def _staging_chunk(self, number: int, width: int) -> Chunk:
-        return self.team.chunk(number, self.inner, width)
-
     def _products(self, weights: list[ir.Value]) -> list[list[ir.Value]]:
         """sums[r][n]: this lane's share, reduced over the subgroup."""
-        sums = []
-        for r in range(self.unroll):
-            row = [b.extend(w) for w in weights[r * self.chunks : (r + 1) * self.chunks]]
-            sums.append([self._dot(row, self.inputs[n]) for n in range(self.rows)])
-        return sums
+        rows = [self._widened(weights, r) for r in range(self.unroll)]
+        return [[self._dot(row, self.inputs[n]) for n in range(self.rows)] for row in rows]
 
     def _dot(self, row: list[ir.Value], inputs: list[ir.Value]) -> ir.Value:
         total = b.binary("arith.mulf", row[0], inputs[0])
@@ -265,7 +276,7 @@ class _Schedule:
 
         width = b.largest_width(self.inner, 4, 16) if self.staged else self.width
         numbers = range(self.team.chunk_count(self.inner, width))
-        chunks = [self._staging_chunk(i, width) for i in numbers] if self.staged else self.pieces
+        chunks = [self.team.chunk(i, self.inner, width) for i in numbers] if self.staged else self.pieces
         vectors = self.left.along_k % width == 0 and self.left.has_vectors(self.reader)
         for n in range(self.rows if vectors else 0):
             for chunk in chunks:
