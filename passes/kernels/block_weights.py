@@ -119,18 +119,15 @@ class BlockWeights:
     def widened(self, words: Sequence[ir.Value], k: Index) -> ir.Value:
         """What such words stand for, in f32."""
         (numbers, head), form = words, self.format
-        if not form.signed:
+        if form.signed:
+            numbers = b.binary("arith.xori", numbers, b.constant(0x80808080, numbers.type))
+        else:
             half = b.mul(b.mod(b.div(k, form.reach), 2), 4)
             shift = b.splat(_narrow(half), b.width_of(numbers))
             numbers = b.binary("arith.shrui", numbers, shift)
             numbers = b.binary("arith.andi", numbers, b.constant(0x0F0F0F0F, numbers.type))
-        width = 4 * b.width_of(numbers)
-        numbers = b.emit("vector.bitcast", [numbers], [ir.VectorType.get([width], _i(8))])
-        if form.least:
-            numbers = b.binary("arith.addi", numbers, b.constant(form.least, numbers.type))
-        kind = "arith.sitofp" if form.signed or form.least else "arith.uitofp"
-        numbers = b.emit(kind, [numbers], [b.with_width(b.f32(), width)])
-        scale, least = self._head(head, k)
+        numbers = _as_real(numbers, -128 if form.signed else form.least)
+        width, (scale, least) = b.width_of(numbers), self._head(head, k)
         numbers = b.binary("arith.mulf", numbers, b.splat(scale, width))
         return numbers if least is None else b.binary("arith.subf", numbers, b.splat(least, width))
 
@@ -255,6 +252,23 @@ def _masked(value: ir.Value, shift: int, mask: int) -> ir.Value:
     """Some bits of an i32."""
     value = b.binary("arith.shrui", value, b.constant(shift, b.i32())) if shift else value
     return b.binary("arith.andi", value, b.constant(mask, b.i32()))
+
+
+def _as_real(words: ir.Value, least: int) -> ir.Value:
+    """The bytes of a vector of i32, each plus what a byte of 0 stands for, in f32.
+
+    A byte is put below the exponent of 2^23, which a subtraction takes away: chips convert fewer numbers in a cycle
+    than they permute bytes and subtract.
+    """
+    four, one = ir.VectorType.get([4], _i(8)), ir.VectorType.get([1], b.f32())
+    exponent = b.emit("vector.bitcast", [b.constant(0x4B000000, ir.VectorType.get([1], b.i32()))], [four])
+    lanes = []
+    for number in range(b.width_of(words)):
+        word = b.emit("vector.bitcast", [b.shuffled(words, words, [number])], [four])
+        found = [b.shuffled(word, exponent, [place, 4, 5, 7]) for place in range(4)]
+        lanes += [b.lane_of(b.emit("vector.bitcast", [v], [one]), 0) for v in found]
+    real = b.vector_of(lanes)
+    return b.binary("arith.subf", real, b.constant(float(2**23 - least), real.type))
 
 
 def _narrow(index: Index) -> ir.Value:
