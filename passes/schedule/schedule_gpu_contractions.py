@@ -3,9 +3,10 @@ few of the matrix' rows.
 
 Before: linalg.contract x[n, k] * w[o, k], or another layout whose larger operand has its summed dimension innermost,
         with what computes x ahead of it and elementwise ops behind it.
-After:  each subgroup loads whole rows of w in 16-byte vectors (before it waits for x, where the target starts kernels
-        early), computes its own copy of x in registers, reduces with shuffles, and applies what follows to its outputs.
-        Long rows are split among the subgroups of a block, which add up in shared memory.
+After:  each subgroup loads whole rows of w in 16-byte vectors, or in words where they are in blocks (before it waits
+        for x, where the target starts kernels early), computes its own copy of x in registers, reduces with shuffles,
+        and applies what follows to its outputs.  Long rows are split among the subgroups of a block, which add up in
+        shared memory.
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: products that had no grid yet, and whose larger operand has k innermost or nothing, have only scalar and vector
