@@ -121,7 +121,8 @@ def _rows(form: Form) -> Rows:
     parts = [_scalar(item) for item in form.items] if isinstance(form, List) else []
     if len(parts) == 2 and all(isinstance(part, list) for part in parts):
         sizes, order = parts
-        if sorted(order) == list(range(len(sizes))) and sizes.count(None) < 2:
+        numbered = all(type(number) is int for number in order) and sorted(order) == list(range(len(sizes)))
+        if numbered and sizes.count(None) < 2 and all(size is None or type(size) in (int, str) for size in sizes):
             return Rows(tuple(sizes), tuple(order))
     raise UserError(f"`{show(form)}` is not the sizes and the order of rows, like ([4 2 nil] [0 2 1])", form.span)
 
