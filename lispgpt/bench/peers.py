@@ -86,9 +86,11 @@ def start(python: str, source: Source, threads: int, gpu: bool) -> list[Peer]:
             [python, str(HERE / file), json.dumps(given | more)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
-        name = _said(process).get("name", f"{wanted[0]} (it does not start)")
-        if name not in [peer.name for peer in peers]:
-            peers.append(Peer(str(name), process))
+        peer = Peer(str(_said(process).get("name", f"{wanted[0]} (it does not start)")), process)
+        if peer.name in [other.name for other in peers]:
+            peer.close()
+        else:
+            peers.append(peer)
     return peers
 
 
