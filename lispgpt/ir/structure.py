@@ -61,6 +61,15 @@ def defining_op(value: ir.Value) -> Any:
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
+def viewed(value: ir.Value) -> ir.Value:
+    """What a value is a view of, or of a view of it: itself where it is none."""
+    op = defining_op(value)
+    while op is not None and op.name in VIEWS:
+        value = op.operands[0]
+        op = defining_op(value)
+    return value
+
+
 def shape_of(value: ir.Value) -> tuple[int, ...]:
     """A shaped value's extents; () for a scalar."""
     return tuple(value.type.shape) if isinstance(value.type, (ir.RankedTensorType, ir.MemRefType)) else ()

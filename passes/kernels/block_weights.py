@@ -14,7 +14,7 @@ from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import VIEWS, defining_op, shape_of
+from lispgpt.ir.structure import defining_op, shape_of, viewed
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import tree
@@ -61,7 +61,7 @@ class BlockWeights:
     @staticmethod
     def of(product: Product) -> BlockWeights | None:
         """None where the operand is not in blocks along k."""
-        op = _unpacking(product.right.tensor)
+        op = defining_op(viewed(product.right.tensor))
         kind = kind_of_blocks(product.right.tensor)
         plain = product.right.along_k == product.inner and len(shape_of(product.right.tensor)) == 2
         if kind not in FORMATS or not plain:
@@ -219,16 +219,8 @@ class BlockWeights:
 
 def kind_of_blocks(tensor: ir.Value) -> str:
     """The type of the blocks whose numbers a tensor is; "" where it is something else."""
-    op = _unpacking(tensor)
+    op = defining_op(viewed(tensor))
     return ir.StringAttr(op.attributes["blocks"]).value if op is not None and "blocks" in op.attributes else ""
-
-
-def _unpacking(tensor: ir.Value) -> ir.Operation | None:
-    """The op that computes what a tensor is a view of."""
-    op = defining_op(tensor)
-    while op is not None and op.name in VIEWS:
-        op = defining_op(op.operands[0])
-    return op
 
 
 def _bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value | None:

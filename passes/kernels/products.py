@@ -13,11 +13,10 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, element_type, operations, shape_of, unscheduled_kernels
+from lispgpt.ir.structure import defining_op, element_type, operations, shape_of, unscheduled_kernels, viewed
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
-from lispgpt.passes.kernels.views import VIEWS
 from lispgpt.passes.model.product_layout import ProductLayout
 
 
@@ -102,9 +101,7 @@ class Operand:
 
     def is_computed(self) -> bool:
         """Whether arithmetic makes the tensor: then computing it once for a block pays."""
-        op = defining_op(self.tensor)
-        while op is not None and op.name in VIEWS:
-            op = defining_op(op.operands[0])
+        op = defining_op(viewed(self.tensor))
         return op is not None and op.name != "bufferization.to_tensor"
 
     def reduces(self) -> bool:

@@ -33,6 +33,7 @@ from lispgpt.ir.structure import (
     operations,
     strings,
     symbol_of,
+    viewed,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.memory.kernel_buffers import byte_size, memref_of, rewrite_kernel
@@ -86,7 +87,7 @@ class _Entry:
         names += [n for n, _ in extra]
         self._find_assembled(ops)
         self._look_through(ops)
-        self.sliced = {_viewed(op.operands[0]) for op in ops if op.name == "tensor.extract_slice"}
+        self.sliced = {viewed(op.operands[0]) for op in ops if op.name == "tensor.extract_slice"}
         with ir.InsertionPoint(terminator):
             for places.now, op in enumerate(ops[:-1]):
                 with op.location:
@@ -176,12 +177,3 @@ class _Entry:
         if result in self.sliced:
             return Place(self._memory_of(result), 0)
         return Place(allocated(memref_of(result.type)), 0)
-
-
-def _viewed(value: ir.Value) -> ir.Value:
-    """What a slice of a value, or of a reshape of it, is a part of."""
-    op = defining_op(value)
-    while op is not None and op.name in VIEWS:
-        value = op.operands[0]
-        op = defining_op(value)
-    return value

@@ -30,6 +30,7 @@ from lispgpt.ir.structure import (
     indexing_maps,
     operations,
     shape_of,
+    viewed,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.find_attention import find_attentions
@@ -130,9 +131,7 @@ def _root(value: ir.Value) -> ir.Value:
 
 def _is_computed(value: ir.Value) -> bool:
     """Whether an entry computes a value in F32, so that it is neither a weight, a state, nor an input."""
-    op = defining_op(value)
-    while op is not None and op.name in VIEWS:
-        op = defining_op(op.operands[0])
+    op = defining_op(viewed(value))
     return (
         op is not None and op.name.startswith("linalg.") and element_type(value) == b.f32() and not _is_in_blocks(value)
     )
@@ -140,9 +139,7 @@ def _is_computed(value: ir.Value) -> bool:
 
 def _is_in_blocks(value: ir.Value) -> bool:
     """Whether a value is what blocks of numbers stand for."""
-    op = defining_op(value)
-    while op is not None and op.name in VIEWS:
-        op = defining_op(op.operands[0])
+    op = defining_op(viewed(value))
     return op is not None and "inline" in op.attributes
 
 
