@@ -44,11 +44,12 @@ from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, strings, symbol_of
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.kernel import resize
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import signal_words
 from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.plan.exchanges import Exchanges, exchanges
-from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats
+from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats, worker_count
 from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
 from lispgpt.passes.states import IN_ARENA
 from lispgpt.passes.targets import Gpu
@@ -90,6 +91,8 @@ class OneLaunch(Pass):
             name = f"{symbol_of(entry)}_launch" + (f"{same + 1}" if same else "")
             whole = len(run) == len(_calls(entry))
             repeats = self._repeats(entry, run) if whole else Repeats()
+            for step in run:
+                resize(step.kernel, worker_count(run, target, self.workers)[0])
             handed = self._exchanges(entry, run, called)
             made = PersistentKernel(module, name, run, handed, words, target, self.workers, whole, repeats, self.ahead)
             _replace(run, made, _own_memory(entry, made, repeats))
