@@ -145,9 +145,21 @@ def test_dependencies_are_those_of_common_bytes() -> None:
 
 
 @pytest.mark.slow
+def test_a_loop_over_many_rows_is_shared_by_the_workers(tmp_path: Path) -> None:
+    """A vocabulary for which blocks go round, by fewer of them than a launch of its own has."""
+    sizes = {"layers": 1, "heads": 2, "width": 32, "vocab": 10500}
+    cpu = compiled("gpt2", "cpu", tmp_path, **sizes)
+    weights = random_weights(cpu, scale=0.2, seed=seeded.fresh_seed())
+    tokens, logits = by_cpu(cpu, weights)
+    found, made = by_cuda_emulator(compiled("gpt2", "cuda:sm_80", tmp_path, **sizes), weights)
+    np.testing.assert_allclose(made[: logits.size], logits[: made.size], rtol=1e-3, atol=1e-3)
+    assert found == tokens
+
+
+@pytest.mark.slow
 def test_without_copies_and_without_marked_words(tmp_path: Path) -> None:
     found = []
-    for own in ("", ":ahead false", ":words false"):
+    for own in ("", ":ahead false", ":words false", ":copies 1"):
         options = f':when "always" :workers 6 {own}'
         artifact = compiled("gpt2", "cuda:sm_80", tmp_path, options, layers=2, vocab=97)
         assert (artifact.code.count(b"cp.async.cg") > 4) == (own != ":ahead false")
