@@ -74,7 +74,7 @@ class Panel:
             if self.across:
                 return self._pairs(batch, b.add(start, at), size, b.add(first, b.mul(line, 2)), half)
             read = partial(self.operand.read, self.reader, batch, b.add(start, line))
-            numbers = _padded(lambda i, n: read(k=b.add(b.add(first, at), i), width=n), size, DEPTH)
+            numbers = padded(lambda i, n: read(k=b.add(b.add(first, at), i), width=n), size, DEPTH)
             return [as_words(part) for part in self._split(numbers)]
 
         def store(line: Index, half: bool, at: Index, size: int) -> None:
@@ -121,7 +121,7 @@ class Panel:
 
         def numbers(k: Index) -> list[ir.Value]:
             read = partial(self.operand.read_across, self.reader, batch, k=k)
-            return self._split(_padded(lambda i, n: read(outer=b.add(at, i), width=n), size, LINES))
+            return self._split(padded(lambda i, n: read(outer=b.add(at, i), width=n), size, LINES))
 
         first = numbers(k)
         second = [b.constant(0.0, v.type) for v in first] if half else numbers(b.add(k, 1))
@@ -217,7 +217,7 @@ def as_words(numbers: ir.Value) -> ir.Value:
     return b.emit("vector.bitcast", [numbers], [_words()])
 
 
-def _padded(read: Callable[[int, int], ir.Value], size: int, width: int) -> ir.Value:
+def padded(read: Callable[[int, int], ir.Value], size: int, width: int) -> ir.Value:
     """A vector of `width` whose first `size` are read(start, count), and the others 0."""
     if size == width:
         return read(0, width)

@@ -47,6 +47,11 @@ class Cpu(Target):
         """Whether it has an instruction that multiplies unsigned bytes by signed ones and adds, at any vector size."""
         return "avx_vnni" in self.features or {"avx512_vnni", "avx512vl"} <= self.features
 
+    @property
+    def rounds_to_bf16(self) -> bool:
+        """Whether it has an instruction that rounds f32 numbers to bf16, at any vector size."""
+        return {"avx512_bf16", "avx512vl"} <= self.features
+
     def describe(self) -> str:
         known = ", ".join(name.replace("_", "-") for name in FEATURES if name in self.features)
         return f"vectors of {self.vector_bytes} bytes, {known or 'none of its special instructions'}"

@@ -66,6 +66,21 @@ def test_on_the_cpu(seed: int, tmp_path: Path) -> None:
     check(on_cpu(product, values, tmp_path), product, values, 1e-6, f"seed {seed}")
 
 
+@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v3"])
+def test_many_rows_of_operands_with_the_sums_innermost(target: str, seed: int, tmp_path: Path) -> None:
+    """Rows, columns and sums that fill no block, tile, panel or vector; sums of one panel and of several."""
+    if lacking(target):
+        pytest.skip(f"this CPU has no {', '.join(lacking(target))}")
+    rng = np.random.default_rng(seed)
+    for inner in (int(rng.integers(32, 200)), int(rng.integers(500, 900))):
+        sizes = {"n": int(rng.integers(64, 300)), "o": int(rng.integers(32, 260)), "i": inner}
+        dtypes = str(rng.choice(["f32", "bf16"])), str(rng.choice(["f32", "bf16"]))
+        product = RandomProduct(("n", "i"), ("o", "i"), ("n", "o"), sizes, dtypes, bool(rng.integers(2)))
+        values = product.values(rng)
+        check(on_cpu(product, values, tmp_path, target), product, values, 1e-6, f"seed {seed}")
+
+
 def lacking(target: str) -> list[str]:
     """What this machine has not of what code for a CPU needs."""
     tiles = [] if "rapids" not in target or may_use_tiles() else ["permission for AMX"]
