@@ -15,7 +15,7 @@ from emulated_cuda.entries import run_all
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.passes.kernels import warpgroup_product
-from lispgpt.passes.targets import cuda, warpgroup_tiles
+from lispgpt.passes.targets import GPU_CHIPS, warpgroup_tiles
 from lispgpt.runtime.plan.artifact import Artifact
 
 PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
@@ -59,8 +59,8 @@ CASES = [
 @pytest.fixture
 def few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that each has several tiles; columns that exceed the cache; stages that are soon used again."""
-    chip = replace(cuda.CHIPS["sm_90a"], cores=4, cluster_cores=0, l2_bytes=1)
-    monkeypatch.setitem(cuda.CHIPS, "sm_90a", chip)
+    chip = replace(GPU_CHIPS["cuda"]["sm_90a"], cores=4, cluster_cores=0, l2_bytes=1)
+    monkeypatch.setitem(GPU_CHIPS["cuda"], "sm_90a", chip)
     monkeypatch.setattr(warpgroup_product, "ROW_GROUP", 2)
     monkeypatch.setattr(warpgroup_tiles, "MOST_STAGES", 3)
 
