@@ -16,7 +16,7 @@
 (require random)
 
 (config schedule "cosine"                      ; of the learning rate, after the warm-up: cosine, linear or constant
-        head-rows 4096                         ; of which `head-loss` has scores at once, at most, on each device
+        head-rows 8192                         ; of which `head-loss` has scores at once, at most, on each device
         adam-epsilon 1e-8)
 
 ; ---- the derivative of gelu, in few instructions: (1 + t)/2 (1 + (1 - t) v slope), where t is the tanh
