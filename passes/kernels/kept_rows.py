@@ -42,9 +42,10 @@ def repeated_row(kernel: ir.Operation, rows: tuple[int, ...], longest: int, targ
             continue
         tensor = op.results[0]
         nbytes = b.item_bytes(tensor.type) * longest + ALIGNMENT + OTHER_BYTES
-        if nbytes * BLOCKS <= target.dynamic_shared_bytes and sum(_reads(row, tensor) for row in walked) > 1:
-            if all(_reads_in_place(use.owner.operation, tensor) for use in tensor.uses):
-                return tensor
+        repeats = sum(_reads(row, tensor) for row in walked) > 1
+        in_place = all(_reads_in_place(use.owner.operation, tensor) for use in tensor.uses)
+        if repeats and in_place and nbytes * BLOCKS <= target.dynamic_shared_bytes:
+            return tensor
     return None
 
 

@@ -114,7 +114,8 @@ def nest(
     def body(i: Index, *values: ir.Value) -> Sequence[ir.Value]:
         with reader.scope():
             for n in range(each):
-                values = tuple(nest(reader, loops, [*at[:first], b.add(i, n), *at[first + 1 :]], rest, values, point, together))
+                where = [*at[:first], b.add(i, n), *at[first + 1 :]]
+                values = tuple(nest(reader, loops, where, rest, values, point, together))
         return values
 
     if loops.extents[first] == 1:

@@ -127,7 +127,8 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu, batches: int = 1) -> float:
     multiply = unit.inner * shape.parts * area / (0.937 * unit.multiply_adds) * (1 + 8 / tiling.outputs)
     if tiling.row_parts == 1:  # both warpgroups read all of the left operand
         multiply *= 1.26
-    lines = shape.left_bytes * min(tiling.rows, rows) + 2 * min(tiling.brought(shape, unit.inner), outputs) / tiling.pair
+    brought = min(tiling.brought(shape, unit.inner), outputs)
+    lines = shape.left_bytes * min(tiling.rows, rows) + 2 * brought / tiling.pair
     step = max(multiply, unit.inner * lines / 73, 340) + (280 if shape.parts == PARTS else 0)
     steps = -(-shape.inner // (unit.inner * tiling.splits))
     if tiling.splits > 1:
