@@ -49,8 +49,8 @@ PAIR, SPLIT, LOW, WIDE, BROKEN_LINES = (
 CASES = [
     *(("forward", options) for options in (PAIR, SPLIT, LOW, WIDE)),
     *(("backward", options) for options in (PAIR, WIDE, BROKEN_LINES)),
-    *(("of a weight", options) for options in (PAIR, SPLIT, BROKEN_LINES)),
-    *(("from registers", options) for options in (PAIR, SPLIT, LOW)),
+    *(("of a weight", options) for options in (PAIR, SPLIT, BROKEN_LINES, ":splits 3 :outputs 80")),
+    *(("from registers", options) for options in (PAIR, SPLIT, LOW, BROKEN_LINES)),
     ("of slices", WIDE),
     ("of heads", PAIR),
 ]
