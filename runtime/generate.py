@@ -117,19 +117,28 @@ class Generator:
 
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""
+        if not self.tokens:
+            self.restart()
+        self._read(tokens)
+        if self.position + len(tokens) > self.context:
+            return self._slide()
+        return self._feed(tokens) if self.session.holder is self else self._again(self.position + len(tokens))
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Begin with a prompt that an entry for several sequences takes in: the next step is that of its last token."""
+        self._read(tokens)
+        self.position = len(tokens) - 1
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        """Put what was given behind the text; UserError for what is no prompt."""
         bad = next((t for t in tokens if not 0 <= t < self.vocab), None)
         if bad is not None:
             raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
         if not tokens:
             raise UserError("the prompt is empty: give at least one token")
-        if not self.tokens:
-            self.restart()
         self.tokens += tokens
         if self.adjustment is not None:
             self.adjustment.read(tokens)
-        if self.position + len(tokens) > self.context:
-            return self._slide()
-        return self._feed(tokens) if self.session.holder is self else self._again(self.position + len(tokens))
 
     def decode(self) -> int:
         """Take in the newest token (already in `tokens`); the token that follows it."""
@@ -259,7 +268,7 @@ class Generator:
 
     def _feed(self, tokens: Sequence[int]) -> int:
         start, entry = 0, self._entries[1]
-        for size in chunk_sizes(len(tokens), self.chunks, self.repeatable):
+        for size in chunk_sizes(len(tokens), self.chunks, self.session.device.weight_rows, self.repeatable):
             real, entry = min(size, len(tokens) - start), self._entries[size]
             self._start(entry, tokens[start : start + real], size)
             start += real

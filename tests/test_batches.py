@@ -17,7 +17,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.passes.targets import Cpu
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.batch_states import pieces_of
-from lispgpt.runtime.decoding import ADJUSTED, DRAWN, GREEDY
+from lispgpt.runtime.decoding import ADJUSTED, DRAWN, GREEDY, PREFILL
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
@@ -33,6 +33,7 @@ VOCAB, CONTEXT, TOGETHER = 67, 32, 3
 GPT2 = {"vocab": VOCAB, "padded_vocab": 128, "context": CONTEXT, "layers": 2, "heads": 2, "width": 32}
 DRAWN_BY: dict[str, Any] = {"temperature": 1.3, "top_k": 40, "top_p": 0.95, "seed": 5}
 PENALISED: dict[str, Any] = {**DRAWN_BY, "repeat_penalty": 1.4, "frequency_penalty": 0.3, "logprobs": True}
+INTAKE = {"batch": 2, "positions": 16}
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy": (GREEDY, {"greedy": True}),
     "drawn": (DRAWN, DRAWN_BY),
@@ -43,6 +44,11 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def by_host() -> Artifact:
     return compile_model(EXAMPLES / "gpt2_generate.lisp", TOGETHER, **GPT2)
+
+
+@pytest.fixture(scope="module")
+def taken_in() -> Artifact:
+    return compile_model(EXAMPLES / "gpt2_generate.lisp", entries=(PREFILL,), sizes=[INTAKE], **GPT2)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +77,8 @@ def texts_of(session: Session, given: list[tuple[list[int], int]], options: Opti
     return made
 
 
-def check(artifacts: list[Artifact], name: str, on_device: bool, device: Any = None) -> None:
-    """Texts of a batch beside the same one by one, in their order and in another."""
+def check(artifacts: list[Artifact], name: str, on_device: bool, device: Any = None, intake: bool = False) -> None:
+    """Texts of a batch beside the same one by one.  intake: whether prompts are taken in together."""
     (entry, given), asked = OPTIONS[name], prompts_and_limits(8)
     weights = random_weights(artifacts[0], 0.5)
     with Session(artifacts[0], device or CpuDevice(2), weights) as session:  # type: ignore[arg-type]
@@ -85,7 +91,8 @@ def check(artifacts: list[Artifact], name: str, on_device: bool, device: Any = N
         together = texts_of(session, asked, options)
         step = session.entry(entry if on_device else GREEDY, batch=TOGETHER, positions=1)
         pieces: dict[int, str] = {}
-        for text, piece in Batch(session, step, on_device or entry == GREEDY).run(together):
+        several = session.entry(PREFILL, **INTAKE) if intake else None
+        for text, piece in Batch(session, step, on_device or entry == GREEDY, several).run(together):
             pieces[id(text)] = pieces.get(id(text), "") + piece
         about = f"{asked} {[text.tokens for text in alone]} {[text.tokens for text in together]}"
         assert [text.tokens for text in together] == [text.tokens for text in alone], about
@@ -101,10 +108,41 @@ def test_the_hosts_choices_are_those_of_single_texts(name: str, by_host: Artifac
     check([by_host], name, on_device=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_devices_choices_are_those_of_single_texts(name: str, by_device: list[Artifact]) -> None:
-    check(by_device, name, on_device=True)
+def test_prompts_that_are_taken_in_together_are_those_of_single_texts(
+    name: str, by_host: Artifact, taken_in: Artifact
+) -> None:
+    check([by_host, taken_in], name, on_device=False, intake=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("intake", [False, True])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_devices_choices_are_those_of_single_texts(
+    name: str, intake: bool, by_device: list[Artifact], taken_in: Artifact
+) -> None:
+    check([*by_device, taken_in], name, on_device=True, intake=intake)
+
+
+def test_short_prompts_are_taken_in_together_where_places_are_free(by_host: Artifact, taken_in: Artifact) -> None:
+    """Two runs for the first four short prompts, one for the last two: these wait until two places are free."""
+    asked = [([1] * n, limit) for n, limit in ((3, 9), (30, 9), (5, 3), (2, 2), (16, 4), (1, 4))]
+    device = NullDevice()
+    with Session(by_host, device, random_weights(by_host)) as session:  # type: ignore[arg-type]
+        session.add(taken_in)
+        step, several = session.entry(GREEDY, batch=TOGETHER, positions=1), session.entry(PREFILL, **INTAKE)
+        runs, start = [], session.start
+
+        def started(entry: Any, named: Any) -> None:
+            if entry is several:
+                runs.append(np.count_nonzero(np.diff(named["positions"])) // 1)
+            start(entry, named)
+
+        session.start = started  # type: ignore[method-assign]
+        texts = texts_of(session, asked, Options.of({"greedy": True}, {}))
+        list(Batch(session, step, True, several).run(texts))
+        assert [len(text.tokens) for text in texts] == [limit for _, limit in asked]
+        assert len(runs) >= 1 and device.check_guards()
 
 
 @pytest.mark.slow

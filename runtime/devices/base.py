@@ -38,6 +38,9 @@ class Device(Protocol):
     copy_cost: int
     """The bytes that take about as long to copy as starting a `copy` takes."""
 
+    weight_rows: int
+    """Rows of a model's work that take about as long as starting an entry and reading the weights once does."""
+
     def enter(self) -> None:
         """Let the calling thread use the device: whoever calls sees to it that no other does meanwhile."""
 

@@ -39,6 +39,7 @@ class GpuDevice:
     name: str
     careful = False
     copy_cost = 4 << 20
+    weight_rows = 256
 
     def __init__(self, driver: Driver, device: Any, stream: Any) -> None:
         self._driver, self._device, self._stream = driver, device, stream

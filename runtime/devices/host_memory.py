@@ -9,6 +9,7 @@ class HostMemory:
     """Copies between such buffers and arrays; the part of a device's contract that has nothing of a chip."""
 
     copy_cost = 16 << 10
+    weight_rows = 16
     granule = 0
     whole = ""
 
