@@ -14,11 +14,13 @@ import numpy as np
 
 from lispgpt.runtime.batch_states import settle
 from lispgpt.runtime.decoding import padded, result_of, runs_on, step_inputs
-from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
+
+STEPS_AHEAD = 4
+"""Steps that are launched ahead of what is read: those of a text that has ended are for nothing."""
 
 
 class Batch:
@@ -110,14 +112,19 @@ class Batch:
             yield self.session.result(self.entry, "next" if self.chooses else next(iter(self.entry.results)))
             return
         self.session.put(self.entry, inputs)
-        ahead = READS_AHEAD if self.entry.repeatable else 1
+        ahead = STEPS_AHEAD if self.entry.repeatable else 1
         most = min(text.generator.context - text.generator.position for text in texts)
-        count = min(most, max(text.room for text in texts))
+        count = min(most, self._until_places([text.room for text in texts]))
 
         def all_go_on() -> bool:
             return not self._enough_places() and not all(text.ended for text in texts)
 
         yield from self.session.repeat(self.entry, result_of(self.entry), count, ahead, all_go_on)
+
+    def _until_places(self, rooms: Sequence[int]) -> int:
+        """Steps after which enough places are free for those who wait, or all are; rooms: steps that texts may have."""
+        missing = min(self._together, len(self._waiting)) - self.places.count(None)
+        return sorted(rooms)[missing - 1 if self._waiting else -1]
 
     def _chosen(self, generator: Generator, given: np.ndarray) -> int:
         """A sequence's next token by its part of what a step gave."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.devices.base import Pieces
 from lispgpt.runtime.plan.plan import Buffer, Entry
 from lispgpt.runtime.session import Session
 
@@ -25,14 +26,14 @@ def settle(session: Session, source: Entry, batch: Entry, place: int, positions:
             cost = (
                 0 if session.reached.grows(name) else session.device.copy_cost
             )  # of what has no memory nothing is copied
-            for piece in pieces_of(*buffers, place, positions, context, cost, number):
-                session.copy(found, name, *piece)
+            for pieces in pieces_of(*buffers, place, positions, context, cost, number):
+                session.copy(found, name, pieces)
 
 
 def pieces_of(
     source: Buffer, batch: Buffer, place: int, positions: int, context: Any, copy_cost: int, number: int = 0
-) -> Iterator[tuple[int, int, int]]:
-    """(bytes, where they begin in the source, where in the batch's state) of all that a sequence has of a state.
+) -> Iterator[Pieces]:
+    """All that a sequence has of a state.
 
     place: of the sequence in the batch; number: among those of the source.  positions: how many of the context are in
     use; the rest of a dimension of that length is left out where copying more pieces is no slower.  copy_cost: bytes
@@ -42,15 +43,14 @@ def pieces_of(
     if len(axes) != 1:
         raise UserError(f"the sequences of a batch share the state {source.name!r}, so they run one at a time")
     layers, inner = math.prod(batch.shape[: axes[0]]), batch.shape[axes[0] + 1 :]
-    several = source.shape[axes[0]]
-    nbytes = source.nbytes // (layers * several)
-    rows, used = 1, nbytes
+    counts = source.shape[axes[0]], batch.shape[axes[0]]
+    nbytes = source.nbytes // (layers * counts[0])
     if inner.count(context) == 1 and positions < context:
-        found = math.prod(inner[: inner.index(context)])
-        if (context - positions) * nbytes // context > (found - 1) * copy_cost:
-            rows, used = found, nbytes // found * positions // context
-    for layer in range(layers):
-        for row in range(rows):
-            start = row * (nbytes // rows)
-            places = layer * several + number, layer * batch.shape[axes[0]] + place
-            yield used, places[0] * nbytes + start, places[1] * nbytes + start
+        rows = math.prod(inner[: inner.index(context)])
+        if layers * nbytes * (context - positions) // context > (layers - 1) * copy_cost:
+            each = nbytes // rows
+            for layer in range(layers):
+                first = (layer * counts[0] + number) * nbytes, (layer * counts[1] + place) * nbytes
+                yield Pieces(each * positions // context, *first, rows, each, each)
+            return
+    yield Pieces(nbytes, number * nbytes, place * nbytes, layers, counts[0] * nbytes, counts[1] * nbytes)

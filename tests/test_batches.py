@@ -125,24 +125,26 @@ def test_the_devices_choices_are_those_of_single_texts(
 
 
 def test_short_prompts_are_taken_in_together_where_places_are_free(by_host: Artifact, taken_in: Artifact) -> None:
-    """Two runs for the first four short prompts, one for the last two: these wait until two places are free."""
-    asked = [([1] * n, limit) for n, limit in ((3, 9), (30, 9), (5, 3), (2, 2), (16, 4), (1, 4))]
+    """The first two by one run, the third, which is too long, alone; the last two wait until two places are free."""
+    asked = [([1] * n, limit) for n, limit in ((3, 3), (16, 9), (30, 5), (5, 4), (2, 4))]
     device = NullDevice()
     with Session(by_host, device, random_weights(by_host)) as session:  # type: ignore[arg-type]
         session.add(taken_in)
         step, several = session.entry(GREEDY, batch=TOGETHER, positions=1), session.entry(PREFILL, **INTAKE)
-        runs, start = [], session.start
+        texts, begun, start = texts_of(session, asked, Options.of({"greedy": True}, {})), [], session.start
 
         def started(entry: Any, named: Any) -> None:
             if entry is several:
-                runs.append(np.count_nonzero(np.diff(named["positions"])) // 1)
+                begun.append([len(text.tokens) for text in texts])
+                assert named["tokens"].shape == named["positions"].shape == (2, 16)
             start(entry, named)
 
         session.start = started  # type: ignore[method-assign]
-        texts = texts_of(session, asked, Options.of({"greedy": True}, {}))
         list(Batch(session, step, True, several).run(texts))
+        # The third has a token by its prompt and one where its context is full: it ends when the first does.
+        assert begun == [[0, 0, 0, 0, 0], [3, 3, 5, 0, 0]]
         assert [len(text.tokens) for text in texts] == [limit for _, limit in asked]
-        assert len(runs) >= 1 and device.check_guards()
+        assert device.check_guards()
 
 
 @pytest.mark.slow
@@ -192,20 +194,19 @@ def test_texts_may_be_read_in_turns(by_host: Artifact) -> None:
             assert [one.tokens, other.tokens] == [text.tokens for text in alone]
 
 
-@pytest.mark.parametrize(("positions", "cost", "count"), [(3, 0, 2 * 6), (3, 1 << 20, 2), (10, 0, 2)])
-def test_the_part_of_a_state_that_is_in_use_is_copied(positions: int, cost: int, count: int) -> None:
-    single = Buffer("kv", "state", (2, 1, 2, 3, 10, 4), "bf16")
+@pytest.mark.parametrize("several", [1, 4])
+@pytest.mark.parametrize(("positions", "cost", "calls"), [(3, 0, 2), (3, 1 << 20, 1), (10, 0, 1)])
+def test_the_part_of_a_state_that_is_in_use_is_copied(positions: int, cost: int, calls: int, several: int) -> None:
+    single, number = Buffer("kv", "state", (2, several, 2, 3, 10, 4), "bf16"), several - 1
     batch = Buffer("kv@2x5x2x3x10x4", "state", (2, 5, 2, 3, 10, 4), "bf16")
     source = seeded.rng().integers(1, 1 << 16, single.shape).astype(np.uint16)
     target = np.zeros(batch.shape, np.uint16)
-    pieces = list(pieces_of(single, batch, 3, positions, 10, cost))
-    for nbytes, start, end in pieces:
-        target.reshape(-1).view(np.uint8)[end : end + nbytes] = source.reshape(-1).view(np.uint8)[
-            start : start + nbytes
-        ]
-    assert len(pieces) == count
-    used = positions if count > 2 else 10
-    assert (target[:, 3, :, :, :used] == source[:, 0, :, :, :used]).all()
+    found, device = list(pieces_of(single, batch, 3, positions, 10, cost, number)), NullDevice()
+    for pieces in found:
+        device.copy_pieces(source.reshape(-1).view(np.uint8), target.reshape(-1).view(np.uint8), pieces)
+    assert len(found) == calls
+    used = positions if calls > 1 else 10
+    assert (target[:, 3, :, :, :used] == source[:, number, :, :, :used]).all()
     target[:, 3, :, :, :used] = 0
     assert not target.any()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from lispgpt.runtime.devices.base import Pieces
+
 
 class HostMemory:
     """Copies between such buffers and arrays; the part of a device's contract that has nothing of a chip."""
@@ -41,3 +43,7 @@ class HostMemory:
         self, source: np.ndarray, target: np.ndarray, nbytes: int, source_offset: int = 0, target_offset: int = 0
     ) -> None:
         target[target_offset : target_offset + nbytes] = source[source_offset : source_offset + nbytes]
+
+    def copy_pieces(self, source: np.ndarray, target: np.ndarray, pieces: Pieces) -> None:
+        for start, end in pieces.each():
+            self.copy(source, target, pieces.nbytes, start, end)

@@ -48,6 +48,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipMemSetAccess": (POINTER, SIZE, POINTER, SIZE),
     "hipMemsetD16Async": (POINTER, ctypes.c_ushort, SIZE, POINTER),
     "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER), "hipDeviceGetAttribute": (POINTER, INT, INT),
+    "hipMemcpy2DAsync": (POINTER, SIZE, POINTER, SIZE, SIZE, SIZE, INT, POINTER),
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER, POINTER, INT, SIZE),
 }  # fmt: skip
 HEAD = "typedef long (*call)(long, long, long, long, long, long, long, long, long, long, long);\n"
@@ -186,6 +187,16 @@ class StandIn:
 
     def MemcpyAsync(self, to: int, source: int, size: int, kind: int, stream: int) -> int:
         return self._do(lambda: ctypes.memmove(to, source, size) and SUCCESS)
+
+    def Memcpy2DAsync(
+        self, to: int, to_step: int, source: int, step: int, size: int, count: int, kind: int, stream: int
+    ) -> int:
+        def copy() -> int:
+            for number in range(count):
+                ctypes.memmove(to + number * to_step, source + number * step, size)
+            return SUCCESS
+
+        return self._do(copy)
 
     def MemsetAsync(self, to: int, value: int, size: int, stream: int) -> int:
         return self._do(lambda: ctypes.memset(to, value, size) and SUCCESS)
