@@ -256,13 +256,11 @@ class Model:
 
     def _intake(self, batch: int, generator: Generator) -> Entry | None:
         """What takes in several prompts of a batch at once, where the device gains by it."""
-        session = self.session
-        sizes = intake_sizes(batch, session.device.weight_rows)
+        sizes = intake_sizes(batch, self.session.device.weight_rows)
         if sizes is None or not generator.repeatable or generator.context < sizes["positions"]:
             return None
-        if not session.entries(PREFILL) or not (self._has(PREFILL, **sizes) or self._request):
-            return None
-        return self.entry(PREFILL, "batches", **sizes)
+        made = self._has(PREFILL, **sizes) or (self._request is not None and self.session.entries(PREFILL))
+        return self.entry(PREFILL, "batches", **sizes) if made else None
 
     def _chooses(self, choice: str, batch: int) -> bool:
         """Whether the device can choose tokens of a batch by the entry of that name; else the host has to."""

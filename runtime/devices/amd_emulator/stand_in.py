@@ -188,15 +188,9 @@ class StandIn:
     def MemcpyAsync(self, to: int, source: int, size: int, kind: int, stream: int) -> int:
         return self._do(lambda: ctypes.memmove(to, source, size) and SUCCESS)
 
-    def Memcpy2DAsync(
-        self, to: int, to_step: int, source: int, step: int, size: int, count: int, kind: int, stream: int
-    ) -> int:
-        def copy() -> int:
-            for number in range(count):
-                ctypes.memmove(to + number * to_step, source + number * step, size)
-            return SUCCESS
-
-        return self._do(copy)
+    def Memcpy2DAsync(self, to: int, far: int, source: int, apart: int, size: int, count: int, *_: int) -> int:
+        every = [(to + far * n, source + apart * n, size) for n in range(count)]
+        return self._do(lambda: SUCCESS if all(ctypes.memmove(*each) for each in every) else INVALID_VALUE)
 
     def MemsetAsync(self, to: int, value: int, size: int, stream: int) -> int:
         return self._do(lambda: ctypes.memset(to, value, size) and SUCCESS)
