@@ -105,7 +105,7 @@ class Batch:
 
     def _steps(self, texts: Sequence[Text]) -> Iterator[np.ndarray]:
         """Of each step, what the entry gives for all sequences: which tokens it chose, or logits to choose them by."""
-        rows = [None if text is None else text.generator.row() for text in self.places]
+        rows = [None if text is None else text.generator.row(self.entry) for text in self.places]
         inputs = step_inputs(self.entry, rows)
         if not runs_on(self.entry):
             self.session.start(self.entry, inputs)

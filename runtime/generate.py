@@ -193,12 +193,12 @@ class Generator:
     def step(self, position: int) -> tuple[Entry, dict[str, Any]]:
         """The entry that decodes one token, and its inputs for the newest token at a position."""
         entry = self.decoder() or self._entries[1]
-        return entry, step_inputs(entry, [self.row(position)])
+        return entry, step_inputs(entry, [self.row(entry, position)])
 
-    def row(self, position: int | None = None) -> Row:
-        """What a step takes of this sequence, its newest token at its own position or another."""
+    def row(self, entry: Entry, position: int | None = None) -> Row:
+        """What a step of an entry takes of this sequence, its newest token at its own position or another."""
         position = self.position if position is None else position
-        more = {SAMPLING: self._weighted().settings(position)}
+        more = {SAMPLING: self._weighted().settings(position)} if SAMPLING in entry.inputs else {}
         if self.choice == ADJUSTED:
             own = self.adjustment or Adjustment(Penalties(), self.vocab)
             more |= {"penalties": own.strengths, "bias": own.bias, "counts": own.counts}
