@@ -142,9 +142,15 @@ class StandIn:
             return (REFUSED,)
         if name == "ModuleGetFunction" and self.lacks(given.module, given.name):
             return NOT_FOUND, None
+        if name == "Memcpy2DAsync" and not (self.is_one(given.source) and self.is_one(given.to)):
+            return (FAILS,)
         if name == "EventQuery" and any(event == given.event for event, _ in self.under_way):
             return (NOT_READY,)
         return (Status(0), *self.results(name, given))
+
+    def is_one(self, address: int) -> bool:
+        """Whether an address is in an allocation, and not in what is mapped piece by piece."""
+        return any(start <= address < start + len(buffer) for start, buffer in self.memory.items())
 
     def read_copy(self, what: SimpleNamespace, stream: int) -> list[Any]:
         """What copies pieces, as HIP's call takes it."""

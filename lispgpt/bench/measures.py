@@ -126,6 +126,8 @@ class Bench:
             tokens = [int(token) for token in self.random.integers(0, self.generator.vocab, count)]
             texts.append(self.model.text(tokens, self.model.options(greedy=True, max_new_tokens=int(limit))))
         bare = self.decode(longest // 2, batch)
+        short = self.model.options(greedy=True, max_new_tokens=2)
+        [*self.model.together([self.model.text([0], short) for _ in range(2)], batch)]  # so that all code is there
         ended, total, seconds, started = 0, 0, 0.0, time.perf_counter()
         for text, _ in self.model.together(texts, batch):
             ended += text.ended is not None

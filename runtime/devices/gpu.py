@@ -24,7 +24,7 @@ from lispgpt.runtime.plan.steps import Launch
 
 SLOT_BYTES = 4096
 LONGEST_STEP = (1 << 31) - 1
-"""Between pieces that drivers copy by one call."""
+"""Between pieces that drivers copy by one call, which they do within one allocation and not in what is mapped."""
 NOT_READY = 600
 """What both vendors' drivers answer who asks for an event that has not come."""
 
@@ -142,9 +142,9 @@ class GpuDevice:
         self._copy("MemcpyDtoDAsync", target + target_offset, source + source_offset, nbytes)
 
     def copy_pieces(self, source: int, target: int, pieces: Pieces) -> None:
-        if pieces.count > 1 and max(pieces.source_step, pieces.target_step) <= LONGEST_STEP:
-            self._copy_apart(source + pieces.source, target + pieces.target, pieces)
-            return
+        mapped = self._ranges is not None and (source in self._ranges or target in self._ranges)
+        if not mapped and pieces.count > 1 and max(pieces.source_step, pieces.target_step) <= LONGEST_STEP:
+            return self._copy_apart(source + pieces.source, target + pieces.target, pieces)
         for start, end in pieces.each():
             self.copy(source, target, pieces.nbytes, start, end)
 
