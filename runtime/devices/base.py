@@ -35,6 +35,9 @@ class Device(Protocol):
     whole: str
     """Why `reserve` takes all memory at once; "" where it does not, or nobody has asked."""
 
+    room: int | None
+    """Bytes of memory that it has in all, where asking for more does not fail at once; None where it does."""
+
     copy_cost: int
     """The bytes that take about as long to copy as starting a `copy` takes."""
 

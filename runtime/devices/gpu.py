@@ -38,6 +38,7 @@ class GpuDevice:
 
     name: str
     careful = False
+    room: int | None = None
     copy_cost = 4 << 20
 
     def __init__(self, driver: Driver, device: Any, stream: Any) -> None:

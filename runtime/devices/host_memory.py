@@ -10,6 +10,7 @@ class HostMemory:
 
     copy_cost = 16 << 10
     granule = 0
+    room: int | None = None
     whole = ""
 
     def enter(self) -> None:
