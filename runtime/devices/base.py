@@ -23,6 +23,9 @@ from lispgpt.runtime.plan.plan import Entry
 READS_AHEAD = 16
 
 
+CLOSED = "the model was closed, and its memory is free: load it again to go on"
+
+
 class Device(Protocol):
     """The contract between a session and a chip."""
 
@@ -42,7 +45,10 @@ class Device(Protocol):
     """The bytes that take about as long to copy as starting a `copy` takes."""
 
     def enter(self) -> None:
-        """Let the calling thread use the device: whoever calls sees to it that no other does meanwhile."""
+        """Let the calling thread use the device: whoever calls sees to it that no other does meanwhile.
+
+        UserError CLOSED once the device is closed.
+        """
 
     def alloc(self, nbytes: int) -> Any:
         """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError if short."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.host import cpu_name, may_use_tiles, memory
+from lispgpt.runtime.devices.base import CLOSED
 from lispgpt.runtime.devices.host_memory import HostMemory
 from lispgpt.runtime.plan.plan import Entry
 
@@ -75,6 +76,10 @@ class CpuDevice(HostMemory):
         self._libraries: list[ctypes.CDLL] = []
         self._kernels: dict[str, int] = {}
         self._counters = np.zeros(0, np.int64)
+
+    def enter(self) -> None:
+        if not self._stop.alive:
+            raise UserError(CLOSED)
 
     def alloc(self, nbytes: int) -> np.ndarray:
         """Memory that is taken as it is written: a cache for a long context costs what is used of it."""

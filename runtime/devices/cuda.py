@@ -172,6 +172,7 @@ class CudaDevice(GpuDevice):
         self.name = f"{product.split(bytes(1))[0].decode().strip()} ({self.chip})"
 
     def enter(self) -> None:
+        super().enter()
         self._driver("CtxSetCurrent", self._context)
 
     def _vendor(self) -> Vendor:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.devices.base import CLOSED, READS_AHEAD
 from lispgpt.runtime.devices.driver import Driver
 from lispgpt.runtime.devices.growing import Ranges, Vendor
 from lispgpt.runtime.plan.plan import Entry
@@ -86,8 +86,9 @@ class GpuDevice:
         return replace(launch, grid=(min(launch.grid[0], most), 1, 1))
 
     def enter(self) -> None:
-        """Make the device's context the calling thread's."""
-        raise NotImplementedError
+        """Make the device's context the calling thread's, where it is not closed."""
+        if not self._owned:
+            raise UserError(CLOSED)
 
     def alloc(self, nbytes: int) -> int:
         address = self._reserve(nbytes)

@@ -126,6 +126,7 @@ class HipDevice(GpuDevice):
         super().__init__(driver, index, stream)
 
     def enter(self) -> None:
+        super().enter()
         self._driver("DeviceSet", self._index)
 
     def _vendor(self) -> Vendor:
