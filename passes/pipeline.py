@@ -16,6 +16,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
 
+from lispgpt.base import scratch
 from lispgpt.base.bugs import cause
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.base.source import Span
@@ -223,7 +224,8 @@ class _MlirPass:
     starts_from: ClassVar[tuple[State, ...]] = ()
 
     def run(self, module: ir.Module, target: object) -> None:
-        passmanager.PassManager.parse(self.pipeline).run(module.operation)
+        with scratch.kept_to("gpu-module-to-binary" in self.pipeline):
+            passmanager.PassManager.parse(self.pipeline).run(module.operation)
 
 
 def _resolve(call: PassCall) -> Any:

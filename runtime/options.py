@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict
@@ -65,6 +66,8 @@ class Options:
         if unknown is not None:
             raise UserError(f"there is no option {unknown!r}; there are {', '.join(f.name for f in fields(Options))}")
         said = {name: value for name, value in given.items() if value is not None}
+        for name, value in said.items():
+            _check_kind(name, value)
         drawn = next((name for name in DRAWING if name in said), None)
         if said.get("greedy") and drawn:
             raise UserError(f"greedy contradicts {drawn.replace('_', '-')}")
@@ -112,6 +115,7 @@ class Options:
         return ", ".join(text for text in [*chosen, *(_worded(self, name) for name in PENALISING)] if text)
 
 
+WHOLE = ("max_new_tokens", "top_k", "seed", "lookup")
 DRAWING = ("temperature", "top_k", "top_p", "min_p")
 PENALISING = ("repeat_penalty", "presence_penalty", "frequency_penalty")
 
@@ -119,3 +123,16 @@ PENALISING = ("repeat_penalty", "presence_penalty", "frequency_penalty")
 def _worded(options: Options, name: str) -> str:
     value = getattr(options, name)
     return "" if value is None else f"{name} {value}"
+
+
+def _check_kind(name: str, value: Any) -> None:
+    """UserError where an option's value is of a kind that it is never of."""
+    if name in WHOLE and not (isinstance(value, numbers.Integral) and not isinstance(value, bool)):
+        raise UserError(f"{name.replace('_', '-')} is {value!r}, which must be a whole number")
+    if name in (*DRAWING, *PENALISING) and not isinstance(value, numbers.Real):
+        raise UserError(f"{name.replace('_', '-')} is {value!r}, which must be a number")
+    if name == "logit_bias" and not isinstance(value, Mapping):
+        raise UserError(f"logit-bias is {value!r}, which must be a map from tokens to numbers")
+    texts = value if isinstance(value, Sequence) else [None]
+    if name == "stop" and not all(isinstance(text, str) for text in texts):
+        raise UserError(f"stop is {value!r}, which must be a text or several")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from lispgpt.base.child import Outcome, Reporter, compile_in_child, run_in_child
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.cli import main
+from lispgpt.passes.targets.binary import linker_toolkit
 from lispgpt.programs import launch
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
@@ -147,6 +149,32 @@ def test_no_room_for_the_compilers_files_is_said(blocks: int, target: str, tmp_p
     done = shell(f"ulimit -f {blocks}; exec lispgpt compile x.lisp --target {target}", tmp_path)
     assert_refused(done, "temporary" if blocks == 0 else "large")
     assert [path.name for path in tmp_path.iterdir()] == ["x.lisp"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "rocm:gfx1151"])
+@pytest.mark.parametrize("blocks", [1, 8, 24, 64])
+def test_temporary_files_go_whatever_the_compilers_end(blocks: int, target: str, tmp_path: Path) -> None:
+    """LLVM leaves its own where it gives up, and the folder that TMPDIR names is full until somebody looks."""
+    (tmp_path / "temporary").mkdir()
+    given = {"TMPDIR": str(tmp_path / "temporary")}
+    program = ROOT / "examples" / "gpt2.lisp"
+    done = shell(f"ulimit -f {blocks}; exec lispgpt compile {program} --target {target} -o x.lgpt", tmp_path, **given)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert_refused(done, "larger than is allowed here (ulimit -f)")
+
+
+def test_a_linker_of_somebody_elses_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who knows where it would lie may have put another there."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    place = linker_toolkit()
+    assert place.parent == tmp_path and linker_toolkit() == place
+    place.chmod(0o777)
+    (place / "llvm" / "bin" / "ld.lld").write_text("#!/bin/sh\nexit 1\n")
+    other = linker_toolkit()
+    assert other != place and "exit 1" not in (other / "llvm" / "bin" / "ld.lld").read_text()
+    shutil.rmtree(place)
+    place.symlink_to(tmp_path)
+    assert linker_toolkit() == other
 
 
 def test_a_small_stack_is_named(tmp_path: Path) -> None:

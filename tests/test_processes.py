@@ -141,6 +141,8 @@ def test_every_prompt_and_every_sequence_of_a_batch_is_continued(made: Path) -> 
     alone = [json.loads(run(made, "--prompt", text, *greedy).stdout)["tokens"] for text in ("hello", "a b")]
     both = json.loads(run(made, "--prompt", "hello", "--prompt", "a b", *greedy).stdout)["sequences"]
     assert [each["tokens"] for each in both] == alone
+    numbers = run(made, "--prompt-tokens", "1,2", "--prompt-tokens", "3", *greedy).stdout
+    assert [each["prompt_tokens"] for each in json.loads(numbers)["sequences"]] == [[1, 2], [3]]
     batch = run(made, "--prompt", "hello", "--batch", 2, "--temperature", 5, "--seed", 3, "--format", "json")
     first, second = json.loads(batch.stdout)["sequences"]
     assert first["prompt_tokens"] == second["prompt_tokens"] and first["tokens"] != second["tokens"]

@@ -16,8 +16,10 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from lispgpt.base import scratch
 from lispgpt.base.bugs import summary
 from lispgpt.base.descendants import die_with, keeping
 from lispgpt.base.errors import InternalError, UserError
@@ -127,14 +129,14 @@ class Child:
         sys.stdout.flush()
         sys.stderr.flush()
         read_end, write_end = os.pipe()
-        self._read_end, parent = read_end, os.getpid()
+        self._read_end, parent, self._scratch = read_end, os.getpid(), scratch.chosen_for_child()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:  # what libraries have Python do around a fork would swallow an interrupt
             self._process = os.fork()
             if self._process == 0:
                 die_with(parent)
                 os.close(read_end)
-                be_the_child(work, write_end, before)
+                be_the_child(work, write_end, before, self._scratch)
             os.close(write_end)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -170,6 +172,7 @@ class Child:
                 else:
                     failure = (kind, content)
         status = _wait(self._process)
+        scratch.end(self._scratch)
         if failure is not None:
             raise _error_of(*failure)
         if os.WIFSIGNALED(status):
@@ -208,10 +211,12 @@ def _report(error: BaseException) -> str:
     return own or "".join(traceback.format_exception(error))
 
 
-def be_the_child(work: Callable[[Reporter], int], write_end: int, mask: Iterable[int]) -> None:
-    """Never returns: the parent's handlers and exit functions are not the child's.  mask: the signals to hold back."""
+def be_the_child(work: Callable[[Reporter], int], write_end: int, mask: Iterable[int], place: Path | None) -> None:
+    """Never returns: the parent's handlers and exit functions are not the child's.  mask: the signals to hold back.
+    place: chosen for its temporary files."""
     code = 1
     try:
+        scratch.begin(place)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with os.fdopen(write_end, "wb") as stream:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from lispgpt.base import scratch
 from lispgpt.base.child import Child, Reporter, be_the_child, compiled, run_in_child
 from lispgpt.base.errors import UserError
 
@@ -22,8 +23,9 @@ START = "import sys; sys.path[:] = {path!r}; from lispgpt.base.fresh import main
 class _Fresh(Child):
     """An interpreter that is told what to do through its standard input."""
 
-    def __init__(self, task: bytes) -> None:
+    def __init__(self, *task: Any) -> None:
         self._read_end, write_end = os.pipe()
+        self._scratch = scratch.chosen_for_child()
         command = [sys.executable, "-c", START.format(path=sys.path, pipe=write_end)]
         try:
             running = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[write_end])
@@ -31,7 +33,7 @@ class _Fresh(Child):
             os.close(write_end)
         assert running.stdin is not None
         with running.stdin:
-            running.stdin.write(task)
+            running.stdin.write(pickle.dumps((*task, self._scratch)))
         self._process, running.returncode = running.pid, 0  # `outcome` waits for it
 
 
@@ -40,8 +42,7 @@ def call_fresh(function: Callable[..., Any], *arguments: Any) -> Any:
 
     Arguments and the result are pickled.  Errors are those of `compile_in_child`.
     """
-    task = pickle.dumps((function.__module__, function.__qualname__, arguments))
-    return compiled(_Fresh(task).outcome()).value
+    return compiled(_Fresh(function.__module__, function.__qualname__, arguments).outcome()).value
 
 
 def ask_in_child(question: Callable[[], Any]) -> Any:
@@ -63,11 +64,11 @@ def ask_in_child(question: Callable[[], Any]) -> Any:
 
 def main(pipe: int) -> None:
     """The interpreter's whole life."""
-    module, name, arguments = pickle.load(sys.stdin.buffer)
+    module, name, arguments, place = pickle.load(sys.stdin.buffer)
 
     def work(reporter: Reporter) -> int:
         function = getattr(__import__(module, fromlist=[name]), name)
         reporter.give(function(*arguments))
         return 0
 
-    be_the_child(work, pipe, signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    be_the_child(work, pipe, signal.pthread_sigmask(signal.SIG_BLOCK, []), place)

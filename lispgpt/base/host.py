@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import platform
+import resource
 from collections.abc import Collection
 from pathlib import Path
 
 ARCH_PRCTL, ARCH_GET_XCOMP_SUPP, ARCH_REQ_XCOMP_PERM, XTILEDATA = 158, 0x1021, 0x1023, 18
 """Of Linux on x86-64: the number of a system call, two of its operations, and that of AMX's registers."""
+
+CONTROL_GROUPS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where a container reads how many bytes it may have; "max" for any."""
 
 
 @functools.cache
@@ -51,6 +56,20 @@ def may_use_tiles(ask: bool = False) -> bool:
 def cores() -> int:
     """Processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory() -> int | None:
+    """Bytes of memory that this process may have at most: the machine's with its swap space, or what a control group or
+    `ulimit -v` leaves of it; None where the system does not tell."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(sum(int(fields[name].split()[0]) << 10 for name in ("MemTotal", "SwapTotal")))
+    for path in CONTROL_GROUPS:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(path.read_text()))
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return min(found + [limit] * (limit != resource.RLIM_INFINITY), default=None)
 
 
 def vector_bytes(features: Collection[str]) -> int:

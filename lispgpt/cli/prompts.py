@@ -38,7 +38,7 @@ class Prompts:
         self.tokens, self.file, self.lines = options["prompt_tokens"], options["prompt_file"], options["prompts_file"]
         kinds = {
             "--prompt": bool(self.texts),
-            "--prompt-tokens": self.tokens is not None,
+            "--prompt-tokens": bool(self.tokens),
             "--prompt-file": self.file is not None,
             "--prompts": self.lines is not None,
         }
@@ -47,7 +47,7 @@ class Prompts:
             raise click.UsageError(f"give {given[0]} or {given[1]}, not both")
         if "-" in self.texts and len(self.texts) > 1:
             raise click.UsageError("standard input (--prompt -) is one prompt, and cannot stand beside others")
-        several = len(self._lines()) if self.lines is not None else max(1, len(self.texts))
+        several = len(self._lines()) if self.lines is not None else max(1, len(self.texts), len(self.tokens))
         batch, samples = options["batch"], options["samples"]
         self.samples: int = samples or (batch if batch and several == 1 else 1)
         self.count = several * self.samples
@@ -58,12 +58,8 @@ class Prompts:
         return [prompt for prompt in self._read() for _ in range(self.samples)]
 
     def _read(self) -> list[Prompt]:
-        if self.tokens is not None:
-            try:
-                return [Prompt([int(t) for t in self.tokens.split(",") if t.strip()])]
-            except ValueError:
-                message = f"--prompt-tokens wants numbers such as 1,2,3, not {self.tokens!r}"
-                raise click.UsageError(message) from None
+        if self.tokens:
+            return [Prompt(_numbers(tokens)) for tokens in self.tokens]
         if self.file is not None:
             return [Prompt(read_text(self.file).removesuffix("\n"))]
         if self.lines is not None:
@@ -98,6 +94,13 @@ class Prompts:
 EXAMPLE = '{"prompt": "Once upon"} or {"tokens": [1, 2]}'
 
 
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(token) for token in text.split(",") if token.strip()]
+    except ValueError:
+        raise click.UsageError(f"--prompt-tokens wants numbers such as 1,2,3, not {text!r}") from None
+
+
 def _standard_input(wait: bool) -> str:
     """What is piped or redirected into the command, without the line's end; "" for nothing.
 
@@ -127,7 +130,7 @@ def prompt_options() -> list[Any]:
         click.option(
             "--prompts", "prompts_file", type=path, metavar="FILE.jsonl", help=f"Prompts, a line each: {EXAMPLE}."
         ),
-        click.option("--prompt-tokens", metavar="1,2,3", help="Token ids to continue."),
+        click.option("--prompt-tokens", multiple=True, metavar="1,2,3", help="Token ids to continue.  Repeatable."),
         click.option(
             "--samples", type=click.IntRange(1, 1_000_000), help="Continuations of each prompt, by seeds one apart."
         ),

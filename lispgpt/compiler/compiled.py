@@ -46,7 +46,7 @@ def _kept(request: Request, observer: Observer, cache: Cache | None) -> Artifact
 
 
 def _key(request: Request) -> str:
-    depends = {**asdict(request), "program": "", "target": ""}
+    depends = {**asdict(request), "program": "", "target": "", "room": None}
     return cache_key(request.program, request.target, cpu_signature(), depends)
 
 

@@ -23,6 +23,7 @@ from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
 from lispgpt.runtime.plan.artifact import EXACT, Artifact
 from lispgpt.runtime.plan.plan import Plan
+from lispgpt.runtime.plan.room import check_room
 from lispgpt.runtime.plan.work import Rates
 
 __all__ = [
@@ -121,10 +122,11 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
     with ir.Location.unknown():
         runner.run(program.module, first)
         plan = take_plan(program.module)
+        parsed = Plan.from_json(plan)
+        check_room(parsed, request.room)
         made = make_code(program.module, rest, target)
     if made.problem:
         print(f"warning: the artifact has no code for {target} itself: {made.problem}", file=sys.stderr)
-    parsed = Plan.from_json(plan)
     launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.launches}
     kernels = {
         name: {**launch.facts(), **plan["kernels"][name], **target.kernel_facts(program.module, name)}

@@ -19,6 +19,7 @@ class Request:
     which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.  devices: how many share
     the batch of each entry that has one; shares_states: whether each of them keeps a part of the states only.
     precision: "fast" has products with short weights read activations in BF16; "exact" leaves it to the pipeline.
+    room: bytes of memory where the entries are to run, if that is known; no code is made of what does not fit there.
     """
 
     program: Path
@@ -34,6 +35,7 @@ class Request:
     devices: int = 1
     shares_states: bool = False
     precision: str = EXACT
+    room: int | None = None
 
 
 @dataclass

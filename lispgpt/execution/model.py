@@ -20,11 +20,12 @@ from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.collectives import open_shared
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, PREFILL, VERIFY, intake_sizes, padded
-from lispgpt.runtime.devices import open_device
+from lispgpt.runtime.devices import open_device, room
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.options import MOST_TOGETHER, Choices, Options
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.plan.room import check_room
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Continuation, Text
 from lispgpt.runtime.tokenizers import Tokenizer
@@ -61,7 +62,8 @@ class Model:
         program: Request | None = None,
     ) -> None:
         self._peers, self._engine = peers, engine
-        self._request = source if isinstance(source, Request) else program
+        request = source if isinstance(source, Request) else program
+        self._request = request and replace(request, room=room(request.target))
         self._artifact = source if isinstance(source, Artifact) else None
         self._checkpoint, self.tokenizer = checkpoint, tokenizer
         self._cache, self._observer = cache, observer
@@ -197,21 +199,18 @@ class Model:
         return any(dict(entry.sizes) == sizes for entry in self.session.entries(name))
 
     def _add(self, request: Request | None) -> None:
-        """Compile a request, where there is one, into the session."""
         artifact = self._artifact if request is None else artifact_of(request, self._observer, self._cache)
         assert artifact is not None
         self._load(artifact)
 
     def _load(self, artifact: Artifact) -> None:
-        """Load what was compiled into the session, which the first opens."""
         if self._session is not None:
             with self._session.alone():
+                check_room(artifact.plan, self._session.device.room)
                 self._session.add(artifact)
             return
         if artifact.weights and self._checkpoint is None:
-            raise UserError(
-                "this model needs weights: give --checkpoint FILE (or make one: lispgpt checkpoint make --help)"
-            )
+            raise UserError("this model needs weights: give --checkpoint FILE (lispgpt checkpoint make makes one)")
         target = self._device if self._device.startswith("emulated:") else artifact.target
         if compiled_target(target) != artifact.target:
             raise UserError(f"the artifact was compiled for {artifact.target}, which is not what {target} runs")
@@ -220,6 +219,7 @@ class Model:
             device = open_device(*given)
         else:
             device, engine = open_shared(*given, self._peers, self._engine)
+        check_room(artifact.plan, device.room)
         self._session = Session(artifact, device, self._checkpoint or NoWeights(), engine)
 
     def options(self, **given: Any) -> Options:

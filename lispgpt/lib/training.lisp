@@ -16,7 +16,8 @@
 (require random)
 
 (config schedule "cosine"                      ; of the learning rate, after the warm-up: cosine, linear or constant
-        head-rows 8192                         ; of which `head-loss` has scores at once, at most, on each device
+        head-rows 8192                         ; of which `head-loss` has scores at once on each device,
+        head-parts 64                          ; or of so many more that this many parts are all of them
         adam-epsilon 1e-8)
 
 ; ---- the derivative of gelu, in few instructions: (1 + t)/2 (1 + (1 - t) v slope), where t is the tanh
@@ -57,13 +58,14 @@
         [loss right] (target-sums scores targets peak total)]
     [(/ loss (max (sum (counting targets)) 1.0)) right]))
 
-; The same for scores = x times the transpose of w, plus a bias if there is one, of which at most `head-rows` rows are
+; The same for scores = x times the transpose of w, plus a bias if there is one, of which about `head-rows` rows are
 ; there at once: the gradients by x, w and bias are made with them, and are this function's other values.
 ; x [rows width], w [columns width], bias [columns]; scores are held in the type of x
 (defn head-loss [x w targets vocab & bias]
   (let [[n width] (shape x)
         share (/ (counting targets) (max (sum (counting targets)) 1.0))
-        most (* head-rows (devices))
+        unit (* head-rows (devices))
+        most (* unit (ceil-div (ceil-div n unit) head-parts))
         chunk (fn [found start]
                 (let [[loss right dx dw db] found
                       rows (min most (- n start))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base import scratch
 from lispgpt.base.child import Reporter
 from lispgpt.base.dtypes import DTYPES
 from lispgpt.base.errors import UserError
@@ -142,7 +143,7 @@ def _make_all_visible(module: ir.Module) -> None:
 
 
 def _object_file(engine: execution_engine.ExecutionEngine) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch.kept_to(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.o"
         engine.dump_to_object_file(str(path))
         return path.read_bytes()

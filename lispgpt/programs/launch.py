@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 
 from lispgpt.base.child import Outcome, Reporter, compiled, run_in_child
 from lispgpt.base.errors import UserError
+from lispgpt.base.machine import ended_from_outside
 from lispgpt.base.source import Source, Span
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import ir
@@ -139,6 +141,9 @@ def _checked(outcome: Outcome) -> Outcome:
     """The outcome; an error where a signal ended the child, or something before the program began."""
     if outcome.signal_number:
         where = "" if outcome.step == "run" else f" during {outcome.step}"
+        outside = ended_from_outside(outcome.signal_number)
+        if outside is not None:
+            raise UserError(f"the program was ended{where} ({signal.Signals(outcome.signal_number).name}: {outside})")
         span = _line(*outcome.value) if outcome.step == "run" and outcome.value else None
         raise UserError(f"the program crashed{where} ({outcome.reason})", span)
     return outcome if outcome.step == "run" else compiled(outcome)

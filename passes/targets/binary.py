@@ -5,31 +5,41 @@ NVIDIA's assembler compiles it further, where it is installed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from lispgpt.base import scratch
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.machine import why_it_gave_up
+from lispgpt.ir.diagnostics import mlir_message
 from lispgpt.ir.mlir import ir, passmanager
 
 FATAL = ("no libcall available", "undefined symbol", "undefined reference")
 
 
-def serialized_objects(module: ir.Module, format_: str, toolkit: Path | None = None) -> bytes:
+def serialized_objects(module: ir.Module, format_: str) -> bytes:
     """The code of the module's one gpu.module, which `gpu-module-to-binary` replaces by a gpu.binary.
 
-    format_: "isa" for assembly text, "bin" for a linked object.  toolkit: the folder whose llvm/bin holds ld.lld.
+    format_: "isa" for assembly text, "bin" for an object that LLD links.
     An external function that lowering has left behind is an InternalError: there is nothing to link it with.
     """
     _check_resolved(module)
-    options = f"format={format_}" + (f" toolkit={toolkit}" if toolkit else "")
-    with _BackEndOutput() as said:
-        passmanager.PassManager.parse(f"builtin.module(gpu-module-to-binary{{{options}}})").run(module.operation)
+    with scratch.kept_to(), _BackEndOutput() as said:
+        options = f"format={format_}" + (f" toolkit={linker_toolkit()}" if format_ == "bin" else "")
+        try:
+            passmanager.PassManager.parse(f"builtin.module(gpu-module-to-binary{{{options}}})").run(module.operation)
+        except ir.MLIRError as error:
+            limit = why_it_gave_up()
+            said_so = UserError(f"no code could be made: {limit}") if limit else InternalError(mlir_message(error))
+            raise said_so from error
     text = said.text()
     if any(sign in text for sign in FATAL):
         raise InternalError(f"the back end could not resolve a call: {text.strip().splitlines()[0]}")
@@ -91,26 +101,29 @@ class _BackEndOutput:
         return self._text
 
 
-def linker_toolkit(rocm_path: str | None = None) -> Path:
-    """A folder T with T/llvm/bin/ld.lld: a ROCm installation's, else a cached link to LLD on PATH or to ziglang's.
+def linker_toolkit() -> Path:
+    """A folder T with T/llvm/bin/ld.lld, which starts the LLD on PATH or ziglang's; it stays for the next time.
 
     UserError says what to install where there is none.
     """
-    if rocm_path and (Path(rocm_path) / "llvm" / "bin" / "ld.lld").exists():
-        return Path(rocm_path)
+    return _shim(f"#!/bin/sh\n{linker_command()}\n")
+
+
+def linker_command() -> str:
+    """How a shell starts LLD with what it was given itself; UserError says what to install where there is none."""
     found = shutil.which("ld.lld")
     if found:
-        command = f'exec "{found}" "$@"'
-    elif (package := importlib.util.find_spec("ziglang")) is not None and package.origin is not None:
-        command = f'exec "{Path(package.origin).with_name("zig")}" ld.lld "$@"'
-    else:
-        raise UserError("linking for an AMD GPU needs LLD: install lld, ROCm or the Python package ziglang")
-    return _shim(f"#!/bin/sh\n{command}\n")
+        return f'exec "{found}" "$@"'
+    if (package := importlib.util.find_spec("ziglang")) is not None and package.origin is not None:
+        return f'exec "{Path(package.origin).with_name("zig")}" ld.lld "$@"'
+    raise UserError("linking for an AMD GPU needs LLD: install lld, ROCm or the Python package ziglang")
 
 
 def _shim(script: str) -> Path:
     key = hashlib.sha256(script.encode()).hexdigest()[:16]
     root = Path(tempfile.gettempdir()) / f"lispgpt-lld-{os.getuid()}-{key}"
+    if not _is_own(root):
+        root = scratch.folder() / "toolkit"
     linker = root / "llvm" / "bin" / "ld.lld"
     if not linker.exists() or linker.read_text() != script:
         linker.parent.mkdir(parents=True, exist_ok=True)
@@ -119,6 +132,14 @@ def _shim(script: str) -> Path:
         temporary.chmod(0o700)
         temporary.replace(linker)
     return root
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a folder, which is made where it is not there, is this user's, and nobody else may write to it."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(0o700)
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def find_ptxas() -> str | None:

@@ -11,12 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from lispgpt.base import host
+from lispgpt.base import host, scratch
 from lispgpt.base.errors import InternalError, UserError
+from lispgpt.base.machine import why_it_gave_up
 from lispgpt.ir.mlir import execution_engine, ir, new_context
 from lispgpt.ir.structure import operations, symbol_of
 from lispgpt.passes.targets.base import Target
-from lispgpt.passes.targets.binary import linker_toolkit
+from lispgpt.passes.targets.binary import linker_command, linker_toolkit
 from lispgpt.passes.targets.pairs import AMX_BF16, AVX512_BF16, Pairs
 
 FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")
@@ -57,7 +58,7 @@ class Cpu(Target):
         return f"vectors of {self.vector_bytes} bytes, {known or 'none of its special instructions'}"
 
     def check_tools(self) -> None:
-        linker_toolkit()
+        linker_command()
 
     def serialize(self, module: ir.Module) -> bytes:
         """A relocatable object, from a module in the LLVM dialect."""
@@ -65,7 +66,7 @@ class Cpu(Target):
 
     def join_code(self, pieces: Sequence[bytes]) -> bytes:
         """A shared object: the kernels, and what runs lists of launches of them."""
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch.kept_to(), tempfile.TemporaryDirectory() as folder:
             return _linked([*pieces, _executor(self.chip)], Path(folder)).read_bytes()
 
     def assembly(self, module: ir.Module) -> str:
@@ -125,7 +126,7 @@ def _object(module: ir.Module, chip: str) -> bytes:
     engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
     if defined:
         engine.raw_lookup(symbol_of(defined[-1]))
-    with tempfile.NamedTemporaryFile(suffix=".o") as file:
+    with scratch.kept_to(), tempfile.NamedTemporaryFile(suffix=".o") as file:
         engine.dump_to_object_file(file.name)
         return Path(file.name).read_bytes()
 
@@ -139,7 +140,12 @@ def _linked(pieces: Sequence[bytes], folder: Path) -> Path:
     command = [str(linker), "-shared", "-o", str(whole), *map(str, objects)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InternalError(f"the linker failed: {done.stderr.strip()}")
+        limit = None if done.stderr.strip() else why_it_gave_up()
+        raise (
+            UserError(f"the linker failed: {limit}")
+            if limit
+            else InternalError(f"the linker failed: {done.stderr.strip()}")
+        )
     return whole
 
 

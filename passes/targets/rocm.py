@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.base import Gpu
-from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
+from lispgpt.passes.targets.binary import linker_command, linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
 from lispgpt.passes.targets.rates import TERA, Rates
 
@@ -63,11 +63,11 @@ class Rocm(Gpu):
         )
 
     def check_tools(self) -> None:
-        linker_toolkit()
+        linker_command()
 
     def serialize(self, module: ir.Module) -> bytes:
         """An ELF code object."""
-        return serialized_objects(module, "bin", toolkit=linker_toolkit())
+        return serialized_objects(module, "bin")
 
     def join_code(self, pieces: Sequence[bytes]) -> bytes:
         """Code objects one after another, each as long as its header says: the driver is given them one by one."""

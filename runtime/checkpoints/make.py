@@ -24,6 +24,16 @@ from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 from lispgpt.runtime.checkpoints.seeded import RandomCheckpoint
 from lispgpt.runtime.tokenizers.synthetic import synthetic_pieces
 
+WRITTEN = {
+    "llmc": ("an llm.c file", ".bin"),
+    "huggingface": ("a folder", ""),
+    "safetensors": ("a safetensors file", ".safetensors"),
+}
+"""What is written, and how that ends."""
+
+SUFFIXES = (".bin", ".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".lgpt")
+"""What says by itself of which kind a file is."""
+
 
 def make(path: str | Path, shape: Shape, format: str = "llmc", dtype: str = "bf16", seed: int = 0) -> Path | None:
     """Write a random checkpoint ("f32" or "bf16") and a tokenizer that fits it; returns the tokenizer's path.
@@ -33,7 +43,7 @@ def make(path: str | Path, shape: Shape, format: str = "llmc", dtype: str = "bf1
     path = Path(path)
     writer = format_named(format)
     source = RandomCheckpoint(shape, seed)
-    _check_room(path, source, _checked(dtype))
+    _check_place(path, format, _nbytes(source, _checked(dtype)))
     writer.write(path, source, _checked(dtype))
     vocab = source.config["vocab"]
     pieces = synthetic_pieces(vocab)
@@ -52,6 +62,7 @@ def make_for(
     """
     path = Path(path)
     source = RandomCheckpoint(_Declared(config, weights), seed)
+    _check_place(path, "safetensors", sum(find_dtype(d).nbytes(math.prod(shape)) for _, shape, d, _ in weights))
 
     def contents() -> Iterator[np.ndarray]:
         for name, shape, dtype, _ in weights:
@@ -93,7 +104,7 @@ def convert(source: str | Path, path: str | Path, format: str = "llmc", dtype: s
     if "wte" not in checkpoint.names():
         raise UserError(f"{source} is not a GPT-2 or a Llama ({checkpoint.format}), and only those can be converted")
     path, dtype = Path(path), _checked(dtype or checkpoint.config["weight-type"])
-    _check_room(path, checkpoint, dtype)
+    _check_place(path, format, _nbytes(checkpoint, dtype))
     format_named(format).write(path, checkpoint, dtype)
     whole = Path(source) / "tokenizer.json"
     if format == "huggingface" and whole.is_file():
@@ -113,21 +124,29 @@ def convert_to_blocks(source: Checkpoint, path: str | Path, dtype: str) -> tuple
     Returns the names of matrices that stay what they were, and the tokenizer's path.
     """
     path = Path(path)
-    _check_room(path, source, dtype)
+    _check_place(path, "safetensors", _nbytes(source, dtype))
     left = write_blocks(path, source, dtype)
     tokenizer = tokenizers.find(source.path, None)
     return left, None if tokenizer is None else tokenizers.write_copy(path, tokenizer)
 
 
-def _check_room(path: Path, source: Checkpoint, dtype: str) -> None:
-    """UserError where the disk has no room for a checkpoint's weights."""
-    elements = sum(math.prod(source.info(name).shape) for name in source.names())
-    nbytes, folder = find_dtype(dtype).nbytes(elements), path.absolute().parent
+def _check_place(path: Path, format: str, nbytes: int) -> None:
+    """UserError where a name says of another kind of file than what is written there, or the disk has no room."""
+    what, own = WRITTEN[format]
+    suffix, folder = path.suffix.lower(), path.absolute().parent
+    if suffix in SUFFIXES and suffix != own:
+        hint = "; GGUF files are read here, and not written" if suffix == ".gguf" else ""
+        raise UserError(f"what would be written to {path} is {what}: call it {path.with_suffix(own)}{hint}")
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if nbytes > free:
         raise UserError(f"cannot write {path}: its weights take {nbytes:,} bytes, and the disk has {free:,} left")
+
+
+def _nbytes(source: Checkpoint, dtype: str) -> int:
+    """Bytes of a checkpoint's weights in one type."""
+    return find_dtype(dtype).nbytes(sum(math.prod(source.info(name).shape) for name in source.names()))
 
 
 def _checked(dtype: str) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.host import memory
 from lispgpt.runtime.devices.base import Device
 from lispgpt.runtime.devices.driver import Driver
 
@@ -21,6 +22,7 @@ __all__ = [
     "device_module",
     "installed_chip",
     "open_device",
+    "room",
     "wake_driver",
 ]
 
@@ -51,6 +53,11 @@ def open_device(
         )
     device: Device = device_module(kind).open_device(threads, index)
     return device
+
+
+def room(target: str) -> int | None:
+    """Bytes of memory that what runs a target has in all, where that is known before it is opened."""
+    return memory() if target.partition(":")[0] == "cpu" else None
 
 
 def device_kinds() -> list[str]:

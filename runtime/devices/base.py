@@ -23,6 +23,8 @@ from lispgpt.runtime.plan.plan import Entry
 
 READS_AHEAD = 16
 
+CLOSED = "the model was closed, and its memory is free: load it again to go on"
+
 
 @dataclass(frozen=True)
 class Pieces:
@@ -54,6 +56,9 @@ class Device(Protocol):
     whole: str
     """Why `reserve` takes all memory at once; "" where it does not, or nobody has asked."""
 
+    room: int | None
+    """Bytes of memory that it has in all, where asking for more does not fail at once; None where it does."""
+
     copy_cost: int
     """The bytes that take about as long to copy as starting a `copy` takes."""
 
@@ -61,7 +66,10 @@ class Device(Protocol):
     """Rows of a model's work that take about as long as starting an entry and reading the weights once does."""
 
     def enter(self) -> None:
-        """Let the calling thread use the device: whoever calls sees to it that no other does meanwhile."""
+        """Let the calling thread use the device: whoever calls sees to it that no other does meanwhile.
+
+        UserError CLOSED once the device is closed.
+        """
 
     def alloc(self, nbytes: int) -> Any:
         """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError if short."""

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.base.host import cpu_name, may_use_tiles
+from lispgpt.base.host import cpu_name, may_use_tiles, memory
+from lispgpt.runtime.devices.base import CLOSED
 from lispgpt.runtime.devices.host_memory import HostMemory
 from lispgpt.runtime.plan.plan import Entry
 
@@ -67,6 +68,7 @@ class CpuDevice(HostMemory):
         self.threads = host_cores() if threads is None else threads
         if self.threads < 1:
             raise UserError(f"a CPU session needs at least one thread, not {self.threads}")
+        self.room = memory()
         self.name = f"{cpu_name()} ({self.threads} thread{'s' if self.threads > 1 else ''})"
         self._pool = np.zeros(POOL_WORDS, np.int64)
         self._workers: list[threading.Thread] = []
@@ -74,6 +76,10 @@ class CpuDevice(HostMemory):
         self._libraries: list[ctypes.CDLL] = []
         self._kernels: dict[str, int] = {}
         self._counters = np.zeros(0, np.int64)
+
+    def enter(self) -> None:
+        if not self._stop.alive:
+            raise UserError(CLOSED)
 
     def alloc(self, nbytes: int) -> np.ndarray:
         """Memory that is taken as it is written: a cache for a long context costs what is used of it."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import Pieces
-from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, FAILED_BEFORE, GpuDevice
+from lispgpt.runtime.devices.driver import FAILED_BEFORE, Api, Driver, installed
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
 from lispgpt.runtime.devices.growing import Vendor
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
@@ -174,6 +174,7 @@ class CudaDevice(GpuDevice):
         self.name = f"{product.split(bytes(1))[0].decode().strip()} ({self.chip})"
 
     def enter(self) -> None:
+        super().enter()
         self._driver("CtxSetCurrent", self._context)
 
     def _vendor(self) -> Vendor:

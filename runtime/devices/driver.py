@@ -21,6 +21,7 @@ from typing import Any
 
 from lispgpt.base.errors import InternalError, UserError
 
+FAILED_BEFORE = "a kernel launched before it may have failed"
 load_library: Callable[[str], Any] = ctypes.CDLL
 _users: dict[str, int] = {}
 """The process that has called a package's functions: a driver refuses to work in a fork of one that has used it."""

@@ -16,19 +16,17 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.devices.base import READS_AHEAD, Pieces
-from lispgpt.runtime.devices.driver import Driver
+from lispgpt.runtime.devices.base import CLOSED, READS_AHEAD, Pieces
+from lispgpt.runtime.devices.driver import FAILED_BEFORE, Driver
 from lispgpt.runtime.devices.growing import Ranges, Vendor
+from lispgpt.runtime.devices.side_stream import SideStream
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 
 SLOT_BYTES = 4096
 LONGEST_STEP = (1 << 31) - 1
 """Between pieces that drivers copy by one call, which they do within one allocation and not in what is mapped."""
-NOT_READY = 600
-"""What both vendors' drivers answer who asks for an event that has not come."""
 
-FAILED_BEFORE = "a kernel launched before it may have failed"
 DOES_IT_FIT = "does the GPU allow this many threads and this much shared memory?"
 
 
@@ -40,6 +38,7 @@ class GpuDevice:
 
     name: str
     careful = False
+    room: int | None = None
     copy_cost = 16 << 20
     weight_rows = 256
 
@@ -88,8 +87,9 @@ class GpuDevice:
         return replace(launch, grid=(min(launch.grid[0], most), 1, 1))
 
     def enter(self) -> None:
-        """Make the device's context the calling thread's."""
-        raise NotImplementedError
+        """Make the device's context the calling thread's, where it is not closed."""
+        if not self._owned:
+            raise UserError(CLOSED)
 
     def alloc(self, nbytes: int) -> int:
         address = self._reserve(nbytes)
@@ -256,45 +256,3 @@ class GpuDevice:
                 failures.append(error)
         if failures and sys.exc_info()[0] is None:
             raise failures[0]
-
-
-class SideStream:
-    """A stream beside a device's own.  owned: takes what the device is to give back when it is closed."""
-
-    def __init__(self, driver: Driver, main: Any, stream: Any, owned: list[tuple[str, Any]]) -> None:
-        self._driver, self._main, self._stream, self._owned = driver, main, stream, owned
-        self._fork = self.event()
-
-    @property
-    def handle(self) -> int:
-        """What libraries in C call it."""
-        return int(self._stream)
-
-    def event(self) -> Any:
-        (event,) = self._driver("EventCreate")
-        self._owned.append(("EventDestroy", event))
-        return event
-
-    def follow(self) -> None:
-        """Have what this stream is given from here on come behind all that the device's own has."""
-        self._driver("EventRecord", self._fork, self._main)
-        self._driver("StreamWaitEvent", self._stream, self._fork)
-
-    def copy(self, source: int, target: int, nbytes: int) -> None:
-        """Copy within the device's memory."""
-        self._driver("MemcpyDtoDAsync", target, source, nbytes, self._stream)
-
-    def record(self, event: Any) -> None:
-        """Have an event come when this stream has done what it has by now."""
-        self._driver("EventRecord", event, self._stream)
-
-    def lead(self, event: Any) -> None:
-        """Have what the device's own stream is given from here on come behind an event."""
-        self._driver("StreamWaitEvent", self._main, event)
-
-    def is_done(self, event: Any) -> bool:
-        """Whether an event has come; UserError where the device has failed."""
-        status, _ = self._driver.status("EventQuery", event)
-        if status and int(status) != NOT_READY:
-            raise UserError(f"the GPU failed with {self._driver.error(status)}: {FAILED_BEFORE}")
-        return not status

@@ -13,6 +13,7 @@ class HostMemory:
     copy_cost = 16 << 10
     weight_rows = 16
     granule = 0
+    room: int | None = None
     whole = ""
 
     def enter(self) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from lispgpt.base.elf import elf_files
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import Pieces
-from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, FAILED_BEFORE, GpuDevice
+from lispgpt.runtime.devices.driver import FAILED_BEFORE, Api, Driver, installed
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
 from lispgpt.runtime.devices.growing import Vendor
 from lispgpt.runtime.plan.steps import Launch
 
@@ -128,6 +128,7 @@ class HipDevice(GpuDevice):
         super().__init__(driver, index, stream)
 
     def enter(self) -> None:
+        super().enter()
         self._driver("DeviceSet", self._index)
 
     def _copy_apart(self, source: int, target: int, pieces: Pieces) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from lispgpt.ir.mlir import ir, new_context, passmanager
-from lispgpt.passes.targets.binary import linker_toolkit, serialized_objects
+from lispgpt.passes.targets.binary import serialized_objects
 from lispgpt.runtime.devices.amd_emulator.code_object import CodeObject
 from lispgpt.runtime.devices.amd_emulator.machine import Machine
 from lispgpt.runtime.devices.amd_emulator.memory import Memory
@@ -144,7 +144,7 @@ def assembled(snippets: tuple[Snippet, ...], chip: str, lanes: int) -> CodeObjec
         module = ir.Module.parse(text)
         attach = f"rocdl-attach-target{{chip={chip} features=+wavefrontsize{lanes} O=3}}"
         passmanager.PassManager.parse(f"builtin.module({attach})").run(module.operation)
-        return CodeObject(serialized_objects(module, "bin", toolkit=linker_toolkit()), chip)
+        return CodeObject(serialized_objects(module, "bin"), chip)
 
 
 def run(

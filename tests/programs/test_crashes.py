@@ -55,6 +55,20 @@ def test_abort_names_the_signal(tmp_path: Path) -> None:
     assert "the program crashed (SIGABRT: it called abort" in done.stderr
 
 
+@pytest.mark.parametrize("limit", ["-S -t 2", "-t 2"])
+def test_a_program_without_an_end_is_told_of_the_limit(limit: str, tmp_path: Path) -> None:
+    """A soft limit on time is told by a signal of its own, a hard one by the signal of a lack of memory."""
+    path = tmp_path / "endless.lisp"
+    path.write_text(
+        "(require-dialect scf)\n(extern-fn getppid (-> [] [i32]))\n(defn main []\n"
+        "  (scf.while (region (block [] (getppid) (scf.condition (: true i1)))) (region (block [] (scf.yield)))))\n"
+    )
+    command = ["bash", "-c", f"ulimit {limit}; exec {sys.executable} -m lispgpt run {path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the program was ended (SIG") and "(ulimit -t)" in done.stderr
+
+
 def test_no_crash_no_message(tmp_path: Path) -> None:
     done = run(tmp_path, "argc")
     assert (done.returncode, done.stdout, done.stderr) == (0, "before\n2\n", "")

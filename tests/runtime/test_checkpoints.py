@@ -266,7 +266,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         (["info", str(tmp_path / "nothing")], "there is no checkpoint"),
         (["convert", path, str(tmp_path)], "is no ordinary file"),
         (["convert", path, "/dev/null/model.bin"], "cannot write"),
-        (["convert", path, path, "--format", "huggingface"], "a Hugging Face checkpoint is a folder"),
+        (["convert", path, path, "--format", "huggingface"], "is a folder"),
     ):
         failed = runner.invoke(cli, arguments)
         assert isinstance(failed.exception, UserError) and hint in failed.exception.message

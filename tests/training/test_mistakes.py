@@ -132,3 +132,25 @@ def test_a_damaged_description_is_refused(place: Path, tmp_path: Path) -> None:
             train(run, place / "cache", resume=True)
     (run / "run.json").write_text(whole)
     assert train(run, place / "cache", resume=True, steps=3)[0].step == 3
+
+
+@pytest.mark.parametrize("batch", [10**8, 10**6])
+def test_a_batch_beyond_the_memory_is_refused_before_code_is_made(
+    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a loss are taken in a bounded number of parts, and what is planned is held against the machine's
+    memory."""
+    monkeypatch.setattr("lispgpt.runtime.devices.memory", lambda: 4 << 30)
+    monkeypatch.setattr("lispgpt.compiler.driver.make_code", lambda *_: pytest.fail("code was made"))
+    text_file(tmp_path)
+    program = tmp_path / "large.lisp"
+    program.write_text(
+        "(require nn training)\n(config vocab 300 width 64 context 32)\n(weights (w [vocab width]) (u [vocab width]))\n"
+        "(defn f [tokens targets random]\n"
+        "  (let [n (* (dim tokens 0) (dim tokens 1))]\n"
+        "    (head-loss (rows w (reshape tokens [n])) u (reshape targets [n]) vocab)))\n(training f)\n"
+    )
+    given: Given = {**ENOUGH, "batch": batch, "data": [tmp_path / "text.txt"], "vocab_size": 280}
+    needs = r"train \(batch 1000+, length 8\) needs [\d,.]+ GiB of memory, and this machine has 4.0 GiB"
+    with pytest.raises(UserError, match=needs):
+        train(tmp_path / "run", tmp_path / "cache", program=program, **given)

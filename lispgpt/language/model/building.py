@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from lispgpt.ir.mlir import ir
@@ -26,8 +26,9 @@ def build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
     each argument that counts those of the batch, or -1), and whether the entry is `repeatable`: whether rows may stand
     in it twice; of states that `grows`, which dimension counts positions.
     """
-    framed = evaluator.site.frame(entry.name, entry.made_by) if entry.made_by is not None else nullcontext()
-    with framed:
+    with ExitStack() as calls:
+        for what, form in entry.calls:
+            calls.enter_context(evaluator.site.frame(what, form))
         _build(evaluator, entry, sizes)
 
 

@@ -37,7 +37,8 @@ def _entry(evaluator: Evaluator, form: List, environment: Environment) -> Any:
         evaluator.site.fail(f"the entry {name.name} computes nothing", form)
     dimensions = tuple(_dimensions(taken, environment))
     shapes = None if options is None else _shapes(evaluator, options, dimensions, name, environment)
-    entry = Entry(name.name, taken, dimensions, shapes, body, environment.capture(), form)
+    calls = tuple((frame.what, frame.form) for frame in evaluator.site.frames)
+    entry = Entry(name.name, taken, dimensions, shapes, body, environment.capture(), form, calls=calls)
     model.entries[name.name] = entry
     if isinstance(environment.lookup(name), (Special, Builtin)) or environment.lookup(name) is MISSING:
         environment.define(name, entry)

@@ -30,12 +30,8 @@ def _generate(evaluator: Evaluator, form: List, environment: Environment) -> Any
     if model.generation is not None:
         evaluator.site.fail("a program has one `generate`", form)
     model.generation = Generation(name.name, _options(evaluator, form, environment), form)
-    before = set(model.entries)
     library = modules.load(evaluator, modules.LIBRARY / LIBRARY, form)
     evaluator.call(library.lookup(Symbol(form.span, DECODING)), [model.entries[name.name]], form)
-    for made in model.entries.values():
-        if made.name not in before:
-            made.made_by = form
     return None
 
 

@@ -31,7 +31,8 @@ class Entry:
 
     dimensions: their names, in the order in which inputs name them.  shapes: the choices that its form gives, which
     need not fix all of them; None where it gives none.  allowed: whether a default choice, as sizes in the order of the
-    dimensions, is one that it is to be compiled for.  made_by: the form of the program that had the library make it.
+    dimensions, is one that it is to be compiled for.  calls: those in which its form was met, outermost first: what was
+    called, and by which form.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Entry:
     environment: Environment
     form: Form
     allowed: Callable[[list[int]], bool] | None = None
-    made_by: Form | None = None
+    calls: tuple[tuple[str, Form], ...] = ()
 
     @property
     def takes_rows(self) -> bool:
