@@ -117,11 +117,12 @@ class Generator:
 
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""
-        bad = next((t for t in tokens if not 0 <= t < self.vocab), None)
-        if bad is not None:
-            raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
         if not tokens:
             raise UserError("the prompt is empty: give at least one token")
+        numbers = np.asarray(tokens)
+        if not 0 <= numbers.min() <= numbers.max() < self.vocab:
+            bad = next(t for t in tokens if not 0 <= t < self.vocab)
+            raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
         if not self.tokens:
             self.restart()
         self.tokens += tokens
@@ -129,7 +130,7 @@ class Generator:
             self.adjustment.read(tokens)
         if self.position + len(tokens) > self.context:
             return self._slide()
-        return self._feed(tokens) if self.session.holder is self else self._again(self.position + len(tokens))
+        return self._feed(numbers) if self.session.holder is self else self._again(self.position + len(tokens))
 
     def decode(self) -> int:
         """Take in the newest token (already in `tokens`); the token that follows it."""
@@ -257,7 +258,7 @@ class Generator:
         self.restart()
         return self._feed(self.tokens[-count:])
 
-    def _feed(self, tokens: Sequence[int]) -> int:
+    def _feed(self, tokens: Sequence[int] | np.ndarray) -> int:
         start, entry = 0, self._entries[1]
         for size in chunk_sizes(len(tokens), self.chunks, self.repeatable):
             real, entry = min(size, len(tokens) - start), self._entries[size]
@@ -268,7 +269,7 @@ class Generator:
             return self._checked(int(self.session.result(entry, "next")[0]))
         return self.choose(self.session.result(entry, next(iter(entry.results)))[0])
 
-    def _start(self, entry: Entry, tokens: Sequence[int], size: int) -> None:
+    def _start(self, entry: Entry, tokens: Sequence[int] | np.ndarray, size: int) -> None:
         """Run an entry of so many positions on tokens from the sequence's position on."""
         inputs = padded(tokens, self.position, size)
         self.session.start(entry, dict(zip(entry.inputs, inputs, strict=True)))
