@@ -19,11 +19,14 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, operations, shape_of, unscheduled_kernels
 from lispgpt.passes.base import Pass
-from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.targets import Gpu
+
+EARLY = 2
+"""Vectors of a row that a thread may have before the launches ahead are done."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ class ScheduleGpuRows(Pass):
     many: int = 4096
 
     def run(self, module: ir.Module, target: Gpu) -> None:
+        constant = constant_arguments(module)
         for kernel in unscheduled_kernels(module, "rows"):
-            self._schedule(kernel, target)
+            self._schedule(kernel, constant(kernel), target)
 
-    def _schedule(self, kernel: ir.Operation, target: Gpu) -> None:
+    def _schedule(self, kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
         outputs = outputs_of(kernel)
         rows = _row_shape(kernel, [tensor for tensor, _ in outputs])
         longest = _longest_row(kernel, rows)
@@ -64,11 +68,29 @@ class ScheduleGpuRows(Pass):
             rank = thread if number is None else b.mod(thread, threads)
             reader = Reader(target, Team(rank, threads, target.subgroup, number, item, item if beside else 1))
             where = coordinates(row, rows)
-            target.dependency_passed_on()
+            _wait(reader, [tensor for tensor, _ in outputs], where, constants, target)
             for tensor, buffer in outputs:
                 _write(reader, tensor, buffer, where, target)
 
         reschedule(kernel, [count // teams], [threads * teams], target, emit)
+
+
+def _wait(
+    reader: Reader, tensors: Sequence[ir.Value], row: list[b.Index], constants: set[ir.Value], target: Gpu
+) -> None:
+    """Wait for the launches ahead, once what none of them writes has been asked for, where that is little."""
+    team = reader.team
+    assert isinstance(team, Team)
+    target.dependency_release()
+    for tensor in tensors:
+        if len(shape_of(tensor)) == len(row):
+            continue
+        extent, width = shape_of(tensor)[-1], _width(tensor, team, target)
+        count = team.chunk_count(extent, width)
+        for number in range(count if count <= EARLY else 0):
+            start = team.chunk(number, extent, width).start
+            reader.preload(tensor, [*row, start], width, constants.__contains__)
+    target.dependency_wait()
 
 
 def _row_shape(kernel: ir.Operation, tensors: list[ir.Value]) -> tuple[int, ...]:
@@ -123,8 +145,7 @@ def _write(reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index
         value = reader.read(tensor, row)
         b.if_then(b.equal(team.rank, 0), lambda: b.store(value, buffer, row))
         return
-    item = b.item_bytes(tensor.type)
-    width = b.largest_width(shape[-1], item if item > 4 else team.item_bytes, target.vector_bytes)
+    width = _width(tensor, team, target)
     count = team.chunk_count(shape[-1], width)
     if count > UNROLLED_CHUNKS:
         reader.prepare(tensor, row)
@@ -133,6 +154,12 @@ def _write(reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index
     else:
         for number in range(count):
             _store_chunks(reader, tensor, buffer, row, [number], width)
+
+
+def _width(tensor: ir.Value, team: Team, target: Gpu) -> int:
+    """Elements of a result that a thread computes at once."""
+    item = b.item_bytes(tensor.type)
+    return b.largest_width(shape_of(tensor)[-1], item if item > 4 else team.item_bytes, target.vector_bytes)
 
 
 def _store_chunks(
