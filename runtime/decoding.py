@@ -76,7 +76,7 @@ def padded(tokens: Sequence[int] | np.ndarray, position: int, size: int) -> np.n
     made = np.empty((2, 1, size), np.int32)
     made[0], made[1] = tokens[0], position
     made[0, 0, size - len(tokens) :] = tokens
-    made[1, 0, size - len(tokens) :] = range(position, position + len(tokens))
+    made[1, 0, size - len(tokens) :] = np.arange(position, position + len(tokens))
     return made
 
 

@@ -120,26 +120,28 @@ class Generator:
         """Take in a prompt; the token that follows it."""
         if not self.tokens:
             self.restart()
-        self._read(tokens)
+        numbers = self._read(tokens)
         if self.position + len(tokens) > self.context:
             return self._slide()
-        return self._feed(tokens) if self.session.holder is self else self._again(self.position + len(tokens))
+        return self._feed(numbers) if self.session.holder is self else self._again(self.position + len(tokens))
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Begin with a prompt that another entry takes in: the next step is that of its last token."""
         self._read(tokens)
         self.position = len(tokens) - 1
 
-    def _read(self, tokens: Sequence[int]) -> None:
-        """Put what was given behind the text; UserError for what is no prompt."""
-        bad = next((t for t in tokens if not 0 <= t < self.vocab), None)
-        if bad is not None:
-            raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
+    def _read(self, tokens: Sequence[int]) -> np.ndarray:
+        """Put what was given behind the text, and give it as an array; UserError for what is no prompt."""
         if not tokens:
             raise UserError("the prompt is empty: give at least one token")
+        numbers = np.asarray(tokens)
+        if not 0 <= numbers.min() <= numbers.max() < self.vocab:
+            bad = next(t for t in tokens if not 0 <= t < self.vocab)
+            raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
         self.tokens += tokens
         if self.adjustment is not None:
             self.adjustment.read(tokens)
+        return numbers
 
     def decode(self) -> int:
         """Take in the newest token (already in `tokens`); the token that follows it."""
@@ -270,7 +272,7 @@ class Generator:
         self.restart()
         return self._feed(self.tokens[-count:])
 
-    def _feed(self, tokens: Sequence[int]) -> int:
+    def _feed(self, tokens: Sequence[int] | np.ndarray) -> int:
         start, entry = 0, self._entries[1]
         for size in chunk_sizes(len(tokens), self.chunks, self.session.device.weight_rows, self.repeatable):
             real, entry = min(size, len(tokens) - start), self._entries[size]
@@ -281,7 +283,7 @@ class Generator:
             return self._checked(int(self.session.result(entry, "next")[0]))
         return self.choose(self.session.result(entry, next(iter(entry.results)))[0])
 
-    def _start(self, entry: Entry, tokens: Sequence[int], size: int) -> None:
+    def _start(self, entry: Entry, tokens: Sequence[int] | np.ndarray, size: int) -> None:
         """Run an entry of so many positions on tokens from the sequence's position on."""
         inputs = padded(tokens, self.position, size)
         self.session.start(entry, dict(zip(entry.inputs, inputs, strict=True)))

@@ -17,8 +17,8 @@ from lispgpt.base.errors import UserError
 
 @dataclass(frozen=True)
 class Whole:
-    """Of `lispgpt run`.  compile_s: from nothing, all shapes.  first_token_s: from the start of a process that finds
-    its program compiled.  peak_bytes: of that process's memory on the host."""
+    """Of `lispgpt run`.  compile_s: from nothing, for a short prompt.  first_token_s: from the start of a process that
+    finds its program compiled.  peak_bytes: of that process's memory on the host."""
 
     compile_s: float
     first_token_s: float

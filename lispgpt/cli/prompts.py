@@ -57,6 +57,19 @@ class Prompts:
         """What to continue, each so often as samples are wanted of it."""
         return [prompt for prompt in self._read() for _ in range(self.samples)]
 
+    def longest(self) -> int | None:
+        """Tokens that the longest has at most: one a byte, and a few that tokenizers put before the text; None where
+        standard input has to be read to know."""
+        if self.tokens is not None:
+            return self.tokens.count(",") + 1
+        if self.file is not None:
+            given = [read_text(self.file)]
+        else:
+            given = self.texts if self.lines is None else [line for _, line in self._lines()]
+        if not given or given == ["-"]:
+            return None
+        return MORE_TOKENS + max(len(text.encode(errors="replace")) for text in given)
+
     def _read(self) -> list[Prompt]:
         if self.tokens:
             return [Prompt(_numbers(tokens)) for tokens in self.tokens]
@@ -90,6 +103,9 @@ class Prompts:
                 return Prompt(value)
         raise UserError(f"{self.lines}:{number}: a line is a prompt such as {EXAMPLE}, and not {line.strip()[:60]}")
 
+
+MORE_TOKENS = 4
+"""That a tokenizer may put before a text."""
 
 EXAMPLE = '{"prompt": "Once upon"} or {"tokens": [1, 2]}'
 

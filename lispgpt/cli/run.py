@@ -20,7 +20,7 @@ from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
 from lispgpt.compiler.folders import Given, find_given
 from lispgpt.compiler.present import matching_artifact, running_target
-from lispgpt.compiler.request import Observer, Request
+from lispgpt.compiler.request import Observer, Request, prompt_size
 from lispgpt.compiler.trust import check_trusted
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
@@ -66,7 +66,10 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
     prompts = Prompts(options)
-    source = asked = _source(given, options, prompts.batch if options["entry"] is None else options["batch"] or 1)
+    generates = options["entry"] is None
+    source = asked = _source(given, options, prompts.batch if generates else options["batch"] or 1)
+    if generates and isinstance(source, Request):
+        source = replace(source, longest=prompt_size(prompts.longest()))
     if isinstance(source, Artifact) and not options["trust"]:
         check_trusted(source, given.program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
     if isinstance(source, Request) and options["entry"] is None:

@@ -39,10 +39,13 @@ def forks_well() -> bool:
 
 
 def _kept(request: Request, observer: Observer, cache: Cache | None) -> Artifact | None:
-    """The artifact of a request that the cache has; UserError where its program does not exist."""
+    """The artifact of a request, or of a wider one, that the cache has; UserError where its program does not exist."""
     if not request.program.exists():
         raise UserError(f"there is no file {request.program}")
-    return None if cache is None or observer.watches else cache.find(_key(request))
+    if cache is None or observer.watches:
+        return None
+    found = (cache.find(_key(wide)) for wide in request.wider())
+    return next((artifact for artifact in found if artifact is not None), None)
 
 
 def _key(request: Request) -> str:

@@ -68,7 +68,9 @@ PROJECT_MARKS = ("lispier.toml", "pyproject.toml", "Cargo.toml", ".git")
 
 def wanted(request: Request) -> Wanted:
     """The entries to compile, and for what sizes."""
-    rows = [(1, size) for size in find_target(request.target).prefill_chunks]
+    chunks = find_target(request.target).prefill_chunks
+    enough = next((size for size in chunks if size >= request.longest > 0), chunks[-1])
+    rows = [(1, size) for size in chunks if size <= enough]
     rows += [] if request.batch == 1 else [(request.batch, 1)]
     return Wanted(rows, request.sizes, request.entries, request.unsized, request.inputs)
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lispgpt.runtime.plan.artifact import EXACT
+
+PROMPTS = (16, 128)
+"""Sizes of prompts that are told apart by what is compiled for them: few, so that most are compiled already."""
+
+
+def prompt_size(count: int | None) -> int:
+    """The size to compile for where prompts have so many tokens at most; 0 where that is any, or nobody knows."""
+    return 0 if count is None else next((size for size in PROMPTS if size >= count), 0)
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,7 @@ class Request:
     the batch of each entry that has one; shares_states: whether each of them keeps a part of the states only.
     precision: "fast" has products with short weights read activations in BF16; "exact" leaves it to the pipeline.
     room: bytes of memory where the entries are to run, if that is known; no code is made of what does not fit there.
+    longest: tokens of the longest prompt that entries have to take at once, a number of PROMPTS; 0: of any.
     """
 
     program: Path
@@ -36,6 +45,12 @@ class Request:
     shares_states: bool = False
     precision: str = EXACT
     room: int | None = None
+    longest: int = 0
+
+    def wider(self) -> list[Request]:
+        """This and what would do as well: the same for longer prompts."""
+        longer = [size for size in PROMPTS if size > self.longest] if self.longest else []
+        return [self, *(replace(self, longest=size) for size in [*longer, *([0] if self.longest else [])])]
 
 
 @dataclass

@@ -111,12 +111,18 @@ class WarpgroupProduct:
         self.maps = [side.map(self.kernel) for side in (self.sides.left, self.sides.right)]
         self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
         self.fetched = [BulkResult(boxes, *self._fetched(boxes)) for boxes in self.read]
-        b.if_then(b.equal(self.thread, 0), lambda: self.ring.make(self.warpgroups))
+        b.if_then(b.equal(self.thread, 0), self._prepare)
         self._meet()
         self.target.dependency_release()
         b.either(b.less(self.thread, self.unit.threads), self._write, self._read)
         if t.pair > 1:
             self.target.cluster_barrier()  # no block may end while another still copies into its memory
+
+    def _prepare(self) -> None:
+        """By one thread: the ring's barriers, and maps on their way."""
+        for map_ in [*self.maps, *(result.map for result in self.bulk or ())]:
+            self.copies.prefetch(map_)
+        self.ring.make(self.warpgroups)
 
     def _bulk_result(self, boxes: Boxes) -> BulkResult:
         width = self.copies.line // b.item_bytes(boxes.argument.type)

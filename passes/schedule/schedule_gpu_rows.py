@@ -22,11 +22,14 @@ from lispgpt.ir.structure import defining_op, operations, shape_of, unscheduled_
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kept_rows import keep_row, repeated_row
-from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.targets import Gpu
+
+EARLY = 2
+"""Vectors of a row that a thread may have before the launches ahead are done."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,11 @@ class ScheduleGpuRows(Pass):
     many: int = 4096
 
     def run(self, module: ir.Module, target: Gpu) -> None:
+        constant = constant_arguments(module)
         for kernel in unscheduled_kernels(module, "rows"):
-            self._schedule(kernel, target)
+            self._schedule(kernel, constant(kernel), target)
 
-    def _schedule(self, kernel: ir.Operation, target: Gpu) -> None:
+    def _schedule(self, kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
         outputs = outputs_of(kernel)
         rows = _row_shape(kernel, [tensor for tensor, _ in outputs])
         longest = _longest_row(kernel, rows)
@@ -70,7 +74,7 @@ class ScheduleGpuRows(Pass):
             rank = thread if number is None else b.mod(thread, threads)
             reader = Reader(target, Team(rank, threads, target.subgroup, number, item, item if beside else 1))
             where = coordinates(row, rows)
-            target.dependency_passed_on()
+            _wait(reader, [tensor for tensor, _ in outputs], where, constants, target)
             if kept is not None:
                 memories.append(keep_row(reader, kept, where, target))
             for tensor, buffer in outputs:
@@ -78,6 +82,24 @@ class ScheduleGpuRows(Pass):
 
         if reschedule(kernel, [count // teams], [threads * teams], target, emit) and memories:
             memories[0].record(kernel)
+
+
+def _wait(
+    reader: Reader, tensors: Sequence[ir.Value], row: list[b.Index], constants: set[ir.Value], target: Gpu
+) -> None:
+    """Wait for the launches ahead, once what none of them writes has been asked for, where that is little."""
+    team = reader.team
+    assert isinstance(team, Team)
+    target.dependency_release()
+    for tensor in tensors:
+        if len(shape_of(tensor)) == len(row):
+            continue
+        extent, width = shape_of(tensor)[-1], _width(tensor, team, target)
+        count = team.chunk_count(extent, width)
+        for number in range(count if count <= EARLY else 0):
+            start = team.chunk(number, extent, width).start
+            reader.preload(tensor, [*row, start], width, constants.__contains__)
+    target.dependency_wait()
 
 
 def _row_shape(kernel: ir.Operation, tensors: list[ir.Value]) -> tuple[int, ...]:
@@ -132,8 +154,7 @@ def _write(reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index
         value = reader.read(tensor, row)
         b.if_then(b.equal(team.rank, 0), lambda: b.store(value, buffer, row))
         return
-    item = b.item_bytes(tensor.type)
-    width = b.largest_width(shape[-1], item if item > 4 else team.item_bytes, target.vector_bytes)
+    width = _width(tensor, team, target)
     count = team.chunk_count(shape[-1], width)
     if count > UNROLLED_CHUNKS:
         reader.prepare(tensor, row)
@@ -142,6 +163,12 @@ def _write(reader: Reader, tensor: ir.Value, buffer: ir.Value, row: list[b.Index
     else:
         for number in range(count):
             _store_chunks(reader, tensor, buffer, row, [number], width)
+
+
+def _width(tensor: ir.Value, team: Team, target: Gpu) -> int:
+    """Elements of a result that a thread computes at once."""
+    item = b.item_bytes(tensor.type)
+    return b.largest_width(shape_of(tensor)[-1], item if item > 4 else team.item_bytes, target.vector_bytes)
 
 
 def _store_chunks(

@@ -34,11 +34,12 @@ from lispgpt.passes.kernels.attention_results import join_teams, share_size, wri
 from lispgpt.passes.kernels.attention_scores import Mask
 from lispgpt.passes.kernels.attention_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.kernels.cache_rows import split_off_writes
-from lispgpt.passes.kernels.kernel import coordinates, reschedule
+from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.matrices import lanes_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
 from lispgpt.passes.kernels.team import subgroup_reduce, tree
+from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.targets import Gpu
 
@@ -70,14 +71,16 @@ class ScheduleGpuTiledAttention(Pass):
         if target.matrix is None:
             return
         self._check_block(target)
+        constant = constant_arguments(module)
         for kernel in unscheduled_kernels(module, "attention"):
             attention = attention_of(kernel)
             if attention is None or not self._suits(attention, target.matrix.columns):
                 continue
-            if _Schedule(kernel, attention, target, self).fits():
+            if _Schedule(kernel, attention, target, self, set()).fits():
+                constants = constant(kernel)
                 if attention.writes:
                     attention = split_off_writes(module, kernel, target)
-                _Schedule(kernel, attention, target, self).emit()
+                _Schedule(kernel, attention, target, self, constants).emit()
 
     def _suits(self, attention: Attention, columns: int) -> bool:
         """Whether there are enough rows, of keys and values that tiles can hold."""
@@ -101,11 +104,20 @@ class ScheduleGpuTiledAttention(Pass):
 
 
 class _Schedule:
+    """constants: arguments that no launch writes."""
+
     def __init__(
-        self, kernel: ir.Operation, attention: Attention, target: Gpu, options: ScheduleGpuTiledAttention
+        self,
+        kernel: ir.Operation,
+        attention: Attention,
+        target: Gpu,
+        options: ScheduleGpuTiledAttention,
+        constants: set[ir.Value],
     ) -> None:
         assert target.matrix is not None
         self.kernel, self.attention, self.target, self.unit = kernel, attention, target, target.matrix
+        bounds = [bound for bound in (attention.lower, attention.upper) if bound is not None]
+        self.known = all(depends_only_on(tensor, constants) for bound in bounds for tensor in bound.tensors())
         self.row = max(attention.query_dims, key=lambda d: (attention.extents[d], -d))
         self.outer = [d for d in range(len(attention.extents)) if d != self.row]
         self.positions, self.teams = attention.extents[self.row], options.teams
@@ -172,7 +184,9 @@ class _Schedule:
         self.reader = Reader(self.target)
         bind_cache(self.attention, self.reader)
         self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
-        self.target.dependency_passed_on()
+        self.target.dependency_release()
+        if not self.known:
+            self.target.dependency_wait()
         last_tile = b.constant(-(-self.positions // self.rows) - 1, ir.IndexType.get())
         self.first = b.mul(b.binary("arith.subi", last_tile, b.block_id("y")), self.rows)
         subgroup = b.div(self.thread, self.target.subgroup)
@@ -181,13 +195,15 @@ class _Schedule:
         self.start = self._start()
         self.end = b.add(last, 1)
         lanes, teams = self.lanes, (self.teams, self.team, self.thread)
-        place = self._place(0)
-        self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
-        self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
         rows = [b.add(b.add(own_first, lanes.result_row), piece.row) for piece in self.unit.pieces()]
         places = [self._place(row) for row in rows]
         ragged = self.attention.context % (self.keys * self.teams) != 0
         self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged)
+        if self.known:
+            self.target.dependency_wait()
+        place = self._place(0)
+        self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
+        self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
         inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
         running = self._attend().whole(lanes, self.target)
         facts = (lanes, self.kernel, self.attention, places, inside)

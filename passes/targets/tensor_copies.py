@@ -75,6 +75,10 @@ class TensorCopies:
         with ir.InsertionPoint(loop.regions[1].blocks.append()):
             create_op("scf.yield")
 
+    def prefetch(self, map_: ir.Value) -> None:
+        """Start to bring a map to where copies read it; the first copy would wait for that."""
+        assembly("prefetch.tensormap [$0];", ["l", "~{memory}"], [map_], [])
+
     def load(
         self, map_: ir.Value, at: Sequence[Index], shared: Index, barrier: Index, blocks: Sequence[int] = ()
     ) -> None:

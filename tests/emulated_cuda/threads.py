@@ -166,7 +166,7 @@ class Threads(WarpOps, AsyncCopies, BulkOps, MatrixOps, Operations):
         elif name == "fence":
             if "proxy" in suffixes:
                 self.unfenced[np.isin(self.unfenced, np.flatnonzero(taken) + 1)] = 0
-        elif name not in ("griddepcontrol", "pragma", "setmaxnreg") and taken.any():
+        elif name not in ("griddepcontrol", "pragma", "prefetch", "setmaxnreg") and taken.any():
             with np.errstate(all="ignore"):
                 self.execute(name, suffixes, instruction.operands, taken)
             if name == "mbarrier" and self.stuck.any():

@@ -66,7 +66,7 @@ func.func "contraction_128x256"
   2 gpu.thread_id
   48 llvm.call_intrinsic
   208 llvm.extractvalue
-  48 llvm.inline_asm
+  50 llvm.inline_asm
   50 llvm.inttoptr
   48 llvm.load vector<2xf32>
   2 llvm.load vector<4xf32>
