@@ -23,6 +23,9 @@ FEATURES = ("avx2", "fma", "avx_vnni", "avx512f", "avx512vl", "avx512_vnni", "av
 """What schedules may ask for, by Linux's names."""
 
 
+NO_MORE_FEATURES = '#llvm.target_features<["+sse2"]>'
+"""What all have: with it a function has the features of its chip, and not those of the machine that compiles."""
+
 EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
 
 
@@ -108,10 +111,14 @@ def _executor(chip: str) -> bytes:
 
 
 def _object(module: ir.Module, chip: str) -> bytes:
-    """LLVM's for a chip; "" is this machine's own."""
+    """LLVM's for a chip; "" is this machine's own.
+
+    A chip's name alone does not do: functions that name no features have this machine's, more or fewer than the chip's.
+    """
     defined = [op for op in operations(module.body) if op.name == "llvm.func" and list(op.regions[0].blocks)]
     for function in defined if chip else ():
         function.attributes["target_cpu"] = ir.StringAttr.get(chip)
+        function.attributes["target_features"] = ir.Attribute.parse(NO_MORE_FEATURES, module.context)
     engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
     if defined:
         engine.raw_lookup(symbol_of(defined[-1]))
