@@ -27,8 +27,8 @@ NO_MORE_FEATURES = '#llvm.target_features<["+sse2"]>'
 """What all have: with it a function has the features of its chip, and not those of the machine that compiles."""
 
 OPTIMISATION = 2
-"""LLVM's level.  Kernels come unrolled as far as that pays: level 3, which unrolls more, took a third longer to compile,
-and what it made was no faster."""
+"""LLVM's level.  Kernels come unrolled as far as that pays: level 3, which unrolls more, took a third longer to
+compile, and what it made was no faster."""
 
 EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
 
