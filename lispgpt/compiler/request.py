@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lispgpt.runtime.plan.artifact import EXACT
+from lispgpt.base.precisions import EXACT
 
 
 @dataclass(frozen=True)
