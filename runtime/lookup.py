@@ -1,6 +1,8 @@
 """Drafts of a text's next tokens by looking up its newest ones: "Prompt Lookup Decoding", Saxena 2023.
 
 Where the last few tokens have stood before, what followed them then is the draft; a model checks all of it in one run.
+On devices whose steps follow each other without the host such a run costs as much as some steps, so that drafts are
+checked only while enough of their tokens are right.
 """
 
 from __future__ import annotations
@@ -12,16 +14,50 @@ from lispgpt.runtime.plan.plan import Entry
 
 LONGEST, SHORTEST = 4, 2
 """Tokens that have to have stood before: the longest such end of the text counts."""
+CHECK_STEPS = 4.0
+"""Steps in whose time a GPU checks a draft: that is a run of several rows, which the host begins and waits for."""
+STEPS_BEFORE_DRAFTS = 4
+"""Steps that are launched ahead where a draft may come next."""
 
 
 @dataclass
 class Lookup:
-    """entry: what checks drafts.  most: tokens of a draft."""
+    """entry: what checks drafts.  most: tokens of a draft.  cost: of a checking run, in steps.
+
+    expected: tokens that a run gives, by what the last ones gave, or would have given.
+    """
 
     entry: Entry
     most: int
+    cost: float = 1.0
+    expected: float = field(init=False)
     _followed: dict[tuple[int, ...], int] = field(default_factory=dict)
     _known: int = 0
+    _watched: list[int] = field(default_factory=list)
+    _right: int = 0
+
+    def __post_init__(self) -> None:
+        self.expected = 1.0 + self.most
+
+    @property
+    def pays(self) -> bool:
+        """Whether a run that checks a draft gives more than steps in its time would."""
+        return self.expected >= self.cost
+
+    def learn(self, right: int) -> None:
+        """Hear how many tokens of a draft were right."""
+        self.expected += (1 + right - self.expected) / 2
+        self._watched = []
+
+    def came(self, tokens: Sequence[int], token: int) -> None:
+        """Hear what a step gave after a text, where no draft was checked."""
+        if not self._watched:
+            self._watched, self._right = self.draft(tokens, self.most), 0
+        if self._watched:
+            right = token == self._watched[self._right]
+            self._right += right
+            if not right or self._right == len(self._watched):
+                self.learn(self._right)
 
     def draft(self, tokens: Sequence[int], room: int) -> list[int]:
         """At most `room` tokens that may follow; none where the text's end has not stood in it before."""

@@ -16,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.devices.base import READS_AHEAD, Pieces
 from lispgpt.runtime.devices.driver import Driver
 from lispgpt.runtime.devices.growing import Ranges, Vendor
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 
 SLOT_BYTES = 4096
+LONGEST_STEP = (1 << 31) - 1
+"""Between pieces that drivers copy by one call, which they do within one allocation and not in what is mapped."""
 NOT_READY = 600
 """What both vendors' drivers answer who asks for an event that has not come."""
 
@@ -38,7 +40,8 @@ class GpuDevice:
 
     name: str
     careful = False
-    copy_cost = 4 << 20
+    copy_cost = 16 << 20
+    weight_rows = 256
 
     def __init__(self, driver: Driver, device: Any, stream: Any) -> None:
         self._driver, self._device, self._stream = driver, device, stream
@@ -137,6 +140,17 @@ class GpuDevice:
 
     def copy(self, source: int, target: int, nbytes: int, source_offset: int = 0, target_offset: int = 0) -> None:
         self._copy("MemcpyDtoDAsync", target + target_offset, source + source_offset, nbytes)
+
+    def copy_pieces(self, source: int, target: int, pieces: Pieces) -> None:
+        mapped = self._ranges is not None and (source in self._ranges or target in self._ranges)
+        if not mapped and pieces.count > 1 and max(pieces.source_step, pieces.target_step) <= LONGEST_STEP:
+            return self._copy_apart(source + pieces.source, target + pieces.target, pieces)
+        for start, end in pieces.each():
+            self.copy(source, target, pieces.nbytes, start, end)
+
+    def _copy_apart(self, source: int, target: int, pieces: Pieces) -> None:
+        """Copy pieces by one call; source, target: where the first is."""
+        raise NotImplementedError
 
     def _copy(self, name: str, target: int, source: int, nbytes: int) -> None:
         """Copy behind what the stream has to do; one from or to the host's memory may wait for that and fail for it."""
