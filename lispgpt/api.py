@@ -23,6 +23,7 @@ from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.folders import cache_folder, trusted_keys
+from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.folders import find_given
@@ -31,7 +32,7 @@ from lispgpt.compiler.request import Request
 from lispgpt.compiler.trust import check_trusted, remember
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
-from lispgpt.runtime.plan.artifact import EXACT, PRECISIONS, Artifact
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.text import Text
 
 

@@ -27,9 +27,11 @@ def variant(
         raise UserError(f"there is no entry {name!r}; there are {known or 'none'}")
     inputs = tuple(compiled[0].inputs)
     given = dict(zip(inputs, values, strict=False)) | dict(named)
-    if len(values) > len(inputs) or set(given) != set(inputs):
+    names = [*inputs[: len(values)], *named]
+    if len(values) > len(inputs) or sorted(names) != sorted(inputs):
         wanted = ", ".join(inputs) or "nothing"
-        raise UserError(f"entry {name!r} takes {wanted}, and not {', '.join(given) or 'nothing'}")
+        more = ["more"] * (len(values) > len(inputs))
+        raise UserError(f"entry {name!r} takes {wanted}, and not {', '.join([*names, *more]) or 'nothing'}")
     shapes = {key: np.shape(value) for key, value in given.items()}
     for entry in compiled:
         places = {key: declared[place] for key, place in entry.inputs.items()}

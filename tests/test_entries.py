@@ -110,6 +110,10 @@ def test_inputs_that_do_not_fit_are_refused(classifier: Artifact) -> None:
         for inputs, words in cases:
             with pytest.raises(UserError, match=words):
                 session.run("evaluate", **inputs)
+        with pytest.raises(UserError, match="takes x, labels, and not x, x, labels"):
+            session.run("evaluate", x, x=x, labels=labels)
+        with pytest.raises(UserError, match="takes x, labels, and not x, labels, more"):
+            session.run("evaluate", x, labels, labels)
         with pytest.raises(UserError, match="no entry 'nothing'; there are classify, evaluate, train"):
             session.run("nothing")
 

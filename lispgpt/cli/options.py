@@ -12,10 +12,10 @@ import click
 
 from lispgpt.base.child import Reporter, compile_in_child, generate_in_child
 from lispgpt.base.errors import UserError
+from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.cli.launched import launched
 from lispgpt.runtime.collectives.mpi import abort
 from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
-from lispgpt.runtime.plan.artifact import EXACT, PRECISIONS
 
 PATH = click.Path(path_type=Path)
 

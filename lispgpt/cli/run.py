@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from lispgpt.base.folders import cache_folder, trusted_keys
+from lispgpt.base.precisions import EXACT
 from lispgpt.cli.arrays import read_inputs, write_results
 from lispgpt.cli.generate import generate, sampling_options
 from lispgpt.cli.options import PATH, all_of, compile_options, config_settings, guarded, parse_shapes
@@ -25,7 +26,7 @@ from lispgpt.compiler.trust import check_trusted
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.devices import wake_driver
-from lispgpt.runtime.plan.artifact import EXACT, Artifact
+from lispgpt.runtime.plan.artifact import Artifact
 
 MOST_THREADS = 4096
 

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from lispgpt.base.folders import cache_folder
+from lispgpt.base.precisions import PRECISIONS
 from lispgpt.cli.launched import options as device_options
 from lispgpt.cli.options import PATH, guarded, parse_settings, together
 from lispgpt.cli.progress import Progress
 from lispgpt.cli.run import MOST_THREADS
 from lispgpt.runtime.checkpoints.seeded import PRESETS
-from lispgpt.runtime.plan.artifact import PRECISIONS
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.trainer import Trainer
 from lispgpt.training.runs import train as train_program

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.precisions import EXACT
 from lispgpt.base.reading import read_text
 from lispgpt.base.source import Source
 from lispgpt.compiler.kernel_code import make_code, split_at_plan
@@ -21,7 +22,7 @@ from lispgpt.passes.plan.emit_plan import take_plan
 from lispgpt.passes.targets import Target, find_target
 from lispgpt.pipelines.pipeline_file import pipeline_path, read_pipeline
 from lispgpt.programs import launch
-from lispgpt.runtime.plan.artifact import EXACT, Artifact
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Plan
 from lispgpt.runtime.plan.room import check_room
 from lispgpt.runtime.plan.work import Rates

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lispgpt.runtime.plan.artifact import EXACT
+from lispgpt.base.precisions import EXACT
 
 PROMPTS = (16, 128)
 """Sizes of prompts that are told apart by what is compiled for them: few, so that most are compiled already."""

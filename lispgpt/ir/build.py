@@ -215,11 +215,6 @@ def shared(shape: Sequence[int], type_: ir.Type) -> ir.Value:
     return emit("memref.alloca", [], [shared_type(shape, type_)], operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
 
 
-def shared_view(memory: ir.Value, start: int, shape: Sequence[int], type_: ir.Type) -> ir.Value:
-    """Part of a block's memory of bytes, from byte `start`, as elements of another type."""
-    return emit("memref.view", [memory, as_value(start)], [shared_type(shape, type_)])
-
-
 def shared_type(shape: Sequence[int], type_: ir.Type) -> ir.Type:
     return ir.MemRefType.get(list(shape), type_, memory_space=ir.Attribute.parse(WORKGROUP))
 

@@ -142,22 +142,23 @@ def captured_values(op: ir.Operation) -> list[ir.Value]:
     if not len(op.regions):
         return []
     inside: set = set()
-    found: list[ir.Value] = []
-    seen: set = set()
-    for nested in nested_operations(op):
-        for region in nested.regions:
+    found: dict[ir.Value, None] = {}
+
+    def look(owner: ir.Operation) -> None:
+        for region in owner.regions:
             for block in region.blocks:
                 inside.update(block.arguments)
-        inside.update(nested.results)
-    for region in op.regions:
-        for block in region.blocks:
-            inside.update(block.arguments)
-    for nested in nested_operations(op):
-        for operand in nested.operands:
-            if operand not in inside and operand not in seen:
-                seen.add(operand)
-                found.append(operand)
-    return found
+                for child in block.operations:
+                    nested = child.operation
+                    for operand in nested.operands:
+                        if operand not in inside:
+                            found[operand] = None
+                    inside.update(nested.results)
+                    if len(nested.regions):
+                        look(nested)
+
+    look(op)
+    return list(found)
 
 
 def replace_captured(op: ir.Operation, mapping: dict[ir.Value, ir.Value]) -> None:
@@ -189,7 +190,8 @@ def nested_operations(op: ir.Operation) -> Iterator[ir.Operation]:
         for block in region.blocks:
             for child in operations(block):
                 yield child
-                yield from nested_operations(child)
+                if len(child.regions):
+                    yield from nested_operations(child)
 
 
 def everything_in(root: ir.Operation) -> list[ir.Operation]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.precisions import EXACT
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import declared
 from lispgpt.compiler.folders import find_given
@@ -16,7 +17,6 @@ from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
 from lispgpt.runtime.decoding import SCORE
-from lispgpt.runtime.plan.artifact import EXACT
 from lispgpt.runtime.training.scoring import score
 from lispgpt.runtime.training.trainer import EVALUATE, Evaluation
 from lispgpt.runtime.training.trainer import evaluate as evaluate_session

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.precisions import EXACT
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import Declared, declared
 from lispgpt.compiler.folders import open_weights
@@ -24,7 +25,7 @@ from lispgpt.runtime.checkpoints import Checkpoint, TensorInfo
 from lispgpt.runtime.checkpoints.sealed import sealed_facts
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Batches, Stream
-from lispgpt.runtime.plan.artifact import EXACT, Artifact
+from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.runtime.training.loop import Loop, Outcome, Watcher

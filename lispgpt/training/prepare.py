@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.precisions import EXACT
 from lispgpt.compiler.compiled import Declared, declared
 from lispgpt.compiler.folders import open_weights
 from lispgpt.compiler.request import Request
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.checkpoints.gpt2 import VOCAB_MULTIPLE
 from lispgpt.runtime.checkpoints.seeded import PRESETS
-from lispgpt.runtime.plan.artifact import EXACT
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import TOKENS, RunFolder
 from lispgpt.runtime.training.trainer import EVALUATE, entries_of_steps

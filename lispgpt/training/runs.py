@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.precisions import EXACT
 from lispgpt.runtime.collectives.peers import PATIENCE, Peers
-from lispgpt.runtime.plan.artifact import EXACT
 from lispgpt.runtime.training.loop import Outcome, Unwatched, Watcher
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import RunFolder

@@ -23,6 +23,9 @@ LARGEST = 127 * 256
 MOST_ROWS, SUMS = 4, 4
 """Rows that are multiplied so, and vectors of sums, at least one for each."""
 
+UNROLLED = 8
+"""The most steps along k, of all rows, that are written out in place of a loop."""
+
 
 class Bytes:
     """Rows as two bytes each, for instructions that add up four products of an unsigned byte and a signed one each.
@@ -174,7 +177,12 @@ class ByteTiles:
                 self._add(rows, apart, place, number)
             return [total for row in rows for total in row]
 
-        found = b.loop(0, self.product.inner // self.step, 1, zeros * block.rows, step)
+        rounds, found = self.product.inner // self.step, zeros * block.rows
+        if rounds * block.rows <= UNROLLED:
+            for number in range(rounds):
+                found = step(number, *found)
+        else:
+            found = b.loop(0, rounds, 1, found, step)
         for row in range(block.rows):
             totals = found[row * len(zeros) : (row + 1) * len(zeros)]
             total = b.reduce_vector("add", tree("arith.addf", totals[:apart]))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, nested_operations, operations
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, nested_operations, operations, shape_of
 from lispgpt.passes.kernels.expand import expand
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import mapped
@@ -236,10 +237,15 @@ class Body:
         if not any(wide):
             return self.reader.read(tensor, where)
         *outer, last = where
-        if isinstance(last, Iota) and not any(wide[:-1]):
+        if isinstance(last, Iota) and not any(wide[:-1]) and self._is_in_step(tensor):
             return self.reader.read(tensor, [*outer, last.base], self.width)
         places = [[_lane(o, lane) for o in where] for lane in range(self.width)]
         return b.vector_of([self.reader.read(tensor, place) for place in places])
+
+    def _is_in_step(self, tensor: ir.Value) -> bool:
+        """Whether the body's vectors lie where a tensor's rows may be read by vectors: these may be longer than its."""
+        *outer, row = shape_of(tensor)
+        return not self.reader.target.aligned_rows or row % self.width == 0 or prod(outer) == 1
 
     def _materialized(self, value: Any) -> ir.Value:
         if not isinstance(value, Iota):

@@ -48,23 +48,25 @@ def _layout(entry: ir.Operation, alignment: int, known: dict[str, ir.Operation])
     ops = operations(entry.regions[0].blocks[0])
     position = {op: i for i, op in enumerate(ops)}
     together = [i for i, op in enumerate(ops) if collective_of(op, known) is not None]
-    placed: list[tuple[int, int, int]] = []
+    live: list[tuple[int, int, int]] = []
     offsets: dict[ir.Operation, int] = {}
+    whole = 0
     for op in ops:
         if op.name != "memref.alloc":
             continue
         uses = [position[user] for user in _users(op.results[0])]
         uses += [next((i for i in together if i > use), len(ops)) for use in uses if use in together]
         size = -(-byte_size(op.results[0].type) // alignment) * alignment
-        taken = sorted((start, end) for start, end, last in placed if last >= position[op])
+        live = sorted(place for place in live if place[2] >= position[op])
         offset = 0
-        for start, end in taken:
+        for start, end, _ in live:
             if offset + size <= start:
                 break
             offset = max(offset, end)
         offsets[op] = offset
-        placed.append((offset, offset + size, max(uses, default=position[op])))
-    return offsets, max((end for _, end, _ in placed), default=0)
+        live.append((offset, offset + size, max(uses, default=position[op])))
+        whole = max(whole, offset + size)
+    return offsets, whole
 
 
 def _users(memory: ir.Value) -> list[ir.Operation]:

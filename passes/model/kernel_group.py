@@ -13,40 +13,47 @@ from lispgpt.ir.structure import VIEWS
 @dataclass(eq=False)
 class KernelGroup:
     """kind: as in a kernel's attribute `kernel`.  ops: in program order.  needs: every group, however far, whose
-    results this one reads.  copied: those of its ops that every reader of their results has too."""
+    results this one reads, as the bits of their indices.  is_read: whether some group has needed it.  copied: those of
+    its ops that every reader of their results has too."""
 
     kind: str
     index: int
     ops: list = field(default_factory=list)
-    needs: set = field(default_factory=set)
+    needs: int = 0
+    is_read: bool = False
     copied: set = field(default_factory=set)
 
+    @property
+    def bit(self) -> int:
+        return 1 << self.index
+
     def depends_on(self, other: KernelGroup) -> bool:
-        return other in self.needs
+        return bool(self.needs >> other.index & 1)
 
 
 def add_needs(group: KernelGroup, sources: set[KernelGroup], groups: list[KernelGroup]) -> None:
     """Record that a group, and whatever needs it, needs these and all that they need."""
-    added = {s for s in sources if s is not group}
-    for source in list(added):
-        added |= source.needs
+    added = 0
+    for source in sources - {group}:
+        added |= source.bit | source.needs
+        source.is_read = True
     group.needs |= added
-    for other in groups:
-        if group in other.needs:
+    for other in groups if group.is_read else ():
+        if other.depends_on(group):
             other.needs |= added
 
 
 def in_order(groups: list[KernelGroup]) -> list[KernelGroup]:
     """A topological order that keeps the program's own where it can."""
     done: list[KernelGroup] = []
-    placed: set[KernelGroup] = set()
+    placed = 0
     waiting = list(groups)
     while waiting:
-        ready = next((g for g in waiting if g.needs <= placed), None)
+        ready = next((g for g in waiting if not g.needs & ~placed), None)
         if ready is None:
             raise InternalError("outline-kernels: kernels depend on each other in a circle")
         waiting.remove(ready)
-        placed.add(ready)
+        placed |= ready.bit
         done.append(ready)
     return done
 
@@ -65,8 +72,8 @@ def into_readers(
         owner.update(dict.fromkeys(group.ops, reader))
         reader.needs |= group.needs
         for other in groups:
-            if group in other.needs:
-                other.needs = ((other.needs - {group}) | {reader}) - {other}
+            if other.depends_on(group):
+                other.needs = (other.needs & ~group.bit | reader.bit) & ~other.bit
     return kept
 
 

@@ -257,7 +257,7 @@ def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGr
                 reader.needs |= group.needs
                 reader.copied |= set(group.ops)
             for other in groups:
-                other.needs.discard(group)
+                other.needs &= ~group.bit
         else:
             kept.append(group)
     return kept

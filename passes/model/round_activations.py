@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
+from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
@@ -38,7 +39,6 @@ from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.linalg_ops import contract, elementwise
 from lispgpt.passes.states import UNPLACED
 
-PRECISIONS = ("exact", "fast")
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
@@ -47,12 +47,12 @@ class RoundActivations(Pass):
     """precision: exact or fast."""
 
     starts_from = (UNPLACED,)
-    precision: str = "exact"
+    precision: str = EXACT
 
     def run(self, module: ir.Module, target: object) -> None:
         if self.precision not in PRECISIONS:
             raise UserError(f"round-activations: precision is {' or '.join(PRECISIONS)}, not {self.precision!r}")
-        if self.precision == "exact":
+        if self.precision == EXACT:
             return
         for entry in entry_functions(module):
             block = entry.regions[0].blocks[0]

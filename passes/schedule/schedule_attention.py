@@ -60,7 +60,6 @@ class ScheduleAttention(Pass):
     paired_queries rows and paired_keys positions at once.  parts: bf16 numbers for an f32 one that meets a shorter;
     products: the most of such parts that are still faster than f32 in vectors."""
 
-    name: ClassVar[str] = "schedule-attention"
     starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     paired_rows: int = 64
     paired_queries: int = 256

@@ -48,7 +48,6 @@ class ScheduleAttentionGradients(Pass):
     at once, and paired_rows, paired_along with instructions that multiply pairs, for which both are at least
     least_paired.  step: of both in registers for dot products."""
 
-    name: ClassVar[str] = "schedule-attention-gradients"
     starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     subgroups: int = 4
     rows: int = 32

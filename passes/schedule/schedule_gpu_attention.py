@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -55,7 +54,6 @@ class ScheduleGpuAttention(Pass):
     """subgroups: of a block that shares its row with others; twice as many else.
     unroll: positions that a lane has in flight."""
 
-    name: ClassVar[str] = "schedule-gpu-attention"
     subgroups: int = 4
     unroll: int = 4
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -36,7 +35,6 @@ class ScheduleGpuColumnContractions(Pass):
     """rows: the most rows of x that a block takes.  threads: of a block.  loads: vectors of w under way in a thread.
     staged_bytes: the most of x to keep in shared memory."""
 
-    name: ClassVar[str] = "schedule-gpu-column-contractions"
     rows: int = 4
     threads: int = 256
     loads: int = 4

@@ -55,7 +55,6 @@ class ScheduleGpuFlashAttention(Pass):
     where a tile has as many vectors as a warpgroup rows, its vectors are in shared memory.  (With equal extents, ptxas
     of CUDA 12.9 and 13.0 lets weights overwrite them.)"""
 
-    name: ClassVar[str] = "schedule-gpu-flash-attention"
     starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     rows: int = 64
     warpgroups: int = 2

@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import prod
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -40,7 +39,6 @@ class ScheduleGpuScatters(Pass):
     """blocks: of a core, by which the places are divided.  threads: of a block, at most.  each: rows whose places a
     thread looks at in one window.  together: rows that are loaded before the first of them is added."""
 
-    name: ClassVar[str] = "schedule-gpu-scatters"
     blocks: int = 4
     threads: int = 256
     each: int = 16

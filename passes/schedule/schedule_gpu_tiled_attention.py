@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import lcm, prod
-from typing import ClassVar
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
@@ -60,7 +59,6 @@ class ScheduleGpuTiledAttention(Pass):
     instructions divide, and for more threads or teams than a block can have.
     """
 
-    name: ClassVar[str] = "schedule-gpu-tiled-attention"
     rows: int = 64
     subgroups: int = 4
     keys: int = 32

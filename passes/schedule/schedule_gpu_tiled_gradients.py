@@ -44,7 +44,6 @@ KEPT_WORDS = 96
 class ScheduleGpuTiledGradients(Pass):
     """rows: the fewest of what results and sums go along to treat this way.  subgroups: of a block, at most."""
 
-    name: ClassVar[str] = "schedule-gpu-tiled-gradients"
     starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
     rows: int = 32
     subgroups: int = 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from lispgpt.ir import build as b
@@ -150,6 +150,20 @@ Weights copied ahead take 2 us more in all; they pay once steps take less than t
 
 H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
 
+HOPPER = Cuda(
+    "sm_90",
+    cores=132,
+    matrix=MMA_SYNC,
+    dynamic_shared_bytes=PORTABLE_SHARED_BYTES,
+    early_launch=True,
+    cluster=8,
+    cluster_cores=120,
+    launch_seconds=HOPPER_LAUNCH,
+    exchange_seconds=HOPPER_EXCHANGE,
+    words_seconds=HOPPER_WORDS,
+    rates=H200,
+)
+
 CHIPS = {
     "sm_80": Cuda(
         "sm_80",
@@ -158,34 +172,14 @@ CHIPS = {
         dynamic_shared_bytes=PORTABLE_SHARED_BYTES,
         rates=Rates("A100 80GB SXM", 2.039 * TERA, 312 * TERA, 19.5 * TERA),
     ),
-    "sm_90": Cuda(
-        "sm_90",
-        cores=132,
-        matrix=MMA_SYNC,
-        dynamic_shared_bytes=PORTABLE_SHARED_BYTES,
-        early_launch=True,
-        cluster=8,
-        cluster_cores=120,
-        launch_seconds=HOPPER_LAUNCH,
-        exchange_seconds=HOPPER_EXCHANGE,
-        words_seconds=HOPPER_WORDS,
-        rates=H200,
-    ),
-    "sm_90a": Cuda(
-        "sm_90a",
-        cores=132,
-        matrix=MMA_SYNC,
+    "sm_90": HOPPER,
+    "sm_90a": replace(
+        HOPPER,
+        chip="sm_90a",
         warpgroup=WGMMA,
         copies=TENSOR_COPIES,
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,
-        early_launch=True,
-        cluster=8,
-        cluster_cores=120,
-        launch_seconds=HOPPER_LAUNCH,
-        exchange_seconds=HOPPER_EXCHANGE,
-        words_seconds=HOPPER_WORDS,
-        rates=H200,
     ),
 }
 DEFAULT_CHIP = "sm_90"

@@ -22,15 +22,13 @@ from lispgpt.base.dtypes import DTYPES
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import parse_json, replacing
 from lispgpt.base.folder_map import FolderMap
+from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.base.reading import check_ordinary
 from lispgpt.runtime.plan.plan import Buffer, Plan
 from lispgpt.runtime.plan.steps import LARGEST
 from lispgpt.runtime.plan.work import Rates, Work
 
 FORMAT, VERSION = "lispgpt-artifact", 2
-EXACT, FAST = PRECISIONS = ("exact", "fast")
-"""What products with short weights read: activations in F32, or in BF16."""
-
 COUNTS = ("max-new-tokens", "top-k", "seed")
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")

@@ -132,8 +132,14 @@ class Operations(ABC):
         self.write(operands[0], field, lanes)
 
     def op_setp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        a, b = (self.value(o, suffixes[-1]) for o in operands[1:3])
-        self.write(operands[0], compared(suffixes[0], a, b), lanes)
+        if suffixes[-1] != "bf16x2":
+            a, b = (self.value(o, suffixes[-1]) for o in operands[1:3])
+            self.write(operands[0], compared(suffixes[0], a, b), lanes)
+            return
+        words = [self.value(o, "u32") for o in operands[1:3]]
+        for place, register in enumerate(operands[0].split("|")):  # the lower half's, and the upper's
+            a, b = ((w >> np.uint32(16 * place) << np.uint32(16)).view(np.float32) for w in words)
+            self.write(register, compared(suffixes[0], a, b), lanes)
 
     def op_selp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, b = (self.value(o, suffixes[-1]) for o in operands[1:3])

@@ -75,6 +75,16 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(contract [a b c d] x [a d c k] (slice w [0 0] [4 1]) [k b])",
         lambda a: np.einsum("adck,kb->abcd", a["x"], a["w"][:, :1]),
     ),
+    "rows of a tensor that are longer than what is read of them": (
+        "(weights (x [3 9]))",
+        "(tensor [t 5 q 3 p 8] (at x q p))",
+        lambda a: np.broadcast_to(a["x"][:, :8], (5, 3, 8)),
+    ),
+    "pairs of bf16 that are compared": (
+        "(weights (x [4 16] bf16) (y [4 16] bf16))",
+        "(elementwise (fn [a b] (select (>= a b) 1.0 0.0)) x y)",
+        lambda a: (a["x"] >= a["y"]).astype(np.float64),
+    ),
     "a computed column": (
         "(weights (x [32 1]) (s [1]) (w [6 32]))",
         "(contract [a b] (+ x s) [k a] w [b k])",

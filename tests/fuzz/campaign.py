@@ -9,6 +9,7 @@ from typing import Any
 
 from emulated_cuda.device import EmulatedCuda
 from fuzz.execute import compile_programs, run
+from fuzz.mutated.execute import check
 from fuzz.typed.execute import compile_program
 from fuzz.typed.execute import run as run_typed
 
@@ -68,6 +69,26 @@ def run_each_typed(programs: dict[str, Any], seeds: dict[str, int], target: str)
     return {name: text for name, text in wrong.items() if text}
 
 
+def compile_mutated(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
+    """Examples that were changed: compiled or refused."""
+    return {name: text for name, program in programs.items() if (text := check(program, seeds[name], target, None))}
+
+
+def run_each_mutated(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
+    """Examples that were changed: refused, or as float64 has them before any pass."""
+    chip = "cpu" if target == "checked" else target
+    found = {name: check(program, seeds[name], chip, device_for(target)) for name, program in programs.items()}
+    return {name: text for name, text in found.items() if text}
+
+
+WORKS: dict[str, tuple[Work, Work]] = {
+    "plain": (compile_only, compile_and_run),
+    "typed": (compile_typed, run_each_typed),
+    "mutated": (compile_mutated, run_each_mutated),
+}
+"""By generator: what compiles its programs, and what runs them too."""
+
+
 def device_for(target: str) -> Any:
     """What runs programs for a target; `checked` is the CPU whose launches are held to what they say of arguments."""
     kind, _, chip = target.partition(":")
@@ -78,12 +99,9 @@ def device_for(target: str) -> Any:
     return CheckedCpuDevice(2) if kind == "checked" else CpuDevice(2)
 
 
-def work_for(target: str, emulate: bool = False, typed: bool = False) -> Work:
-    """Programs run on the CPU, and for GPUs where asked; typed: of the generator of typed entries."""
-    runs = emulate or target in ("cpu", "checked")
-    if typed:
-        return run_each_typed if runs else compile_typed
-    return compile_and_run if runs else compile_only
+def work_for(target: str, emulate: bool = False, generator: str = "plain") -> Work:
+    """Programs of a generator, run on the CPU, and for GPUs where asked."""
+    return WORKS[generator][emulate or target in ("cpu", "checked")]
 
 
 def check_group(programs: dict[int, Any], target: str, work: Work) -> Iterator[Failure]:

@@ -10,36 +10,41 @@ from typing import Any
 
 from fuzz.campaign import Failure, check_group, work_for
 from fuzz.generate import program
+from fuzz.mutated import mutate
 from fuzz.program import source
 from fuzz.typed.builder import generate
+
+GENERATORS = {"plain": program, "typed": generate, "mutated": mutate.program}
+"""What makes a program of a seed, by name."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """target: as `lispgpt --target` has it, or "checked".  typed: programs of the second generator.  execute: also run
-    what is compiled for GPUs, on emulators.  group: programs that share a child, and untyped ones a module."""
+    """target: as `lispgpt --target` has it, or "checked".  generator: of GENERATORS.  execute: also run what is
+    compiled for GPUs, on emulators.  group: programs that share a child, and plain ones a module."""
 
     target: str
-    typed: bool = False
+    generator: str = "plain"
     execute: bool = False
     group: int = 8
 
     def program(self, seed: int) -> Any:
-        return generate(seed) if self.typed else program(seed)
+        return GENERATORS[self.generator](seed)
 
     def text(self, made: Any) -> str:
-        return made.text if self.typed else source({"out": made})
+        texts = {"plain": lambda: source({"out": made}), "typed": lambda: made.text, "mutated": lambda: made}
+        return str(texts[self.generator]())
 
     def repeated(self, seed: int) -> str:
         """The command that repeats one, and shrinks it where it fails."""
-        options = " --typed" * self.typed + " --execute-emulated" * self.execute
+        options = f" --{self.generator}" * (self.generator != "plain") + " --execute-emulated" * self.execute
         return f"python tests/fuzz/run.py --seed {seed} --count 1 --targets {self.target}{options}"
 
     def failures(self, seeds: Sequence[int]) -> list[Failure]:
         return list(self.failures_of({seed: self.program(seed) for seed in seeds}))
 
     def failures_of(self, programs: dict[int, Any]) -> Iterator[Failure]:
-        return check_group(programs, self.target, work_for(self.target, self.execute, self.typed))
+        return check_group(programs, self.target, work_for(self.target, self.execute, self.generator))
 
 
 def failures(check: Check, first: int, count: int, jobs: int) -> Iterator[Failure]:

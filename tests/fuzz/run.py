@@ -1,8 +1,9 @@
 """Random model programs against numpy: `python tests/fuzz/run.py --count 1000 --seed 1 --targets cpu,cuda:sm_90a`.
 
-Two generators that share nothing make them: of entries on weights alone, and with `--typed` of entries with inputs,
-free dimensions, named results, layers, states, caches, updates and gradients.  Each failure prints its seed, the
-smallest program found that fails alike, and the command that repeats it.
+Three generators that share nothing make them: of entries on weights alone; with `--typed` of entries with inputs, free
+dimensions, named results, layers, states, caches, updates and gradients; with `--mutated` of the examples, changed,
+which may be refused, and are else held to float64 on the ops that no pass has touched.  Each failure prints its seed,
+the smallest program found that fails alike (mutated ones as they are), and the command that repeats it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main() -> int:
     seen: Counter[str] = Counter()
     started = time.monotonic()
     for target in options.targets.split(","):
-        check = Check(target, options.typed, options.execute_emulated, options.group)
+        check = Check(target, options.generator, options.execute_emulated, options.group)
         failed = 0
         for failure in failures(check, options.seed, options.count, options.jobs):
             failed += 1
@@ -42,8 +43,8 @@ def main() -> int:
 
 def _report(failure: Failure, check: Check, smallest: bool) -> None:
     made = check.program(failure.seed)
-    if smallest:
-        fewer, most = (smaller_typed, 60) if check.typed else (smaller, 200)
+    if smallest and check.generator != "mutated":
+        fewer, most = (smaller_typed, 60) if check.generator == "typed" else (smaller, 200)
         made = shrink(made, fewer, lambda other: _same(failure, other, check), most)
     print(f"==== {failure.kind} on {failure.target}, seed {failure.seed}", flush=True)
     print("\n".join(failure.message.strip().splitlines()[-12:]))
@@ -60,7 +61,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200, help="how many programs")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="of the first program")
     parser.add_argument("--targets", default="cpu")
-    parser.add_argument("--typed", action="store_true", help="programs of the second generator")
+    generators = {"typed": "programs of the second generator", "mutated": "examples, changed"}
+    for name, what in generators.items():
+        parser.add_argument(f"--{name}", dest="generator", action="store_const", const=name, default="plain", help=what)
     parser.add_argument("--execute-emulated", action="store_true", help="also run GPU code, on emulators")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--group", type=int, default=8, help="programs in a module")
