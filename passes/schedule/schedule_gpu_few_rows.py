@@ -34,6 +34,8 @@ from lispgpt.passes.targets import Gpu
 
 MOST_VECTORS = 24
 """Of w that a lane loads at once."""
+MOST_KEPT = 16
+"""Runs of x that a lane keeps from tile to tile of w."""
 
 TILES = (1, 2, 4)
 """Of matrix instructions along w's rows that a block may take."""
@@ -104,7 +106,8 @@ class _Schedule:
         self.unit, self.left, self.right, self.parts = target.matrix, product.left, product.right, options.parts
         self.left_parts, self.right_parts = (1 if o.dtype == "bf16" else options.parts for o in (self.left, self.right))
         steps = product.inner // self.unit.block
-        self.subgroups = options.subgroups * (2 if -(-steps // options.subgroups) > options.vectors else 1)
+        wide = -(-steps // options.subgroups) > options.vectors
+        self.subgroups = min(steps, options.subgroups * (2 if wide else 1))
         self.threads = self.subgroups * target.subgroup
         self.steps = -(-steps // self.subgroups)
         self.ragged_steps = steps % self.subgroups != 0
@@ -114,6 +117,8 @@ class _Schedule:
         self.left_tiles = -(-product.rows // self.share.left_size)
         self.tiles = -(-product.columns // self.share.outputs)
         self.grid = most if self.loops else self.tiles
+        if self.loops and self.left_tiles * len(self.share.held_left) * self.steps * self.left_parts > MOST_KEPT:
+            raise Refused("a subgroup's part of a product's rows is too long to be kept in registers")
         self.blocks_per_core = options.blocks_per_core
         self.staged = self.left.reduces()
         self.outputs = outputs_of(kernel)
