@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -216,38 +217,48 @@ class Generator:
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
-        room, decoder = min(wanted, self.context - self.position), self.decoder()
+        room = min(wanted, self.context - self.position)
         if room < 2 or self.session.holder is not self:
             yield self.decode()
-            return
-        if self._drafts is not None:
+        elif self._drafts is not None:
             yield from self._drafted(room)
-            return
+        else:
+            yield from self._steps(room, READS_AHEAD)
+
+    def _steps(self, room: int, ahead: int) -> Iterator[int]:
+        """Tokens one by one: one, or where the device can go on by itself `room`, of which so many ahead of the last."""
+        decoder = self.decoder()
         if decoder is None:
             yield self.decode()
             return
         self.session.put(*self.step(self.position))
         # Runs ahead of what is read only write over their own rows: a state that adds up would keep them.
-        ahead = READS_AHEAD if decoder.repeatable else 1
+        ahead = ahead if decoder.repeatable else 1
         for choices in self.session.repeat(
             decoder, result_of(decoder), room, ahead, lambda: self.session.holder is self
         ):
             yield self.accept(choices[:1])
 
     def _drafted(self, room: int) -> Iterator[int]:
-        """The tokens that one run gives: those of a draft that were right, and the one after them."""
+        """Tokens one by one until some can be drafted, then those of the draft that were right and the one after."""
         assert self._drafts is not None
+        end = self.position + room
         draft = self._drafts.draft(self.tokens, room - 1)
-        if not draft:
-            yield self.decode()
+        for token in [] if draft else self._drafts.timed(self._steps(room, 1)):
+            yield token
+            draft = self._drafts.draft(self.tokens, end - self.position - 1)
+            if draft:
+                break
+        if not draft or self.session.holder is not self:
             return
-        entry, real = self._drafts.entry, 1 + len(draft)
+        entry, started = self._drafts.entry, perf_counter()
         self._start(entry, [self.tokens[-1], *draft], self.lookup + 1)
-        for token, guess in zip(self.session.result(entry, "next")[-real:], [*draft, -1], strict=True):
+        found = [int(token) for token in self.session.result(entry, "next")[-1 - len(draft) :]]
+        right = next((i for i, guess in enumerate(draft) if found[i] != guess), len(draft))
+        self._drafts.checked(right, perf_counter() - started)
+        for token in found[: right + 1]:
             self.position += 1
-            yield self._checked(int(token))
-            if token != guess:
-                return
+            yield self._checked(token)
 
     def _slide(self) -> int:
         return self._again(max(1, self.context * 3 // 4))
