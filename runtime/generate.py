@@ -226,7 +226,7 @@ class Generator:
             yield from self._steps(room, READS_AHEAD)
 
     def _steps(self, room: int, ahead: int) -> Iterator[int]:
-        """Tokens one by one: one, or where the device can go on by itself `room`, of which so many ahead of the last."""
+        """Tokens one by one: one, or `room` where the device goes on by itself, so many ahead of what was read."""
         decoder = self.decoder()
         if decoder is None:
             yield self.decode()

@@ -1,7 +1,7 @@
 """schedule-gpu-few-rows: products of a few rows with a matrix that has k innermost, on matrix instructions.
 
-Before: linalg.contract x[n, k] * w[o, k] of at most `most_rows` rows n, with what computes x ahead of it and elementwise
-        ops behind it.
+Before: linalg.contract x[n, k] * w[o, k] of at most `most_rows` rows n, with what computes x ahead of it and
+        elementwise ops behind it.
 After:  each block takes some of w's rows, and each of its subgroups a part of k: it loads those vectors of w straight
         into registers, all of them at once (before it waits for x, where the target starts kernels early), multiplies
         them by all rows of x, and the block adds up in shared memory.  x in f32 is `parts` bf16 numbers that add up to
@@ -44,8 +44,8 @@ TILES = (1, 2, 4)
 @dataclass(frozen=True)
 class ScheduleGpuFewRows(Pass):
     """least_rows, most_rows: of x.  parts: bf16 numbers that an f32 one is split into.  subgroups: of a block, or twice
-    as many where a lane's share of one row of w would be more than `vectors` vectors.  outputs: rows of w of a block; 0:
-    by what a core has to load.  blocks_per_core: how many share a core where they loop."""
+    as many where a lane's share of one row of w would be more than `vectors` vectors.  outputs: rows of w of a block;
+    0: by what a core has to load.  blocks_per_core: how many share a core where they loop."""
 
     name: ClassVar[str] = "schedule-gpu-few-rows"
     least_rows: int = 2
