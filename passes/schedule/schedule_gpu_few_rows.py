@@ -45,7 +45,8 @@ TILES = (1, 2, 4)
 class ScheduleGpuFewRows(Pass):
     """least_rows, most_rows: of x.  parts: bf16 numbers that an f32 one is split into.  subgroups: of a block, or twice
     as many where a lane's share of one row of w would be more than `vectors` vectors.  outputs: rows of w of a block;
-    0: by what a core has to load.  blocks_per_core: how many share a core where they loop."""
+    0: by what a core has to load.  blocks_per_core: how many share a core where they loop.
+    ahead: the most vectors of x that a lane is made to load before the first is multiplied."""
 
     name: ClassVar[str] = "schedule-gpu-few-rows"
     least_rows: int = 2
@@ -55,6 +56,7 @@ class ScheduleGpuFewRows(Pass):
     vectors: int = 4
     outputs: int = 0
     blocks_per_core: int = 2
+    ahead: int = 24
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
@@ -119,7 +121,7 @@ class _Schedule:
         self.grid = most if self.loops else self.tiles
         if self.loops and self.left_tiles * len(self.share.held_left) * self.steps * self.left_parts > MOST_KEPT:
             raise Refused("a subgroup's part of a product's rows is too long to be kept in registers")
-        self.blocks_per_core = options.blocks_per_core
+        self.options = options
         self.staged = self.left.reduces()
         self.outputs = outputs_of(kernel)
         self.slots = product.rows * self.share.outputs
@@ -156,7 +158,7 @@ class _Schedule:
         if reschedule(self.kernel, [self.grid * self.product.batches], [self.threads], self.target, self._body):
             self.memory.record(self.kernel)
             if self.loops:
-                self.target.set_residency(self.kernel, self.blocks_per_core)
+                self.target.set_residency(self.kernel, self.options.blocks_per_core)
 
     def _body(self) -> None:
         self.thread = b.thread_id()
@@ -210,30 +212,32 @@ class _Schedule:
         return b.joined([operand.read(self.reader, self.batch, outer, b.add(k, i), width) for i in starts])
 
     def _left(self, load: Callable[[Index, int], list[ir.Value]]) -> list[list[list[ir.Value]]]:
-        """[tile of x's rows][held row][step and part]: a lane's runs of x."""
-        share, found = self.share, []
+        """[tile of x's rows][held row][step and part]: a lane's runs of x, bf16."""
+        share = self.share
         zero = b.constant(0.0, b.with_width(ir.BF16Type.get(), self.unit.run))
-        for tile in range(self.left_tiles):
-            rows = []
-            for held in share.held_left:
-                first = tile * share.left_size + held
-                if first >= self.product.rows:
-                    rows.append([zero] * (self.steps * self.left_parts))
-                    continue
-                row = b.add(self.lanes.row, first)
-                rows.append([value for step in range(self.steps) for value in load(row, step)])
-            found.append(rows)
-        return found
+        firsts = [[tile * share.left_size + held for held in share.held_left] for tile in range(self.left_tiles)]
+        there = [first for rows in firsts for first in rows if first < self.product.rows]
+        loaded = {n: [load(b.add(self.lanes.row, n), step) for step in range(self.steps)] for n in there}
+        nbytes = len(there) * self.steps * self.unit.run * b.item_bytes(self.left.tensor.type)
+        if not self.staged and nbytes <= self.options.ahead * self.target.vector_bytes:
+            self.target.loads_started()
+        nothing = [zero] * (self.steps * self.left_parts)
+        return [
+            [[v for runs in loaded[n] for v in self._parts(runs)] if n in loaded else nothing for n in rows]
+            for rows in firsts
+        ]
+
+    def _parts(self, runs: list[ir.Value]) -> list[ir.Value]:
+        """A run of x as so many bf16 ones, which it may be already."""
+        return runs if self.staged or self.left_parts == 1 else split(b.extend(runs[0]), self.left_parts)
 
     def _load_left(self, row: Index, step: int) -> list[ir.Value]:
-        """A lane's run of x straight from memory, as so many bf16 parts."""
+        """A lane's run of x straight from memory."""
         if self.product.rows % self.share.left_size:
             row = b.at_most(row, self.product.rows - 1)
         k, live = self._k(step)
         value = self._run(self.left, row, k)
-        if live is not None:
-            value = b.select(live, value, b.constant(0.0, value.type))
-        return [value] if self.left_parts == 1 else split(b.extend(value), self.left_parts)
+        return [value if live is None else b.select(live, value, b.constant(0.0, value.type))]
 
     def _stage(self) -> Callable[[Index, int], list[ir.Value]]:
         """Compute x once in the block, each subgroup some rows of it; how a lane gets its runs from there."""
