@@ -26,7 +26,7 @@ module {
 // ----- becomes
 func.func "contraction_8x64"
   access = ["read", "read", "write"]
-  block = [256, 1, 1]
+  block = [128, 1, 1]
   function_type = (memref<8x64xf32>, memref<64x64xbf16>, memref<8x64xf32>) -> ()
   grid = [4, 1, 1]
   kernel = "contraction"
@@ -36,21 +36,17 @@ func.func "contraction_8x64"
   tied = [-1]
   work = {bytes = 12288 : i64, context = 0 : i64, operations = 65536 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   2 amdgpu.wmma vector<8xf32>
-  7 arith.addf
+  3 arith.addf
   13 arith.addi
   1 arith.andi vector<8xi32>
-  3 arith.cmpi
-  43 arith.constant
+  33 arith.constant
   1 arith.constant vector<16xbf16>
-  1 arith.constant vector<16xf32>
   1 arith.constant vector<8xf32>
   2 arith.constant vector<8xi32>
   4 arith.divui
-  2 arith.minui
+  1 arith.minui
   4 arith.muli
   5 arith.remui
-  2 arith.select
-  1 arith.select vector<16xf32>
   1 arith.shli vector<8xi32>
   1 arith.subf vector<16xf32>
   2 arith.truncf vector<16xbf16>
@@ -60,11 +56,9 @@ func.func "contraction_8x64"
   1 gpu.block_id
   1 gpu.thread_id
   1 memref.alloca
-  8 memref.load
+  4 memref.load
   9 memref.store
   2 memref.view
-  1 scf.if
-  1 scf.yield
   2 vector.bitcast vector<8xf32>
   1 vector.bitcast vector<8xi32>
   8 vector.extract vector<8xf32>

@@ -26,7 +26,7 @@ module {
 // ----- becomes
 func.func "contraction_8x64"
   access = ["read", "read", "write"]
-  block = [256, 1, 1]
+  block = [64, 1, 1]
   function_type = (memref<8x64xf32>, memref<64x64xbf16>, memref<8x64xf32>) -> ()
   grid = [8, 1, 1]
   kernel = "contraction"
@@ -35,21 +35,17 @@ func.func "contraction_8x64"
   sym_visibility = "private"
   tied = [-1]
   work = {bytes = 12288 : i64, context = 0 : i64, operations = 65536 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  7 arith.addf
+  1 arith.addf
   6 arith.addi
   1 arith.andi vector<4xi32>
-  3 arith.cmpi
-  38 arith.constant
+  26 arith.constant
   1 arith.constant vector<2x2xf32>
   2 arith.constant vector<4xi32>
   1 arith.constant vector<8xbf16>
-  1 arith.constant vector<8xf32>
   4 arith.divui
-  2 arith.minui
+  1 arith.minui
   7 arith.muli
   6 arith.remui
-  2 arith.select
-  1 arith.select vector<8xf32>
   1 arith.shli vector<4xi32>
   1 arith.subf vector<8xf32>
   2 arith.truncf vector<8xbf16>
@@ -57,14 +53,13 @@ func.func "contraction_8x64"
   1 gpu.barrier
   1 gpu.block_id
   1 gpu.thread_id
+  1 llvm.fence
   1 memref.alloca
-  8 memref.load
+  2 memref.load
   1 memref.store
   2 memref.view
   4 nvgpu.mma.sync vector<2x2xf32>
   2 nvvm.griddepcontrol
-  1 scf.if
-  1 scf.yield
   2 vector.bitcast vector<4xf32>
   1 vector.bitcast vector<4xi32>
   4 vector.extract vector<4xf32>
