@@ -68,7 +68,7 @@ def _compared(
     arrays = {name: np.asarray(value, np.int32) for name, value in inputs.items()}
     expected: dict[str, Predicted] = {}
     total: float | None = None
-    for launch, guess in predict(model.artifact, entry, arrays, positions):
+    for launch, guess in predict(model.artifact, entry, arrays, positions, session.kernels):
         expected.setdefault(launch.kernel, guess)
         total = (total or 0.0) + guess.seconds * 1e6
     rows = profile_entry(session, entry, positions, inputs).rows if kernels else ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -78,13 +79,22 @@ def rates_of(artifact: Artifact) -> tuple[Rates, int] | None:
 
 
 def predict(
-    artifact: Artifact, entry: Entry, inputs: Mapping[str, np.ndarray], positions: Positions
+    artifact: Artifact,
+    entry: Entry,
+    inputs: Mapping[str, np.ndarray],
+    positions: Positions,
+    kernels: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[tuple[Launch, Predicted]]:
-    """Each launch of an entry on these inputs, its rows at these positions; nothing where the chip is not known."""
+    """Each launch of an entry on these inputs, its rows at these positions; nothing where the chip is not known.
+
+    kernels: the facts of all kernels where the entry may be another artifact's of the same session.
+    """
+    kernels = kernels or artifact.kernels
     known = rates_of(artifact)
     if known is None:
         return
-    if artifact.target.startswith("rocm:") and entry.sizes.get("positions") == 1 and missing() is None:
+    of_it = all(launch.kernel in artifact.kernels for launch in entry.launches)
+    if artifact.target.startswith("rocm:") and entry.sizes.get("positions") == 1 and missing() is None and of_it:
         emulated = _Emulated(artifact, entry, inputs)
         for launch in entry.launches:
             count = emulated.count(launch)
@@ -93,7 +103,7 @@ def predict(
             yield launch, Predicted(GAP + times[bound], bound, count)
         return
     for launch in entry.launches:
-        work = Work.of(artifact.kernels[launch.kernel])
+        work = Work.of(kernels[launch.kernel])
         if work is not None:
             amount, rates = work.at(positions), known[0]
             operations = amount.operations / (rates.matrix if amount.matrix else rates.vector)
