@@ -1,57 +1,90 @@
 """Several texts at once: a decode step of a batch, in which a sequence that ends makes room for the next.
 
 Prompts may have any lengths and texts end where they like: every sequence stands at its own position.  A prompt is
-taken in by the entries for one sequence, whose state is then copied to its place in the batch.
+taken in by the entries for one sequence, or with others by one for some, and the state is then copied to its place in
+the batch.  Where prompts are taken in together, places stay free until there are enough of them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from lispgpt.runtime.batch_states import settle
-from lispgpt.runtime.decoding import result_of, runs_on, step_inputs
-from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.decoding import padded, result_of, runs_on, step_inputs
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
 
+STEPS_AHEAD = 4
+"""Steps that are launched ahead of what is read: those of a text that has ended are for nothing."""
+
 
 class Batch:
     """entry: decodes one position of each of several sequences.  chooses: whether it also chooses tokens as all texts
-    want them, which the host does otherwise, by its logits."""
+    want them, which the host does otherwise, by its logits.  intake: takes in short prompts of some of them at once."""
 
-    def __init__(self, session: Session, entry: Entry, chooses: bool) -> None:
+    def __init__(self, session: Session, entry: Entry, chooses: bool, intake: Entry | None = None) -> None:
         self.session, self.entry, self.chooses = session, entry, chooses
         self.places: list[Text | None] = [None] * entry.sizes["batch"]
+        self._waiting: deque[Text] = deque()
+        self._intake = intake
+        self._together, self._longest = (1, 0) if intake is None else (intake.sizes["batch"], intake.sizes["positions"])
 
     def run(self, texts: Iterable[Text]) -> Iterator[tuple[Text, str]]:
         """Each piece of text as it comes, and whose it is; a text's last piece comes with its `ended`."""
-        waiting = iter(texts)
-        while True:
-            for place, text in enumerate(self.places):
-                if text is None:
-                    yield from self._begin(place, waiting)
-            if all(text is None for text in self.places):
-                return
+        self._waiting.extend(texts)
+        while self._waiting or any(self.places):
+            if self._enough_places():
+                yield from self._begin()
             for place, text in enumerate(self.places):
                 if text is not None and text.generator.position >= text.generator.context:
                     yield text, text.take(text.generator.decode())  # which takes its newest part in again
                     self._settle(place, text)
             yield from self._decode()
 
-    def _begin(self, place: int, waiting: Iterator[Text]) -> Iterator[tuple[Text, str]]:
-        """Put the first of those waiting whose text is longer than a token into a free place."""
-        for text in waiting:
+    def _enough_places(self) -> bool:
+        """Whether as many places are free as there are prompts to be taken in at once."""
+        free = sum(text is None or text.ended is not None for text in self.places)
+        return 0 < min(self._together, len(self._waiting)) <= free
+
+    def _begin(self) -> Iterator[tuple[Text, str]]:
+        """Put those who wait into the free places."""
+        while self._waiting and (free := [place for place, text in enumerate(self.places) if text is None]):
+            text = self._waiting.popleft()
             if text.ended:
                 yield text, ""
-                continue
-            yield text, text.take(text.generator.prefill(text.prompt))
-            self._settle(place, text)
-            if self.places[place] is not None:
-                return
+            elif group := self._group(text, len(free)):
+                self._take_in(free, [text, *group])
+            else:
+                yield text, text.take(text.generator.prefill(text.prompt))
+                self._settle(free[0], text)
+
+    def _group(self, text: Text, places: int) -> list[Text]:
+        """Those behind a text whose prompts are taken in with its own."""
+        found: list[Text] = []
+        if self._is_short(text):
+            while len(found) + 1 < min(self._together, places) and self._waiting and self._is_short(self._waiting[0]):
+                found.append(self._waiting.popleft())
+        return found
+
+    def _is_short(self, text: Text) -> bool:
+        return not text.ended and not text.generator.tokens and 0 < len(text.prompt) <= self._longest
+
+    def _take_in(self, free: Sequence[int], texts: Sequence[Text]) -> None:
+        """Give places to texts whose prompts are taken in by one run; their first tokens come with the next step."""
+        assert self._intake is not None
+        for text in texts:
+            text.generator.begin(text.prompt)
+        spare = [texts[0]] * (self._together - len(texts))
+        rows = np.concatenate([padded(text.prompt, 0, self._longest) for text in [*texts, *spare]], axis=1)
+        self.session.start(self._intake, dict(zip(self._intake.inputs, rows, strict=True)))
+        for number, (place, text) in enumerate(zip(free, texts, strict=False)):
+            self.places[place] = text
+            settle(self.session, self._intake, self.entry, place, len(text.prompt), number)
 
     def _settle(self, place: int, text: Text) -> None:
         """Copy the state of a sequence that was just taken in to its place, unless its text has ended."""
@@ -60,32 +93,38 @@ class Batch:
             settle(self.session, text.generator.single, self.entry, place, text.generator.position)
 
     def _decode(self) -> Iterator[tuple[Text, str]]:
-        """Steps until some text ends, or some context is full."""
+        """Steps until all texts have ended, there is room for those who wait, or some context is full."""
         there = [(place, text) for place, text in enumerate(self.places) if text is not None]
         if not there:
             return
         for choices in self._steps([text for _, text in there]):
             for place, text in there:
-                if not text.ended:  # steps that were launched before it ended go on
+                if not text.ended:  # the others' rows go on until all stop
                     yield text, text.take(self._chosen(text.generator, choices[place : place + 1]))
         self.places = [None if text and text.ended else text for text in self.places]
 
     def _steps(self, texts: Sequence[Text]) -> Iterator[np.ndarray]:
         """Of each step, what the entry gives for all sequences: which tokens it chose, or logits to choose them by."""
-        rows = [None if text is None else text.generator.row() for text in self.places]
+        rows = [None if text is None else text.generator.row(self.entry) for text in self.places]
         inputs = step_inputs(self.entry, rows)
         if not runs_on(self.entry):
             self.session.start(self.entry, inputs)
             yield self.session.result(self.entry, "next" if self.chooses else next(iter(self.entry.results)))
             return
         self.session.put(self.entry, inputs)
-        ahead = READS_AHEAD if self.entry.repeatable else 1
-        room = min(text.room for text in texts)
+        ahead = STEPS_AHEAD if self.entry.repeatable else 1
+        most = min(text.generator.context - text.generator.position for text in texts)
+        count = min(most, self._until_places([text.room for text in texts]))
 
         def all_go_on() -> bool:
-            return not any(text.ended for text in texts)
+            return not self._enough_places() and not all(text.ended for text in texts)
 
-        yield from self.session.repeat(self.entry, result_of(self.entry), room, ahead, all_go_on)
+        yield from self.session.repeat(self.entry, result_of(self.entry), count, ahead, all_go_on)
+
+    def _until_places(self, rooms: Sequence[int]) -> int:
+        """Steps after which enough places are free for those who wait, or all are; rooms: steps that texts may have."""
+        missing = min(self._together, len(self._waiting)) - self.places.count(None)
+        return sorted(rooms)[missing - 1 if self._waiting else -1]
 
     def _chosen(self, generator: Generator, given: np.ndarray) -> int:
         """A sequence's next token by its part of what a step gave."""

@@ -34,8 +34,8 @@ VERIFY, SCORE, ALL_LOGITS = "verify-draft", "score-tokens", "all-logits"
 SAMPLING = "sampling"
 MOST_PROBABLE = Weighted(1.0, 1, None, 0)
 """What a device draws by where it is to take the most probable token."""
-WEIGHT_READ_ROWS = 16
-"""Rows of work that cost about as much as reading the weights once: what makes few large chunks worth their padding."""
+SHORT_PROMPT, GROUPS = 64, 8
+"""Tokens of prompts that are taken in together, and into how many such groups a batch is parted: see `intake_sizes`."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,12 @@ def padded(tokens: Sequence[int] | np.ndarray, position: int, size: int) -> np.n
 
 
 @functools.cache
-def chunk_sizes(count: int, sizes: tuple[int, ...], padded: bool = True) -> tuple[int, ...]:
+def chunk_sizes(count: int, sizes: tuple[int, ...], weight_rows: int, padded: bool = True) -> tuple[int, ...]:
     """Compiled sizes to run in order for `count` tokens, as cheap as can be.
 
-    padded: whether the last may exceed what is left; without it the sizes sum to the count, and one of them is 1.
+    weight_rows: what reading the weights once costs, in rows of work (see `Device.weight_rows`), which makes few large
+    chunks worth their padding.  padded: whether the last may exceed what is left; without it the sizes sum to the
+    count, and one of them is 1.
     """
     best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
     for n in range(1, count + 1):
@@ -92,6 +94,15 @@ def chunk_sizes(count: int, sizes: tuple[int, ...], padded: bool = True) -> tupl
         for size in sizes:
             if size <= n or padded:
                 cost, rest = best[max(0, n - size)]
-                options.append((cost + size + WEIGHT_READ_ROWS, (size, *rest) if size <= n else (*rest, size)))
+                options.append((cost + size + weight_rows, (size, *rest) if size <= n else (*rest, size)))
         best.append(min(options))
     return best[count][1]
+
+
+def intake_sizes(batch: int, weight_rows: int) -> dict[str, int] | None:
+    """The sizes of a `prefill` that takes in the short prompts of some sequences of a batch at once.
+
+    None where that costs no less than one by one: of few sequences, or where rows cost more than reading the weights.
+    """
+    count = batch // GROUPS
+    return {"batch": count, "positions": SHORT_PROMPT} if count > 1 and weight_rows >= SHORT_PROMPT else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from lispgpt.runtime.decoding import (
     step_inputs,
 )
 from lispgpt.runtime.devices.base import READS_AHEAD
-from lispgpt.runtime.lookup import Lookup
+from lispgpt.runtime.lookup import CHECK_STEPS, STEPS_BEFORE_DRAFTS, Lookup
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
 from lispgpt.runtime.samplers.base import Sampler, damaged_logits, log_probability
@@ -81,7 +80,8 @@ class Generator:
             raise UserError("a look-up drafts greedy tokens: it wants them without penalties and log-probabilities")
         if not self.repeatable:
             raise UserError("this model's states add up over positions, so that no draft can be taken back")
-        return Lookup(self.session.entry(VERIFY, batch=1, length=self.lookup + 1), self.lookup)
+        verify = self.session.entry(VERIFY, batch=1, length=self.lookup + 1)
+        return Lookup(verify, self.lookup, 1.0 if self.decoder() is None else CHECK_STEPS)
 
     @property
     def choice(self) -> str:
@@ -118,19 +118,28 @@ class Generator:
 
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""
+        if not self.tokens:
+            self.restart()
+        self._read(tokens)
+        if self.position + len(tokens) > self.context:
+            return self._slide()
+        return self._feed(tokens) if self.session.holder is self else self._again(self.position + len(tokens))
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Begin with a prompt that another entry takes in: the next step is that of its last token."""
+        self._read(tokens)
+        self.position = len(tokens) - 1
+
+    def _read(self, tokens: Sequence[int]) -> None:
+        """Put what was given behind the text; UserError for what is no prompt."""
         bad = next((t for t in tokens if not 0 <= t < self.vocab), None)
         if bad is not None:
             raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
         if not tokens:
             raise UserError("the prompt is empty: give at least one token")
-        if not self.tokens:
-            self.restart()
         self.tokens += tokens
         if self.adjustment is not None:
             self.adjustment.read(tokens)
-        if self.position + len(tokens) > self.context:
-            return self._slide()
-        return self._feed(tokens) if self.session.holder is self else self._again(self.position + len(tokens))
 
     def decode(self) -> int:
         """Take in the newest token (already in `tokens`); the token that follows it."""
@@ -184,12 +193,12 @@ class Generator:
     def step(self, position: int) -> tuple[Entry, dict[str, Any]]:
         """The entry that decodes one token, and its inputs for the newest token at a position."""
         entry = self.decoder() or self._entries[1]
-        return entry, step_inputs(entry, [self.row(position)])
+        return entry, step_inputs(entry, [self.row(entry, position)])
 
-    def row(self, position: int | None = None) -> Row:
-        """What a step takes of this sequence, its newest token at its own position or another."""
+    def row(self, entry: Entry, position: int | None = None) -> Row:
+        """What a step of an entry takes of this sequence, its newest token at its own position or another."""
         position = self.position if position is None else position
-        more = {SAMPLING: self._weighted().settings(position)}
+        more = {SAMPLING: self._weighted().settings(position)} if SAMPLING in entry.inputs else {}
         if self.choice == ADJUSTED:
             own = self.adjustment or Adjustment(Penalties(), self.vocab)
             more |= {"penalties": own.strengths, "bias": own.bias, "counts": own.counts}
@@ -217,45 +226,38 @@ class Generator:
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
-        room = min(wanted, self.context - self.position)
+        room, decoder = min(wanted, self.context - self.position), self.decoder()
         if room < 2 or self.session.holder is not self:
             yield self.decode()
-        elif self._drafts is not None:
-            yield from self._drafted(room)
-        else:
-            yield from self._steps(room, READS_AHEAD)
-
-    def _steps(self, room: int, ahead: int) -> Iterator[int]:
-        """Tokens one by one: one, or `room` where the device goes on by itself, so many ahead of what was read."""
-        decoder = self.decoder()
-        if decoder is None:
-            yield self.decode()
+            return
+        if (draft := self._draft(room - 1)) or decoder is None:
+            yield from self._drafted(draft) if draft else [self.decode()]
             return
         self.session.put(*self.step(self.position))
         # Runs ahead of what is read only write over their own rows: a state that adds up would keep them.
-        ahead = ahead if decoder.repeatable else 1
-        for choices in self.session.repeat(
-            decoder, result_of(decoder), room, ahead, lambda: self.session.holder is self
-        ):
-            yield self.accept(choices[:1])
+        ahead = (READS_AHEAD if self._drafts is None else STEPS_BEFORE_DRAFTS) if decoder.repeatable else 1
 
-    def _drafted(self, room: int) -> Iterator[int]:
-        """Tokens one by one until some can be drafted, then those of the draft that were right and the one after."""
-        assert self._drafts is not None
-        end = self.position + room
-        draft = self._drafts.draft(self.tokens, room - 1)
-        for token in [] if draft else self._drafts.timed(self._steps(room, 1)):
+        def goes_on() -> bool:
+            return self.session.holder is self and not self._draft(room - 1)
+
+        for choices in self.session.repeat(decoder, result_of(decoder), room, ahead, goes_on):
+            token = self.accept(choices[:1])
+            if self._drafts is not None:
+                self._drafts.came(self.tokens, token)
             yield token
-            draft = self._drafts.draft(self.tokens, end - self.position - 1)
-            if draft:
-                break
-        if not draft or self.session.holder is not self:
-            return
-        entry, started = self._drafts.entry, perf_counter()
+
+    def _draft(self, room: int) -> list[int]:
+        """At most `room` tokens that are worth checking; none without a look-up."""
+        return self._drafts.draft(self.tokens, room) if self._drafts is not None and self._drafts.pays else []
+
+    def _drafted(self, draft: Sequence[int]) -> Iterator[int]:
+        """The tokens that one run gives: those of a draft that were right, and the one after them."""
+        assert self._drafts is not None
+        entry, real = self._drafts.entry, 1 + len(draft)
         self._start(entry, [self.tokens[-1], *draft], self.lookup + 1)
-        found = [int(token) for token in self.session.result(entry, "next")[-1 - len(draft) :]]
-        right = next((i for i, guess in enumerate(draft) if found[i] != guess), len(draft))
-        self._drafts.checked(right, perf_counter() - started)
+        found = [int(token) for token in self.session.result(entry, "next")[-real:]]
+        right = next((n for n, guess in enumerate(draft) if found[n] != guess), len(draft))
+        self._drafts.learn(right)
         for token in found[: right + 1]:
             self.position += 1
             yield self._checked(token)
@@ -270,7 +272,7 @@ class Generator:
 
     def _feed(self, tokens: Sequence[int]) -> int:
         start, entry = 0, self._entries[1]
-        for size in chunk_sizes(len(tokens), self.chunks, self.repeatable):
+        for size in chunk_sizes(len(tokens), self.chunks, self.session.device.weight_rows, self.repeatable):
             real, entry = min(size, len(tokens) - start), self._entries[size]
             self._start(entry, tokens[start : start + real], size)
             start += real

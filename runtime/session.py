@@ -17,7 +17,7 @@ from lispgpt.runtime.arrays import as_stored, readable
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, prepare
-from lispgpt.runtime.devices.base import READS_AHEAD, Device
+from lispgpt.runtime.devices.base import READS_AHEAD, Device, Pieces
 from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
@@ -205,10 +205,11 @@ class Session:
             entry, result, count, ahead
         )
 
-    def copy(self, source: str, target: str, nbytes: int, source_offset: int, target_offset: int) -> None:
-        """Copy bytes from one buffer to another, each from its offset on."""
-        self.reached.part(target, target_offset, target_offset + nbytes)
-        self.device.copy(self._buffers[source], self._buffers[target], nbytes, source_offset, target_offset)
+    def copy(self, source: str, target: str, pieces: Pieces) -> None:
+        """Copy pieces of one buffer to another."""
+        for _, start in pieces.each():
+            self.reached.part(target, start, start + pieces.nbytes)
+        self.device.copy_pieces(self._buffers[source], self._buffers[target], pieces)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A buffer's declared shape."""

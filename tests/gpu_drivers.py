@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,7 @@ PARAMETERS = {
     "GraphUpload": "executable stream", "GraphLaunch": "executable stream", "GraphExecDestroy": "executable",
     "GraphDestroy": "graph", "EventRecord": "event stream", "EventSynchronize": "event", "EventDestroy": "event",
     "EventQuery": "event", "StreamWaitEvent": "stream event",
+    "Memcpy2DAsync": "to to_step source step size count stream",
 }  # fmt: skip
 """What a call is given beside constants."""
 
@@ -109,6 +111,8 @@ class StandIn:
             return lambda *arguments: self.call(self.names[symbol], arguments)
         if symbol.endswith(("emAllocationProp", "emAccessDesc")):
             return lambda: SimpleNamespace(location=SimpleNamespace())
+        if symbol == "CUDA_MEMCPY2D":
+            return SimpleNamespace
         if symbol == "CUlaunchConfig":
             return lambda: SimpleNamespace(attrs=[])
         if symbol in ("cuuint64_t", "cuuint32_t"):
@@ -126,6 +130,8 @@ class StandIn:
         words = self.api.words(name)
         assert len(words) == len(arguments), f"{name} takes {words}, not {arguments}"
         values = [a for a, word in zip(arguments, words, strict=True) if word == "_"]
+        if name == "Memcpy2DAsync" and self.by_cuda:
+            values = self.read_copy(*values)
         given = SimpleNamespace(**dict(zip(PARAMETERS.get(name, "").split(), values, strict=True)))
         if name.startswith("LaunchKernel"):
             self.read_launch(given)
@@ -136,9 +142,21 @@ class StandIn:
             return (REFUSED,)
         if name == "ModuleGetFunction" and self.lacks(given.module, given.name):
             return NOT_FOUND, None
+        if name == "Memcpy2DAsync" and not (self.is_one(given.source) and self.is_one(given.to)):
+            return (FAILS,)
         if name == "EventQuery" and any(event == given.event for event, _ in self.under_way):
             return (NOT_READY,)
         return (Status(0), *self.results(name, given))
+
+    def is_one(self, address: int) -> bool:
+        """Whether an address is in an allocation, and not in what is mapped piece by piece."""
+        return any(start <= address < start + len(buffer) for start, buffer in self.memory.items())
+
+    def read_copy(self, what: SimpleNamespace, stream: int) -> list[Any]:
+        """What copies pieces, as HIP's call takes it."""
+        assert what.srcMemoryType == what.dstMemoryType == "CU_MEMORYTYPE_DEVICE"
+        places = [what.dstDevice, what.dstPitch, what.srcDevice, what.srcPitch]
+        return [*places, what.WidthInBytes, what.Height, stream]
 
     def lacks(self, module: int, kernel: bytes) -> bool:
         """Whether a module's code says which kernels it has, and not this one."""
@@ -188,6 +206,11 @@ class StandIn:
         elif name.startswith("Memset"):
             self.mapped.check_written(given.to, given.size)
             self.do(lambda: ctypes.memset(given.to, given.value, given.size))
+        elif name == "Memcpy2DAsync":
+            for number in range(given.count):
+                to, source = given.to + number * given.to_step, given.source + number * given.step
+                self.mapped.check_written(to, given.size)
+                self.do(partial(ctypes.memmove, to, source, given.size))
         elif name.startswith("Memcpy"):
             self.mapped.check_written(given.to, given.size)
             self.do(lambda: ctypes.memmove(given.to, given.source, given.size))

@@ -17,7 +17,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.passes.targets import Cpu
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.batch_states import pieces_of
-from lispgpt.runtime.decoding import ADJUSTED, DRAWN, GREEDY
+from lispgpt.runtime.decoding import ADJUSTED, DRAWN, GREEDY, PREFILL
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
@@ -33,6 +33,7 @@ VOCAB, CONTEXT, TOGETHER = 67, 32, 3
 GPT2 = {"vocab": VOCAB, "padded_vocab": 128, "context": CONTEXT, "layers": 2, "heads": 2, "width": 32}
 DRAWN_BY: dict[str, Any] = {"temperature": 1.3, "top_k": 40, "top_p": 0.95, "seed": 5}
 PENALISED: dict[str, Any] = {**DRAWN_BY, "repeat_penalty": 1.4, "frequency_penalty": 0.3, "logprobs": True}
+INTAKE = {"batch": 2, "positions": 16}
 OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy": (GREEDY, {"greedy": True}),
     "drawn": (DRAWN, DRAWN_BY),
@@ -43,6 +44,11 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def by_host() -> Artifact:
     return compile_model(EXAMPLES / "gpt2_generate.lisp", TOGETHER, **GPT2)
+
+
+@pytest.fixture(scope="module")
+def taken_in() -> Artifact:
+    return compile_model(EXAMPLES / "gpt2_generate.lisp", entries=(PREFILL,), sizes=[INTAKE], **GPT2)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +77,8 @@ def texts_of(session: Session, given: list[tuple[list[int], int]], options: Opti
     return made
 
 
-def check(artifacts: list[Artifact], name: str, on_device: bool, device: Any = None) -> None:
-    """Texts of a batch beside the same one by one, in their order and in another."""
+def check(artifacts: list[Artifact], name: str, on_device: bool, device: Any = None, intake: bool = False) -> None:
+    """Texts of a batch beside the same one by one.  intake: whether prompts are taken in together."""
     (entry, given), asked = OPTIONS[name], prompts_and_limits(8)
     weights = random_weights(artifacts[0], 0.5)
     with Session(artifacts[0], device or CpuDevice(2), weights) as session:  # type: ignore[arg-type]
@@ -85,7 +91,8 @@ def check(artifacts: list[Artifact], name: str, on_device: bool, device: Any = N
         together = texts_of(session, asked, options)
         step = session.entry(entry if on_device else GREEDY, batch=TOGETHER, positions=1)
         pieces: dict[int, str] = {}
-        for text, piece in Batch(session, step, on_device or entry == GREEDY).run(together):
+        several = session.entry(PREFILL, **INTAKE) if intake else None
+        for text, piece in Batch(session, step, on_device or entry == GREEDY, several).run(together):
             pieces[id(text)] = pieces.get(id(text), "") + piece
         about = f"{asked} {[text.tokens for text in alone]} {[text.tokens for text in together]}"
         assert [text.tokens for text in together] == [text.tokens for text in alone], about
@@ -101,10 +108,43 @@ def test_the_hosts_choices_are_those_of_single_texts(name: str, by_host: Artifac
     check([by_host], name, on_device=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_devices_choices_are_those_of_single_texts(name: str, by_device: list[Artifact]) -> None:
-    check(by_device, name, on_device=True)
+def test_prompts_that_are_taken_in_together_are_those_of_single_texts(
+    name: str, by_host: Artifact, taken_in: Artifact
+) -> None:
+    check([by_host, taken_in], name, on_device=False, intake=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("intake", [False, True])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_devices_choices_are_those_of_single_texts(
+    name: str, intake: bool, by_device: list[Artifact], taken_in: Artifact
+) -> None:
+    check([*by_device, taken_in], name, on_device=True, intake=intake)
+
+
+def test_short_prompts_are_taken_in_together_where_places_are_free(by_host: Artifact, taken_in: Artifact) -> None:
+    """The first two by one run, the third, which is too long, alone; the last two wait until two places are free."""
+    asked = [([1] * n, limit) for n, limit in ((3, 3), (16, 9), (30, 5), (5, 4), (2, 4))]
+    device = NullDevice()
+    with Session(by_host, device, random_weights(by_host)) as session:  # type: ignore[arg-type]
+        session.add(taken_in)
+        step, several = session.entry(GREEDY, batch=TOGETHER, positions=1), session.entry(PREFILL, **INTAKE)
+        texts, begun, start = texts_of(session, asked, Options.of({"greedy": True}, {})), [], session.start
+
+        def started(entry: Any, named: Any) -> None:
+            if entry is several:
+                begun.append([len(text.tokens) for text in texts])
+                assert named["tokens"].shape == named["positions"].shape == (2, 16)
+            start(entry, named)
+
+        session.start = started  # type: ignore[method-assign]
+        list(Batch(session, step, True, several).run(texts))
+        # The third has a token by its prompt and one where its context is full: it ends when the first does.
+        assert begun == [[0, 0, 0, 0, 0], [3, 3, 5, 0, 0]]
+        assert [len(text.tokens) for text in texts] == [limit for _, limit in asked]
+        assert device.check_guards()
 
 
 @pytest.mark.slow
@@ -154,20 +194,19 @@ def test_texts_may_be_read_in_turns(by_host: Artifact) -> None:
             assert [one.tokens, other.tokens] == [text.tokens for text in alone]
 
 
-@pytest.mark.parametrize(("positions", "cost", "count"), [(3, 0, 2 * 6), (3, 1 << 20, 2), (10, 0, 2)])
-def test_the_part_of_a_state_that_is_in_use_is_copied(positions: int, cost: int, count: int) -> None:
-    single = Buffer("kv", "state", (2, 1, 2, 3, 10, 4), "bf16")
+@pytest.mark.parametrize("several", [1, 4])
+@pytest.mark.parametrize(("positions", "cost", "calls"), [(3, 0, 2), (3, 1 << 20, 1), (10, 0, 1)])
+def test_the_part_of_a_state_that_is_in_use_is_copied(positions: int, cost: int, calls: int, several: int) -> None:
+    single, number = Buffer("kv", "state", (2, several, 2, 3, 10, 4), "bf16"), several - 1
     batch = Buffer("kv@2x5x2x3x10x4", "state", (2, 5, 2, 3, 10, 4), "bf16")
     source = seeded.rng().integers(1, 1 << 16, single.shape).astype(np.uint16)
     target = np.zeros(batch.shape, np.uint16)
-    pieces = list(pieces_of(single, batch, 3, positions, 10, cost))
-    for nbytes, start, end in pieces:
-        target.reshape(-1).view(np.uint8)[end : end + nbytes] = source.reshape(-1).view(np.uint8)[
-            start : start + nbytes
-        ]
-    assert len(pieces) == count
-    used = positions if count > 2 else 10
-    assert (target[:, 3, :, :, :used] == source[:, 0, :, :, :used]).all()
+    found, device = list(pieces_of(single, batch, 3, positions, 10, cost, number)), NullDevice()
+    for pieces in found:
+        device.copy_pieces(source.reshape(-1).view(np.uint8), target.reshape(-1).view(np.uint8), pieces)
+    assert len(found) == calls
+    used = positions if calls > 1 else 10
+    assert (target[:, 3, :, :, :used] == source[:, number, :, :, :used]).all()
     target[:, 3, :, :, :used] = 0
     assert not target.any()
 

@@ -34,13 +34,13 @@ def test_figures_of_a_model_on_the_cpu(tmp_path: Path, call: Call) -> None:
     assert found["target"] == "cpu" and found["whole"]["first_token_s"] > 0 and found["whole"]["peak_bytes"] > 1 << 24
     measures = {measure["what"]: measure for measure in found["measures"]}
     assert [*measures] == [
-        *("decode at 5", "decode of 2 sequences at 5", "4 ragged texts, 2 at once", "prompt of 16 tokens"),
+        *("decode at 5", "decode of 2 sequences at 5", "8 ragged texts, 2 at once", "prompt of 16 tokens"),
         *("a repeating text, one by one", "a repeating text, drafting 3 by look-up"),
     ]
     for what, measure in measures.items():
         assert what in done.out and measure["seconds"] > 0 and measure["rate"] > 0
     assert measures["decode at 5"]["floor"] is None  # caches hold all of it
-    batch, ragged = measures["decode of 2 sequences at 5"], measures["4 ragged texts, 2 at once"]
+    batch, ragged = measures["decode of 2 sequences at 5"], measures["8 ragged texts, 2 at once"]
     assert batch["rate"] * batch["seconds"] == pytest.approx(2)
     assert 0 < ragged["floor"] < 1 and ragged["share"] == pytest.approx(ragged["floor"] / ragged["seconds"])
 

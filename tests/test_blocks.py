@@ -57,9 +57,10 @@ def test_entries_compute_with_what_blocks_stand_for(dtype: str, program: Path, t
             x = rng.normal(0, 1, (n, 512)).astype(np.float32)
             found = model.run("products", x=x)
             for result, name in {"second": "layers.1.w", "few": "few", "tied": "table"}.items():
-                wanted = x.astype(np.float64) @ stored[name].astype(np.float64).T
-                error = np.abs(found[result] - wanted).max() / np.abs(wanted).max()
-                assert error < 6e-5, (result, n, error)  # what meets blocks may have 16 bits
+                numbers, rows = stored[name].astype(np.float64), x.astype(np.float64)
+                size = np.sqrt(rows**2 @ (numbers**2).T)  # a sum itself may be near 0
+                error = (np.abs(found[result] - rows @ numbers.T) / size).max()
+                assert error < 1.2e-4, (result, n, error)  # six times what 16 bits of what meets blocks leave
         ids = rng.integers(0, 72, 3)
         assert np.array_equal(model.run("lookup", ids=ids)["lookup"], stored["table"][ids])
 

@@ -83,7 +83,7 @@ def test_generation_goes_on_past_the_context(tmp_path: Path, examples: Path) -> 
 
 def test_chunks_cover_the_prompt_and_only_the_last_is_larger_than_what_is_left() -> None:
     for count in range(1, 700):
-        sizes = chunk_sizes(count, (1, 16, 128))
+        sizes = chunk_sizes(count, (1, 16, 128), 16)
         left = count
         for size in sizes[:-1]:
             left -= size

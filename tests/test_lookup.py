@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import seeded
 from compiled_models import compile_model, random_weights
 
 from lispgpt.base.errors import UserError
+from lispgpt.passes.targets import Cpu
 from lispgpt.runtime.decoding import VERIFY
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.lookup import LONGEST, SHORTEST, Lookup
+from lispgpt.runtime.lookup import CHECK_STEPS, LONGEST, SHORTEST, Lookup
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers import make_sampler
@@ -76,6 +78,48 @@ def test_tokens_are_the_greedy_ones_and_runs_are_fewer(artifacts: list[Artifact]
             assert found == expected, f"{prompt} {limit}"
             fewer += device.runs < plain * 0.7
     assert fewer >= 2
+
+
+def test_drafts_that_are_mostly_wrong_are_not_checked_until_others_would_have_been_right() -> None:
+    lookup = Lookup(NOTHING, DRAFTED, CHECK_STEPS)
+    assert lookup.pays
+    for _ in range(3):
+        lookup.learn(0)
+    assert not lookup.pays
+    tokens = [1, 2, 3]
+    while not lookup.pays:  # what repeats itself with a period of three
+        lookup.came(tokens, token := tokens[-3])
+        tokens.append(token)
+    assert len(tokens) == 3 + 2 + DRAFTED  # one draft, of what follows 1 2
+
+
+def test_where_steps_run_on_by_themselves_they_go_on_between_drafts(artifacts: list[Artifact]) -> None:
+    """Of a text that does not repeat itself few drafts are checked, and then one that does is caught up with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cpu, "runs_ahead", True)
+        running = compile_model(EXAMPLES / "gpt2_generate.lisp", **SIZES | {"context": 96})
+        more = compile_model(
+            EXAMPLES / "gpt2_generate.lisp",
+            entries=(VERIFY,), sizes=[{"batch": 1, "length": DRAFTED + 1}], **SIZES | {"context": 96},
+        )  # fmt: skip
+    with Session(running, CpuDevice(2), random_weights(running, 0.5)) as session:  # type: ignore[arg-type]
+        session.add(more)
+        checked, start = [], session.start
+
+        def started(entry: Entry, named: Any) -> None:
+            checked.append(entry.name == VERIFY)
+            start(entry, named)
+
+        session.start = started  # type: ignore[method-assign]
+        for _ in range(3):
+            prompt = [int(t) for t in seeded.rng().integers(0, SIZES["vocab"], 20)]
+            expected = list(Generator(session, "logits").generate(prompt, 70))
+            checked.clear()
+            generator = Generator(session, "logits", lookup=DRAFTED)
+            assert list(generator.generate(prompt, 70)) == expected, prompt
+            assert generator._drafts is not None
+            wrong = sum(checked) - 70 / (1 + DRAFTED)
+            assert wrong < 12, f"{sum(checked)} drafts were checked for {expected}"
 
 
 def test_an_end_inside_of_a_draft_ends_the_text(artifacts: list[Artifact]) -> None:

@@ -19,7 +19,7 @@ from lispgpt.runtime.checkpoints.make import make
 
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith(("qwen3-bf16", "mixtral", "gemma3"))]
-SLOW += [f"{name}-f32" for name in ("smollm3", "granite", "olmo2", "phi", "stablelm")]
+SLOW += [f"{name}-f32" for name in ("smollm3", "granite", "olmo2", "phi", "stablelm", "falcon-groups")]
 """Run them after a change of the library's layers or of what reads folders."""
 
 

@@ -17,7 +17,8 @@ WEIGH = {
 
 @dataclass(frozen=True)
 class Case:
-    """Of texts of `length`; groups heads of keys, each for heads / groups heads of queries; all: each sees all."""
+    """Of texts of `length`; groups heads of keys, each for heads / groups heads of queries; all: each sees all;
+    rounded: gradients are rounded to bf16 and are read as that."""
 
     length: int = 12
     heads: int = 2
@@ -27,6 +28,7 @@ class Case:
     weigh: str = "none"
     texts: int = 2
     all: bool = False
+    rounded: bool = False
 
     def shape(self, count: int) -> tuple[int, ...]:
         return self.texts, self.length, count, self.size
@@ -40,13 +42,15 @@ class Case:
         weigh = f"(fn [score head t position] {WEIGH[self.weigh]})"
         call = "weighed-attention" if self.all else "causal-attention"
         inputs = given("q", self.heads) + given("k", self.groups) + given("v", self.groups) + given("o", self.heads)
+        read = "(fn [x] (cast (cast x bf16) f32))" if self.rounded else "(fn [x] x)"
         path.write_text(f"""
 (require attention)
 (entry train [{inputs}]
   (let [stored (fn [x] (cast x {self.dtype}))
         y (cast ({call} (stored q) (stored k) (stored v) {weigh}) f32)
-        [dq dk dv] (gradients (reduce + 0.0 (reshape (* y o) [{np.prod(self.shape(self.heads))}])) [q k v])]
-    {{:y y :dq dq :dk dk :dv dv}}))""")
+        [dq dk dv] (gradients (reduce + 0.0 (reshape (* y o) [{np.prod(self.shape(self.heads))}])) [q k v])
+        read {read}]
+    {{:y y :dq (read dq) :dk (read dk) :dv (read dv)}}))""")
         return path
 
     def inputs(self, rng: np.random.Generator) -> dict[str, np.ndarray]:

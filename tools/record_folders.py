@@ -49,6 +49,9 @@ LONG = DEFAULT | {
     "original_max_position_embeddings": 60,
 }
 GEMMA = LLAMA | {"head_dim": 16, "sliding_window": 11, "query_pre_attn_scalar": 20}
+FALCON = {key: LLAMA[key] for key in LLAMA if key not in ("intermediate_size", "num_key_value_heads")} | {
+    "hidden_size": 72
+}
 KINDS: list[tuple[str, str, dict[str, Any]]] = [
     ("llama-biased", "llama", LLAMA | {"attention_bias": True}),
     (
@@ -111,6 +114,21 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
         LLAMA
         | {"moe_intermediate_size": 33, "num_experts": 7, "num_experts_per_tok": 3}
         | {"shared_expert_intermediate_size": 45},
+    ),
+    (
+        "gptj",
+        "gptj",
+        {
+            **{"vocab_size": 131, "n_embd": 72, "n_inner": 101, "n_layer": 2, "n_head": 6, "n_positions": 96},
+            **{"rotary_dim": 8, "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False},
+        },
+    ),
+    ("falcon", "falcon", FALCON),
+    ("falcon-groups", "falcon", FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    (
+        "falcon-one-norm",
+        "falcon",
+        FALCON | {"new_decoder_architecture": True, "num_kv_heads": 3, "num_ln_in_parallel_attn": 1},
     ),
 ]
 

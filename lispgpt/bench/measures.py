@@ -24,6 +24,7 @@ from lispgpt.runtime.profile import measured_rates
 
 STEPS, WARM = 24, 3
 """Steps of a round, and those before the first."""
+TEXTS_A_PLACE = 4
 READ_BYTES, READ_ROUNDS = 1 << 28, 5
 CACHED = 1 << 26
 """Bytes that a CPU's caches may keep from step to step: what reads fewer has no floor in memory."""
@@ -114,16 +115,25 @@ class Bench:
         return Measure(f"prompt of {count} tokens", seconds, "prompt", count / seconds, asked=asked)
 
     def ragged(self, batch: int) -> Measure:
-        """Texts of many lengths through a batch, prompts included; its floor is as many bare steps of the batch."""
+        """Texts of many lengths through a batch, prompts included, while there is one for every place.
+
+        Its floor is as many bare steps of the batch.
+        """
         longest = min(256, self.generator.context // 2)
         texts = []
-        for _ in range(2 * batch):
+        for _ in range(TEXTS_A_PLACE * batch):
             count, limit = self.random.integers(1, longest // 4 + 1), self.random.integers(longest // 4, longest + 1)
             tokens = [int(token) for token in self.random.integers(0, self.generator.vocab, count)]
             texts.append(self.model.text(tokens, self.model.options(greedy=True, max_new_tokens=int(limit))))
         bare = self.decode(longest // 2, batch)
-        seconds = _seconds(lambda: [*self.model.together(texts, batch)])
-        total = sum(len(text.tokens) for text in texts)
+        short = self.model.options(greedy=True, max_new_tokens=2)
+        [*self.model.together([self.model.text([0], short) for _ in range(2)], batch)]  # so that all code is there
+        ended, total, seconds, started = 0, 0, 0.0, time.perf_counter()
+        for text, _ in self.model.together(texts, batch):
+            ended += text.ended is not None
+            if ended > len(texts) - batch:
+                break
+            total, seconds = total + 1, time.perf_counter() - started
         what = f"{len(texts)} ragged texts, {batch} at once"
         return Measure(what, seconds / total, "token", total / seconds, 1 / bare.rate)
 

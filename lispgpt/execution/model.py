@@ -19,7 +19,7 @@ from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.collectives import open_shared
 from lispgpt.runtime.collectives.peers import Peers
-from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, VERIFY, padded
+from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, PREFILL, VERIFY, intake_sizes, padded
 from lispgpt.runtime.devices import open_device
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.options import MOST_TOGETHER, Choices, Options
@@ -250,8 +250,17 @@ class Model:
         session, choice = self._generating(), texts[0].generator.choice
         chooses = self._chooses(choice, batch)
         entry = self.entry(choice if chooses else GREEDY, "batches", batch=batch, positions=1)
+        intake = self._intake(batch, texts[0].generator)
         with session.alone():
-            yield from Batch(session, entry, chooses).run(texts)
+            yield from Batch(session, entry, chooses, intake).run(texts)
+
+    def _intake(self, batch: int, generator: Generator) -> Entry | None:
+        """What takes in several prompts of a batch at once, where the device gains by it."""
+        sizes = intake_sizes(batch, self.session.device.weight_rows)
+        if sizes is None or not generator.repeatable or generator.context < sizes["positions"]:
+            return None
+        made = self._has(PREFILL, **sizes) or (self._request is not None and self.session.entries(PREFILL))
+        return self.entry(PREFILL, "batches", **sizes) if made else None
 
     def _chooses(self, choice: str, batch: int) -> bool:
         """Whether the device can choose tokens of a batch by the entry of that name; else the host has to."""

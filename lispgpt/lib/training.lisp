@@ -16,8 +16,20 @@
 (require random)
 
 (config schedule "cosine"                      ; of the learning rate, after the warm-up: cosine, linear or constant
-        head-rows 4096                         ; of which `head-loss` has scores at once, at most, on each device
+        head-rows 8192                         ; of which `head-loss` has scores at once, at most, on each device
         adam-epsilon 1e-8)
+
+; ---- the derivative of gelu, in few instructions: (1 + t)/2 (1 + (1 - t) v slope), where t is the tanh
+
+(defgradient gelu [g y x]
+  [(elementwise
+     (fn [g v]
+       (let [v (cast v f32)
+             square (* v v)
+             t (tanh (* v (gelu-slope square 1.0)))
+             half (: 0.5 f32)]
+         (* g (math.fma half t half) (math.fma (- 1.0 t) (* v (gelu-slope square 3.0)) (: 1.0 f32)))))
+     g x)])
 
 ; ---- losses
 

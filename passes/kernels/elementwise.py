@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import dim_positions, indexing_maps, nested_operations, operations
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, nested_operations, operations
 from lispgpt.passes.kernels.expand import expand
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import mapped
-from lispgpt.passes.targets import Target
+from lispgpt.passes.targets import Gpu, Target
 
 UNROUNDED = ("constant", "select", "bitcast", "extf", "truncf")
 """Ops of `arith` that do no arithmetic on the floats that they take or make."""
@@ -52,7 +52,27 @@ def elementwise(reader: Values, op: ir.Operation, index: list[Index], width: int
         points = [[*index[:-1], b.add(index[-1], i)] for i in range(width)]
         found = [Body(reader, op, at, 1).results(given) for at, given in zip(points, lanes, strict=True)]
         return b.vector_of([value for (value,) in found])
+    if isinstance(reader.target, Gpu) and _only_chooses(op):
+        return Body(reader, op, index, width).choice()
     return Body(reader, op, index, width).results({})[0]
+
+
+def _only_chooses(op: ir.Operation) -> bool:
+    """Whether a body does no more than to take one of several tensors' elements, by the indices of outer loops."""
+    *ops, terminator = operations(op.regions[0].blocks[0])
+    arguments = set(list(op.regions[0].blocks[0].arguments)[:-1])
+    selects = [nested for nested in ops if nested.name == "arith.select"]
+    last = indexing_maps(op)[-1].n_dims - 1
+    if len(arguments) < 2 or not selects or terminator.operands[0] != selects[-1].results[0]:
+        return False
+    for nested in ops:
+        inner = nested.name == "linalg.index" and ir.IntegerAttr(nested.attributes["dim"]).value == last
+        if inner or nested.name not in ("linalg.index", "arith.constant", "arith.cmpi", "arith.select"):
+            return False
+        read = [o for o in nested.operands if o in arguments]
+        if read and (nested.name != "arith.select" or nested.operands[0] in arguments):
+            return False
+    return True
 
 
 class Body:
@@ -87,6 +107,31 @@ class Body:
                 self.evaluate(nested)
         yielded = [self._materialized(self._value(v)) for v in terminator.operands]
         return [b.splat(v, self.width) for v in yielded]
+
+    def choice(self) -> ir.Value:
+        """What the body yields where it only chooses: nothing is read but what is taken."""
+        block = self.op.regions[0].blocks[0]
+        *ops, terminator = operations(block)
+        for nested in ops:
+            if nested.name != "arith.select":
+                self.evaluate(nested)
+        operands = dict(zip(block.arguments, zip(self.op.operands, indexing_maps(self.op), strict=True), strict=True))
+
+        def taken(value: ir.Value) -> ir.Value:
+            if value in operands:
+                return b.splat(self._operand(*operands[value]), self.width)
+            select = defining_op(value)
+            if select is None or select.name != "arith.select":
+                return b.splat(self._materialized(self._value(value)), self.width)
+
+            def side(number: int) -> list[ir.Value]:
+                with self.reader.scope():
+                    return [taken(select.operands[number])]
+
+            type_ = b.with_width(value.type, self.width)
+            return b.choose(self._value(select.operands[0]), [type_], lambda: side(1), lambda: side(2))[0]
+
+        return taken(terminator.operands[0])
 
     def operands(self, given: Container[ir.Value] = ()) -> dict[ir.Value, ir.Value]:
         """What the block's arguments are that its ops use, but for those that are given."""

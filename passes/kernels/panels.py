@@ -74,7 +74,7 @@ class Panel:
             if self.across:
                 return self._pairs(batch, b.add(start, at), size, b.add(first, b.mul(line, 2)), half)
             read = partial(self.operand.read, self.reader, batch, b.add(start, line))
-            numbers = _padded(lambda i, n: read(k=b.add(b.add(first, at), i), width=n), size, DEPTH)
+            numbers = padded(lambda i, n: read(k=b.add(b.add(first, at), i), width=n), size, DEPTH)
             return [as_words(part) for part in self._split(numbers)]
 
         def store(line: Index, half: bool, at: Index, size: int) -> None:
@@ -121,7 +121,7 @@ class Panel:
 
         def numbers(k: Index) -> list[ir.Value]:
             read = partial(self.operand.read_across, self.reader, batch, k=k)
-            return self._split(_padded(lambda i, n: read(outer=b.add(at, i), width=n), size, LINES))
+            return self._split(padded(lambda i, n: read(outer=b.add(at, i), width=n), size, LINES))
 
         first = numbers(k)
         second = [b.constant(0.0, v.type) for v in first] if half else numbers(b.add(k, 1))
@@ -157,36 +157,55 @@ class PanelProduct:
         ]
         before = [unit.sums(sums, *place) if adds else unit.zero() for place in places]
 
-        def step(at: Index, *carried: ir.Value) -> list[ir.Value]:
-            tile, pair = b.div(b.mul(at, unit.pairs), LINES), b.mod(b.mul(at, unit.pairs), LINES)
-            totals = list(carried)
-            for i, lefts, rights in self._operands(row, height, column, width, tile, pair):
-                for j, right in enumerate(rights):
-                    totals[i * width + j] = unit.multiply(lefts, right, totals[i * width + j])
-            return totals
+        def tiles(tile: Index, *carried: ir.Value) -> list[ir.Value]:
+            if unit.pairs == LINES:
+                return self._multiplied(row, height, column, width, tile, 0, carried)
+            along = partial(self._multiplied, row, height, column, width, tile)
+            return b.loop(0, LINES, unit.pairs, list(carried), lambda pair, *sums: along(pair, sums))
 
-        totals = b.loop(0, b.mul(depth, LINES // unit.pairs), 1, before, step)
-        for total, place in zip(totals, places, strict=True):
+        for total, place in zip(b.loop(0, depth, 1, before, tiles), places, strict=True):
             unit.store(total, sums, *place)
+
+    def _multiplied(
+        self, row: Index, height: int, column: Index, width: int, tile: Index, pair: Index, sums: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        """Sums with the products of all parts at a tile's pair."""
+        totals = list(sums)
+        for i, left, rights in self._operands(row, height, column, width, tile, pair):
+            for j, right in enumerate(rights):
+                totals[i * width + j] = self.unit.multiply(left, right, totals[i * width + j])
+        return totals
 
     def _operands(
         self, row: Index, height: int, column: Index, width: int, tile: Index, pair: Index
     ) -> Iterator[tuple[int, ir.Value, Sequence[ir.Value]]]:
         """(number of the row's tile, left, rights) of all parts: those of the right operand are loaded once each where
-        the left one alone has several."""
+        the left one alone has several.  Each of the left one's is loaded where it is first multiplied: all of them at
+        once, beside the sums, are more than registers hold."""
         unit = self.unit
         loaded: tuple[int, list[ir.Value]] = (-1, [])
-        lefts: tuple[int, list[ir.Value]] = (-1, [])
+        lefts: tuple[int, dict[int, ir.Value]] = (-1, {})
         for left_part, right_part in self.parts:
             if loaded[0] != right_part:
                 columns = [[b.add(column, j), tile, right_part] for j in range(width)]
                 loaded = right_part, [unit.right(self.right, place, pair) for place in columns]
             if lefts[0] != left_part:
-                lines = [b.mul(b.add(row, i), unit.rows) for i in range(height)]
-                places = [([b.div(at, LINES), tile, left_part], b.mod(at, LINES)) for at in lines]
-                lefts = left_part, [unit.left(self.left, place, at, pair) for place, at in places]
-            for i, left in enumerate(lefts[1]):
-                yield i, left, loaded[1]
+                lefts = left_part, {}
+            for i in range(height):
+                if i not in lefts[1]:
+                    lines, line = self._lines(row, i)
+                    lefts[1][i] = unit.left(self.left, [lines, tile, left_part], line, pair)
+                yield i, lefts[1][i], loaded[1]
+
+    def _lines(self, row: Index, number: int) -> tuple[Index, Index]:
+        """The tile of lines that a row of sums is in, and the line there; `row` is the first of as many as registers
+        hold, which is in one tile with them where that has so many lines."""
+        unit = self.unit
+        if LINES % (unit.row_tiles * unit.rows) == 0:
+            first = b.mul(row, unit.rows)
+            return b.div(first, LINES), b.add(b.mod(first, LINES), number * unit.rows)
+        line = b.mul(b.add(row, number), unit.rows)
+        return b.div(line, LINES), b.mod(line, LINES)
 
 
 def _words() -> ir.Type:
@@ -198,7 +217,7 @@ def as_words(numbers: ir.Value) -> ir.Value:
     return b.emit("vector.bitcast", [numbers], [_words()])
 
 
-def _padded(read: Callable[[int, int], ir.Value], size: int, width: int) -> ir.Value:
+def padded(read: Callable[[int, int], ir.Value], size: int, width: int) -> ir.Value:
     """A vector of `width` whose first `size` are read(start, count), and the others 0."""
     if size == width:
         return read(0, width)

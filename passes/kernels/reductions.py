@@ -12,6 +12,10 @@ from lispgpt.ir.structure import dim_positions, element_type, indexing_maps, loo
 from lispgpt.passes.kernels.elementwise import Body, Values
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import mapped
+from lispgpt.passes.targets import Gpu
+
+TOGETHER, FEW_OPS = 16, 4
+"""Points of a long sum that a GPU's thread reads ahead of adding the first, where an op does no more than so much."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,8 @@ def reduced(
         values = Body(reader, op, where, width, True, along).results(given)
         return [b.unshortened(v) for v in values]
 
-    totals = nest(reader, loops, at, list(loops.summed), wide, point)
+    together = TOGETHER if isinstance(reader.target, Gpu) and len(list(nested_operations(op))) <= FEW_OPS else 1
+    totals = nest(reader, loops, at, list(loops.summed), wide, point, together)
     return [b.shortened(t, element_type(o)) for t, o in zip(totals, outputs, strict=True)]
 
 
@@ -95,16 +100,24 @@ def nest(
     dims: list[int],
     carried: Sequence[ir.Value],
     point: Callable[[list[Index], Sequence[ir.Value]], list[ir.Value]],
+    together: int = 1,
 ) -> list[ir.Value]:
-    """Loops over `dims`, the first outermost; at every point, point(loop indices, what is carried) carries on."""
+    """Loops over `dims`, the first outermost; at every point, point(loop indices, what is carried) carries on.
+
+    together: points of the innermost loop that one of its turns takes, where they divide it.
+    """
     if not dims:
         return point(at, carried)
     first, *rest = dims
+    each = together if not rest and loops.extents[first] % together == 0 else 1
 
-    def body(i: Index, *values: ir.Value) -> list[ir.Value]:
+    def body(i: Index, *values: ir.Value) -> Sequence[ir.Value]:
         with reader.scope():
-            return nest(reader, loops, [*at[:first], i, *at[first + 1 :]], rest, values, point)
+            for n in range(each):
+                where = [*at[:first], b.add(i, n), *at[first + 1 :]]
+                values = tuple(nest(reader, loops, where, rest, values, point, together))
+        return values
 
     if loops.extents[first] == 1:
         return nest(reader, loops, [*at[:first], 0, *at[first + 1 :]], rest, carried, point)
-    return b.loop(0, loops.extents[first], 1, carried, body)
+    return b.loop(0, loops.extents[first], each, carried, body)

@@ -16,7 +16,14 @@ from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Place, Ring, Side
 from lispgpt.passes.kernels.tensor_map import Boxes
 from lispgpt.passes.kernels.tile_stores import ROWS
-from lispgpt.passes.kernels.warpgroup_results import BulkResult, Tile, TileResults, bulk_boxes, sums_stride
+from lispgpt.passes.kernels.warpgroup_results import (
+    BulkResult,
+    Tile,
+    TileResults,
+    boxes_read,
+    bulk_boxes,
+    sums_stride,
+)
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, stages, staging_bytes
@@ -85,6 +92,7 @@ class WarpgroupProduct:
             self.stages = min(self.stages, self.steps)
         self.right_first = sides.right.boxes.argument in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
+        self.read = boxes_read(kernel, product, self.results, self.copies) if tiling.splits == 1 else []
 
     def emit(self) -> None:
         t = self.tiling
@@ -102,6 +110,7 @@ class WarpgroupProduct:
         self._make_memory()
         self.maps = [side.map(self.kernel) for side in (self.sides.left, self.sides.right)]
         self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
+        self.fetched = [BulkResult(boxes, *self._fetched(boxes)) for boxes in self.read]
         b.if_then(b.equal(self.thread, 0), lambda: self.ring.make(self.warpgroups))
         self._meet()
         self.target.dependency_release()
@@ -112,6 +121,10 @@ class WarpgroupProduct:
     def _bulk_result(self, boxes: Boxes) -> BulkResult:
         width = self.copies.line // b.item_bytes(boxes.argument.type)
         return BulkResult(boxes, boxes.map(self.kernel, (1, ROWS, width)), width)
+
+    def _fetched(self, boxes: Boxes) -> tuple[ir.Value, int]:
+        width = self.copies.line // b.item_bytes(boxes.argument.type)
+        return boxes.map(self.kernel, (1, self.tiling.rows, width)), width
 
     def _meet(self) -> None:
         if self.tiling.cluster > 1:
@@ -184,6 +197,7 @@ class WarpgroupProduct:
 
         def tile(number: Index, place: Place) -> Place:
             at = self._tile(number)
+            self._fetch(at)
             start: Index = early
             if self.clusters != self.tiles:
                 start = b.select(b.equal(number, self.cluster), b.as_value(early), b.as_value(0))
@@ -199,6 +213,13 @@ class WarpgroupProduct:
             return Place(*b.loop(start, self.steps, 1, place.values(), step))
 
         self._each_tile(Place(early % self.stages, early // self.stages), tile)
+
+    def _fetch(self, tile: Tile) -> None:
+        """Have what a tile's results are made of beside its sums in the cache by the time that these are there."""
+        for one in self.fetched:
+            for first in range(0, self.tiling.outputs, one.width):
+                at = (tile.batch, tile.row, b.add(tile.column, first))
+                self.copies.fetch(one.map, one.boxes.at(at))
 
     def _load_left(self, tile: Tile, step: Index, slot: Index) -> None:
         at = (tile.batch, tile.row, b.add(tile.k, b.mul(step, self.unit.inner)))

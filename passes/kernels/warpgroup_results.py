@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import is_elementwise, operations, shape_of
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
 from lispgpt.passes.kernels.products import Product
@@ -58,6 +59,23 @@ def bulk_boxes(
             return None
         found.append(boxes)
     return None if product.along_columns % 2 else found
+
+
+def boxes_read(
+    kernel: ir.Operation, product: Product, results: Sequence[tuple[ir.Value, ir.Value]], copies: TensorCopies
+) -> list[Boxes]:
+    """How what results are made of beside the sums is copied: arguments that are read where a result is written."""
+    layout, found = product.layout, []
+    shape = shape_of(results[0][0])
+    for op in operations(kernel.regions[0].blocks[0]):
+        if op.name != "bufferization.to_tensor" or shape_of(op.results[0]) != shape:
+            continue
+        if all(is_elementwise(use.owner.operation) for use in op.results[0].uses):
+            boxes = find_boxes(
+                whole(op.operands[0]), layout, layout.result, (layout.batch, layout.rows, layout.columns), copies
+            )
+            found += [boxes] if boxes is not None and boxes.is_along(2) else []
+    return found
 
 
 def sums_stride(tiling: Tiling) -> int:

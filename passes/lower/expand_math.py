@@ -6,10 +6,10 @@ Before:                                    After:
 
 Requires: f32 scalars or vectors of it (integers for ipowi and absi); other types are left alone.
 Ensures: what is left of `math` on them is what chips have: fma, sqrt, absf, copysign, rounding, bits' counts, and with
-`hardware-exp2` exp2, of which exp is made; with `shifted-bf16` no scalar bf16 is widened but by a shift.  Errors are at
-most 2 units in the last place for exp, exp2, tanh, rsqrt and logarithms and 4 for the others, within the range where
-those are finite; NaN stays NaN.  sin, cos and tan are for arguments up to 10^6, near whose multiples of π/2 they are
-exact to 10^-7 of 1.
+`hardware-exp2` exp2, of which exp is made; with `shifted-bf16` no scalar bf16 is widened but by a shift, and on CPUs no
+f32 is rounded to bf16 but by an instruction or as a whole number.  Errors are at most 2 units in the last place for
+exp, exp2, tanh, rsqrt and logarithms and 4 for the others, within the range where those are finite; NaN stays NaN.
+sin, cos and tan are for arguments up to 10^6, near whose multiples of π/2 they are exact to 10^-7 of 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import everything_in
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower import angles, exponentials, powers
-from lispgpt.passes.lower.arithmetic import Number, is_finite
+from lispgpt.passes.lower.arithmetic import Number, is_finite, where
+from lispgpt.passes.targets import Cpu
 
 
 def _round(x: Number) -> Number:
@@ -81,12 +82,14 @@ OF_INTEGERS: dict[str, Callable[..., Number]] = {
 @dataclass(frozen=True)
 class ExpandMath(Pass):
     """hardware_exp2: keep math.exp2 as the primitive.  shifted_bf16: widen scalars of bf16 as whole numbers, for x86,
-    whose code generator fails on some vectors that LLVM joins their conversions to."""
+    whose code generator fails on some vectors that LLVM joins their conversions to, and round to bf16 as whole numbers
+    where a CPU cannot: LLVM would call a function that is not there."""
 
     hardware_exp2: bool = False
     shifted_bf16: bool = False
 
     def run(self, module: ir.Module, target: object) -> None:
+        rounds = self.shifted_bf16 and isinstance(target, Cpu) and not target.rounds_to_bf16
         expansions = BY_HARDWARE if self.hardware_exp2 else EXPANSIONS
         for op in everything_in(module.operation):
             if op.name in OF_INTEGERS:
@@ -97,6 +100,8 @@ class ExpandMath(Pass):
                 _replace(op, expansions[op.name])
             elif self.shifted_bf16 and op.name == "arith.extf" and _is_from_bf16_to_f32(op):
                 _replace(op, _shifted)
+            elif rounds and op.name == "arith.truncf" and _is_f32(op) and b.element_of(op.results[0].type) == _bf16():
+                _replace(op, _rounded)
 
 
 def _replace(op: ir.Operation, *expansions: Callable[..., Number]) -> None:
@@ -117,5 +122,17 @@ def _shifted(x: Number) -> Number:
     return (x.bits().emit("arith.extui", element=b.i32()) << 16).as_real()
 
 
+def _rounded(x: Number) -> Number:
+    """An f32 as the nearest bf16, the even one of two: NaN stays NaN, which adding to its bits could make infinite."""
+    bits = x.bits()
+    nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    found = where(x.is_("uno", x), (bits >> 16) | 0x40, nearest)
+    return found.emit("arith.trunci", element=ir.IntegerType.get_signless(16)).emit("arith.bitcast", element=_bf16())
+
+
+def _bf16() -> ir.Type:
+    return ir.BF16Type.get()
+
+
 def _is_from_bf16_to_f32(op: ir.Operation) -> bool:
-    return bool(op.operands[0].type == ir.BF16Type.get() and op.results[0].type == b.f32())
+    return bool(op.operands[0].type == _bf16() and op.results[0].type == b.f32())

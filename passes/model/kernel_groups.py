@@ -117,7 +117,7 @@ def _parts(found: list[Attention]) -> list[_Part]:
         parts.append(_Part("attention", attention.members()))
         for sums in attention.gradients:
             record_sums(sums)
-            parts.append(_Part("attention-gradient", [*sums.shared(), *(one.op for one in sums.sums)]))
+            parts.append(_Part("attention-gradient", [*sums.shared(), *(op for one in sums.sums for op in one.ops)]))
     return parts
 
 

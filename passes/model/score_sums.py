@@ -13,11 +13,11 @@ A kernel of such sums computes scores anew, so that nothing of the size of rows 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, is_elementwise, operations, shape_of
+from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
 from lispgpt.passes.model.visible import Bound, Bounded, is_minus_infinity, known_within, visible_bounds
 
@@ -35,7 +35,8 @@ class ScoreProduct:
 
 @dataclass(frozen=True)
 class WeighedSum:
-    """weights: of the scores' shape.  other: what they weigh; it and the result have its depth."""
+    """weights: of the scores' shape.  other: what they weigh; it and the result have its depth.  out: the sum, or what
+    alone reads it and rounds it."""
 
     op: ir.Operation
     weights: ir.Value
@@ -43,11 +44,16 @@ class WeighedSum:
     out: Operand
 
     @property
+    def ops(self) -> list[ir.Operation]:
+        """The product, and what rounds it."""
+        made = defining_op(self.out.tensor)
+        return [self.op] if made is None or made == self.op else [self.op, made]
+
+    @property
     def unrounded(self) -> ir.Value:
         """The weights before they are rounded, where an op does nothing else."""
         op = defining_op(self.weights)
-        names = [inner.name for inner in operations(op.regions[0].blocks[0])] if is_elementwise(op) else []
-        return op.operands[0] if names == ["arith.truncf", "linalg.yield"] else self.weights
+        return op.operands[0] if op is not None and _rounds(op) else self.weights
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,27 @@ def score_sums(
         operands = sum_operands(op, weights[0]) if len(weights) == 1 else None
         if operands is None:
             return None
-        found.append(WeighedSum(op, weights[0], *operands))
+        other, out = operands
+        found.append(WeighedSum(op, weights[0], other, _rounded(out)))
     whole = ScoreSums(tuple(made), tuple(weigh), tuple(found))
     return whole if _is_uniform(whole) else None
+
+
+def _rounded(out: Operand) -> Operand:
+    """A sum as an op rounds it that alone reads it; the sum itself where there is none."""
+    readers = [use.owner.operation for use in out.tensor.uses]
+    if len(readers) != 1 or not _rounds(readers[0]):
+        return out
+    return replace(out, tensor=readers[0].results[0])
+
+
+def _rounds(op: ir.Operation) -> bool:
+    """Whether an op does nothing but round each number of a tensor."""
+    if not is_elementwise(op):
+        return False
+    names = [inner.name for inner in operations(op.regions[0].blocks[0])]
+    in_place = all(dim_positions(map_) == list(range(map_.n_dims)) for map_ in indexing_maps(op))
+    return in_place and names == ["arith.truncf", "linalg.yield"]
 
 
 def _is_uniform(sums: ScoreSums) -> bool:

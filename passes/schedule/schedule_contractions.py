@@ -31,6 +31,7 @@ from lispgpt.passes.kernels.panels import pairs_of_parts
 from lispgpt.passes.kernels.products import Product, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.register_tiles import Block, DotTiles, OuterTiles, TileSizes, scratch, steps, vector_ranges
+from lispgpt.passes.kernels.turned_tiles import TurnedTiles
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu
 from lispgpt.passes.targets.pairs import LINES, Pairs
@@ -46,7 +47,8 @@ WHOLE_OUTPUTS = 512
 class ScheduleContractions(Pass):
     """outputs, rows: columns and rows in a block, and outer_rows rows where sums are vectors of columns; rows_tile,
     outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row.  packed_rows: the
-    fewest rows for which an operand's vectors are first put side by side.  paired_rows: the fewest rows and columns for
+    fewest rows for which an operand's vectors are first put side by side, and turned_rows those for which columns that
+    lie apart are, turned_outputs of them and most_rows rows in a block.  paired_rows: the fewest rows and columns for
     instructions that multiply pairs, and panel_bytes what is packed for them at once.  parts: bf16 numbers that an f32
     one is split into where the other operand is shorter: two keep about 16 bits, three all.  whole_numbers: whether few
     rows beside weights in blocks become numbers of 16 bits."""
@@ -60,6 +62,9 @@ class ScheduleContractions(Pass):
     vector_outputs: int = 1
     depth_unroll: int = 4
     packed_rows: int = 8
+    turned_rows: int = 64
+    turned_outputs: int = 192
+    most_rows: int = 256
     paired_rows: int = 16
     panel_bytes: int = 1 << 19
     parts: int = 3
@@ -94,6 +99,7 @@ class _Schedule:
         self.kernel, self.target, self.lanes = kernel, target, target.vector_bytes // 4
         self.outputs = outputs_of(kernel)
         self.weights: BlockWeights | None = None
+        self.turns = False
         self.unit = _unit(product, target, options.paired_rows, options.parts)
         if self.unit is not None:
             self._pack(product, options, self.unit)
@@ -114,12 +120,27 @@ class _Schedule:
         if options.whole_numbers and ByteTiles.can_multiply(product, self.target):
             self.weights = BlockWeights.of(product)
         self.packs = product.rows >= options.packed_rows
+        if self.weights is None and not self.outer and self._turns(product, options):
+            self._turn(product, options)
+            return
         self.rows_block = _evenly(product.rows, options.outer_rows if self.outer else options.rows)
-        self.sizes = self._outer_tile(options) if self.outer else self._dot_tile(options)
+        self.sizes = self._outer_tile(self.rows_block) if self.outer else self._dot_tile(options)
         tile = self.sizes.columns * (self.lanes if self.outer else 1)
         # Every block makes the other operand whole numbers anew.
         most = min(WHOLE_OUTPUTS, product.columns // (2 * self.target.cores)) if self.weights is not None else 0
         self.columns_block = _block_of(product.columns, max(options.outputs, most), tile)
+
+    def _turns(self, product: Product, options: ScheduleContractions) -> bool:
+        return product.rows >= options.turned_rows and min(product.columns, product.inner) >= 2 * self.lanes
+
+    def _turn(self, product: Product, options: ScheduleContractions) -> None:
+        """Blocks for columns that lie apart and are first put side by side: large ones, as far as cores have enough."""
+        self.turns, self.sizes = True, self._outer_tile(product.rows)
+        tile, enough = self.sizes.columns * self.lanes, 2 * self.target.cores
+        self.rows_block = _evenly(product.rows, options.most_rows)
+        rows = -(-product.rows // self.rows_block) * product.batches
+        most = max(tile, min(options.turned_outputs, product.columns * rows // enough))
+        self.columns_block = _block_of(product.columns, most, tile)
 
     def _dot_tile(self, options: ScheduleContractions) -> TileSizes:
         rows = _evenly(self.rows_block, options.rows_tile)
@@ -127,12 +148,12 @@ class _Schedule:
         columns = options.vector_outputs if rows == 1 else max(1, min(room // rows, options.outputs_tile))
         return TileSizes(rows, columns, self.lanes, options.depth_unroll)
 
-    def _outer_tile(self, options: ScheduleContractions) -> TileSizes:
+    def _outer_tile(self, rows: int) -> TileSizes:
         """A vector for each sum, for each of the right operand's, and one for the left one's element."""
         vectors = -(-self.product.columns // self.lanes)
         columns = min(vectors, 3 if self.target.registers >= 32 else 2)
         room = (self.target.registers - 2) // columns - 1
-        return TileSizes(min(self.rows_block, 8, room), columns, self.lanes)
+        return TileSizes(min(rows, 8, room), columns, self.lanes)
 
     def emit(self) -> None:
         product = self.product
@@ -160,11 +181,13 @@ class _Schedule:
 
         _whole_or_rest(row, product.rows, self.rows_block, at_rows)
 
-    def _tiles(self, reader: Reader) -> PackedTiles | OuterTiles | ByteTiles | DotTiles:
+    def _tiles(self, reader: Reader) -> PackedTiles | TurnedTiles | OuterTiles | ByteTiles | DotTiles:
         if self.weights is not None:
             return ByteTiles(self.product, reader, self.weights, self.target)
         if self.unit is not None:
             return PackedTiles(self.product, reader, self.unit, self.packing)
+        if self.turns:
+            return TurnedTiles(self.product, reader, self.sizes, min(self.rows_block, self.product.rows))
         if self.outer:
             return OuterTiles(self.product, reader, self.sizes, self.packs)
         return DotTiles(self.product, reader, self.sizes)
@@ -174,7 +197,7 @@ class _Schedule:
         rows, columns = min(self.rows_block, self.product.rows), self.columns_block
         if self.unit is not None:
             return [-(-rows // LINES) * LINES, -(-columns // LINES) * LINES]
-        return [rows, -(-columns // self.lanes) * self.lanes if self.outer else columns]
+        return [rows, -(-columns // self.lanes) * self.lanes if self.outer or self.turns else columns]
 
     def _results(self, reader: Reader, block: Block, sums: ir.Value) -> None:
         """Apply what follows the product to a block's sums and write every result of the kernel."""

@@ -3,7 +3,8 @@
 Before: elementwise ops and reductions over the last dimension of tensors with the same leading dimensions.
 After:  a block reads its row in vectors, reduces it with shuffles and shared memory, and writes every result;
         grid = rows, block = as many threads as the row has vectors; where these are a subgroup at most, and the
-        rows many, a block has several teams of so many threads, with a row each.
+        rows many, a block has several teams of so many threads, with a row each.  A long row that is read several times
+        goes to shared memory first, where that has room.
 
 Requires: what plan-arena ensures.  Ensures: kernels of kind "rows" have only scalar and vector ops, `grid` and `block`.
 """
@@ -19,6 +20,8 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, operations, shape_of, unscheduled_kernels
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.kept_rows import keep_row, repeated_row
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
@@ -56,6 +59,9 @@ class ScheduleGpuRows(Pass):
             teams = gcd(count, self.shared // size)
             threads = size if teams > 1 else threads
 
+        kept = repeated_row(kernel, rows, longest, target) if beside else None
+        memories: list[BlockMemory] = []
+
         def emit() -> None:
             thread, row, number = b.thread_id(), b.block_id(), None
             if teams > 1:
@@ -65,10 +71,13 @@ class ScheduleGpuRows(Pass):
             reader = Reader(target, Team(rank, threads, target.subgroup, number, item, item if beside else 1))
             where = coordinates(row, rows)
             target.dependency_passed_on()
+            if kept is not None:
+                memories.append(keep_row(reader, kept, where, target))
             for tensor, buffer in outputs:
                 _write(reader, tensor, buffer, where, target)
 
-        reschedule(kernel, [count // teams], [threads * teams], target, emit)
+        if reschedule(kernel, [count // teams], [threads * teams], target, emit) and memories:
+            memories[0].record(kernel)
 
 
 def _row_shape(kernel: ir.Operation, tensors: list[ir.Value]) -> tuple[int, ...]:

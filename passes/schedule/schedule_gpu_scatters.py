@@ -44,7 +44,7 @@ class ScheduleGpuScatters(Pass):
     blocks: int = 4
     threads: int = 256
     each: int = 16
-    together: int = 8
+    together: int = 16
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in kernel_functions(module, "scatter"):

@@ -47,6 +47,11 @@ class Cpu(Target):
         """Whether it has an instruction that multiplies unsigned bytes by signed ones and adds, at any vector size."""
         return "avx_vnni" in self.features or {"avx512_vnni", "avx512vl"} <= self.features
 
+    @property
+    def rounds_to_bf16(self) -> bool:
+        """Whether it has an instruction that rounds f32 numbers to bf16, at any vector size."""
+        return {"avx512_bf16", "avx512vl"} <= self.features
+
     def describe(self) -> str:
         known = ", ".join(name.replace("_", "-") for name in FEATURES if name in self.features)
         return f"vectors of {self.vector_bytes} bytes, {known or 'none of its special instructions'}"
@@ -78,8 +83,8 @@ class Cpu(Target):
 
 
 @dataclass(frozen=True)
-class TiledCpu(Cpu):
-    """A CPU with instructions for tiles: packing weights for them pays over many rows."""
+class PackingCpu(Cpu):
+    """A CPU with instructions for pairs: packing weights for them pays over many rows."""
 
     prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 512)
 
@@ -88,7 +93,7 @@ def _cpu(chip: str, features: Collection[str], cores: int = 16) -> Cpu:
     """A CPU with such features, by Linux's names."""
     width = host.vector_bytes(features)
     pairs = next((p for p in (AMX_BF16, AVX512_BF16) if width == 64 and p.feature in features), None)
-    kind = TiledCpu if pairs is AMX_BF16 else Cpu
+    kind = PackingCpu if pairs is not None else Cpu
     known = frozenset(features) & frozenset(FEATURES)
     return kind(chip, width, registers=32 if width == 64 else 16, cores=cores, pairs=pairs, features=known)
 
@@ -108,10 +113,15 @@ def _executor(chip: str) -> bytes:
 
 
 def _object(module: ir.Module, chip: str) -> bytes:
-    """LLVM's for a chip; "" is this machine's own."""
+    """LLVM's for a chip; "" is this machine's own.
+
+    A function that names a chip and no features would have this machine's beside the chip's: code for x86-64-v3 with
+    instructions of AVX-512, and for a chip with more than this machine none at all.
+    """
     defined = [op for op in operations(module.body) if op.name == "llvm.func" and list(op.regions[0].blocks)]
     for function in defined if chip else ():
         function.attributes["target_cpu"] = ir.StringAttr.get(chip)
+        function.attributes["target_features"] = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
     engine = execution_engine.ExecutionEngine(module, opt_level=3, enable_pic=True)
     if defined:
         engine.raw_lookup(symbol_of(defined[-1]))

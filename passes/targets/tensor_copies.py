@@ -97,6 +97,12 @@ class TensorCopies:
             constraints.append("h")
         assembly(text, [*constraints, "~{memory}"], operands, [])
 
+    def fetch(self, map_: ir.Value, at: Sequence[Index]) -> None:
+        """Start to bring a box to the cache, for loads of single elements later."""
+        places = ", ".join(f"${1 + i}" for i in range(len(at)))
+        text = f"cp.async.bulk.prefetch.tensor.{len(at)}d.L2.global.tile [$0, {{{places}}}];"
+        assembly(text, ["l", *["r"] * len(at)], [map_, *map(self.number, at)], [])
+
     def store(self, map_: ir.Value, at: Sequence[Index], shared: Index) -> None:
         """Start to store a box, in a batch of its own that this thread can wait for."""
         places = ", ".join(f"${2 + i}" for i in range(len(at)))

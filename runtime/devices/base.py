@@ -13,7 +13,8 @@ raise `UserError` with the driver call's name, the kernel where there is one, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,24 @@ import numpy as np
 from lispgpt.runtime.plan.plan import Entry
 
 READS_AHEAD = 16
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """`count` pieces of `nbytes` each: where the first is in the source and in the target, and how far apart they are
+    there."""
+
+    nbytes: int
+    source: int
+    target: int
+    count: int = 1
+    source_step: int = 0
+    target_step: int = 0
+
+    def each(self) -> Iterator[tuple[int, int]]:
+        """Where every piece begins in the source, and where in the target."""
+        for number in range(self.count):
+            yield self.source + number * self.source_step, self.target + number * self.target_step
 
 
 class Device(Protocol):
@@ -37,6 +56,9 @@ class Device(Protocol):
 
     copy_cost: int
     """The bytes that take about as long to copy as starting a `copy` takes."""
+
+    weight_rows: int
+    """Rows of a model's work that take about as long as starting an entry and reading the weights once does."""
 
     def enter(self) -> None:
         """Let the calling thread use the device: whoever calls sees to it that no other does meanwhile."""
@@ -65,6 +87,9 @@ class Device(Protocol):
 
     def copy(self, source: Any, target: Any, nbytes: int, source_offset: int = 0, target_offset: int = 0) -> None:
         """Copy that many bytes from one buffer to another, each from its offset on; may return before it is done."""
+
+    def copy_pieces(self, source: Any, target: Any, pieces: Pieces) -> None:
+        """Copy pieces from one buffer to another, by one call where the driver has it; may return before it is done."""
 
     def adopt(self, array: np.ndarray) -> Any:
         """A read-only buffer with the array's contents; a device that shares the host's memory does not copy."""

@@ -11,8 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.devices.base import Pieces
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, FAILED_BEFORE, GpuDevice
 from lispgpt.runtime.devices.growing import Vendor
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
@@ -72,6 +73,7 @@ API = Api(
         "MemcpyHtoDAsync": "cuMemcpyHtoDAsync(_, _, _, _)",
         "MemcpyDtoHAsync": "cuMemcpyDtoHAsync(_, _, _, _)",
         "MemcpyDtoDAsync": "cuMemcpyDtoDAsync(_, _, _, _)",
+        "Memcpy2DAsync": "cuMemcpy2DAsync(_, _)",
         "MemcpyAsync": "cuMemcpyAsync(_, _, _, _)",  # whichever way the addresses say
         "ModuleLoadData": "cuModuleLoadData(_)",
         "ModuleLoadDataEx": "cuModuleLoadDataEx(_, _, _, _)",
@@ -188,6 +190,14 @@ class CudaDevice(GpuDevice):
             return [found]
 
         return Vendor(properties, may)
+
+    def _copy_apart(self, source: int, target: int, pieces: Pieces) -> None:
+        what, place = self._driver.module.CUDA_MEMCPY2D(), self._driver.module.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        what.srcMemoryType = what.dstMemoryType = place
+        what.srcDevice, what.srcPitch = source, pieces.source_step
+        what.dstDevice, what.dstPitch = target, pieces.target_step
+        what.WidthInBytes, what.Height = pieces.nbytes, pieces.count
+        self._driver("Memcpy2DAsync", what, self._stream, hint=FAILED_BEFORE)
 
     def _load_modules(self, code: bytes, objects: Sequence[bytes]) -> list[Any]:
         """code: PTX modules one after another, which the driver compiles at once, or a cubin for this very GPU.

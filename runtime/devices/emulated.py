@@ -36,6 +36,8 @@ def to_standard_error(line: str) -> None:
 class EmulatedDevice(HipDevice):
     """A chip by LLVM's name.  trace: the kernel whose first launch is written, line by line; "" for none."""
 
+    weight_rows = 16  # as on the CPU that does the work
+
     def __init__(self, chip: str, trace: str = "", write: Callable[[str], None] = to_standard_error) -> None:
         problem = missing()
         if problem is not None:

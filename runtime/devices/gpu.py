@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.devices.base import READS_AHEAD, Pieces
 from lispgpt.runtime.devices.driver import Driver
 from lispgpt.runtime.devices.growing import Ranges, Vendor
 from lispgpt.runtime.devices.pinned_inputs import PinnedInputs
+from lispgpt.runtime.devices.side_stream import FAILED_BEFORE, SideStream
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 
 SLOT_BYTES = 4096
-NOT_READY = 600
-"""What both vendors' drivers answer who asks for an event that has not come."""
-
-FAILED_BEFORE = "a kernel launched before it may have failed"
+LONGEST_STEP = (1 << 31) - 1
+"""Between pieces that drivers copy by one call, which they do within one allocation and not in what is mapped."""
 DOES_IT_FIT = "does the GPU allow this many threads and this much shared memory?"
 
 
@@ -39,7 +38,8 @@ class GpuDevice:
 
     name: str
     careful = False
-    copy_cost = 4 << 20
+    copy_cost = 16 << 20
+    weight_rows = 256
 
     def __init__(self, driver: Driver, device: Any, stream: Any) -> None:
         self._driver, self._device, self._stream = driver, device, stream
@@ -142,6 +142,17 @@ class GpuDevice:
 
     def copy(self, source: int, target: int, nbytes: int, source_offset: int = 0, target_offset: int = 0) -> None:
         self._copy("MemcpyDtoDAsync", target + target_offset, source + source_offset, nbytes)
+
+    def copy_pieces(self, source: int, target: int, pieces: Pieces) -> None:
+        mapped = self._ranges is not None and (source in self._ranges or target in self._ranges)
+        if not mapped and pieces.count > 1 and max(pieces.source_step, pieces.target_step) <= LONGEST_STEP:
+            return self._copy_apart(source + pieces.source, target + pieces.target, pieces)
+        for start, end in pieces.each():
+            self.copy(source, target, pieces.nbytes, start, end)
+
+    def _copy_apart(self, source: int, target: int, pieces: Pieces) -> None:
+        """Copy pieces by one call; source, target: where the first is."""
+        raise NotImplementedError
 
     def _copy(self, name: str, target: int, source: int, nbytes: int) -> None:
         """Copy behind what the stream has to do; one from or to the host's memory may wait for that and fail for it."""
@@ -248,45 +259,3 @@ class GpuDevice:
                 failures.append(error)
         if failures and sys.exc_info()[0] is None:
             raise failures[0]
-
-
-class SideStream:
-    """A stream beside a device's own.  owned: takes what the device is to give back when it is closed."""
-
-    def __init__(self, driver: Driver, main: Any, stream: Any, owned: list[tuple[str, Any]]) -> None:
-        self._driver, self._main, self._stream, self._owned = driver, main, stream, owned
-        self._fork = self.event()
-
-    @property
-    def handle(self) -> int:
-        """What libraries in C call it."""
-        return int(self._stream)
-
-    def event(self) -> Any:
-        (event,) = self._driver("EventCreate")
-        self._owned.append(("EventDestroy", event))
-        return event
-
-    def follow(self) -> None:
-        """Have what this stream is given from here on come behind all that the device's own has."""
-        self._driver("EventRecord", self._fork, self._main)
-        self._driver("StreamWaitEvent", self._stream, self._fork)
-
-    def copy(self, source: int, target: int, nbytes: int) -> None:
-        """Copy within the device's memory."""
-        self._driver("MemcpyDtoDAsync", target, source, nbytes, self._stream)
-
-    def record(self, event: Any) -> None:
-        """Have an event come when this stream has done what it has by now."""
-        self._driver("EventRecord", event, self._stream)
-
-    def lead(self, event: Any) -> None:
-        """Have what the device's own stream is given from here on come behind an event."""
-        self._driver("StreamWaitEvent", self._main, event)
-
-    def is_done(self, event: Any) -> bool:
-        """Whether an event has come; UserError where the device has failed."""
-        status, _ = self._driver.status("EventQuery", event)
-        if status and int(status) != NOT_READY:
-            raise UserError(f"the GPU failed with {self._driver.error(status)}: {FAILED_BEFORE}")
-        return not status

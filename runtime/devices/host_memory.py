@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from lispgpt.runtime.devices.base import Pieces
+
 
 class HostMemory:
     """Copies between such buffers and arrays; the part of a device's contract that has nothing of a chip."""
 
     copy_cost = 16 << 10
+    weight_rows = 16
     granule = 0
     whole = ""
 
@@ -40,3 +43,7 @@ class HostMemory:
         self, source: np.ndarray, target: np.ndarray, nbytes: int, source_offset: int = 0, target_offset: int = 0
     ) -> None:
         target[target_offset : target_offset + nbytes] = source[source_offset : source_offset + nbytes]
+
+    def copy_pieces(self, source: np.ndarray, target: np.ndarray, pieces: Pieces) -> None:
+        for start, end in pieces.each():
+            self.copy(source, target, pieces.nbytes, start, end)

@@ -8,8 +8,9 @@ from typing import Any
 
 from lispgpt.base.elf import elf_files
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.devices.base import Pieces
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, FAILED_BEFORE, GpuDevice
 from lispgpt.runtime.devices.growing import Vendor
 from lispgpt.runtime.plan.steps import Launch
 
@@ -61,6 +62,7 @@ API = Api(
         "MemcpyHtoDAsync": "hipMemcpyAsync(_, _, _, hipMemcpyKind.hipMemcpyHostToDevice, _)",
         "MemcpyDtoHAsync": "hipMemcpyAsync(_, _, _, hipMemcpyKind.hipMemcpyDeviceToHost, _)",
         "MemcpyDtoDAsync": "hipMemcpyAsync(_, _, _, hipMemcpyKind.hipMemcpyDeviceToDevice, _)",
+        "Memcpy2DAsync": "hipMemcpy2DAsync(_, _, _, _, _, _, hipMemcpyKind.hipMemcpyDeviceToDevice, _)",
         "MemcpyAsync": "hipMemcpyAsync(_, _, _, hipMemcpyKind.hipMemcpyDefault, _)",  # as the addresses say
         "ModuleLoadData": "hipModuleLoadData(_)",
         "ModuleGetFunction": "hipModuleGetFunction(_, _)",
@@ -127,6 +129,10 @@ class HipDevice(GpuDevice):
 
     def enter(self) -> None:
         self._driver("DeviceSet", self._index)
+
+    def _copy_apart(self, source: int, target: int, pieces: Pieces) -> None:
+        places = target, pieces.target_step, source, pieces.source_step
+        self._driver("Memcpy2DAsync", *places, pieces.nbytes, pieces.count, self._stream, hint=FAILED_BEFORE)
 
     def _vendor(self) -> Vendor:
         module = self._driver.module

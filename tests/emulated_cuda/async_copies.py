@@ -27,7 +27,10 @@ class AsyncCopies:
 
     def op_cp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Past as many bytes as the last operand says it writes zeros."""
-        if "bulk" in suffixes:
+        if "prefetch" in suffixes:
+            tensor = operands[0].strip("[]{} ").split(",")[0]
+            assert all(int(handle) in self.tensors for handle in self.value(tensor, "u64")[lanes]), "no tensor map"
+        elif "bulk" in suffixes:
             (self.bulk_tensor if "tensor" in suffixes else self.bulk_group)(suffixes, operands, lanes)
         elif suffixes[-1] == "commit_group":
             self.groups[lanes] += 1

@@ -108,6 +108,31 @@ def test_values_on_warpgroups(case: Case, tmp_path: Path) -> None:
     case.check(run_all(artifact, artifact.plan.entries[0], given), given)
 
 
+ROUNDED = [
+    ("cpu", Case(length=77, size=20, dtype="bf16", texts=1, rounded=True)),
+    ("cuda:sm_90a", Case(length=96, size=64, heads=1, groups=1, texts=1, dtype="bf16", rounded=True)),
+    ("rocm:gfx1151", Case(length=70, size=64, heads=1, groups=1, texts=1, dtype="bf16", rounded=True)),
+]
+
+
+@pytest.mark.parametrize(("target", "case"), ROUNDED, ids=str)
+def test_what_rounds_gradients_runs_in_their_kernels(target: str, case: Case, tmp_path: Path) -> None:
+    given, artifact = case.inputs(seeded.rng()), compiled(case, target, tmp_path)
+    for name, facts in artifact.kernels.items():
+        if name.startswith("attention_gradient"):
+            made = [n for n, access in zip(facts["arguments"], facts["access"], strict=True) if access == "write"]
+            assert made and set(made) == {2 * case.length * case.size * case.heads}
+    if target == "cpu":
+        found = run_on_cpu(artifact, given)
+    elif target.startswith("cuda"):
+        found = run_all(artifact, artifact.plan.entries[0], given)
+    else:
+        emulation, entry = Emulation(artifact, given), artifact.plan.entries[0]
+        emulation.run(entry)
+        found = {name: emulation.buffers[buffer].view(np.float32) for name, buffer in entry.results.items()}
+    case.check(found, given)
+
+
 AMD = [("gfx942", TILED[0]), ("gfx1151", TILED[1]), ("gfx1201", TILED[2]), ("gfx1151", Case(length=12))]
 
 

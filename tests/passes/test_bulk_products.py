@@ -15,7 +15,7 @@ from emulated_cuda.entries import run_all
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.passes.kernels import warpgroup_product
-from lispgpt.passes.targets import cuda, warpgroup_tiles
+from lispgpt.passes.targets import GPU_CHIPS, warpgroup_tiles
 from lispgpt.runtime.plan.artifact import Artifact
 
 PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
@@ -39,17 +39,18 @@ PRODUCTS: dict[str, tuple[str, Callable[..., np.ndarray]]] = {
         lambda q, p: np.einsum("nhd,mhd->hnm", q[:, :, 200:400], p[1]),
     ),
 }
-PAIR, SPLIT, LOW, WIDE = (
+PAIR, SPLIT, LOW, WIDE, BROKEN_LINES = (
     ":pair 2 :outputs 128 :rows 128",
     ":splits 3 :outputs 64",
     ":rows 64 :outputs 128",
     ":outputs 192",
+    ":outputs 144",
 )
 CASES = [
     *(("forward", options) for options in (PAIR, SPLIT, LOW, WIDE)),
-    *(("backward", options) for options in (PAIR, WIDE)),
-    *(("of a weight", options) for options in (PAIR, SPLIT)),
-    *(("from registers", options) for options in (PAIR, SPLIT, LOW)),
+    *(("backward", options) for options in (PAIR, WIDE, BROKEN_LINES)),
+    *(("of a weight", options) for options in (PAIR, SPLIT, BROKEN_LINES, ":splits 3 :outputs 80")),
+    *(("from registers", options) for options in (PAIR, SPLIT, LOW, BROKEN_LINES)),
     ("of slices", WIDE),
     ("of heads", PAIR),
 ]
@@ -58,8 +59,8 @@ CASES = [
 @pytest.fixture
 def few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """So few that each has several tiles; columns that exceed the cache; stages that are soon used again."""
-    chip = replace(cuda.CHIPS["sm_90a"], cores=4, cluster_cores=0, l2_bytes=1)
-    monkeypatch.setitem(cuda.CHIPS, "sm_90a", chip)
+    chip = replace(GPU_CHIPS["cuda"]["sm_90a"], cores=4, cluster_cores=0, l2_bytes=1)
+    monkeypatch.setitem(GPU_CHIPS["cuda"], "sm_90a", chip)
     monkeypatch.setattr(warpgroup_product, "ROW_GROUP", 2)
     monkeypatch.setattr(warpgroup_tiles, "MOST_STAGES", 3)
 
@@ -117,6 +118,7 @@ def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path) -> No
     seed, values = int(rng.integers(1 << 30)), random_values(["x", "w", "b", "r"], rng)
     artifact = made(tmp_path, form, options)
     assert len([k for k in artifact.kernels if k.startswith("contraction")]) == 1
+    assert ("prefetch.tensor" in artifact.code.decode(errors="replace")) == (options == WIDE), "r is read ahead"
     found = results(artifact, values, seed)
     x, w, bias, residual = (values[n].astype(np.float64) for n in ("x", "w", "b", "r"))
     y = x @ w.T + bias

@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import seeded
 
 from lispgpt.ir.mlir import execution_engine, ir, new_context, passmanager
 from lispgpt.passes.lower.expand_math import ExpandMath
+from lispgpt.passes.targets import find_target
 
 COUNT = 1 << 14
 LOWERING = (
@@ -21,9 +23,21 @@ LOWERING = (
 
 def compiled(op: str, lanes: int, x: np.ndarray, second: np.ndarray | None = None) -> np.ndarray:
     """Apply an expanded math op of one operand or two to COUNT values, as scalars or as vectors."""
+    operands = "%a, %c" if op in BINARY else "%a"
+    return mapped(lambda kind: f"%b = {op} {operands} : {kind}", f"{op} ", ExpandMath(), lanes, x, second)
+
+
+def mapped(
+    ops: Callable[[str], str],
+    gone: str,
+    expands: ExpandMath,
+    lanes: int,
+    x: np.ndarray,
+    second: np.ndarray | None = None,
+) -> np.ndarray:
+    """Apply ops that make %b of %a and %c, of a type that they are told, once they are expanded for a CPU of AVX2."""
     kind = "f32" if lanes == 1 else f"vector<{lanes}xf32>"
     second = x if second is None else second
-    operands = "%a, %c" if op in BINARY else "%a"
     load, store = ("memref.load", "memref.store") if lanes == 1 else ("vector.load", "vector.store")
     arguments = ", ".join(f"%{name}: memref<{COUNT}xf32>" for name in "xzy")
     text = f"""
@@ -34,15 +48,15 @@ def compiled(op: str, lanes: int, x: np.ndarray, second: np.ndarray | None = Non
       scf.for %i = %zero to %count step %step {{
         %a = {load} %x[%i] : memref<{COUNT}xf32>{"" if lanes == 1 else f", {kind}"}
         %c = {load} %z[%i] : memref<{COUNT}xf32>{"" if lanes == 1 else f", {kind}"}
-        %b = {op} {operands} : {kind}
+        {ops(kind)}
         {store} %b, %y[%i] : memref<{COUNT}xf32>{"" if lanes == 1 else f", {kind}"}
       }}
       return
     }}"""
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(text)
-        ExpandMath().run(module, None)
-        assert f"{op} " not in str(module)
+        expands.run(module, find_target("cpu:x86-64-v3"))
+        assert gone not in str(module)
         passmanager.PassManager.parse(LOWERING).run(module.operation)
         engine = execution_engine.ExecutionEngine(module, opt_level=2)
         y = np.full(COUNT, 7e7, np.float32)
@@ -167,3 +181,28 @@ def test_sines_are_near_up_to_its_limit(op: str, function: Callable[[np.ndarray]
     wrong[np.isnan(x) & np.isnan(found)] = 0
     worst = int(np.argmax(wrong))
     assert wrong[worst] <= 1.5e-7, f"{op}({x[worst]!r}) = {found[worst]!r}, not {wanted[worst]!r}"
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_rounding_to_bf16_where_no_instruction_does(lanes: int) -> None:
+    """Every kind of number: to the nearest, halves to even, what is too large to infinity, and NaN to NaN."""
+    bits = seeded.rng().integers(0, 1 << 32, COUNT, np.uint32)
+    bits[::2] = bits[::2] & 0xFFFF0000 | 0x8000  # halves
+    bits[:4] = 0x7F800001, 0x7F7FFFFF, 0xFF800000, 0xFFFFFFFF
+
+    def ops(kind: str) -> str:
+        short, half, word = (kind.replace("f32", name) for name in ("bf16", "i16", "i32"))
+        return f"""
+        %s = arith.truncf %a : {kind} to {short}
+        %h = arith.bitcast %s : {short} to {half}
+        %w = arith.extui %h : {half} to {word}
+        %n = arith.constant {16 if lanes == 1 else "dense<16>"} : {word}
+        %u = arith.shli %w, %n : {word}
+        %b = arith.bitcast %u : {word} to {kind}"""
+
+    x = bits.view(np.float32)
+    found = mapped(ops, "arith.truncf", ExpandMath(shifted_bf16=True), lanes, x)
+    expected = ((bits.astype(np.uint64) + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32)
+    numbers = ~np.isnan(x)
+    assert np.isnan(found[~numbers]).all() and 100 < numbers.sum() < COUNT
+    assert (found.view(np.uint32) == expected)[numbers].all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import seeded
 from compiled_models import compile_text, random_weights
 from emulated_amd.running import Emulation
 from emulated_cuda import entries
+
+from lispgpt.passes.targets import GPU_CHIPS
 
 PROGRAM = """
 (require nn)
@@ -59,4 +62,25 @@ def test_softmax_of_long_rows(target: str, dtype: str, rows: int, columns: int, 
     close = 1e-2 if dtype == "bf16" else 1e-4
     np.testing.assert_allclose(found["share"].reshape(wanted.shape), wanted, rtol=close, atol=1e-6)
     np.testing.assert_allclose(found["peak"].view(np.float32).reshape(-1), x.max(1), rtol=1e-6)
+    np.testing.assert_allclose(found["total"].view(np.float32).reshape(-1), powers.sum(1), rtol=1e-4)
+
+
+def test_rows_that_blocks_beside_each_other_read_thrice_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GPU_CHIPS["cuda"], "sm_90a", replace(GPU_CHIPS["cuda"]["sm_90a"], cores=2))
+    rows, columns = 5, 34008
+    real = columns - int(seeded.rng().integers(1, 70))
+    text = PROGRAM.format(rows=rows, columns=columns, dtype="bf16", real=real)
+    artifact = compile_text(text, tmp_path, target="cuda:sm_90a")
+    (kernel,) = artifact.kernels.values()
+    assert kernel["shared_bytes"] > 2 * columns
+    assert artifact.code.decode(errors="replace").count("ld.global.v4.b32") <= 9, "one loop reads rows"
+    weights = random_weights(artifact, 2.0)
+    scale = seeded.rng().uniform(1000, 2000, rows).astype(np.float32)
+    found = entries.run_all(artifact, artifact.plan.entries[0], {"x": weights.view("x"), "scale": scale})
+    x = weights.exact()["x"][:, :real]
+    powers = np.exp(x - x.max(1, keepdims=True))
+    wanted = scale[:, None] * powers / powers.sum(1, keepdims=True)
+    np.testing.assert_allclose(found["share"].reshape(rows, columns)[:, :real], wanted, rtol=1e-2, atol=1e-6)
     np.testing.assert_allclose(found["total"].view(np.float32).reshape(-1), powers.sum(1), rtol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,21 @@ def test_on_the_cpu(seed: int, tmp_path: Path) -> None:
     check(on_cpu(product, values, tmp_path), product, values, 1e-6, f"seed {seed}")
 
 
+@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v3"])
+def test_many_rows_of_operands_with_the_sums_innermost(target: str, seed: int, tmp_path: Path) -> None:
+    """Rows, columns and sums that fill no block, tile, panel or vector; sums of one panel and of several."""
+    if lacking(target):
+        pytest.skip(f"this CPU has no {', '.join(lacking(target))}")
+    rng = np.random.default_rng(seed)
+    for inner in (int(rng.integers(32, 200)), int(rng.integers(500, 900))):
+        sizes = {"n": int(rng.integers(64, 300)), "o": int(rng.integers(32, 260)), "i": inner}
+        dtypes = str(rng.choice(["f32", "bf16"])), str(rng.choice(["f32", "bf16"]))
+        product = RandomProduct(("n", "i"), ("o", "i"), ("n", "o"), sizes, dtypes, bool(rng.integers(2)))
+        values = product.values(rng)
+        check(on_cpu(product, values, tmp_path, target), product, values, 1e-6, f"seed {seed}")
+
+
 def lacking(target: str) -> list[str]:
     """What this machine has not of what code for a CPU needs."""
     tiles = [] if "rapids" not in target or may_use_tiles() else ["permission for AMX"]
@@ -118,6 +134,29 @@ def test_chips_have_the_capabilities_of_their_features(chip: str) -> None:
     wanted = next((f for f in ("amx_bf16", "avx512_bf16") if f in features), None)
     assert (target.pairs.feature if target.pairs else None) == wanted
     assert "avx2" in target.describe() and ("amx-bf16" in target.describe()) == (wanted == "amx_bf16")
+
+
+@pytest.mark.skipif(not (shutil.which("llvm-objdump") or shutil.which("objdump")), reason="needs a disassembler")
+@pytest.mark.parametrize(
+    ("chip", "has", "lacks"),
+    [("x86-64-v3", "ymm", "zmm"), ("sapphirerapids", "tdpbf16ps", "v4fmaddps"), ("znver5", "vdpbf16ps", "tdpbf")],
+)
+def test_code_is_for_its_chip_and_not_for_this_machine(chip: str, has: str, lacks: str, tmp_path: Path) -> None:
+    """Whatever this machine has: code for a level has no instruction of more, code for a chip all that it has."""
+    product = RandomProduct(("n", "i"), ("o", "i"), ("n", "o"), {"n": 96, "o": 96, "i": 96}, ("bf16", "bf16"), True)
+    code = emit(Request(product.write(tmp_path), f"cpu:{chip}"), "asm", Observer())
+    assert has in code
+    assert lacks not in code
+
+
+@pytest.mark.skipif(not (shutil.which("llvm-objdump") or shutil.which("objdump")), reason="needs a disassembler")
+def test_sums_of_pairs_stay_in_registers(tmp_path: Path) -> None:
+    """Between the first and the last of the instructions that one tile repeats nothing goes to the stack."""
+    product = RandomProduct(("n", "i"), ("o", "i"), ("n", "o"), {"n": 96, "o": 96, "i": 96}, ("bf16", "bf16"), True)
+    lines = emit(Request(product.write(tmp_path), "cpu:znver4"), "asm", Observer()).splitlines()
+    inner = [i for i, line in enumerate(lines) if "vdpbf16ps" in line]
+    assert len(inner) >= 24
+    assert not [line for line in lines[inner[0] : inner[-1]] if "vmov" in line and "(%rsp)" in line]
 
 
 def test_few_rows_stay_vectors(tmp_path: Path) -> None:

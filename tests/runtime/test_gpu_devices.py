@@ -14,7 +14,7 @@ from lispgpt.base.errors import InternalError, UserError
 from lispgpt.base.fresh import ask_in_child
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime.devices import cuda, rocm, wake_driver
-from lispgpt.runtime.devices.base import READS_AHEAD
+from lispgpt.runtime.devices.base import READS_AHEAD, Pieces
 
 
 def test_names_and_targets(driver: StandIn) -> None:
@@ -44,6 +44,12 @@ def test_memory_is_zeroed_copied_both_ways_and_adopted(driver: StandIn) -> None:
     device.copy(buffer, other, 30)
     device.copy_out(other, found)
     np.testing.assert_array_equal(found, [0] * 10 + list(data.T.ravel()[:20]) + [0] * 70)
+    device.copy_pieces(buffer, other, Pieces(4, 10, 50, 3, 8, 16))  # every second half of a row
+    device.copy_out(other, found)
+    wanted = np.zeros((3, 16), np.uint8)
+    wanted[:, :4] = data.T.reshape(-1)[:24].reshape(3, 8)[:, :4]
+    np.testing.assert_array_equal(found[50:98], wanted.ravel())
+    assert len(driver.made("Memcpy2DAsync")) == 1
     part = np.empty((2, 4), np.uint8)
     device.copy_out(device.adopt(data), part, 8)
     np.testing.assert_array_equal(part.ravel(), data.ravel()[8:16])

@@ -13,6 +13,7 @@ from gpu_drivers import StandIn, opened
 from mapped_memory import Mapped
 
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.devices.base import Pieces
 from lispgpt.runtime.plan.plan import Buffer, Entry
 from lispgpt.runtime.plan.steps import Argument, Launch
 from lispgpt.runtime.reached import Reached
@@ -44,6 +45,21 @@ def test_a_range_reads_as_zeros_and_gets_memory_where_it_is_backed(driver: Stand
     device.back(address, 9 * GRANULE, 10 * GRANULE - 100)
     device.close()
     assert (driver.mapped.places, driver.mapped.sizes, driver.mapped.reserved) == ({}, {}, {})
+
+
+def test_pieces_of_what_grows_are_copied_one_by_one(driver: StandIn) -> None:
+    """A driver's call for pieces of memory that is one allocation refuses memory that was mapped."""
+    device, rng = opened(driver), seeded.rng()
+    plain, grown = device.alloc(4 * GRANULE), device.reserve(4 * GRANULE)
+    device.back(grown, 0, 4 * GRANULE)
+    data = rng.integers(0, 256, 4 * GRANULE, np.uint8)
+    device.copy_in(plain, data)
+    pieces = Pieces(5, 1, 3, 3, GRANULE, GRANULE + 1)
+    for source, target in ((plain, grown), (grown, plain)):
+        device.copy_pieces(source, target, pieces)
+        for start, end in pieces.each():
+            np.testing.assert_array_equal(bytes_at(target + end, 5), bytes_at(source + start, 5))
+    assert not driver.made("Memcpy2DAsync")
 
 
 def test_growing_waits_for_what_runs_and_asks_in_this_order(driver: StandIn) -> None:

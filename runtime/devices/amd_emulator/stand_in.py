@@ -48,6 +48,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "hipMemSetAccess": (POINTER, SIZE, POINTER, SIZE),
     "hipMemsetD16Async": (POINTER, ctypes.c_ushort, SIZE, POINTER),
     "hipMemsetD32Async": (POINTER, UINT, SIZE, POINTER), "hipDeviceGetAttribute": (POINTER, INT, INT),
+    "hipMemcpy2DAsync": (POINTER, SIZE, POINTER, SIZE, SIZE, SIZE, INT, POINTER),
     "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER, POINTER, INT, SIZE),
 }  # fmt: skip
 HEAD = "typedef long (*call)(long, long, long, long, long, long, long, long, long, long, long);\n"
@@ -186,6 +187,10 @@ class StandIn:
 
     def MemcpyAsync(self, to: int, source: int, size: int, kind: int, stream: int) -> int:
         return self._do(lambda: ctypes.memmove(to, source, size) and SUCCESS)
+
+    def Memcpy2DAsync(self, to: int, far: int, source: int, apart: int, size: int, count: int, *_: int) -> int:
+        every = [(to + far * n, source + apart * n, size) for n in range(count)]
+        return self._do(lambda: SUCCESS if all(ctypes.memmove(*each) for each in every) else INVALID_VALUE)
 
     def MemsetAsync(self, to: int, value: int, size: int, stream: int) -> int:
         return self._do(lambda: ctypes.memset(to, value, size) and SUCCESS)
