@@ -10,8 +10,9 @@ from lispgpt.base.elf import elf_files
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import Pieces
 from lispgpt.runtime.devices.driver import Api, Driver, installed
-from lispgpt.runtime.devices.gpu import DOES_IT_FIT, FAILED_BEFORE, GpuDevice
+from lispgpt.runtime.devices.gpu import DOES_IT_FIT, GpuDevice
 from lispgpt.runtime.devices.growing import Vendor
+from lispgpt.runtime.devices.side_stream import FAILED_BEFORE
 from lispgpt.runtime.plan.steps import Launch
 
 RANK = 2
