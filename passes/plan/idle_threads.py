@@ -15,7 +15,7 @@ from lispgpt.ir.structure import clone_with, defining_op, nested_operations, ope
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import ACQUIRE
 
-BARRIERS = ("gpu.barrier", "nvvm.cluster.arrive", "nvvm.cluster.wait")
+BARRIERS = ("gpu.barrier", "nvvm.cluster.arrive", "nvvm.cluster.arrive.relaxed", "nvvm.cluster.wait")
 """Those that count every thread of a block.  Barriers of teams count only theirs."""
 UNIFORM = ("arith.", "math.", "memref.load", "memref.view", "vector.", "affine.apply", "llvm.call_intrinsic")
 """How ops are called that give the same from the same."""

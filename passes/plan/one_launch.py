@@ -14,9 +14,9 @@ Before:                                        After:
 It is done between schedules and lowering, where a kernel still is a number of tasks and a body for one, written in
 gpu.block_id.  The blocks of the launch, its workers, are as many as the chip holds at once; task t of every step is
 worker t's, modulo their number, and within a step nobody waits.  A step waits for those earlier steps alone whose bytes
-it touches (see lispgpt.base.access), and only a worker that has a task of it waits: for f32 results in the arena by
-words that say themselves that they are there (exchanges.py), and else by a signal for each step that counts its
-finished tasks.  As all walk the steps in one order, the first step that is not done never waits for a later
+it touches (see lispgpt.base.access), and only a worker that has a task of it waits: by a signal for each step that
+counts its finished tasks, or for f32 results in the arena by words that say themselves that they are there
+(exchanges.py).  As all walk the steps in one order, the first step that is not done never waits for a later
 one: there is no deadlock while all workers are there at once, which the device sees to.  What a body reads ahead of
 its `dependency_wait`, weights, it reads ahead of the wait here too.
 
@@ -44,11 +44,12 @@ from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, strings, symbol_of
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.kernel import resize
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import signal_words
 from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.plan.exchanges import Exchanges, exchanges
-from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats
+from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats, worker_count
 from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
 from lispgpt.passes.states import IN_ARENA
 from lispgpt.passes.targets import Gpu
@@ -73,8 +74,8 @@ class OneLaunch(Pass):
     workers: int = 0
     threads: int = 512
     runs: int = 8
-    ahead: bool = True
-    words: bool = True
+    ahead: bool = False
+    words: bool = False
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
@@ -90,6 +91,8 @@ class OneLaunch(Pass):
             name = f"{symbol_of(entry)}_launch" + (f"{same + 1}" if same else "")
             whole = len(run) == len(_calls(entry))
             repeats = self._repeats(entry, run) if whole else Repeats()
+            for step in run:
+                resize(step.kernel, worker_count(run, target, self.workers)[0])
             handed = self._exchanges(entry, run, called)
             made = PersistentKernel(module, name, run, handed, words, target, self.workers, whole, repeats, self.ahead)
             _replace(run, made, _own_memory(entry, made, repeats))
@@ -156,9 +159,9 @@ class OneLaunch(Pass):
         if times is None:
             taken, why = self.when == "always", "not known what waiting costs on this chip"
         else:
-            taken = self.when == "always" or times.signalled <= WORTH * times.apart
-            apart, signalled, together = (f"{s * 1e6:.0f} us" for s in (times.apart, times.signalled, times.together))
-            why = f"modelled {apart} apart, {signalled} as one by signals, {together} if it waits as kernels by hand do"
+            taken = self.when == "always" or times.together <= WORTH * times.apart
+            apart, together = (f"{s * 1e6:.0f} us" for s in (times.apart, times.together))
+            why = f"modelled {apart} apart, {together} as one"
         return f"{len(run)} launches {'are one' if taken else 'stay apart'}: {why}", taken
 
 

@@ -38,6 +38,14 @@ class Repeats:
     results: tuple[Region, ...] = ()
 
 
+def worker_count(run: Sequence[Tasks], target: Gpu, most: int) -> tuple[int, int]:
+    """How many workers a run gets, and how many of them a core.  most: workers at most, 0 for what the chip holds."""
+    each = max(1, THREADS_OF_A_CORE // max(step.threads for step in run))
+    cluster = max(step.cluster for step in run)
+    count = min(target.cores_for(cluster) * each, most or 1 << 30, max(step.count for step in run))
+    return max(1, count // cluster) * cluster, each
+
+
 class PersistentKernel:
     """Made in `module` as `name`.  buffers: what it is called with, as parts of the entry's buffers, then memory of i32
     for signals, for marked words where steps hand some on, and with `repeats` the number of more runs, and memory for
@@ -91,10 +99,7 @@ class PersistentKernel:
 
     def _describe(self, workers: int) -> None:
         """What a launch of it is, and what it does."""
-        each = max(1, THREADS_OF_A_CORE // self.threads)
-        count = min(self.target.cores_for(self.cluster) * each, workers or 1 << 30)
-        count = min(count, max(step.count for step in self.run))
-        count = max(1, count // self.cluster) * self.cluster
+        count, each = worker_count(self.run, self.target, workers)
         set_launch(self.function, [count], [self.threads])
         access = [buffer.access for buffer in self.buffers] + [READ_WRITE] * (1 + len(self.marked))
         access += [READ] * (self.repeats.most > 1) + [READ_WRITE] * len(self.repeats.results)

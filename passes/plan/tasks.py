@@ -96,11 +96,9 @@ def check_part(kernel: ir.Operation, target: Gpu, most: int) -> None:
 
 @dataclass(frozen=True)
 class Modelled:
-    """Seconds of a run of steps: as launches; as one launch, if all of it cost what signals do; and by what each step
-    waits for, as a kernel written by hand does it."""
+    """Seconds of a run of steps: as launches, and as one, by what each step waits for."""
 
     apart: float
-    signalled: float
     together: float
 
 
@@ -118,8 +116,7 @@ def modelled_seconds(run: Sequence[Tasks], signalled: Sequence[bool], ahead: boo
         floors.append(max(nbytes / rates.bandwidth, operations / rates.vector))
     waits = [target.exchange_seconds if signal else target.words_seconds for signal in signalled]
     together = [max(times) if ahead else sum(times) for times in zip(floors, waits, strict=True)]
-    apart, signals = (sum(floors) + len(run) * s for s in (target.launch_seconds, target.exchange_seconds))
-    return Modelled(apart, signals, sum(together))
+    return Modelled(sum(floors) + len(run) * target.launch_seconds, sum(together))
 
 
 def touched_buffers(run: Sequence[Tasks], whole: bool) -> list[Region]:

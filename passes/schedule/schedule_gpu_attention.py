@@ -271,7 +271,7 @@ class _Schedule:
             b.if_then(element.live, partial(publish, element.d, share))
         self.target.cluster_barrier()
         b.if_then(b.equal(self.part, 0), finish)
-        self.target.cluster_barrier()
+        self.target.cluster_leave()
 
     def _store(self, elements: list[Element], joined: list[Running]) -> None:
         buffer = result_buffer(self.kernel, self.attention)

@@ -25,7 +25,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_weights import BlockWeights
-from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule
+from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule, stride
 from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
@@ -217,7 +217,8 @@ class _Schedule:
 
     def _loop(self, first: Index, weights: list[ir.Value]) -> None:
         """Go through w with the next rows' loads ahead of this round's arithmetic."""
-        step = self.grid * self.groups * self.unroll
+        each, batches = self.groups * self.unroll, self.product.batches * (self.all_rows // self.rows)
+        step = stride(self.grid, each) if batches == 1 else b.as_value(self.grid * each)
 
         def body(row: ir.Value, *current: ir.Value) -> list[ir.Value]:
             with self.reader.scope():

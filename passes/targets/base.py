@@ -121,8 +121,7 @@ class Gpu(Target):
     each other's shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with bulk `copies`
     of tensors.  l2_bytes: of the cache that all cores share.
     launch_seconds, exchange_seconds: what it costs that a launch waits for the one ahead of it, and that blocks of one
-    launch wait for others by signals; 0 where nobody has measured it.  words_seconds: the same by marked words, as a
-    kernel written by hand shows it.
+    launch wait for others by signals; 0 where nobody has measured it.  words_seconds: the same by marked words.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -264,6 +263,10 @@ class Gpu(Target):
 
     def cluster_barrier(self) -> None:
         """Emit a barrier of all threads of a cluster, which also makes shared memory visible."""
+        raise NotImplementedError
+
+    def cluster_leave(self) -> None:
+        """Emit a barrier of all threads of a cluster that makes no memory visible, behind loads from it."""
         raise NotImplementedError
 
     def cluster_load(self, shared: ir.Value, index: Any, rank: Any, width: int = 1) -> ir.Value:

@@ -35,7 +35,9 @@ def ways_back(lines: list[str]) -> list[int]:
 def walked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Weights, np.ndarray]:
     """Decode steps of five blocks, weights, and what they make when all blocks go in step."""
     folder = tmp_path_factory.mktemp("walked")
-    artifact = compiled("gpt2", "cuda:sm_80", folder, ':when "always" :workers 5', layers=2, vocab=97)
+    artifact = compiled(
+        "gpt2", "cuda:sm_80", folder, ':when "always" :workers 5 :words true :ahead true', layers=2, vocab=97
+    )
     weights = random_weights(artifact, scale=0.2)
     return artifact, weights, run(artifact, weights, 0)
 

@@ -1,4 +1,4 @@
-// pass: one-launch{when=always}
+// pass: one-launch{when=always words=true ahead=true}
 // target: rocm:gfx1151
 // show: text
 module {
