@@ -14,7 +14,7 @@ from lispgpt.runtime.plan.plan import Entry
 
 LONGEST, SHORTEST = 4, 2
 """Tokens that have to have stood before: the longest such end of the text counts."""
-CHECK_STEPS = 4.0
+CHECK_STEPS = 2.5
 """Steps in whose time a GPU checks a draft: that is a run of several rows, which the host begins and waits for."""
 STEPS_BEFORE_DRAFTS = 4
 """Steps that are launched ahead where a draft may come next."""

@@ -90,7 +90,7 @@ def test_drafts_that_are_mostly_wrong_are_not_checked_until_others_would_have_be
     while not lookup.pays:  # what repeats itself with a period of three
         lookup.came(tokens, token := tokens[-3])
         tokens.append(token)
-    assert len(tokens) == 3 + 2 + 2 * DRAFTED  # two drafts, the first of what follows 1 2
+    assert len(tokens) == 3 + 2 + DRAFTED  # one draft, of what follows 1 2
 
 
 def test_where_steps_run_on_by_themselves_they_go_on_between_drafts(artifacts: list[Artifact]) -> None:

@@ -41,6 +41,9 @@ from lispgpt.passes.model.score_sums import record_sums
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
 
+VERY_FEW = 4
+"""Rows that products recompute wherever they are kept."""
+
 COLLECTIVES = {
     f"shard.{operation}": operation for operation in ("all_reduce", "reduce_scatter", "all_gather", "all_slice")
 }
@@ -241,14 +244,23 @@ def _absorb_operands(groups: list[KernelGroup], owner: dict, looked_at: set[ir.O
     return into_readers(groups, owner, reader_of)
 
 
-def absorb_prologues(groups: list[KernelGroup], most_rows: int) -> list[KernelGroup]:
-    """Copy rows groups of at most `most_rows` rows into the contractions that read them, where nothing else does."""
+def _bytes_of(group: KernelGroup) -> int:
+    """Of a group's largest result, in f32."""
+    return 4 * max(math.prod(shape_of(result)) for op in group.ops for result in op.results)
+
+
+def absorb_prologues(groups: list[KernelGroup], most_rows: int, room: int | None) -> list[KernelGroup]:
+    """Copy rows groups of at most `most_rows` rows into the contractions that read them, where nothing else does.
+
+    room: bytes that more than `VERY_FEW` rows may take in f32.
+    """
     owner = {op: group for group in groups for op in group.ops}
     kept = []
     for group in groups:
         readers: set[Any] = {owner.get(use.owner.operation) for op in group.ops for r in op.results for use in r.uses}
         readers -= {group}
-        few = group.kind == "rows" and math.prod(row_shape(group.ops[0])) <= most_rows
+        count = math.prod(row_shape(group.ops[0])) if group.kind == "rows" else 0
+        few = 0 < count <= most_rows and (count <= VERY_FEW or room is None or _bytes_of(group) <= room)
         # One that also carries the residual would be computed by its readers too.
         few = few and len(outputs_of(group)) == 1
         if few and readers and all(r is not None and r.kind == "contraction" for r in readers):

@@ -44,11 +44,14 @@ from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.states import UNPLACED
 
+SUMS_BYTES = 1 << 15
+"""Of a block's shared memory that rows are not to take."""
+
 
 @dataclass(frozen=True)
 class OutlineKernels(Pass):
     """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at
-    most this many rows (0: never)."""
+    most this many rows (0: never), which a GPU's block has room for in shared memory."""
 
     starts_from = (UNPLACED,)
     prologue_rows: int = 0
@@ -63,8 +66,14 @@ class OutlineKernels(Pass):
             placements = {op for op in ops if is_placement(op)}
             groups = group_ops(ops, placements)
             if self.prologue_rows:
-                groups = absorb_prologues(groups, self.prologue_rows)
+                groups = absorb_prologues(groups, self.prologue_rows, _room(target))
             _rebuild(entry, groups, kernels, placements)
+
+
+def _room(target: object) -> int | None:
+    """Bytes of rows that a block can keep beside its sums; None where blocks keep none."""
+    most = max(getattr(target, "shared_bytes", 0), getattr(target, "dynamic_shared_bytes", 0))
+    return most - SUMS_BYTES if most else None
 
 
 def _drop_unread(entry: ir.Operation) -> None:

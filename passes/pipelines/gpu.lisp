@@ -9,7 +9,7 @@
     (pass cse)
     (pass contract-products)
     (pass round-activations {:precision "exact"})  ; `--precision` sets it
-    (pass outline-kernels {:prologue-rows 4})
+    (pass outline-kernels {:prologue-rows 16})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)
@@ -19,6 +19,7 @@
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-scatters)
     (pass schedule-gpu-rows)
+    (pass schedule-gpu-few-rows)
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)
@@ -31,6 +32,7 @@
     (pass divide-kernels)             ; what none of them took, op by op
     (pass recognise-products)
     (pass schedule-gpu-rows)
+    (pass schedule-gpu-few-rows)
     (pass schedule-gpu-warpgroups)
     (pass schedule-gpu-matrices)
     (pass schedule-gpu-contractions)

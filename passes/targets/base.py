@@ -225,6 +225,9 @@ class Gpu(Target):
         made = create_op("llvm.inline_asm", [word], [b.i32()], fields | {"has_side_effects": ir.UnitAttr.get()})
         return b.emit("arith.index_castui", [made.results[0]], [ir.IndexType.get()])
 
+    def loads_started(self) -> None:
+        """Emit what keeps loads ahead of it: else each may start when its number is wanted, and is waited for."""
+
     def copy_async(self, shared: ir.Value, source: ir.Value, nbytes: int) -> None:
         """Emit the start of a copy of 4, 8 or 16 aligned bytes, by a thread that is going to wait for it."""
         raise NotImplementedError

@@ -22,6 +22,9 @@ INTRINSICS = {
     "sqrt": "llvm.sqrt.f32",
 }
 
+ACQUIRE_RELEASE = 6
+"""LLVM's number of the ordering."""
+
 
 @dataclass(frozen=True)
 class Cuda(Gpu):
@@ -57,6 +60,11 @@ class Cuda(Gpu):
 
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
+
+    def loads_started(self) -> None:
+        """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
+        fields = {"ordering": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ACQUIRE_RELEASE)}
+        create_op("llvm.fence", attributes=fields | {"syncscope": ir.StringAttr.get("block")})
 
     def copy_async(self, shared: ir.Value, source: ir.Value, nbytes: int) -> None:
         fields = {"size": ir.IntegerAttr.get(b.i32(), nbytes)}

@@ -19,6 +19,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.base import CLOSED, READS_AHEAD, Pieces
 from lispgpt.runtime.devices.driver import FAILED_BEFORE, Driver
 from lispgpt.runtime.devices.growing import Ranges, Vendor
+from lispgpt.runtime.devices.pinned_inputs import PinnedInputs
 from lispgpt.runtime.devices.side_stream import SideStream
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
@@ -47,6 +48,7 @@ class GpuDevice:
         self._owned: list[tuple[str, Any]] = [("StreamDestroy", stream)]
         self._slots: list[tuple[Any, Any]] = []
         self._reads = 0
+        self._inputs = PinnedInputs(driver, self._owned)
         self._functions: dict[str, Any] = {}
         self._together: dict[str, int] = {}
         self._ranges: Ranges | None = None
@@ -131,6 +133,9 @@ class GpuDevice:
 
     def copy_in(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
         source = np.ascontiguousarray(array)
+        if 0 < source.nbytes <= SLOT_BYTES:
+            self._copy("MemcpyHtoDAsync", buffer + offset, self._inputs.kept(source, self.sync), source.nbytes)
+            return
         self._copy("MemcpyHtoDAsync", buffer + offset, source.ctypes.data, source.nbytes)
         self.sync()
 
@@ -243,6 +248,7 @@ class GpuDevice:
 
     def sync(self) -> None:
         self._driver("StreamSynchronize", self._stream, hint=FAILED_BEFORE)
+        self._inputs.used = 0
 
     def close(self) -> None:
         """Give everything back, once nothing is under way; the first failure is raised unless an error led here."""

@@ -77,9 +77,25 @@ def test_steps_read_inputs_copied_before_them_and_none_copied_later(driver: Stan
     np.testing.assert_array_equal(found, kept)
 
 
+def test_many_small_inputs_come_without_waiting_for_each(driver: StandIn) -> None:
+    driver.slow = True
+    device, rng = opened(driver), seeded.rng()
+    buffer, array, found = device.alloc(1 << 20), np.empty(1000, np.uint8), np.empty(1 << 20, np.uint8)
+    expected = np.zeros(1 << 20, np.uint8)
+    for number in range(300):
+        array[:] = rng.integers(0, 256, 1000)
+        expected[number * 1000 : number * 1000 + 1000] = array
+        device.copy_in(buffer, array, number * 1000)
+    waits = driver.order().count("StreamSynchronize")
+    device.copy_out(buffer, found)
+    np.testing.assert_array_equal(found, expected)
+    assert 0 < waits < 10
+
+
 def test_a_copy_that_fails_says_that_a_kernel_may_have(driver: StandIn) -> None:
     device, array = opened(driver), np.zeros(2, np.int32)
     buffer = device.alloc(8)
+    device.copy_in(buffer, array)
     driver.failing = "*"
     for copy in (device.copy_in, device.copy_out):
         with pytest.raises(

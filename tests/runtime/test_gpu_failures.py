@@ -31,6 +31,7 @@ def test_a_failure_names_the_call_and_what_it_was_about(name: str, about: str, h
         buffer = device.adopt(np.zeros(5, np.uint8))
         device.load(b"code", FACTS)
         device.prepare(entry(), {"a": buffer, "b": buffer})
+        device.sync()
     message = caught.value.message
     assert message.startswith(f"{driver.api.symbol(driver.failing)} failed")
     assert about in message and hint in message and "ERROR_OF_ITS_KIND" in message and "\n" not in message

@@ -1,0 +1,113 @@
+"""schedule-gpu-few-rows: products of a few rows with a matrix that has k innermost, on matrix instructions.
+
+Before: linalg.contract x[n, k] * w[o, k] of at most `most_rows` rows n, with what computes x ahead of it and
+        elementwise ops behind it.
+After:  each block takes some of w's rows, and each of its subgroups a part of k: it loads those vectors of w straight
+        into registers, all of them at once (before it waits for x, where the target starts kernels early), multiplies
+        them by all rows of x, and the block adds up in shared memory.  x in f32 is `parts` bf16 numbers that add up to
+        it.  Where reductions make x, subgroups compute its rows once for their block.  Of a long w, blocks loop over
+        tiles with the next one's loads under way.
+
+Requires: what plan-arena and recognise-products ensure.
+Ensures: such products, whose w is read as it is in memory, have only scalar, vector and matrix ops, `grid` and `block`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.few_rows import FewRows
+from lispgpt.passes.kernels.few_rows_division import Division, Share
+from lispgpt.passes.kernels.kernel import constant_arguments, refusable
+from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.targets import Gpu
+
+MOST_VECTORS = 24
+"""Of w that a lane loads at once."""
+MOST_KEPT = 16
+"""Runs of x that a lane keeps from tile to tile of w."""
+
+TILES = (1, 2, 4)
+"""Of matrix instructions along w's rows that a block may take."""
+
+
+@dataclass(frozen=True)
+class ScheduleGpuFewRows(Pass):
+    """least_rows, most_rows: of x.  parts: bf16 numbers that an f32 one is split into.  subgroups: of a block, or twice
+    as many where a lane's share of one row of w would be more than `vectors` vectors.  outputs: rows of w of a block;
+    0: as many as an instruction has, -1: by what a core has to load.  blocks_per_core: how many share a core where
+    they loop.  ahead: the most vectors of x that a lane is made to load before the first is multiplied."""
+
+    name: ClassVar[str] = "schedule-gpu-few-rows"
+    least_rows: int = 2
+    most_rows: int = 16
+    parts: int = 2
+    subgroups: int = 8
+    vectors: int = 4
+    outputs: int = 0
+    blocks_per_core: int = 2
+    ahead: int = 24
+
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        if target.matrix is None:
+            return
+        constant = constant_arguments(module)
+        for kernel, found in unscheduled_products(module):
+            product = with_few_rows(found)
+            if self.least_rows <= product.rows <= self.most_rows and _fits(product, target):
+                with refusable(kernel):
+                    division = _division(product, target, self)
+                    FewRows(kernel, product, constant(kernel), target, division).emit()
+
+
+def _fits(product: Product, target: Gpu) -> bool:
+    """Whether lanes' vectors of w lie as they are in memory, and there are rows enough of it for an instruction."""
+    unit, right = target.matrix, product.right
+    assert unit is not None
+    as_it_is = right.buffer() is not None and not right.is_computed() and right.dtype != "f16"
+    return as_it_is and right.along_k % unit.run == product.inner % unit.block == 0 and product.columns >= unit.rows
+
+
+def _division(product: Product, target: Gpu, options: ScheduleGpuFewRows) -> Division:
+    """How blocks and subgroups share a product; Refused where no lane has the registers."""
+    unit = target.matrix
+    assert unit is not None
+    every = product.inner // unit.block
+    wide = -(-every // options.subgroups) > options.vectors
+    subgroups = min(every, options.subgroups * (2 if wide else 1))
+    steps = -(-every // subgroups)
+    loops = product.columns > 2 * target.cores * options.blocks_per_core * unit.rows
+    share = _share(product, target, steps, 0 if loops else options.outputs)
+    if loops:
+        tiles, parts = -(-product.rows // share.left_size), 1 if product.left.dtype == "bf16" else options.parts
+        if tiles * len(share.held_left) * steps * parts > MOST_KEPT:
+            raise Refused("a subgroup's part of a product's rows is too long to be kept in registers")
+    return Division(share, subgroups, steps, options.blocks_per_core if loops else 0, options.parts, options.ahead)
+
+
+def _share(product: Product, target: Gpu, steps: int, outputs: int) -> Share:
+    """The tile of so many outputs, or one instruction's (0), or that with which a core has least to load (-1): its
+    blocks' rows of w, and all of x for each of them."""
+    unit = target.matrix
+    assert unit is not None
+    shares = [Share(n, False, unit.rows, unit.columns, unit.left_rows, (0,)) for n in TILES]
+    if outputs and unit.columns < unit.rows:
+        shares.append(Share(1, True, unit.columns, unit.rows, (0,), unit.left_rows))
+    if outputs >= 0:
+        shares = [share for share in shares if share.outputs == outputs] or shares[:1]
+    shares = [share for share in shares if share.tiles * len(share.held) * steps <= MOST_VECTORS]
+    if not shares:
+        raise Refused("a subgroup's part of a product's rows is too long for its registers")
+
+    def loaded(share: Share) -> int:
+        blocks = product.batches * -(-product.columns // share.outputs)
+        size, left_size = (b.item_bytes(o.tensor.type) for o in (product.right, product.left))
+        each = product.inner * (share.outputs * size + product.rows * left_size)
+        return -(-blocks // target.cores) * each
+
+    return min(shares, key=loaded)

@@ -1,0 +1,41 @@
+"""Small inputs on their way to a GPU: in pinned memory, so that nobody has to wait until they have been copied."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lispgpt.runtime.devices.driver import Driver
+
+POOL_BYTES, ALIGNMENT = 1 << 16, 16
+
+
+class PinnedInputs:
+    """used: bytes from which copies may be under way; none after the stream has been waited for.
+
+    owned: takes what the device is to give back when it is closed.
+    """
+
+    def __init__(self, driver: Driver, owned: list[tuple[str, Any]]) -> None:
+        self._driver, self._owned = driver, owned
+        self._address = 0
+        self.used = 0
+
+    def kept(self, source: np.ndarray, wait: Callable[[], None]) -> int:
+        """The address of a copy of a small array's bytes, which stays as it is until the stream has been waited for.
+
+        wait: does that, and makes `used` zero.
+        """
+        if not self._address:
+            (host,) = self._driver("MemAllocHost", POOL_BYTES, about="pinned memory")
+            self._owned.append(("MemFreeHost", host))
+            self._address = int(host)
+        if self.used + source.nbytes > POOL_BYTES:
+            wait()
+        place = self._address + self.used
+        self.used += -(-source.nbytes // ALIGNMENT) * ALIGNMENT
+        ctypes.memmove(place, source.ctypes.data, source.nbytes)
+        return place

@@ -1,0 +1,90 @@
+// pass: schedule-gpu-few-rows
+// target: cuda:sm_90a
+// show: summary
+module {
+  func.func private @contraction_8x64(%arg0: memref<8x64xf32>, %arg1: memref<64x64xbf16>, %arg2: memref<8x64xf32>) attributes {access = ["read", "read", "write"], kernel = "contraction", product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 8, 64, 64>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}, tied = [-1], work = {bytes = 12288 : i64, context = 0 : i64, operations = 65536 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}} {
+    %to_tensor_0 = bufferization.to_tensor %arg0 restrict : memref<8x64xf32> to tensor<8x64xf32>
+    %to_tensor_1 = bufferization.to_tensor %arg1 restrict : memref<64x64xbf16> to tensor<64x64xbf16>
+    %constant_0 = arith.constant 0.000000e+00 : f32
+    %empty_0 = tensor.empty() : tensor<8x64xf32>
+    %fill_0 = linalg.fill ins(%constant_0 : f32) outs(%empty_0 : tensor<8x64xf32>) -> tensor<8x64xf32>
+    %contract_0 = linalg.contract indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1)>] ins(%to_tensor_0, %to_tensor_1 : tensor<8x64xf32>, tensor<64x64xbf16>) outs(%fill_0 : tensor<8x64xf32>) -> tensor<8x64xf32>
+    bufferization.materialize_in_destination %contract_0 in restrict writable %arg2 : (tensor<8x64xf32>, memref<8x64xf32>) -> ()
+    return
+  }
+  func.func @y(%arg0: memref<8192xi8>, %arg1: memref<8192xi8>, %arg2: memref<8192xi8>) attributes {arguments = ["input:x", "weight:w", "result:y"], entry = "y", extents = array<i64>, inputs = {x = array<i64: 8, 64>}, repeatable, results = ["result:y"], sizes = [], types = [tensor<8x64xf32>, tensor<64x64xbf16>, tensor<8x64xf32>]} {
+    %constant_0 = arith.constant 0 : index
+    %view_0 = memref.view %arg0[%constant_0][] : memref<8192xi8> to memref<8x64xf32>
+    %constant_1 = arith.constant 0 : index
+    %view_1 = memref.view %arg1[%constant_1][] : memref<8192xi8> to memref<64x64xbf16>
+    %constant_2 = arith.constant 0 : index
+    %view_2 = memref.view %arg2[%constant_2][] : memref<8192xi8> to memref<8x64xf32>
+    call @contraction_8x64(%view_0, %view_1, %view_2) : (memref<8x64xf32>, memref<64x64xbf16>, memref<8x64xf32>) -> ()
+    return
+  }
+}
+// ----- becomes
+func.func "contraction_8x64"
+  access = ["read", "read", "write"]
+  block = [64, 1, 1]
+  function_type = (memref<8x64xf32>, memref<64x64xbf16>, memref<8x64xf32>) -> ()
+  grid = [4, 1, 1]
+  kernel = "contraction"
+  product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 8, 64, 64>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}
+  shared_bytes = 0 : i64
+  sym_visibility = "private"
+  tied = [-1]
+  work = {bytes = 12288 : i64, context = 0 : i64, operations = 65536 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
+  2 arith.addf
+  11 arith.addi
+  1 arith.andi vector<4xi32>
+  35 arith.constant
+  1 arith.constant vector<2x2xf32>
+  2 arith.constant vector<4xi32>
+  1 arith.constant vector<8xbf16>
+  5 arith.divui
+  11 arith.muli
+  7 arith.remui
+  1 arith.shli vector<4xi32>
+  1 arith.subf vector<8xf32>
+  2 arith.truncf vector<8xbf16>
+  1 func.return
+  1 gpu.barrier
+  1 gpu.block_id
+  1 gpu.thread_id
+  1 llvm.fence
+  1 memref.alloca
+  4 memref.load
+  2 memref.store
+  2 memref.view
+  4 nvgpu.mma.sync vector<2x2xf32>
+  2 nvvm.griddepcontrol
+  2 vector.bitcast vector<4xf32>
+  1 vector.bitcast vector<4xi32>
+  4 vector.extract vector<4xf32>
+  2 vector.from_elements vector<2xf32>
+  1 vector.interleave vector<8xf32>
+  2 vector.load vector<4xf32>
+  2 vector.load vector<8xbf16>
+  4 vector.shape_cast vector<2x2xbf16>
+  4 vector.shape_cast vector<4x2xbf16>
+  4 vector.shape_cast vector<4xf32>
+  24 vector.shuffle vector<2xbf16>
+  12 vector.shuffle vector<4xbf16>
+  4 vector.shuffle vector<8xbf16>
+  1 vector.shuffle vector<8xf32>
+  2 vector.store vector<2xf32>
+func.func "y"
+  arguments = ["input:x", "weight:w", "result:y"]
+  entry = "y"
+  extents = array<i64>
+  function_type = (memref<8192xi8>, memref<8192xi8>, memref<8192xi8>) -> ()
+  inputs = {x = array<i64: 8, 64>}
+  repeatable = unit
+  results = ["result:y"]
+  sizes = []
+  types = [tensor<8x64xf32>, tensor<64x64xbf16>, tensor<8x64xf32>]
+  3 arith.constant
+  1 func.call
+  1 func.return
+  3 memref.view
