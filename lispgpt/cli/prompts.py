@@ -60,8 +60,8 @@ class Prompts:
     def longest(self) -> int | None:
         """Tokens that the longest has at most: one a byte, and a few that tokenizers put before the text; None where
         standard input has to be read to know."""
-        if self.tokens is not None:
-            return self.tokens.count(",") + 1
+        if self.tokens:
+            return max(tokens.count(",") for tokens in self.tokens) + 1
         if self.file is not None:
             given = [read_text(self.file)]
         else:
