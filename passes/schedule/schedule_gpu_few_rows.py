@@ -49,7 +49,7 @@ class ScheduleGpuFewRows(Pass):
     parts: int = 2
     subgroups: int = 8
     vectors: int = 4
-    outputs: int = 0
+    outputs: int = -1
     blocks_per_core: int = 2
     ahead: int = 24
 

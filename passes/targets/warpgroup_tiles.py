@@ -63,25 +63,20 @@ class Tiling:
         row_tiles = -(-rows // (self.rows * self.pair)) * self.pair
         return row_tiles * -(-outputs // self.outputs) * self.splits
 
-    def brought(self, shape: Shape, inner: int) -> int:
-        """Columns that a step brings: whole lines, where those run along the columns."""
-        return -(-self.outputs // inner) * inner if shape.turned[1] else self.outputs
-
     def stage_bytes(self, shape: Shape, inner: int) -> int:
-        return inner * (shape.left_bytes * self.rows + 2 * self.brought(shape, inner))
+        return inner * (shape.left_bytes * self.rows + 2 * self.outputs)
 
 
 def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
     """All of SHAPES, whose fewest stages fit in shared memory."""
     unit = target.warpgroup
     assert unit is not None
-    shapes = []
-    for row_parts, output_parts, most in SHAPES if shape.parts == PARTS else SHARED_SHAPES:
-        # Of lines along the columns, each warpgroup's part starts with one of its own.
-        step = unit.columns if not shape.turned[1] else unit.inner if output_parts > 1 else LEAST_OUTPUTS
-        least = output_parts * max(step, LEAST_OUTPUTS // output_parts)
-        sizes = range(least, most + 1, output_parts * step)
-        shapes += [(row_parts * unit.rows, n, row_parts, output_parts) for n in sizes]
+    step = unit.inner if shape.turned[1] else unit.columns
+    shapes = [
+        (row_parts * unit.rows, n, row_parts, output_parts)
+        for row_parts, output_parts, most in (SHAPES if shape.parts == PARTS else SHARED_SHAPES)
+        for n in range(output_parts * max(step, LEAST_OUTPUTS // output_parts), most + 1, output_parts * step)
+    ]
     steps = -(-shape.inner // unit.inner)
     clusters = [(n, 1) for n in range(1, target.cluster + 1) if n <= steps] + [(1, 2)] * (target.cluster > 1)
     found = [Tiling(*sizes, *cluster) for sizes in shapes for cluster in clusters]
@@ -127,8 +122,7 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu, batches: int = 1) -> float:
     multiply = unit.inner * shape.parts * area / (0.937 * unit.multiply_adds) * (1 + 8 / tiling.outputs)
     if tiling.row_parts == 1:  # both warpgroups read all of the left operand
         multiply *= 1.26
-    brought = min(tiling.brought(shape, unit.inner), outputs)
-    lines = shape.left_bytes * min(tiling.rows, rows) + 2 * brought / tiling.pair
+    lines = shape.left_bytes * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs) / tiling.pair
     step = max(multiply, unit.inner * lines / 73, 340) + (280 if shape.parts == PARTS else 0)
     steps = -(-shape.inner // (unit.inner * tiling.splits))
     if tiling.splits > 1:
