@@ -51,11 +51,10 @@ from lispgpt.passes.targets import Gpu
 
 @dataclass(frozen=True)
 class ScheduleGpuAttention(Pass):
-    """subgroups: of a block that shares its row with others, or its core with at least `many`; twice as many else.
+    """subgroups: of a block that shares its row with others; twice as many else.
     unroll: positions that a lane has in flight."""
 
     subgroups: int = 4
-    many: int = 4
     unroll: int = 4
 
     def run(self, module: ir.Module, target: Gpu) -> None:
@@ -95,8 +94,7 @@ class _Schedule:
         self.lanes = 1 << (needed - 1).bit_length()
         tasks = prod(attention.extents)
         self.parts = target.cluster if tasks * 2 <= target.cores else 1
-        many = tasks >= options.many * target.cores
-        self.subgroups = options.subgroups * (1 if self.parts > 1 or many else 2)
+        self.subgroups = options.subgroups * (1 if self.parts > 1 else 2)
         self.unroll = max(1, options.unroll * one_load(attention.keys, target) // self.widths[0])
         self.threads = self.subgroups * target.subgroup
         self.teams = target.subgroup // self.lanes
