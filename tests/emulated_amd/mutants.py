@@ -78,14 +78,20 @@ MISTAKES: dict[str, Callable[[Instruction], tuple[int, ...] | None]] = {
 
 
 def sites(artifact: Artifact, kernel: str, mistake: str) -> list[Site]:
-    """Every place in a kernel where the mistake can be made, but for barriers that no use of shared memory precedes."""
+    """Every place in a kernel where the mistake can be made, but for barriers that no use of shared memory precedes,
+    and waits that repeat one behind the same loads: those count for who has skipped a branch with the first in it."""
     codes = [CodeObject(piece, artifact.target.partition(":")[2]) for piece in elf_files(artifact.code)]
     file = next(number for number, code in enumerate(codes) if kernel in code.symbols)
-    found, shared = [], False
+    found, shared, waited = [], False, set[tuple[int, ...]]()
     for at, instruction in codes[file].instructions_of(kernel):
         words = MISTAKES[mistake](instruction)
         shared = shared or instruction.format == "DS"
-        if words is not None and (shared or mistake != "dropped barrier"):
+        if "LOAD" in instruction.name and not instruction.name.startswith("S_WAIT"):
+            waited.clear()
+        repeated = instruction.words in waited
+        if missing_wait(instruction) is not None:
+            waited.add(instruction.words)
+        if words is not None and not repeated and (shared or mistake != "dropped barrier"):
             found.append(Site(kernel, file, at - codes[file].base, instruction, words))
     return found
 

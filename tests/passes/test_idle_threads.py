@@ -19,7 +19,7 @@ PROGRAM = """
 (require nn kernels)
 (require-dialect arith gpu memref scf)
 (config context 1)
-(weights (x [6 128]) (w [128 64]))
+(weights (x [18 128]) (w [128 64]))
 (kernel fold-rows [x y]                        ; a row's halves are added, then their halves, down to one element
   (let [row (block-id x)
         i (thread-id x)
@@ -41,9 +41,9 @@ PROGRAM = """
         (gpu.barrier)))
     (memref.store (memref.load all i) y row i)))
 (entry out [tokens positions]
-  (let [y (launch fold-rows [6] [64] x (output (tensor-type [6 64] f32)))
+  (let [y (launch fold-rows [18] [64] x (output (tensor-type [18 64] f32)))
         z (linear y w)]
-    (launch fold-rows [6] [64] z (output (tensor-type [6 64] f32)))))
+    (launch fold-rows [18] [64] z (output (tensor-type [18 64] f32)))))
 """
 
 
@@ -80,4 +80,4 @@ def run(artifact: Artifact, weights: object) -> np.ndarray:
             return session.run("out", numbers, numbers)["out"]
     values = {name: weights.view(name) for name in weights.names()}  # type: ignore[attr-defined]
     emulation = Emulation(artifact, values | {"tokens": numbers, "positions": numbers})
-    return emulation.run(artifact.plan.entries[0]).reshape(6, 64)
+    return emulation.run(artifact.plan.entries[0]).reshape(18, 64)

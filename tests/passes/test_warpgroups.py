@@ -51,7 +51,7 @@ def test_many_rows_take_warpgroups(tmp_path: Path, outputs: int) -> None:
     kernels = products(artifact)
     assert {rows: bool(facts["shared_bytes"]) for rows, facts in kernels.items()} == {
         1: False,
-        16: True,
+        16: False,  # few rows have no tile in shared memory
         70: True,
         128: True,
     }
