@@ -28,23 +28,24 @@ func.func "contraction_8x64"
   access = ["read", "read", "write"]
   block = [64, 1, 1]
   function_type = (memref<8x64xf32>, memref<64x64xbf16>, memref<8x64xf32>) -> ()
-  grid = [4, 1, 1]
+  grid = [8, 1, 1]
   kernel = "contraction"
   product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 8, 64, 64>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}
   shared_bytes = 0 : i64
   sym_visibility = "private"
   tied = [-1]
   work = {bytes = 12288 : i64, context = 0 : i64, operations = 65536 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  2 arith.addf
-  11 arith.addi
+  1 arith.addf
+  6 arith.addi
   1 arith.andi vector<4xi32>
-  35 arith.constant
+  26 arith.constant
   1 arith.constant vector<2x2xf32>
   2 arith.constant vector<4xi32>
   1 arith.constant vector<8xbf16>
-  5 arith.divui
-  11 arith.muli
-  7 arith.remui
+  4 arith.divui
+  1 arith.minui
+  7 arith.muli
+  6 arith.remui
   1 arith.shli vector<4xi32>
   1 arith.subf vector<8xf32>
   2 arith.truncf vector<8xbf16>
@@ -54,8 +55,8 @@ func.func "contraction_8x64"
   1 gpu.thread_id
   1 llvm.fence
   1 memref.alloca
-  4 memref.load
-  2 memref.store
+  2 memref.load
+  1 memref.store
   2 memref.view
   4 nvgpu.mma.sync vector<2x2xf32>
   2 nvvm.griddepcontrol
@@ -65,7 +66,7 @@ func.func "contraction_8x64"
   2 vector.from_elements vector<2xf32>
   1 vector.interleave vector<8xf32>
   2 vector.load vector<4xf32>
-  2 vector.load vector<8xbf16>
+  1 vector.load vector<8xbf16>
   4 vector.shape_cast vector<2x2xbf16>
   4 vector.shape_cast vector<4x2xbf16>
   4 vector.shape_cast vector<4xf32>
