@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import seeded
 
+from lispgpt.cli import main
 from lispgpt.runtime.checkpoints.gpt2 import Gpt2Shape
 from lispgpt.runtime.checkpoints.make import make
 
@@ -250,6 +251,24 @@ def test_an_interrupt_while_it_starts_needs_no_traceback(before: str, code: int,
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ran = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", said)
+
+
+def test_an_interrupt_while_python_makes_a_class_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python 3.11 has a RuntimeError of whatever a descriptor's `__set_name__` raises."""
+
+    class Late:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def interrupted(*_: object, **__: object) -> None:
+        type("Made", (), {"late": Late()})
+
+    monkeypatch.setattr(main.main_group, "main", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main.main([])
+    assert ended.value.code == 130 and capsys.readouterr().err == "interrupted\n"
 
 
 def test_an_interrupt_at_any_moment_is_one_word(tmp_path: Path) -> None:

@@ -92,7 +92,10 @@ def main(arguments: list[str] | None = None) -> None:
         code = 1
     except Exception as error:  # the last line of defence: what is not about the machine is our bug
         said = complaint(error)
-        code = _report_bug(error) if said is None else _complain(f"error: {said}", 1)
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python wraps what comes while it makes a class
+            code = _complain("interrupted", 130)
+        else:
+            code = _report_bug(error) if said is None else _complain(f"error: {said}", 1)
     sys.exit(code if isinstance(code, int) else 0)
 
 
