@@ -87,6 +87,7 @@
 
 ; For each chunk: the rank of its largest logit, and that one's id.
 (kernel top-chunks [logits tops winners vocab]
+  {:means "largest of chunks"}
   (let [b (block-id y)
         chunk (+ (* (block-id x) chunks-of-a-block) (subgroup))]
     (when (< chunk (dim tops 1))

@@ -110,6 +110,7 @@
   (and (> rank lowest-rank) (< rank infinite-rank)))
 
 (kernel choose-top [tops winners token threads]
+  {:means "largest"}
   (let [b (block-id x)
         subgroups (/ threads (lanes))
         [_ rank id]

@@ -201,10 +201,10 @@ def _own_memory(entry: ir.Operation, made: PersistentKernel, repeats: Repeats) -
         most = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), repeats.most)
         of = [ir.StringAttr.get(names[i].partition(":")[2]) for i in results]
         entry.attributes["repeats"] = ir.DictAttr.get({"most": most, "kept": ir.ArrayAttr.get(of)})
-    return [_argument(entry, name, type_) for name, type_ in wanted]
+    return [add_argument(entry, name, type_) for name, type_ in wanted]
 
 
-def _argument(entry: ir.Operation, name: str, type_: ir.RankedTensorType) -> ir.Value:
+def add_argument(entry: ir.Operation, name: str, type_: ir.RankedTensorType) -> ir.Value:
     """An entry's argument of a name, as bytes, which it gets where it has none."""
     block, names = entry.regions[0].blocks[0], strings(entry.attributes["arguments"])
     if name in names:

@@ -186,6 +186,7 @@ CHIPS = {
         chip="sm_90a",
         warpgroup=WGMMA,
         copies=TENSOR_COPIES,
+        ptx="+ptx84",
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,
     ),

@@ -1,0 +1,130 @@
+"""The finisher of a sharded launch: a warp that makes results of warps' sums, and sends them to the cluster's ranks.
+
+With x·gamma for a product's operand, sums S of its weights with it, G with gamma and B with beta, the product of the
+normed stream is (S - mean · G) / deviation + B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, each, real, when, word
+from lispgpt.passes.plan.sharded_attention import merge
+from lispgpt.passes.plan.sharded_chain import NormWeights
+from lispgpt.passes.plan.sharded_launch import Copied, Launch, finished, preload, statistics
+from lispgpt.passes.plan.sharded_layout import RANKS, WARPS, Sharing
+
+SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS = 1, 2, 3, 4, 5
+"""Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
+multiply."""
+TWO_ROLES = 32 * WARPS + 32
+
+
+class Finisher:
+    def __init__(self, launch: Launch, firsts: tuple[int, int, int]) -> None:
+        self.launch, self.firsts = launch, firsts
+
+    def emit(self) -> None:
+        launch, layout = self.launch, self.launch.layout
+        self.ranks = [launch.remote(i) for i in range(RANKS)]
+
+        def run(number: Word) -> None:
+            def layers() -> None:
+                each(0, layout.layers, lambda layer: self._layer(number, layer))
+
+            when(launch.layered, layers)
+            last = launch.layered.where(launch.exchanged(number, word(2 * layout.layers)), number & 1)
+            self._statistics(last)
+
+        each(0, launch.times, run)
+
+    def _statistics(self, parity: Word) -> None:
+        barrier = self.launch.barrier("statistics")
+        when(self.launch.lane == 0, lambda: c.expect(barrier, 8 * RANKS))
+        c.wait(barrier, parity)
+
+    def _layer(self, run: Word, layer: Word) -> None:
+        launch, chain = self.launch, self.launch.chain
+        position = launch.position + run
+        with finished(launch, chain.into, layer) as made:
+            self._queries(run, layer, made)
+        when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), RANKS * (4 * launch.layout.depth + 8)))
+        c.meet(PARTS, TWO_ROLES)
+        merge(launch, position, launch.at_layer(run, layer))
+        c.pass_by(ATTENDED, TWO_ROLES)
+        with finished(launch, chain.up, layer) as made:
+            self._hidden(run, layer, made)
+
+    def _row_sums(
+        self, sharing: Sharing, name: str, rows: Sequence[Word], parity: Word, norm: NormWeights
+    ) -> list[Word]:
+        """Rows of the product of the normed stream."""
+        self._statistics(parity)
+        mean, factor = statistics(self.launch, norm.centred, norm.epsilon)
+        c.meet(SUMS, TWO_ROLES)
+        return [self._normed(sharing, self.launch.place(name) + row * 4, norm, mean, factor) for row in rows]
+
+    def _normed(self, sharing: Sharing, start: Word, norm: NormWeights, mean: Word, factor: Word) -> Word:
+        found, kind_bytes = [], 4 * 8 * sharing.tiles
+        for kind in range(3):
+            places = [start + kind_bytes * (kind * sharing.slices + i) for i in range(sharing.slices)]
+            found.append(reduce(Word.__add__, [c.load_reals(place, 1)[0] for place in places]))
+        total = found[0] - mean * found[1] if norm.centred else found[0]
+        return factor * total + found[2] if norm.beta is not None else factor * total
+
+    def _finished(self, made: Copied, place: Sequence[object], value: Word) -> Word:
+        """What the ops behind a product make of a sum."""
+        made.reader.hold(made.product, value.value)
+        return Word(made.reader.read(made.result, list(place)))
+
+    def _queries(self, run: Word, layer: Word, made: Copied) -> None:
+        """A lane's row of queries, keys or values, to all ranks."""
+        launch, layout, each_ = self.launch, self.launch.layout, self.launch.layout.head_rows
+        rows = 3 * each_
+        lane = (launch.lane < rows).where(launch.lane, rows - 1)
+        kind, within = lane // each_, lane % each_
+        first = (kind == 0).where(word(self.firsts[0]), (kind == 1).where(word(self.firsts[1]), self.firsts[2]))
+        row = first + launch.cluster * layout.depth + launch.rank * each_ + within
+        place = [0, row.index()]
+        preload(made, place, 1)
+        parity = launch.exchanged(run, layer * 2)
+        (value,) = self._row_sums(layout.into, "into_sums", [lane], parity, launch.chain.norms[0])
+        value = self._finished(made, place, value)
+        to = (kind * layout.depth + launch.rank * each_ + within) * 4 + layout.at["own"]
+
+        def send() -> None:
+            for remote in self.ranks:
+                c.send(remote + to, [value], remote + layout.barrier["own"])
+
+        when(launch.lane < rows, send)
+
+    def _hidden(self, run: Word, layer: Word, made: Copied) -> None:
+        """A lane's hidden units, as parts of the next product's operand, to all ranks."""
+        launch, layout = self.launch, self.launch.layout
+        own = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
+        numbers = [launch.lane + 32 * turn for turn in range(layout.hidden_rows // 32)]
+        places = [[0, (own + number).index()] for number in numbers]
+        for place in places:
+            preload(made, place, 1)
+        parity = launch.exchanged(run, layer * 2 + 1)
+        sums = self._row_sums(layout.up, "up_sums", numbers, parity, launch.chain.norms[1])
+        for number, place, value in zip(numbers, places, sums, strict=True):
+            both = self._both_parts(self._finished(made, place, value))
+            k = launch.rank * layout.hidden_rows + number
+            to = (k // 16) * 64 + ((k % 8) // 2) * 16 + (k & 1) * 8 + ((k % 16) // 8) * 4 + layout.at["hidden_units"]
+            for remote in self.ranks:
+                c.send(remote + to, [both], remote + layout.barrier["hidden_units"])
+
+    def _both_parts(self, value: Word) -> Word:
+        """Of a lane and its neighbour: the pair's upper parts in the even one, its lower parts in the odd one."""
+        zero = real(0.0)
+        high = c.packed(value, zero)
+        low = c.packed(value - c.unpacked(high)[0], zero)
+        own = (high & 0xFFFF) | (low << 16)
+        other = own.from_lane(1)
+        odd = (self.launch.lane & 1) == 1
+        return odd.where((other >> 16) | (own & -65536), (own & 0xFFFF) | (other << 16))
+
+

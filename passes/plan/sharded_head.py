@@ -1,0 +1,108 @@
+"""The head of a sharded launch: each warp a ring's slots of its own, 8 tokens' rows at once, with the largest on the way.
+
+A warp always reads the same slots, so that it sees every phase of their barriers.
+"""
+
+from __future__ import annotations
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, each, loop, real, when, word
+from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, across, rank_of
+from lispgpt.passes.plan.sharded_finish import MULTIPLIERS
+from lispgpt.passes.plan.sharded_launch import Launch, finished, lanes, statistics
+from lispgpt.passes.plan.sharded_layout import WARPS
+from lispgpt.passes.plan.sharded_products import Products
+
+
+class Head:
+    def __init__(self, products: Products) -> None:
+        self.products, self.launch = products, products.launch
+
+    def norm(self) -> None:
+        """Put the normed stream, in parts, where the head reads it; by all warps that multiply, each some columns."""
+        launch, layout = self.launch, self.launch.layout
+        norm = launch.chain.norms[2]
+        gamma = launch.floats(norm.gamma, 0)
+        beta = None if norm.beta is None else launch.floats(norm.beta, 0)
+        mean, factor = statistics(launch, norm.centred, norm.epsilon)
+
+        def pair(number: Word) -> None:
+            quad, late = (number // 8) * 4 + number % 4, (number // 4) & 1
+            at = quad * 16 + late * 4
+            column = (number * 2).index()
+            scales = lanes(b.load(gamma, [column], 2))
+            shifts = [real(0.0)] * 2 if beta is None else lanes(b.load(beta, [column], 2))
+            high = c.unpacked(c.load_words(launch.place("x") + at, 1)[0])
+            low = c.unpacked(c.load_words(launch.place("x") + at + 8, 1)[0])
+            made = []
+            for up, down, scale, shift in zip(high, low, scales, shifts, strict=True):
+                value = up + down
+                value = value - mean * scale if norm.centred else value
+                made.append(factor * value + shift)
+            parts = c.split(*made)
+            c.store_words(launch.place("normed") + at, [parts[0]])
+            c.store_words(launch.place("normed") + at + 8, [parts[1]])
+
+        each(launch.warp * 32 + launch.lane, layout.width // 2, pair, 32 * WARPS)
+        c.meet(MULTIPLIERS, 32 * WARPS)
+
+    def emit(self, chunk: Word) -> None:
+        """Multiply all of the block's rows, and leave its warps' largest.  chunk: the first one's number."""
+        launch, layout = self.launch, self.launch.layout
+        part, group = self.products.part, self.products.group
+        half = (group // 2) & 1
+        start = launch.place("normed") + (half * (layout.width // 8) + part) * 16 + (group & 1) * 8
+        right = [c.load_words(start + 64 * step, 2) for step in range(layout.width // 32)]
+        slots = layout.stages
+        offset = chunk % slots
+        with finished(launch, launch.chain.head, 0) as made:
+
+            def of_slot(round_: Word, slot: Word, rank: Word, token: Word) -> list[Word]:
+                number = (slot + slots - offset) % slots + round_ * slots
+                new = self._rows(chunk, number, slot, right, made, rank, token)
+                return new
+
+            def of_round(round_: Word, rank: Word, token: Word) -> list[Word]:
+                def slot(n: Word, r: Word, t: Word) -> list[Word]:
+                    return of_slot(round_, n, r, t)
+
+                return loop(launch.warp, slots, [rank, token], slot, WARPS)
+
+            rounds = (launch.heads + (slots - 1)) // slots
+            rank, token = loop(0, rounds, [word(LOWEST), word(NOBODY)], of_round)
+        rank, token = across((rank, token))
+        when(launch.lane == 0, lambda: c.store_words(launch.place("best") + launch.warp * 8, [rank, token]))
+
+    def _rows(
+        self, chunk: Word, number: Word, slot: Word, right: list[list[Word]], made: object, rank: Word, token: Word
+    ) -> list[Word]:
+        launch, layout = self.launch, self.launch.layout
+        from lispgpt.passes.kernels.words import either
+
+        def multiply() -> list[Word]:
+            _, parity = launch.slot(chunk + number)
+            c.wait(launch.full(slot), parity)
+            base = launch.start + slot * layout.chunk
+            chains = [[real(0.0)] * 4 for _ in range(4)]
+            for step, b_ in enumerate(right):
+                a = c.load_matrices(self.products.row_place(base, word(step)))
+                chains[step % 4] = c.multiply(a, b_, chains[step % 4])
+            c.warp_barrier()
+            when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
+            totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
+            value = self.products._across_halves(totals)
+            row = (launch.first_head + number) * 8 + self.products.group
+            made.reader.hold(made.product, value.value)  # type: ignore[attr-defined]
+            with made.reader.scope():  # type: ignore[attr-defined]
+                result = Word(made.reader.read(made.result, [0, row.index()]))  # type: ignore[attr-defined]
+            memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
+            first = self.products.part == 0
+            when(first, lambda: b.store(result.value, memory, [0, row.index()]))
+            inside = b.emit("arith.andi", [first.value, (row < launch.chain.vocab).value], [first.value.type])
+            own = Word(inside).where(rank_of(result), LOWEST)
+            larger = own > rank
+            return [larger.where(own, rank), larger.where(row, token)]
+
+        return either(number < launch.heads, "rr", multiply, lambda: [rank, token])

@@ -1,0 +1,178 @@
+"""Products of a sharded launch by warps: weights of a ring's chunks in registers before the other side is there.
+
+The stream comes as two bf16 parts of each number, which fill two columns of a matrix instruction.  In a product of
+rows, 8 of them at once, both halves of the depth take part: rows 0 to 7 of an instruction are these rows along its
+first half, rows 8 to 15 the same along the second.  Its norm's weights go through the same instructions before the
+stream is there: what the norm adds and subtracts is put in order afterwards (see sharded_finish.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, real, when, word
+from lispgpt.passes.plan.sharded_chain import NormWeights
+from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_layout import LINE, Sharing
+
+Fragments = list[list[Word]]
+
+
+@dataclass
+class Loaded:
+    """A warp's share of a product.  fixed: what the norm's own weights give, as sums that lanes have shared out."""
+
+    sharing: Sharing
+    tile: Word
+    slice: Word
+    works: Word | None
+    weights: Fragments
+    fixed: Word | None = None
+
+
+class Products:
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.group, self.part = launch.lane // 4, launch.lane % 4
+
+    def _share(self, sharing: Sharing) -> tuple[Word, Word | None]:
+        """(a warp's number among those that work, whether it does)."""
+        from lispgpt.passes.plan.sharded_layout import WARPS
+
+        if sharing.workers == WARPS:
+            return self.launch.warp, None
+        return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
+
+    def _release(self, slot: Word, count: int, works: Word | None) -> None:
+        c.warp_barrier()
+        mine = self.launch.lane == 0
+        if works is not None:
+            mine = Word(b.emit("arith.andi", [mine.value, works.value], [mine.value.type]))
+        when(mine, lambda: c.arrive(self.launch.empty(slot), count))
+
+    # ---- products of rows
+
+    def load_rows(self, chunk: Word, sharing: Sharing, norm: NormWeights, layer: Word) -> Loaded:
+        """The chunk-th chunk and those behind it, each 8 rows."""
+        launch, layout = self.launch, self.launch.layout
+        number, works = self._share(sharing)
+        tile, part = number // sharing.slices, number % sharing.slices
+        first = part * sharing.steps
+        fixed = [self._norm_parts(norm, layer, first + step) for step in range(sharing.steps)]
+        slot, parity = launch.slot(chunk + tile)
+        c.wait(launch.full(slot), parity)
+        start = launch.start + slot * layout.chunk
+        weights = [c.load_matrices(self.row_place(start, first + step)) for step in range(sharing.steps)]
+        self._release(slot, layout.arrivals // sharing.slices, works)
+        totals = [real(0.0)] * 4
+        for a, right in zip(weights, fixed, strict=True):
+            totals = c.multiply(a, self._split_part(right), totals)
+        return Loaded(sharing, tile, part, works, weights, self._across_halves(totals))
+
+    def row_place(self, start: Word, step: Word) -> Word:
+        """The address of a lane's row for a step: of 8 rows, along the first and the second half of the depth."""
+        row, half, late = self.launch.lane % 8, (self.launch.lane // 8) & 1, self.launch.lane // 16
+        number = half * (self.launch.layout.width // 16) + step * 2 + late
+        return start + (number // 8) * (8 * 2 * LINE) + row * (2 * LINE) + (((number % 8) ^ row) << 4)
+
+    def _norm_parts(self, norm: NormWeights, layer: Word, step: Word) -> list[Word]:
+        """Four numbers of gamma (lanes of columns 0 to 3) or beta (4 to 7): of the column's half of the depth."""
+        layout = self.launch.layout
+        half = (self.group // 2) & 1
+        column = half * (layout.width // 2) + step * 16 + self.part * 2
+
+        def read(series: object) -> list[Word]:
+            memory = self.launch.floats(series, layer)  # type: ignore[arg-type]
+            pairs = [b.load(memory, [(column + more).index()], 2) for more in (0, 8)]
+            return [Word(b.lane_of(pair, i)) for pair in pairs for i in (0, 1)]
+
+        gamma = read(norm.gamma)
+        if norm.beta is None:
+            return [(self.group < 4).where(g, 0.0) for g in gamma]
+        beta = read(norm.beta)
+        return [(self.group < 4).where(g, a) for g, a in zip(gamma, beta, strict=True)]
+
+    def _split_part(self, values: list[Word]) -> list[Word]:
+        """The upper or the lower bf16 part of four numbers, in two words."""
+        pairs = [c.split(*values[i : i + 2]) for i in (0, 2)]
+        return [((self.group & 1) == 0).where(high, low) for high, low in pairs]
+
+    def _across_halves(self, totals: list[Word]) -> Word:
+        """Both columns of a lane, of its half's rows, and its neighbour's of the other half: a row's sum."""
+        first, second = totals[0] + totals[1], totals[2] + totals[3]
+        own = ((self.part & 1) == 0).where(first, second)
+        return own + own.from_lane(1)
+
+    def rows(self, loaded: Loaded, sums: str) -> None:
+        """Multiply by the stream, and leave sums for the finisher: of the stream, of gamma, of beta."""
+        sharing = loaded.sharing
+        totals = self._stream_sums(loaded.weights, loaded.slice * sharing.steps)
+        own = self._across_halves(totals)
+        assert loaded.fixed is not None
+        rows = 8 * sharing.tiles
+        place = self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.group) * 4
+        value = (self.part == 0).where(own, loaded.fixed)
+
+        def store() -> None:
+            when(self.part == 0, lambda: c.store_words(place, [own]))
+            which = (self.part == 0).where(word(1), 2)
+            when((self.part & 1) == 0, lambda: c.store_words(place + which * (4 * sharing.slices * rows), [loaded.fixed]))
+
+        del value
+        if loaded.works is None:
+            store()
+        else:
+            when(loaded.works, store)
+
+    def _stream_sums(self, weights: Fragments, first: Word) -> list[Word]:
+        """Two chains of instructions, which do not wait for each other."""
+        half = (self.group // 2) & 1
+        start = self.launch.place("x") + (half * (self.launch.layout.width // 8) + self.part) * 16 + (self.group & 1) * 8
+        start = start + first * 64
+        right = [c.load_words(start + 64 * step, 2) for step in range(len(weights))]
+        chains = [[real(0.0)] * 4, [real(0.0)] * 4]
+        for step, a in enumerate(weights):
+            chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
+        return [x + y for x, y in zip(*chains, strict=True)]
+
+    # ---- products that sum over what a cluster has
+
+    def load_columns(self, chunk: Word, sharing: Sharing) -> Loaded:
+        """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
+        launch, layout = self.launch, self.launch.layout
+        number, works = self._share(sharing)
+        tile, part = number % sharing.tiles, number // sharing.tiles
+        first, line = part * sharing.steps, LINE // 16
+        row = tile * 16 + launch.lane % 16
+        weights: Fragments = []
+        for start in range(0, sharing.steps, line):
+            slot, parity = launch.slot(chunk + (first + start) // line)
+            c.wait(launch.full(slot), parity)
+            base = launch.start + slot * layout.chunk + row * (2 * LINE)
+            for step in range(start, min(start + line, sharing.steps)):
+                number = ((first + step) % line) * 2 + launch.lane // 16
+                weights.append(c.load_matrices(base + ((number ^ (row % 8)) << 4)))
+            self._release(slot, layout.arrivals // layout.readers(sharing), works)
+        return Loaded(sharing, tile, part, works, weights)
+
+    def columns(self, loaded: Loaded, source: str, sums: str) -> None:
+        """Multiply by what the cluster has, and leave sums for the exchanger."""
+        sharing, layout = loaded.sharing, self.launch.layout
+        start = self.launch.place(source) + self.part * 16 + (self.group & 1) * 8 + loaded.slice * (64 * sharing.steps)
+        right = [c.load_words(start + 64 * step, 2) for step in range(sharing.steps)]
+        chains = [[real(0.0)] * 4, [real(0.0)] * 4]
+        for step, a in enumerate(loaded.weights):
+            chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
+        x = [one + other for one, other in zip(*chains, strict=True)]
+        place = self.launch.place(sums) + (loaded.slice * layout.columns + loaded.tile * 16 + self.group) * 4
+
+        def store() -> None:
+            c.store_words(place, [x[0] + x[1]])
+            c.store_words(place + 32, [x[2] + x[3]])
+
+        mine = self.part == 0
+        if loaded.works is not None:
+            mine = Word(b.emit("arith.andi", [mine.value, loaded.works.value], [mine.value.type]))
+        when(mine, store)
