@@ -215,8 +215,7 @@ class _Finder:
         rows, depth = shape_of(contract.operands[1])
         if str(element_type(contract.operands[1])) != "bf16" or shape_of(contract.results[0]) != (1, rows):
             raise Refused("a product is not of one row with BF16 weights")
-        first = calls[1:] if len({callee_of(call) for call in calls}) == 2 else calls
-        arguments = self._series(first, self.layers - len(first) if len(calls) > 1 else 0)
+        arguments = self._series(calls)
         weights = self._steps([self._at(call, self._right(call)) for call in calls])
         left = viewed(contract.operands[0])
         made = defining_op(left)
@@ -232,16 +231,25 @@ class _Finder:
         place = self._place(call.operands[argument])
         return place.buffer, place.first
 
-    def _series(self, calls: list[ir.Operation], before: int = 0) -> dict[int, Series]:
-        """Of the arguments that are parts of the entry's buffers.  before: how many layers come before these calls."""
-        if len({callee_of(call) for call in calls}) != 1:
+    def _series(self, calls: list[ir.Operation]) -> dict[int, Series]:
+        """Of the last call's arguments that are parts of the entry's buffers, where the first one's kernel, which may be
+        another than all others', has a part of that buffer, too."""
+        if len({callee_of(call) for call in calls[1:]}) > 1:
             raise Refused("its layers are not alike")
         found = {}
-        for i in range(len(calls[0].operands)):
-            if all(defining_op(call.operands[i]).name == "memref.view" for call in calls):
-                steps = self._steps([self._at(call, i) for call in calls])
-                found[i] = Series(steps.buffer, steps.first - before * steps.stride, steps.stride)
+        for i, value in enumerate(calls[-1].operands):
+            if defining_op(value).name != "memref.view":
+                continue
+            buffer = self._at(calls[-1], i)[0]
+            first = [j for j, v in enumerate(calls[0].operands) if self._buffer(v) == buffer]
+            if len(first) == 1 or callee_of(calls[0]) == callee_of(calls[-1]):
+                number = i if callee_of(calls[0]) == callee_of(calls[-1]) else first[0]
+                found[i] = self._steps([self._at(calls[0], number), *(self._at(call, i) for call in calls[1:])])
         return found
+
+    def _buffer(self, value: ir.Value) -> int:
+        view = defining_op(value)
+        return self._place(value).buffer if view.name == "memref.view" else -1
 
     def _steps(self, places: list[tuple[int, int]]) -> Series:
         stride = places[1][1] - places[0][1] if len(places) > 1 else 0

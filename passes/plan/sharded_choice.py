@@ -53,7 +53,7 @@ def choose(launch: Launch, run: Word) -> tuple[Word, Word]:
     for first in range(0, blocks, 32):
         number = launch.lane + first
         if first + 32 > blocks:
-            number = (number < blocks).where(number, launch.lane)
+            number = (number < blocks).where(number, 0)
         pointers.append(c.pointer(launch.exchange, number * 16 + launch.layout.lines["best"]))
     for words in await_lines(pointers, lambda found: found[2] ^ run):
         one = (words[0], words[1])

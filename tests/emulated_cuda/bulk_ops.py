@@ -115,6 +115,7 @@ class BulkOps(ABC):
             return
         operands = tuple(o for o in operands if o != "_")
         addresses = self.value(operands[0].strip("[]"), "u32")
+        counted = what == "arrive" and "expect_tx" not in suffixes and len(operands) > 1
         numbers = self.value(operands[1], "u32") if len(operands) > 1 else addresses
         for thread in np.flatnonzero(lanes):
             key = self._place(int(addresses[thread]), int(self.block[thread]))
@@ -124,7 +125,7 @@ class BulkOps(ABC):
                 continue
             assert what == "arrive", suffixes
             barrier = self.progress.barriers[key]
-            barrier.pending -= 1
+            barrier.pending -= int(numbers[thread]) if counted else 1
             if "expect_tx" in suffixes:
                 barrier.expected += int(numbers[thread])
             barrier.settle()
@@ -166,7 +167,7 @@ class BulkOps(ABC):
             if loads:
                 barrier = int(self.value(operands[2].strip("[]"), "u32")[thread])
                 blocks = [block]
-                if len(operands) > 3:
+                if "multicast::cluster" in suffixes:
                     mask, first = int(self.value(operands[3], "u16")[thread]), block // self.cluster * self.cluster
                     blocks = [first + i for i in range(self.cluster) if mask >> i & 1]
                 for to in blocks:
@@ -176,6 +177,32 @@ class BulkOps(ABC):
                 batch = self.progress.batches.setdefault(int(thread), 0)
                 run = self._storing(source, places, inside, start, block)
                 self.progress.copies.append(Copy(int(thread), run, batch))
+
+    def send(self, operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """st.async: words to blocks of the cluster, whose barriers count their bytes; a warp's land together."""
+        addresses, barriers = (self.value(operands[i].strip("[]"), "u32") for i in (0, 2))
+        words = np.stack([self.value(name, "u32") for name in names(operands[1])], axis=1)
+        threads = np.flatnonzero(lanes)
+        for warp in np.unique(threads // 32):
+            mine = threads[threads // 32 == warp]
+            to = [self._place(int(addresses[t]), int(self.block[t])) for t in mine]
+            at = [self._place(int(barriers[t]), int(self.block[t])) for t in mine]
+            self.progress.copies.append(Copy(-1, self._sending(to, at, words[mine].copy())))
+
+    def _sending(
+        self, places: list[tuple[int, int]], barriers: list[tuple[int, int]], words: np.ndarray
+    ) -> Callable[[], None]:
+        def run() -> None:
+            memory = self.shared.view(np.uint32)
+            for (block, address), barrier, values in zip(places, barriers, words, strict=True):
+                assert address % (4 * len(values)) == 0 and address + 4 * len(values) <= self.shared_bytes
+                first = (block * self.shared_bytes + address) // 4
+                memory[first : first + len(values)] = values
+                counted = self.progress.barriers[barrier]
+                counted.expected -= 4 * len(values)
+                counted.settle()
+
+        return run
 
     def _swizzled(self, start: int, nbytes: int, item: int, block: int) -> np.ndarray:
         places = start + np.arange(0, nbytes, item)
