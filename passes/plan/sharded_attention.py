@@ -239,7 +239,8 @@ def merge(launch: Launch, position: Word, receive: Word) -> None:
     mine = [launch.place("merged") + i * layout.part for i in range(RANKS)]
     ends = [c.load_reals(m + 4 * layout.depth, 2) for m in mine]
     _, total, a, other = _joined(launch, ends, [c.load_reals(m + lane * 8, 2) for m in mine])
-    high, low = c.split(a / total, other / total)
+    whole = Word(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
+    high, low = c.split(a * whole, other * whole)
     to = launch.place("attended") + (lane // 8) * 64 + (lane % 4) * 16 + ((lane // 4) & 1) * 4
     c.store_words(to, [high])
     c.store_words(to + 8, [low])

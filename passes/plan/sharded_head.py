@@ -86,9 +86,8 @@ class Head:
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
             chains = [[real(0.0)] * 4 for _ in range(4)]
-            for step, b_ in enumerate(right):
-                a = c.load_matrices(self.products.row_place(base, word(step)))
-                chains[step % 4] = c.multiply(a, b_, chains[step % 4])
+            for step, (place, b_) in enumerate(zip(self.products.row_places(base, 0, len(right)), right, strict=True)):
+                chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
             totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]

@@ -64,18 +64,27 @@ class Products:
         slot, parity = launch.slot(chunk + tile)
         c.wait(launch.full(slot), parity)
         start = launch.start + slot * layout.chunk
-        weights = [c.load_matrices(self.row_place(start, first + step)) for step in range(sharing.steps)]
+        if sharing.steps % 4 == 0:
+            places = self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
+        else:
+            places = self.row_places(start, first, sharing.steps)
+        weights = list(map(c.load_matrices, places))
         self._release(slot, layout.arrivals // sharing.slices, works)
         totals = [real(0.0)] * 4
         for a, right in zip(weights, fixed, strict=True):
             totals = c.multiply(a, self._split_part(right), totals)
         return Loaded(sharing, tile, part, works, weights, self._across_halves(totals))
 
-    def row_place(self, start: Word, step: Word) -> Word:
-        """The address of a lane's row for a step: of 8 rows, along the first and the second half of the depth."""
+    def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
+        """The addresses of a lane's row for some steps: of 8 rows, along the first and the second half of the depth."""
+        line = 8 * 2 * LINE
         row, half, late = self.launch.lane % 8, (self.launch.lane // 8) & 1, self.launch.lane // 16
-        number = half * (self.launch.layout.width // 16) + step * 2 + late
-        return start + (number // 8) * (8 * 2 * LINE) + row * (2 * LINE) + (((number % 8) ^ row) << 4)
+        start = start + half * (self.launch.layout.width // 128 * line) + row * (2 * LINE)
+        if isinstance(first, int):
+            turns = [((late + 2 * i) ^ row) << 4 for i in range(4)]
+            return [start + turns[(first + i) % 4] + (first + i) // 4 * line for i in range(count)]
+        numbers = [first * 2 + late + 2 * i for i in range(count)]
+        return [start + (number // 8) * line + (((number % 8) ^ row) << 4) for number in numbers]
 
     def _norm_parts(self, norm: NormWeights, layer: Word, step: Word) -> list[Word]:
         """Four numbers of gamma (lanes of columns 0 to 3) or beta (4 to 7): of the column's half of the depth."""

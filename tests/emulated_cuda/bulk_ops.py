@@ -141,9 +141,10 @@ class BulkOps(ABC):
         """Threads whose phase has not ended stay here until it has."""
         addresses, parities = self.value(operands[1].strip("[]"), "u32"), self.value(operands[2], "u32")
         over = np.zeros(lanes.size, bool)
-        for thread in np.flatnonzero(lanes):
-            barrier = self.progress.barriers[int(self.block[thread]), int(addresses[thread])]
-            over[thread] = barrier.phase != parities[thread]
+        wanted = (self.block[lanes].astype(np.int64) << 32) | (addresses[lanes].astype(np.int64) << 1)
+        kinds, which = np.unique(wanted | (parities[lanes] != 0), return_inverse=True)
+        known = [self.progress.barriers[int(k >> 32), int(k >> 1 & 0x7FFFFFFF)].phase != (k & 1) for k in kinds]
+        over[lanes] = np.array(known)[which]
         self.write(operands[0], over, lanes)
         self.stuck |= lanes & ~over
 
