@@ -6,7 +6,8 @@ barrier, ldmatrix, mma and createpolicy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from lispgpt.ir import build as b
@@ -108,11 +109,10 @@ def warp_barrier() -> None:
     assembly("bar.warp.sync -1;", [])
 
 
-def load_line(pointer: ir.Value) -> tuple[list[Word], Word]:
-    """Four words that another block of the launch has written at once: (i64 halves, the first word)."""
+def load_line(pointer: ir.Value) -> list[Word]:
+    """Four words that another block of the launch has written at once, as two i64."""
     text = "{ .reg .b128 t; ld.relaxed.gpu.global.b128 t, [$2]; mov.b128 {$0, $1}, t; }"
-    halves = assembly(text, [pointer], "ll")
-    return halves, _low(halves[0])
+    return assembly(text, [pointer], "ll")
 
 
 def words_of(halves: Sequence[Word]) -> list[Word]:
@@ -139,6 +139,21 @@ def store_line(pointer: ir.Value, words: Sequence[Word]) -> None:
 
 def _low(half: Word) -> Word:
     return Word(b.emit("arith.trunci", [half.value], [b.i32()]))
+
+
+def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word]) -> list[list[Word]]:
+    """Four words each, once right(…) of all lines' words: 0 for what is there."""
+    i64 = ir.IntegerType.get_signless(64)
+    count = len(pointers)
+    again = create_op("scf.while", results=[i64] * (2 * count), regions=2)
+    with ir.InsertionPoint(again.regions[0].blocks.append()):
+        found = [half for pointer in pointers for half in load_line(pointer)]
+        wrong = [right(words_of(found[2 * i : 2 * i + 2])) for i in range(count)]
+        create_op("scf.condition", [(reduce(Word.__or__, wrong) != 0).value, *(half.value for half in found)])
+    with ir.InsertionPoint(again.regions[1].blocks.append(*[i64] * (2 * count))):
+        create_op("scf.yield")
+    found = list(map(Word, again.results))
+    return [words_of(found[2 * i : 2 * i + 2]) for i in range(count)]
 
 
 def pointer(memory: ir.Value, offset: Any) -> ir.Value:

@@ -181,14 +181,17 @@ def either(
 ) -> list[Word]:
     """The values of one side or of the other.  kinds: r or f for each."""
     types = [b.i32() if kind == "r" else b.f32() for kind in kinds]
-    found = b.choose(
-        condition.value, types, lambda: [w.value for w in then()], lambda: [w.value for w in otherwise()]
-    )
+    found = b.choose(condition.value, types, lambda: [w.value for w in then()], lambda: [w.value for w in otherwise()])
     return list(map(Word, found))
 
 
 def assembly(
-    text: str, operands: Sequence[Any], results: str = "", inputs: str | None = None, memory: bool = True, pure: bool = False
+    text: str,
+    operands: Sequence[Any],
+    results: str = "",
+    inputs: str | None = None,
+    memory: bool = True,
+    pure: bool = False,
 ) -> list[Word]:
     """Instructions as text.  results, inputs: a letter of a constraint for each (r, f, l, h); results' types follow.
 

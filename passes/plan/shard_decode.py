@@ -69,7 +69,7 @@ class ShardDecode(Pass):
         attention = attention_of(chain.attention)
         assert attention is not None
         loop = head_loop(attention)
-        firsts = rows_of_heads(chain.attention, chain.rows_argument)
+        firsts = rows_of_heads(chain.attention, chain.rows_argument, target)
         blocks = target.cores_for(RANKS) // RANKS * RANKS
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
@@ -94,7 +94,12 @@ def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:
     """The entry's arguments that the chain's calls touch: (bytes, what is done to them)."""
     arguments = list(entry.regions[0].blocks[0].arguments)
     kinds = [name.partition(":")[0] for name in strings(entry.attributes["arguments"])]
-    changed = {chain.tokens: READ_WRITE, chain.positions: READ_WRITE, chain.logits.buffer: WRITE, chain.next.buffer: WRITE}
+    changed = {
+        chain.tokens: READ_WRITE,
+        chain.positions: READ_WRITE,
+        chain.logits.buffer: WRITE,
+        chain.next.buffer: WRITE,
+    }
     changed |= {chain.attended[chain.cached].buffer: READ_WRITE}
     used = {i for i, argument in enumerate(arguments) if list(argument.uses)}
     for i in used:

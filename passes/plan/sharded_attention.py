@@ -6,7 +6,10 @@ takes two at once.  The row's own key and value come with the query; the block w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import (
@@ -19,11 +22,13 @@ from lispgpt.passes.kernels.attention import (
     score_at,
 )
 from lispgpt.passes.kernels.expand import exp2
+from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, either, fused, greater, lesser, real, when, word
+from lispgpt.passes.kernels.words import Word, either, fused, greater, lesser, real, when
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS, WARPS
+from lispgpt.passes.targets import Gpu
 
 LOG2_E = 1.4426950408889634
 LOWEST = -1e30
@@ -40,7 +45,7 @@ def head_loop(attention: Attention) -> int:
     return found[0]
 
 
-def rows_of_heads(kernel: ir.Operation, argument: int) -> tuple[int, int, int]:
+def rows_of_heads(kernel: ir.Operation, argument: int, target: Gpu) -> tuple[int, int, int]:
     """Columns of an argument at which queries, keys and values of the first head start, where all heads' follow.
 
     Refused where they lie otherwise.  What is emitted to find out is dropped.
@@ -50,23 +55,20 @@ def rows_of_heads(kernel: ir.Operation, argument: int) -> tuple[int, int, int]:
     assert attention is not None
     ops = list(block.operations)
     with ir.InsertionPoint(ops[-1]), kernel.location:
-        firsts = _columns(kernel, attention, block.arguments[argument])
+        firsts = _columns(kernel, attention, block.arguments[argument], target)
     for op in reversed(list(block.operations)[len(ops) - 1 : -1]):
         op.operation.erase()
     return firsts
 
 
-def _columns(kernel: ir.Operation, attention: Attention, source: ir.Value) -> tuple[int, int, int]:
-    from lispgpt.passes.kernels.read import Reader
-    from lispgpt.passes.targets.cuda import HOPPER
-
-    loop, reader = head_loop(attention), Reader(HOPPER)
+def _columns(kernel: ir.Operation, attention: Attention, source: ir.Value, target: Gpu) -> tuple[int, int, int]:
+    loop, reader = head_loop(attention), Reader(target)
     seen: list[int] = []
 
-    def note(index: list[object], width: int) -> ir.Value:
+    def note(index: Sequence[Index], width: int) -> ir.Value:
         if not all(isinstance(i, int) for i in index):
             raise Refused("its queries do not lie in rows")
-        seen.append(index[-1])  # type: ignore[arg-type]
+        seen.append(index[-1])
         return b.constant(0.0, b.f32())
 
     for op in kernel.regions[0].blocks[0].operations:
@@ -143,7 +145,7 @@ class Earlier:
         launch = self.launch
         query = c.load_reals(launch.place("own") + self.column * 4, 4)
         scores = []
-        for turn, (key, _) in enumerate(rows):
+        for key, _ in rows:
             total = query[0] * key[0]
             for q, k in zip(query[1:], key[1:], strict=True):
                 total = fused(q, k, total)
@@ -256,6 +258,3 @@ def _joined(launch: Launch, ends: list[list[Word]], numbers: list[list[Word]]) -
         total = fused(factor, part, total)
         sums = [fused(factor, n, s) for n, s in zip(own, sums, strict=True)]
     return [top, total, *sums]
-
-
-__all__ = ["Earlier", "head_loop", "merge", "rows_of_heads", "word"]

@@ -211,7 +211,6 @@ class _Finder:
         contract = self._contract(kernel)
         if any(self._contract(self.kernel(call)).operands[1].type != contract.operands[1].type for call in calls):
             raise Refused("its layers' products are not alike")
-        right = self._argument(contract.operands[1])
         rows, depth = shape_of(contract.operands[1])
         if str(element_type(contract.operands[1])) != "bf16" or shape_of(contract.results[0]) != (1, rows):
             raise Refused("a product is not of one row with BF16 weights")
@@ -232,7 +231,7 @@ class _Finder:
         return place.buffer, place.first
 
     def _series(self, calls: list[ir.Operation]) -> dict[int, Series]:
-        """Of the last call's arguments that are parts of the entry's buffers, where the first one's kernel, which may be
+        """Of the last call's arguments that are parts of the entry's buffers, where the first one's kernel, perhaps
         another than all others', has a part of that buffer, too."""
         if len({callee_of(call) for call in calls[1:]}) > 1:
             raise Refused("its layers are not alike")
@@ -277,5 +276,5 @@ class _Finder:
         next_ = self._place(choose.operands[2])
         if self._place(advance.operands[0]).buffer != next_.buffer:
             raise Refused("what comes behind the last product is not known")
-        vocab = list(ir.DenseI64ArrayAttr(kernels[0].attributes["numbers"]))[0]
+        vocab = next(iter(ir.DenseI64ArrayAttr(kernels[0].attributes["numbers"])))
         return self._place(advance.operands[1]).buffer, self._place(advance.operands[2]).buffer, next_, vocab

@@ -45,8 +45,6 @@ def tell(launch: Launch, run: Word) -> None:
 
 def choose(launch: Launch, run: Word) -> tuple[Word, Word]:
     """By a warp: (the token to go on with, what the run's result is), once all blocks have told."""
-    from lispgpt.passes.plan.sharded_exchange import await_lines
-
     blocks = launch.layout.blocks
     best: tuple[Word, Word] | None = None
     pointers = []
@@ -55,7 +53,7 @@ def choose(launch: Launch, run: Word) -> tuple[Word, Word]:
         if first + 32 > blocks:
             number = (number < blocks).where(number, 0)
         pointers.append(c.pointer(launch.exchange, number * 16 + launch.layout.lines["best"]))
-    for words in await_lines(pointers, lambda found: found[2] ^ run):
+    for words in c.await_lines(pointers, lambda found: found[2] ^ run):
         one = (words[0], words[1])
         best = one if best is None else better(best, one)
     assert best is not None

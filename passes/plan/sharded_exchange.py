@@ -8,33 +8,18 @@ when what was written there depends on what all its readers have sent since.  Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import reduce
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, either, loop, real, when, word
+from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.kernels.words import Word, either, loop, when
 from lispgpt.passes.plan.sharded_chain import Product, Series
 from lispgpt.passes.plan.sharded_choice import choose, tell
 from lispgpt.passes.plan.sharded_finish import STREAM, TWO_ROLES
 from lispgpt.passes.plan.sharded_launch import Launch, copied, finished, halves, lanes, preload
 from lispgpt.passes.plan.sharded_layout import RANKS
-
-
-def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word]) -> list[list[Word]]:
-    """Four words each, once right(…) of all lines' words: 0 for what is there."""
-    i64 = ir.IntegerType.get_signless(64)
-    count = len(pointers)
-    again = create_op("scf.while", results=[i64] * (2 * count), regions=2)
-    with ir.InsertionPoint(again.regions[0].blocks.append()):
-        found = [half for pointer in pointers for half in c.load_line(pointer)[0]]
-        wrong = [right(c.words_of(found[2 * i : 2 * i + 2])) for i in range(count)]
-        create_op("scf.condition", [(reduce(Word.__or__, wrong) != 0).value, *(half.value for half in found)])
-    with ir.InsertionPoint(again.regions[1].blocks.append(*[i64] * (2 * count))):
-        create_op("scf.yield")
-    found = list(map(Word, again.results))
-    return [c.words_of(found[2 * i : 2 * i + 2]) for i in range(count)]
 
 
 class Exchanger:
@@ -88,8 +73,6 @@ class Exchanger:
             for argument, series in chain.embedded.items():
                 if series.buffer in (chain.tokens, chain.positions):
                     made.hold(argument, (token if series.buffer == chain.tokens else position).value)
-            from lispgpt.passes.kernels.read import outputs_of
-
             tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.stream)
             pairs = [made.reader.read(tensor, [0, place], 2) for place in self.places]
         x = [w for pair in pairs for w in lanes(pair)]
@@ -139,7 +122,7 @@ class Exchanger:
                 own = [x + y for x, y in zip(own, part, strict=True)]
             line = [(own[0].bits() & -2) | mark, *own[1:]]
             when(self.works, lambda: c.store_line(mine, line))
-            found = await_lines(places, lambda words: (words[0] ^ mark) & 1)
+            found = c.await_lines(places, lambda words: (words[0] ^ mark) & 1)
             total = [w.bits() for w in found[0]]
             for part in found[1:]:
                 total = [x + w.bits() for x, w in zip(total, part, strict=True)]
@@ -197,9 +180,6 @@ class Exchanger:
     def _final(self, run: Word) -> None:
         gamma = self._four(self.launch.chain.norms[2].gamma, 0)
         mark = ((self.launch.before + run) & 1) ^ 1
-        (line,) = await_lines([self._line()], lambda words: (words[0] ^ mark) & 1)
+        (line,) = c.await_lines([self._line()], lambda words: (words[0] ^ mark) & 1)
         c.warp_barrier()
         self._send([w.bits() for w in line], gamma)
-
-
-__all__ = ["Exchanger", "await_lines", "real", "word"]

@@ -126,5 +126,3 @@ class Finisher:
         other = own.from_lane(1)
         odd = (self.launch.lane & 1) == 1
         return odd.where((other >> 16) | (own & -65536), (own & 0xFFFF) | (other << 16))
-
-

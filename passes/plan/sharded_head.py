@@ -1,4 +1,4 @@
-"""The head of a sharded launch: each warp a ring's slots of its own, 8 tokens' rows at once, with the largest on the way.
+"""The head of a sharded launch: each warp a ring's slots of its own, 8 tokens' rows at once, the largest on the way.
 
 A warp always reads the same slots, so that it sees every phase of their barriers.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, loop, real, when, word
+from lispgpt.passes.kernels.words import Word, each, either, loop, real, when, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, across, rank_of
 from lispgpt.passes.plan.sharded_finish import MULTIPLIERS
-from lispgpt.passes.plan.sharded_launch import Launch, finished, lanes, statistics
+from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
 from lispgpt.passes.plan.sharded_layout import WARPS
 from lispgpt.passes.plan.sharded_products import Products
 
@@ -59,16 +59,12 @@ class Head:
         offset = chunk % slots
         with finished(launch, launch.chain.head, 0) as made:
 
-            def of_slot(round_: Word, slot: Word, rank: Word, token: Word) -> list[Word]:
-                number = (slot + slots - offset) % slots + round_ * slots
-                new = self._rows(chunk, number, slot, right, made, rank, token)
-                return new
-
             def of_round(round_: Word, rank: Word, token: Word) -> list[Word]:
-                def slot(n: Word, r: Word, t: Word) -> list[Word]:
-                    return of_slot(round_, n, r, t)
+                def of_slot(slot: Word, rank: Word, token: Word) -> list[Word]:
+                    number = (slot + slots - offset) % slots + round_ * slots
+                    return self._rows(chunk, number, slot, right, made, rank, token)
 
-                return loop(launch.warp, slots, [rank, token], slot, WARPS)
+                return loop(launch.warp, slots, [rank, token], of_slot, WARPS)
 
             rounds = (launch.heads + (slots - 1)) // slots
             rank, token = loop(0, rounds, [word(LOWEST), word(NOBODY)], of_round)
@@ -76,10 +72,9 @@ class Head:
         when(launch.lane == 0, lambda: c.store_words(launch.place("best") + launch.warp * 8, [rank, token]))
 
     def _rows(
-        self, chunk: Word, number: Word, slot: Word, right: list[list[Word]], made: object, rank: Word, token: Word
+        self, chunk: Word, number: Word, slot: Word, right: list[list[Word]], made: Copied, rank: Word, token: Word
     ) -> list[Word]:
         launch, layout = self.launch, self.launch.layout
-        from lispgpt.passes.kernels.words import either
 
         def multiply() -> list[Word]:
             _, parity = launch.slot(chunk + number)
@@ -93,9 +88,9 @@ class Head:
             totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
             value = self.products._across_halves(totals)
             row = (launch.first_head + number) * 8 + self.products.group
-            made.reader.hold(made.product, value.value)  # type: ignore[attr-defined]
-            with made.reader.scope():  # type: ignore[attr-defined]
-                result = Word(made.reader.read(made.result, [0, row.index()]))  # type: ignore[attr-defined]
+            made.reader.hold(made.product, value.value)
+            with made.reader.scope():
+                result = Word(made.reader.read(made.result, [0, row.index()]))
             memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
             first = self.products.part == 0
             when(first, lambda: b.store(result.value, memory, [0, row.index()]))

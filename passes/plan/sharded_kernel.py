@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
-
 from lispgpt.base.access import READ, READ_WRITE
 from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access
@@ -62,7 +59,9 @@ class ShardedKernel:
             "persistent": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), RANKS),
         }
         where = before.location
-        self.function = create_op("func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before))
+        self.function = create_op(
+            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before)
+        )
         self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
         set_launch(self.function, [layout.blocks], [THREADS])
         access = [how for _, how in buffers.values()] + [READ_WRITE, *([READ, READ_WRITE] if most > 1 else [])]
@@ -175,6 +174,3 @@ class ShardedKernel:
                 b.store(result.value, launch.kept, [(launch.times - 1).index(), 0])
 
         when(launch.lane == 0, leave)
-
-
-__all__ = ["ShardedKernel", "Sequence", "reduce"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, operations
+from lispgpt.ir.structure import operations
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.words import Word, word
@@ -124,11 +124,9 @@ def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], laye
     copy.erase()
 
 
-@contextmanager
-def finished(launch: Launch, product: Product, layer: Word | int) -> Iterator[Copied]:
-    """A product's kernel for a layer: its own arguments are there, what is bound is what the launch has made."""
-    with copied(launch, product.kernel, product.arguments, layer) as made:
-        yield made
+def finished(launch: Launch, product: Product, layer: Word | int) -> AbstractContextManager[Copied]:
+    """A product's kernel for a layer."""
+    return copied(launch, product.kernel, product.arguments, layer)
 
 
 def preload(made: Copied, place: Sequence[object], width: int) -> None:
@@ -159,6 +157,3 @@ def statistics(launch: Launch, centred: bool, epsilon: float) -> tuple[Word, Wor
         variance = (variance > 0.0).where(variance, 0.0)
     raised = (variance + epsilon).value
     return mean, Word(b.intrinsic(launch.target.intrinsics["rsqrt"], [raised], raised.type))
-
-
-__all__ = ["Copied", "Launch", "copied", "defining_op", "finished", "halves", "lanes", "preload", "statistics"]

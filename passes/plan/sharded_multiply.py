@@ -5,10 +5,10 @@ from __future__ import annotations
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
-from lispgpt.passes.plan.sharded_finish import ATTENDED, PARTS, STREAM, SUMS, TWO_ROLES
+from lispgpt.passes.plan.sharded_finish import ATTENDED, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES
 from lispgpt.passes.plan.sharded_head import Head
 from lispgpt.passes.plan.sharded_launch import Launch, copied
-from lispgpt.passes.plan.sharded_layout import RANKS, WARPS
+from lispgpt.passes.plan.sharded_layout import WARPS
 from lispgpt.passes.plan.sharded_products import Products
 
 
@@ -35,7 +35,7 @@ class Multipliers:
             self.head.norm()
             self.head.emit(chunk)
             c.pass_by(STREAM, TWO_ROLES)
-            c.meet(5, 32 * WARPS)
+            c.meet(MULTIPLIERS, 32 * WARPS)
             return [chunk + launch.heads]
 
         loop(0, launch.times, [word(0)], run)
@@ -52,7 +52,7 @@ class Multipliers:
 
     def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
         launch, layout, chain, products = self.launch, self.launch.layout, self.launch.chain, self.products
-        into = products.load_rows(chunk, layout.into, chain.norms[0], layer)
+        into = products.load_rows(chunk, layout.into, chain.norms[0], layer, "into_sums")
         out = products.load_columns(chunk + layout.first_out, layout.out)
         with copied(launch, chain.attention, chain.attended, layer) as made:
             earlier = Earlier(launch, made, launch.position + run)
@@ -71,7 +71,7 @@ class Multipliers:
         c.meet(ATTENDED, TWO_ROLES)
         products.columns(out, "attended", "out_sums")
         c.pass_by(STREAM, TWO_ROLES)
-        up = products.load_rows(chunk + layout.first_up, layout.up, chain.norms[1], layer)
+        up = products.load_rows(chunk + layout.first_up, layout.up, chain.norms[1], layer, "up_sums")
         down = products.load_columns(chunk + layout.first_down, layout.down)
         self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2 + 1))
         products.rows(up, "up_sums")
@@ -79,6 +79,3 @@ class Multipliers:
         self._await("hidden_units", 4 * layout.hidden, launch.at_layer(run, layer))
         products.columns(down, "hidden_units", "down_sums")
         c.pass_by(STREAM, TWO_ROLES)
-
-
-__all__ = ["RANKS", "Multipliers"]

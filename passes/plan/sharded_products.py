@@ -8,6 +8,7 @@ stream is there: what the norm adds and subtracts is put in order afterwards (se
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
@@ -15,21 +16,20 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, real, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import LINE, Sharing
+from lispgpt.passes.plan.sharded_layout import LINE, WARPS, Sharing
 
 Fragments = list[list[Word]]
 
 
 @dataclass
 class Loaded:
-    """A warp's share of a product.  fixed: what the norm's own weights give, as sums that lanes have shared out."""
+    """A warp's share of a product, with its weights.  works: whether it has one, where not all warps have."""
 
     sharing: Sharing
     tile: Word
     slice: Word
     works: Word | None
     weights: Fragments
-    fixed: Word | None = None
 
 
 class Products:
@@ -39,28 +39,23 @@ class Products:
 
     def _share(self, sharing: Sharing) -> tuple[Word, Word | None]:
         """(a warp's number among those that work, whether it does)."""
-        from lispgpt.passes.plan.sharded_layout import WARPS
-
         if sharing.workers == WARPS:
             return self.launch.warp, None
         return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
 
     def _release(self, slot: Word, count: int, works: Word | None) -> None:
         c.warp_barrier()
-        mine = self.launch.lane == 0
-        if works is not None:
-            mine = Word(b.emit("arith.andi", [mine.value, works.value], [mine.value.type]))
-        when(mine, lambda: c.arrive(self.launch.empty(slot), count))
+        self._when_works(self.launch.lane == 0, works, lambda: c.arrive(self.launch.empty(slot), count))
 
     # ---- products of rows
 
-    def load_rows(self, chunk: Word, sharing: Sharing, norm: NormWeights, layer: Word) -> Loaded:
-        """The chunk-th chunk and those behind it, each 8 rows."""
+    def load_rows(self, chunk: Word, sharing: Sharing, norm: NormWeights, layer: Word, sums: str) -> Loaded:
+        """The chunk-th chunk and those behind it, each 8 rows; leave sums of gamma and beta for the finisher."""
         launch, layout = self.launch, self.launch.layout
         number, works = self._share(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first = part * sharing.steps
-        fixed = [self._norm_parts(norm, layer, first + step) for step in range(sharing.steps)]
+        scales = [self._norm_parts(norm, layer, first + step) for step in range(sharing.steps)]
         slot, parity = launch.slot(chunk + tile)
         c.wait(launch.full(slot), parity)
         start = launch.start + slot * layout.chunk
@@ -71,9 +66,14 @@ class Products:
         weights = list(map(c.load_matrices, places))
         self._release(slot, layout.arrivals // sharing.slices, works)
         totals = [real(0.0)] * 4
-        for a, right in zip(weights, fixed, strict=True):
+        for a, right in zip(weights, scales, strict=True):
             totals = c.multiply(a, self._split_part(right), totals)
-        return Loaded(sharing, tile, part, works, weights, self._across_halves(totals))
+        loaded = Loaded(sharing, tile, part, works, weights)
+        fixed = self._across_halves(totals)
+        kind = (self.part == 0).where(word(1), 2)
+        place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.tiles)
+        self._when_works((self.part & 1) == 0, works, lambda: c.store_words(place, [fixed]))
+        return loaded
 
     def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
         """The addresses of a lane's row for some steps: of 8 rows, along the first and the second half of the depth."""
@@ -115,30 +115,29 @@ class Products:
         return own + own.from_lane(1)
 
     def rows(self, loaded: Loaded, sums: str) -> None:
-        """Multiply by the stream, and leave sums for the finisher: of the stream, of gamma, of beta."""
+        """Multiply by the stream, and leave sums for the finisher."""
         sharing = loaded.sharing
         totals = self._stream_sums(loaded.weights, loaded.slice * sharing.steps)
         own = self._across_halves(totals)
-        assert loaded.fixed is not None
-        rows = 8 * sharing.tiles
-        place = self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.group) * 4
-        value = (self.part == 0).where(own, loaded.fixed)
+        place = self._sum_place(loaded, sums)
+        self._when_works(self.part == 0, loaded.works, lambda: c.store_words(place, [own]))
 
-        def store() -> None:
-            when(self.part == 0, lambda: c.store_words(place, [own]))
-            which = (self.part == 0).where(word(1), 2)
-            when((self.part & 1) == 0, lambda: c.store_words(place + which * (4 * sharing.slices * rows), [loaded.fixed]))
+    def _sum_place(self, loaded: Loaded, sums: str) -> Word:
+        """Where a lane's row's sum goes."""
+        rows = 8 * loaded.sharing.tiles
+        return self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.group) * 4
 
-        del value
-        if loaded.works is None:
-            store()
-        else:
-            when(loaded.works, store)
+    def _when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
+        if works is not None:
+            condition = Word(b.emit("arith.andi", [condition.value, works.value], [condition.value.type]))
+        when(condition, body)
 
     def _stream_sums(self, weights: Fragments, first: Word) -> list[Word]:
         """Two chains of instructions, which do not wait for each other."""
         half = (self.group // 2) & 1
-        start = self.launch.place("x") + (half * (self.launch.layout.width // 8) + self.part) * 16 + (self.group & 1) * 8
+        start = (
+            self.launch.place("x") + (half * (self.launch.layout.width // 8) + self.part) * 16 + (self.group & 1) * 8
+        )
         start = start + first * 64
         right = [c.load_words(start + 64 * step, 2) for step in range(len(weights))]
         chains = [[real(0.0)] * 4, [real(0.0)] * 4]
@@ -181,7 +180,4 @@ class Products:
             c.store_words(place, [x[0] + x[1]])
             c.store_words(place + 32, [x[2] + x[3]])
 
-        mine = self.part == 0
-        if loaded.works is not None:
-            mine = Word(b.emit("arith.andi", [mine.value, loaded.works.value], [mine.value.type]))
-        when(mine, store)
+        self._when_works(self.part == 0, loaded.works, store)

@@ -11,10 +11,10 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, loop, when, word
+from lispgpt.passes.kernels.words import Word, each, either, loop, when, word
 from lispgpt.passes.plan.sharded_chain import Product
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import LINE, RANKS
+from lispgpt.passes.plan.sharded_layout import LINE
 
 UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 8
 """Chunks of a block that are brought at once."""
@@ -58,8 +58,6 @@ class Streamer:
                 each(0, layout.layers, lambda layer: self._layer(layer, chunk + layer * layout.layer_chunks))
                 return [chunk + layout.layers * layout.layer_chunks]
 
-            from lispgpt.passes.kernels.words import either
-
             (chunk,) = either(launch.layered, "r", layers, lambda: [chunk])
             each(0, launch.heads, lambda i: self._head(i, chunk + i))
             return [chunk + launch.heads]
@@ -74,7 +72,9 @@ class Streamer:
         up = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
         column = launch.rank * layout.columns
         boxes = [("into", [0, row, 0]) for row in into]
-        boxes += [("out", [0, column, launch.cluster * (layout.depth // LINE) + i]) for i in range(layout.depth // LINE)]
+        boxes += [
+            ("out", [0, column, launch.cluster * (layout.depth // LINE) + i]) for i in range(layout.depth // LINE)
+        ]
         boxes += [("up", [0, up + 8 * i, 0]) for i in range(layout.up.tiles)]
         lines = layout.hidden // LINE
         boxes += [("down", [0, column, launch.cluster * lines + i]) for i in range(lines)]
@@ -103,6 +103,3 @@ class Streamer:
         full = launch.full(slot)
         c.expect(full, layout.chunk)
         c.copy_box(launch.maps[name], at, launch.start + slot * layout.chunk, full, hint)
-
-
-__all__ = ["RANKS", "Streamer", "weight_map"]

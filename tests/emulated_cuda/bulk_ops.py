@@ -118,7 +118,7 @@ class BulkOps(ABC):
         counted = what == "arrive" and "expect_tx" not in suffixes and len(operands) > 1
         numbers = self.value(operands[1], "u32") if len(operands) > 1 else addresses
         for thread in np.flatnonzero(lanes):
-            key = self._place(int(addresses[thread]), int(self.block[thread]))
+            key = self.remote_place(int(addresses[thread]), int(self.block[thread]))
             if what == "init":
                 assert key not in self.progress.barriers, "a barrier that is made twice"
                 self.progress.barriers[key] = Barrier(int(numbers[thread]), int(numbers[thread]))
@@ -131,7 +131,7 @@ class BulkOps(ABC):
             barrier.settle()
         self.wake()
 
-    def _place(self, address: int, block: int) -> tuple[int, int]:
+    def remote_place(self, address: int, block: int) -> tuple[int, int]:
         """(block, address) of an address in the cluster's shared memory."""
         if address >= REMOTE:
             block, address = block // self.cluster * self.cluster + address // REMOTE - 1, address % REMOTE
@@ -178,32 +178,6 @@ class BulkOps(ABC):
                 batch = self.progress.batches.setdefault(int(thread), 0)
                 run = self._storing(source, places, inside, start, block)
                 self.progress.copies.append(Copy(int(thread), run, batch))
-
-    def send(self, operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """st.async: words to blocks of the cluster, whose barriers count their bytes; a warp's land together."""
-        addresses, barriers = (self.value(operands[i].strip("[]"), "u32") for i in (0, 2))
-        words = np.stack([self.value(name, "u32") for name in names(operands[1])], axis=1)
-        threads = np.flatnonzero(lanes)
-        for warp in np.unique(threads // 32):
-            mine = threads[threads // 32 == warp]
-            to = [self._place(int(addresses[t]), int(self.block[t])) for t in mine]
-            at = [self._place(int(barriers[t]), int(self.block[t])) for t in mine]
-            self.progress.copies.append(Copy(-1, self._sending(to, at, words[mine].copy())))
-
-    def _sending(
-        self, places: list[tuple[int, int]], barriers: list[tuple[int, int]], words: np.ndarray
-    ) -> Callable[[], None]:
-        def run() -> None:
-            memory = self.shared.view(np.uint32)
-            for (block, address), barrier, values in zip(places, barriers, words, strict=True):
-                assert address % (4 * len(values)) == 0 and address + 4 * len(values) <= self.shared_bytes
-                first = (block * self.shared_bytes + address) // 4
-                memory[first : first + len(values)] = values
-                counted = self.progress.barriers[barrier]
-                counted.expected -= 4 * len(values)
-                counted.settle()
-
-        return run
 
     def _swizzled(self, start: int, nbytes: int, item: int, block: int) -> np.ndarray:
         places = start + np.arange(0, nbytes, item)

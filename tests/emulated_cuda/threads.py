@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from emulated_cuda.async_copies import AsyncCopies
 from emulated_cuda.bulk_ops import BulkOps, MappedTensor, Progress
+from emulated_cuda.cluster_ops import ClusterOps
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.operations import Operations
 from emulated_cuda.ptx import Kernel
@@ -43,7 +44,7 @@ def _polls(kernel: Kernel) -> np.ndarray:
     return found
 
 
-class Threads(WarpOps, AsyncCopies, BulkOps, MatrixOps, Operations):
+class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
     """The threads of blocks `first` to `first + count` of a launch.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
