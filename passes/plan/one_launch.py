@@ -131,7 +131,8 @@ class OneLaunch(Pass):
         said = [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
         said += reasons if any(taken for _, taken in chosen) else ()
         if said:
-            entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in said])
+            before = strings(entry.attributes["remarks"]) if "remarks" in entry.attributes else []
+            entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in [*before, *said]])
         return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]
 
     def _exchanges(self, entry: ir.Operation, run: Sequence[Tasks], called: dict[str, ir.Operation]) -> Exchanges:
