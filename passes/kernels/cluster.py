@@ -88,11 +88,15 @@ def unpacked(pair: Word) -> tuple[Word, Word]:
     return (pair << 16).bits(), (pair & -65536).bits()
 
 
-def split(a: Word, c: Word) -> tuple[Word, Word]:
-    """Two reals as bf16 in one word, and what is missing to them in another."""
-    high = packed(a, c)
-    low, up = unpacked(high)
-    return high, packed(a - low, c - up)
+def split(a: Word, c: Word) -> list[Word]:
+    """Two reals as three bf16 parts each, whose sum they are; a word for each part."""
+    found = []
+    for number in range(3):
+        found.append(packed(a, c))
+        if number < 2:
+            low, up = unpacked(found[-1])
+            a, c = a - low, c - up
+    return found
 
 
 def meet(number: int, threads: int) -> None:

@@ -242,10 +242,9 @@ def merge(launch: Launch, position: Word, receive: Word) -> None:
     ends = [c.load_reals(m + 4 * layout.depth, 2) for m in mine]
     _, total, a, other = _joined(launch, ends, [c.load_reals(m + lane * 8, 2) for m in mine])
     whole = Word(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
-    high, low = c.split(a * whole, other * whole)
-    to = launch.place("attended") + (lane // 8) * 64 + (lane % 4) * 16 + ((lane // 4) & 1) * 4
-    c.store_words(to, [high])
-    c.store_words(to + 8, [low])
+    to = launch.place("attended") + (lane // 8) * 128 + (lane % 4) * 32 + ((lane // 4) & 1) * 4
+    for number, part in enumerate(c.split(a * whole, other * whole)):
+        c.store_words(to + 8 * number, [part])
 
 
 def _joined(launch: Launch, ends: list[list[Word]], numbers: list[list[Word]]) -> list[Word]:

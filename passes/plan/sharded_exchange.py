@@ -141,11 +141,12 @@ class Exchanger:
         launch, layout = self.launch, self.launch.layout
         scaled = [x * g for x, g in zip(stream, gamma, strict=True)]
         first, second = c.split(*scaled[:2]), c.split(*scaled[2:])
-        to = (launch.rank * layout.quads + launch.lane) * 16 + layout.at["x"]
+        to = (launch.rank * layout.quads + launch.lane) * 32 + layout.at["x"]
 
         def send() -> None:
             for remote in self.ranks:
                 c.send(remote + to, [first[0], second[0], first[1], second[1]], remote + layout.barrier["x"])
+                c.send(remote + to + 16, [first[2], second[2]], remote + layout.barrier["x"])
 
         when(self.works, send)
         total = (stream[0] + stream[1]) + (stream[2] + stream[3])

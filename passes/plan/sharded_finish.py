@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, real, when, word
+from lispgpt.passes.kernels.words import Word, each, when, word
 from lispgpt.passes.plan.sharded_attention import merge
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, finished, preload, statistics
@@ -111,18 +111,17 @@ class Finisher:
         parity = launch.exchanged(run, layer * 2 + 1)
         sums = self._row_sums(layout.up, "up_sums", numbers, parity, launch.chain.norms[1])
         for number, place, value in zip(numbers, places, sums, strict=True):
-            both = self._both_parts(self._finished(made, place, value))
+            both = self._parts(self._finished(made, place, value))
             k = launch.rank * layout.hidden_rows + number
-            to = (k // 16) * 64 + ((k % 8) // 2) * 16 + (k & 1) * 8 + ((k % 16) // 8) * 4 + layout.at["hidden_units"]
+            to = (k // 16) * 128 + ((k % 8) // 2) * 32 + (k & 1) * 8 + ((k % 16) // 8) * 4 + layout.at["hidden_units"]
             for remote in self.ranks:
-                c.send(remote + to, [both], remote + layout.barrier["hidden_units"])
+                for i, part in enumerate(both):
+                    c.send(remote + to + 16 * i, [part], remote + layout.barrier["hidden_units"])
 
-    def _both_parts(self, value: Word) -> Word:
-        """Of a lane and its neighbour: the pair's upper parts in the even one, its lower parts in the odd one."""
-        zero = real(0.0)
-        high = c.packed(value, zero)
-        low = c.packed(value - c.unpacked(high)[0], zero)
-        own = (high & 0xFFFF) | (low << 16)
-        other = own.from_lane(1)
+    def _parts(self, value: Word) -> list[Word]:
+        """Of a lane's and its neighbour's number: the first and the third part in the even one, the second and zeros in
+        the odd one."""
         odd = (self.launch.lane & 1) == 1
-        return odd.where((other >> 16) | (own & -65536), (own & 0xFFFF) | (other << 16))
+        other = value.from_lane(1)
+        parts = c.split(odd.where(other, value), odd.where(value, other))
+        return [odd.where(parts[1], parts[0]), odd.where(word(0), parts[2])]

@@ -30,20 +30,18 @@ class Head:
 
         def pair(number: Word) -> None:
             quad, late = (number // 8) * 4 + number % 4, (number // 4) & 1
-            at = quad * 16 + late * 4
+            at = quad * 32 + late * 4
             column = (number * 2).index()
             scales = lanes(b.load(gamma, [column], 2))
             shifts = [real(0.0)] * 2 if beta is None else lanes(b.load(beta, [column], 2))
-            high = c.unpacked(c.load_words(launch.place("x") + at, 1)[0])
-            low = c.unpacked(c.load_words(launch.place("x") + at + 8, 1)[0])
+            parts = [c.unpacked(c.load_words(launch.place("x") + at + 8 * i, 1)[0]) for i in range(3)]
             made = []
-            for up, down, scale, shift in zip(high, low, scales, shifts, strict=True):
-                value = up + down
+            for first, second, third, scale, shift in zip(*parts, scales, shifts, strict=True):
+                value = first + (second + third)
                 value = value - mean * scale if norm.centred else value
                 made.append(factor * value + shift)
-            parts = c.split(*made)
-            c.store_words(launch.place("normed") + at, [parts[0]])
-            c.store_words(launch.place("normed") + at + 8, [parts[1]])
+            for i, part in enumerate(c.split(*made)):
+                c.store_words(launch.place("normed") + at + 8 * i, [part])
 
         each(launch.warp * 32 + launch.lane, layout.width // 2, pair, 32 * WARPS)
         c.meet(MULTIPLIERS, 32 * WARPS)
@@ -51,10 +49,7 @@ class Head:
     def emit(self, chunk: Word) -> None:
         """Multiply all of the block's rows, and leave its warps' largest.  chunk: the first one's number."""
         launch, layout = self.launch, self.launch.layout
-        part, group = self.products.part, self.products.group
-        half = (group // 2) & 1
-        start = launch.place("normed") + (half * (layout.width // 8) + part) * 16 + (group & 1) * 8
-        right = [c.load_words(start + 64 * step, 2) for step in range(layout.width // 32)]
+        right = self.products.operand("normed", 0, layout.width // 32)
         slots = layout.stages
         offset = chunk % slots
         with finished(launch, launch.chain.head, 0) as made:
@@ -86,7 +81,7 @@ class Head:
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
             totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
-            value = self.products._across_halves(totals)
+            value = self.products.across_halves(totals)
             row = (launch.first_head + number) * 8 + self.products.group
             made.reader.hold(made.product, value.value)
             with made.reader.scope():

@@ -92,6 +92,7 @@ class ShardedKernel:
             times, word(b.load(exchange, [0], 1)), self._input(memories, chain.tokens),
             self._input(memories, chain.positions), first, heads, maps,
         )  # fmt: skip
+        self._clear(launch, thread)
         when(thread == 0, lambda: self._barriers(launch))
         b.barrier()
         c.cluster_barrier()
@@ -109,6 +110,14 @@ class ShardedKernel:
         when(launch.warp < WARPS, Multipliers(launch).emit)
         b.barrier()
         c.cluster_barrier()
+
+    def _clear(self, launch: Launch, thread: Word) -> None:
+        """Zeros where operands have no part."""
+        layout = self.layout
+        sizes = {"x": layout.width, "normed": layout.width, "hidden_units": layout.hidden, "attended": layout.depth}
+        for name, count in sizes.items():
+            place = launch.place(name)
+            each(thread, 2 * count, lambda i, place=place: c.store_words(place + i * 4, [word(0)]), THREADS)
 
     def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
         type_ = ir.MemRefType.get([1], b.i32())

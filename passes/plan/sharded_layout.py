@@ -84,13 +84,13 @@ class Layout:
     def _place(self) -> None:
         """Bytes from the start of a block's memory."""
         sizes = {
-            "x": 4 * self.width,
-            "normed": 4 * self.width,
-            "hidden_units": 4 * self.hidden,
+            "x": 8 * self.width,
+            "normed": 8 * self.width,
+            "hidden_units": 8 * self.hidden,
             "own": 3 * self.depth * 4,
             "merged": RANKS * self.part,
             "parts": (WARPS + 1) * self.part,
-            "attended": 4 * self.depth,
+            "attended": 8 * self.depth,
             "statistics": 8 * RANKS,
             "into_sums": 12 * self.into.slices * 8 * self.into.tiles,
             "up_sums": 12 * self.up.slices * 8 * self.up.tiles,

@@ -1,9 +1,9 @@
 """Products of a sharded launch by warps: weights of a ring's chunks in registers before the other side is there.
 
-The stream comes as two bf16 parts of each number, which fill two columns of a matrix instruction.  In a product of
-rows, 8 of them at once, both halves of the depth take part: rows 0 to 7 of an instruction are these rows along its
-first half, rows 8 to 15 the same along the second.  Its norm's weights go through the same instructions before the
-stream is there: what the norm adds and subtracts is put in order afterwards (see sharded_finish.py).
+The stream comes as three bf16 parts of each number, which fill columns of a matrix instruction.  In a product of rows,
+8 of them at once, both halves of the depth take part: rows 0 to 7 of an instruction are these rows along its first
+half, rows 8 to 15 the same along the second.  Its norm's weights go through the same instructions before the stream is
+there: what the norm adds and subtracts is put in order afterwards (see sharded_finish.py).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, WARPS, Sharing
 
 Fragments = list[list[Word]]
+QUAD = 32
+"""Bytes of an operand's four numbers that a lane has in a step: two words for each part, and two zeros."""
 
 
 @dataclass
@@ -66,10 +68,11 @@ class Products:
         weights = list(map(c.load_matrices, places))
         self._release(slot, layout.arrivals // sharing.slices, works)
         totals = [real(0.0)] * 4
-        for a, right in zip(weights, scales, strict=True):
-            totals = c.multiply(a, self._split_part(right), totals)
+        for a, numbers in zip(weights, scales, strict=True):
+            for right in self._split_parts(numbers):
+                totals = c.multiply(a, right, totals)
         loaded = Loaded(sharing, tile, part, works, weights)
-        fixed = self._across_halves(totals)
+        fixed = self._across_pairs(totals)
         kind = (self.part == 0).where(word(1), 2)
         place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.tiles)
         self._when_works((self.part & 1) == 0, works, lambda: c.store_words(place, [fixed]))
@@ -103,22 +106,35 @@ class Products:
         beta = read(norm.beta)
         return [(self.group < 4).where(g, a) for g, a in zip(gamma, beta, strict=True)]
 
-    def _split_part(self, values: list[Word]) -> list[Word]:
-        """The upper or the lower bf16 part of four numbers, in two words."""
+    def _split_parts(self, values: list[Word]) -> list[list[Word]]:
+        """The parts of four numbers, in two words: the first or the second by the column, then the third or none."""
         pairs = [c.split(*values[i : i + 2]) for i in (0, 2)]
-        return [((self.group & 1) == 0).where(high, low) for high, low in pairs]
+        even = (self.group & 1) == 0
+        return [[even.where(p[0], p[1]) for p in pairs], [even.where(p[2], 0) for p in pairs]]
 
-    def _across_halves(self, totals: list[Word]) -> Word:
-        """Both columns of a lane, of its half's rows, and its neighbour's of the other half: a row's sum."""
-        first, second = totals[0] + totals[1], totals[2] + totals[3]
-        own = ((self.part & 1) == 0).where(first, second)
+    def _across_pairs(self, totals: list[Word]) -> Word:
+        """Of the norm's weights: a lane's columns of its half's rows, and its neighbour's of the other half."""
+        own = ((self.part & 1) == 0).where(totals[0] + totals[1], totals[2] + totals[3])
         return own + own.from_lane(1)
+
+    def across_halves(self, totals: list[Word]) -> Word:
+        """Of the stream: four columns, a part each, of either half's rows: a row's sum."""
+        own = (self.part < 2).where(totals[0] + totals[1], totals[2] + totals[3])
+        own = own + own.from_lane(1)
+        return own + own.from_lane(2)
+
+    def operand(self, name: str, first: Word | int, count: int) -> list[list[Word]]:
+        """What a lane has of an operand along both halves of its depth, from a step on."""
+        half, part = self.group // 4, self.group & 3
+        start = self.launch.place(name) + (half * (self.launch.layout.width // 8) + self.part) * QUAD + part * 8
+        start = start + first * (4 * QUAD)
+        return [c.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
 
     def rows(self, loaded: Loaded, sums: str) -> None:
         """Multiply by the stream, and leave sums for the finisher."""
         sharing = loaded.sharing
         totals = self._stream_sums(loaded.weights, loaded.slice * sharing.steps)
-        own = self._across_halves(totals)
+        own = self.across_halves(totals)
         place = self._sum_place(loaded, sums)
         self._when_works(self.part == 0, loaded.works, lambda: c.store_words(place, [own]))
 
@@ -134,12 +150,7 @@ class Products:
 
     def _stream_sums(self, weights: Fragments, first: Word) -> list[Word]:
         """Two chains of instructions, which do not wait for each other."""
-        half = (self.group // 2) & 1
-        start = (
-            self.launch.place("x") + (half * (self.launch.layout.width // 8) + self.part) * 16 + (self.group & 1) * 8
-        )
-        start = start + first * 64
-        right = [c.load_words(start + 64 * step, 2) for step in range(len(weights))]
+        right = self.operand("x", first, len(weights))
         chains = [[real(0.0)] * 4, [real(0.0)] * 4]
         for step, a in enumerate(weights):
             chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
@@ -168,16 +179,20 @@ class Products:
     def columns(self, loaded: Loaded, source: str, sums: str) -> None:
         """Multiply by what the cluster has, and leave sums for the exchanger."""
         sharing, layout = loaded.sharing, self.launch.layout
-        start = self.launch.place(source) + self.part * 16 + (self.group & 1) * 8 + loaded.slice * (64 * sharing.steps)
-        right = [c.load_words(start + 64 * step, 2) for step in range(sharing.steps)]
+        start = self.launch.place(source) + self.part * QUAD + (self.group & 3) * 8
+        start = start + loaded.slice * (4 * QUAD * sharing.steps)
+        right = [c.load_words(start + 4 * QUAD * step, 2) for step in range(sharing.steps)]
         chains = [[real(0.0)] * 4, [real(0.0)] * 4]
         for step, a in enumerate(loaded.weights):
             chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
         x = [one + other for one, other in zip(*chains, strict=True)]
         place = self.launch.place(sums) + (loaded.slice * layout.columns + loaded.tile * 16 + self.group) * 4
 
+        both = [x[0] + x[1], x[2] + x[3]]
+        both = [value + value.from_lane(1) for value in both]
+
         def store() -> None:
-            c.store_words(place, [x[0] + x[1]])
-            c.store_words(place + 32, [x[2] + x[3]])
+            c.store_words(place, [both[0]])
+            c.store_words(place + 32, [both[1]])
 
         self._when_works(self.part == 0, loaded.works, store)
