@@ -7,6 +7,8 @@ takes two at once.  The row's own key and value come with the query; the block w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -24,9 +26,10 @@ from lispgpt.passes.kernels.attention import (
 from lispgpt.passes.kernels.expand import exp2
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, either, fused, greater, lesser, real, when
+from lispgpt.passes.kernels.words import Word, either, fused, greater, lesser, real, when, word
 from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
+from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS, WARPS
 from lispgpt.passes.targets import Gpu
 
@@ -205,6 +208,41 @@ class Earlier:
         element = memory.type.element_type
         stored = vector if element == b.f32() else b.shortened(vector, element)
         return stored, lanes(b.extend(stored))
+
+
+def fetch_cache(launch: Launch, layer: Word, position: Word) -> None:
+    """By one thread: start to bring a part of a layer's earlier keys and values to the cache; all ranks', those of a
+    head."""
+    chain = launch.chain
+    with copied(launch, chain.attention, chain.attended, layer) as made:
+        attention = attention_of(made.op)
+        assert attention is not None
+        loop, memory = head_loop(attention), cache_of(attention)
+        rows = (position + (RANKS - 1)) // RANKS
+        extents, element = memory.type.shape, memory.type.element_type
+        strides = [prod(extents[i + 1 :]) for i in range(len(extents))]
+        for operand in (attention.keys, attention.values):
+
+            def offset(head: Index, t: Index, operand: Operand = operand) -> Index:
+                """Numbers ahead of a position's."""
+                seen: list[Index] = []
+
+                def note(index: Sequence[Index], width: int) -> ir.Value:
+                    seen.extend(index)
+                    return b.constant(0.0, element)
+
+                for tensor in attention.updated:
+                    made.reader.bind(tensor, note)
+                place = [head if i == loop else 0 for i in range(len(attention.extents))]
+                read_operand(made.reader, operand, place, t, 0, 1)
+                return reduce(b.add, [b.mul(i, stride) for i, stride in zip(seen, strides, strict=True)])
+
+            if offset(0, 1) - offset(0, 0) != attention.depth:
+                return
+            nbytes = b.item_bytes(memory.type)
+            first = word(offset(launch.cluster.index(), (launch.rank * rows).index())) * nbytes
+            size = rows * (attention.depth * nbytes)
+            when(rows > 0, lambda first=first, size=size: c.fetch_bytes(c.pointer(memory, first), size))
 
 
 def merge(launch: Launch, position: Word, receive: Word) -> None:

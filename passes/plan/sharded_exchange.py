@@ -14,7 +14,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.words import Word, either, loop, when
+from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_chain import Product, Series
 from lispgpt.passes.plan.sharded_choice import choose, tell
 from lispgpt.passes.plan.sharded_finish import STREAM, TWO_ROLES
@@ -121,8 +121,10 @@ class Exchanger:
             for part in parts[1:]:
                 own = [x + y for x, y in zip(own, part, strict=True)]
             line = [(own[0].bits() & -2) | mark, *own[1:]]
+            self._awaits(1)
             when(self.works, lambda: c.store_line(mine, line))
             found = c.await_lines(places, lambda words: (words[0] ^ mark) & 1)
+            self._awaits(0)
             total = [w.bits() for w in found[0]]
             for part in found[1:]:
                 total = [x + w.bits() for x, w in zip(total, part, strict=True)]
@@ -135,6 +137,11 @@ class Exchanger:
                 now += lanes(made.reader.read(made.result, [0, place], 2))
         c.warp_barrier()
         return now
+
+    def _awaits(self, flag: int) -> None:
+        """Tell the streamer whether other clusters' parts are under way."""
+        place = self.launch.place("awaiting")
+        when(self.launch.lane == 0, lambda: c.store_words(place, [word(flag)]))
 
     def _send(self, stream: list[Word], gamma: list[Word]) -> None:
         """The stream times gamma to all ranks, and what the norm wants to know of this rank's columns."""

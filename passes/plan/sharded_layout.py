@@ -97,6 +97,7 @@ class Layout:
             "out_sums": 4 * self.out.slices * self.columns,
             "down_sums": 4 * self.down.slices * self.columns,
             "best": 8 * WARPS,
+            "awaiting": 4,
             "barriers": 8 * (2 * 64 + 8),
         }
         self.stages = min(60, (SHARED_BYTES - sum(-(-n // 64) * 64 for n in sizes.values())) // self.chunk)

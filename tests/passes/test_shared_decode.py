@@ -1,4 +1,4 @@
-"""A decode step that clusters share in one launch, on the PTX interpreter: the CPU's tokens, whatever roles run first."""
+"""A decode step that clusters share in one launch, on the PTX interpreter: the CPU's tokens, in any order of roles."""
 
 from __future__ import annotations
 
