@@ -29,8 +29,8 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.one_launch import add_argument
-from lispgpt.passes.plan.sharded_attention import head_loop, rows_of_heads
 from lispgpt.passes.plan.sharded_chain import Chain, find_chain
+from lispgpt.passes.plan.sharded_heads import head_loop, rows_of_heads
 from lispgpt.passes.plan.sharded_kernel import ShardedKernel
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
 from lispgpt.passes.targets import Gpu

@@ -7,11 +7,8 @@ takes two at once.  The row's own key and value come with the query; the block w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
-from math import prod
 
 from lispgpt.ir import build as b
-from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import (
@@ -20,75 +17,20 @@ from lispgpt.passes.kernels.attention import (
     own_index,
     place_of_row,
     read_operand,
-    read_row,
     score_at,
 )
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, either, fused, greater, lesser, real, when, word
-from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.model.score_operands import Operand
-from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, lanes
+from lispgpt.passes.kernels.words import Word, either, fused, greater, lesser, real, when
+from lispgpt.passes.model.attention import attention_of
+from lispgpt.passes.plan.sharded_heads import head_loop
+from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS, WARPS
-from lispgpt.passes.targets import Gpu
 
 LOG2_E = 1.4426950408889634
 LOWEST = -1e30
 ACROSS, EACH = 16, 4
 """Lanes of a row, and numbers of a lane."""
 Pairs = list[tuple[list[Word], list[Word]]]
-
-
-def head_loop(attention: Attention) -> int:
-    """The one leading loop of attention that is longer than 1, whose numbers are heads."""
-    found = [i for i, extent in enumerate(attention.extents) if extent > 1]
-    if len(found) != 1 or found[0] not in attention.shared or attention.own is None or attention.lower is not None:
-        raise Refused("its attention is not of heads that each have keys of their own")
-    return found[0]
-
-
-def rows_of_heads(kernel: ir.Operation, argument: int, target: Gpu) -> tuple[int, int, int]:
-    """Columns of an argument at which queries, keys and values of the first head start, where all heads' follow.
-
-    Refused where they lie otherwise.  What is emitted to find out is dropped.
-    """
-    block = kernel.regions[0].blocks[0]
-    attention = attention_of(kernel)
-    assert attention is not None
-    ops = list(block.operations)
-    with ir.InsertionPoint(ops[-1]), kernel.location:
-        firsts = _columns(kernel, attention, block.arguments[argument], target)
-    for op in reversed(list(block.operations)[len(ops) - 1 : -1]):
-        op.operation.erase()
-    return firsts
-
-
-def _columns(kernel: ir.Operation, attention: Attention, source: ir.Value, target: Gpu) -> tuple[int, int, int]:
-    loop, reader = head_loop(attention), Reader(target)
-    seen: list[int] = []
-
-    def note(index: Sequence[Index], width: int) -> ir.Value:
-        if not all(isinstance(i, int) for i in index):
-            raise Refused("its queries do not lie in rows")
-        seen.append(index[-1])
-        return b.constant(0.0, b.f32())
-
-    for op in kernel.regions[0].blocks[0].operations:
-        op = op.operation
-        if op.name == "bufferization.to_tensor" and op.operands[0] == source:
-            reader.bind(op.results[0], note)
-    for head in range(attention.extents[loop]):
-        for d in range(attention.depth):
-            place = [head if i == loop else 0 for i in range(len(attention.extents))]
-            read_operand(reader, attention.queries, place, 0, d, 1)
-            for i, write in enumerate(attention.writes):
-                read_row(write, reader, 0, own_index(attention, i, place, d), 1)
-    firsts = seen[:3]
-    want = [f + n for n in range(len(seen) // 3) for f in firsts]
-    if len(seen) != 3 * attention.extents[loop] * attention.depth or seen != want:
-        raise Refused("its queries, keys and values do not lie one behind the other")
-    return firsts[0], firsts[1], firsts[2]
 
 
 class Earlier:
@@ -145,6 +87,18 @@ class Earlier:
 
     def attend(self, rows: Pairs) -> None:
         """With the query that is there now; leave a part of the result."""
+        self._attend_first(rows, sorted({1, -(-len(rows) // 2), len(rows)}))
+
+    def _attend_first(self, rows: Pairs, counts: Sequence[int]) -> None:
+        """To as many rows as are enough, of these counts."""
+        first, *more = counts
+        if not more:
+            self._attend(rows)
+            return
+        enough = (self.count <= first * 2 * WARPS).value
+        b.either(enough, lambda: self._attend(rows[:first]), lambda: self._attend_first(rows, more))
+
+    def _attend(self, rows: Pairs) -> None:
         launch = self.launch
         query = c.load_reals(launch.place("own") + self.column * 4, 4)
         scores = []
@@ -208,90 +162,3 @@ class Earlier:
         element = memory.type.element_type
         stored = vector if element == b.f32() else b.shortened(vector, element)
         return stored, lanes(b.extend(stored))
-
-
-def fetch_cache(launch: Launch, layer: Word, position: Word) -> None:
-    """By one thread: start to bring a part of a layer's earlier keys and values to the cache; all ranks', those of a
-    head."""
-    chain = launch.chain
-    with copied(launch, chain.attention, chain.attended, layer) as made:
-        attention = attention_of(made.op)
-        assert attention is not None
-        loop, memory = head_loop(attention), cache_of(attention)
-        rows = (position + (RANKS - 1)) // RANKS
-        extents, element = memory.type.shape, memory.type.element_type
-        strides = [prod(extents[i + 1 :]) for i in range(len(extents))]
-        for operand in (attention.keys, attention.values):
-
-            def offset(head: Index, t: Index, operand: Operand = operand) -> Index:
-                """Numbers ahead of a position's."""
-                seen: list[Index] = []
-
-                def note(index: Sequence[Index], width: int) -> ir.Value:
-                    seen.extend(index)
-                    return b.constant(0.0, element)
-
-                for tensor in attention.updated:
-                    made.reader.bind(tensor, note)
-                place = [head if i == loop else 0 for i in range(len(attention.extents))]
-                read_operand(made.reader, operand, place, t, 0, 1)
-                return reduce(b.add, [b.mul(i, stride) for i, stride in zip(seen, strides, strict=True)])
-
-            if offset(0, 1) - offset(0, 0) != attention.depth:
-                return
-            nbytes = b.item_bytes(memory.type)
-            first = word(offset(launch.cluster.index(), (launch.rank * rows).index())) * nbytes
-            size = rows * (attention.depth * nbytes)
-            when(rows > 0, lambda first=first, size=size: c.fetch_bytes(c.pointer(memory, first), size))
-
-
-def merge(launch: Launch, position: Word, receive: Word) -> None:
-    """By the finisher: join the block's parts, tell all ranks, and join theirs to the head's result.
-
-    receive: the parity of the phase in which theirs are there.
-    """
-    layout, lane = launch.layout, launch.lane
-    count = (position + (RANKS - 1) - launch.rank) // RANKS
-    owns = position % RANKS == launch.rank
-    few = count <= 8
-
-    def join(warps: range) -> list[Word]:
-        places = [launch.place("parts") + w * layout.part for w in (*warps, WARPS)]
-        ends = [c.load_reals(place + 4 * layout.depth, 2) for place in places]
-        numbers = [c.load_reals(place + lane * 8, 2) for place in places]
-        last_top, last_total = ends[-1]
-        ends[-1] = [owns.where(last_top, LOWEST), owns.where(last_total, 0.0)]
-        numbers[-1] = [owns.where(n, 0.0) for n in numbers[-1]]
-        return _joined(launch, ends, numbers)
-
-    top, total, a, other = either(few, "ffff", lambda: join(range(4)), lambda: join(range(WARPS)))
-    place, barrier = layout.at["merged"], layout.barrier["merged"]
-    ranks = [launch.remote(i) for i in range(RANKS)]
-    for remote in ranks:
-        c.send(remote + place + launch.rank * layout.part + lane * 8, [a, other], remote + barrier)
-
-    def end() -> None:
-        remote = launch.remote(lane)
-        c.send(remote + (place + 4 * layout.depth) + launch.rank * layout.part, [top, total], remote + barrier)
-
-    when(lane < RANKS, end)
-    c.wait(launch.barrier("merged"), receive)
-    mine = [launch.place("merged") + i * layout.part for i in range(RANKS)]
-    ends = [c.load_reals(m + 4 * layout.depth, 2) for m in mine]
-    _, total, a, other = _joined(launch, ends, [c.load_reals(m + lane * 8, 2) for m in mine])
-    whole = Word(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
-    to = launch.place("attended") + (lane // 8) * 128 + (lane % 4) * 32 + ((lane // 4) & 1) * 4
-    for number, part in enumerate(c.split(a * whole, other * whole)):
-        c.store_words(to + 8 * number, [part])
-
-
-def _joined(launch: Launch, ends: list[list[Word]], numbers: list[list[Word]]) -> list[Word]:
-    top = ends[0][0]
-    for one, _ in ends[1:]:
-        top = greater(top, one)
-    factors = [Word(exp2((one - top).value, launch.target)) for one, _ in ends]
-    total, sums = factors[0] * ends[0][1], [factors[0] * n for n in numbers[0]]
-    for factor, (_, part), own in zip(factors[1:], ends[1:], numbers[1:], strict=True):
-        total = fused(factor, part, total)
-        sums = [fused(factor, n, s) for n, s in zip(own, sums, strict=True)]
-    return [top, total, *sums]

@@ -11,10 +11,10 @@ from functools import reduce
 
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, when, word
-from lispgpt.passes.plan.sharded_attention import merge
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, finished, preload, statistics
 from lispgpt.passes.plan.sharded_layout import RANKS, WARPS, Sharing
+from lispgpt.passes.plan.sharded_merge import merge
 
 SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS = 1, 2, 3, 4, 5
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that

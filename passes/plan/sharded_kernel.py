@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from lispgpt.base.access import READ, READ_WRITE
 from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access
@@ -117,7 +119,7 @@ class ShardedKernel:
         sizes = {"x": layout.width, "normed": layout.width, "hidden_units": layout.hidden, "attended": layout.depth}
         for name, count in sizes.items():
             place = launch.place(name)
-            each(thread, 2 * count, lambda i, place=place: c.store_words(place + i * 4, [word(0)]), THREADS)
+            each(thread, 2 * count, partial(_clear, place), THREADS)
         when(thread == 0, lambda: c.store_words(launch.place("awaiting"), [word(0)]))
 
     def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
@@ -184,3 +186,7 @@ class ShardedKernel:
                 b.store(result.value, launch.kept, [(launch.times - 1).index(), 0])
 
         when(launch.lane == 0, leave)
+
+
+def _clear(start: Word, number: Word) -> None:
+    c.store_words(start + number * 4, [word(0)])

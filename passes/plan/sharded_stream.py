@@ -15,8 +15,8 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, when, word
-from lispgpt.passes.plan.sharded_attention import fetch_cache
 from lispgpt.passes.plan.sharded_chain import Product
+from lispgpt.passes.plan.sharded_heads import fetch_cache
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES

@@ -1,0 +1,108 @@
+"""Heads of a sharded launch: where their queries, keys and values lie in a product's rows and in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial, reduce
+from math import prod
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.attention import cache_of, own_index, read_operand, read_row
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.words import Word, when, word
+from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.model.score_operands import Operand
+from lispgpt.passes.plan.sharded_launch import Launch, copied
+from lispgpt.passes.plan.sharded_layout import RANKS
+from lispgpt.passes.targets import Gpu
+
+
+def head_loop(attention: Attention) -> int:
+    """The one leading loop of attention that is longer than 1, whose numbers are heads."""
+    found = [i for i, extent in enumerate(attention.extents) if extent > 1]
+    if len(found) != 1 or found[0] not in attention.shared or attention.own is None or attention.lower is not None:
+        raise Refused("its attention is not of heads that each have keys of their own")
+    return found[0]
+
+
+def rows_of_heads(kernel: ir.Operation, argument: int, target: Gpu) -> tuple[int, int, int]:
+    """Columns of an argument at which queries, keys and values of the first head start, where all heads' follow.
+
+    Refused where they lie otherwise.  What is emitted to find out is dropped.
+    """
+    block = kernel.regions[0].blocks[0]
+    attention = attention_of(kernel)
+    assert attention is not None
+    ops = list(block.operations)
+    with ir.InsertionPoint(ops[-1]), kernel.location:
+        firsts = _columns(kernel, attention, block.arguments[argument], target)
+    for op in reversed(list(block.operations)[len(ops) - 1 : -1]):
+        op.operation.erase()
+    return firsts
+
+
+def _columns(kernel: ir.Operation, attention: Attention, source: ir.Value, target: Gpu) -> tuple[int, int, int]:
+    loop, reader = head_loop(attention), Reader(target)
+    seen: list[int] = []
+
+    def note(index: Sequence[Index], width: int) -> ir.Value:
+        if not all(isinstance(i, int) for i in index):
+            raise Refused("its queries do not lie in rows")
+        seen.append(index[-1])
+        return b.constant(0.0, b.f32())
+
+    for op in kernel.regions[0].blocks[0].operations:
+        op = op.operation
+        if op.name == "bufferization.to_tensor" and op.operands[0] == source:
+            reader.bind(op.results[0], note)
+    for head in range(attention.extents[loop]):
+        for d in range(attention.depth):
+            place = [head if i == loop else 0 for i in range(len(attention.extents))]
+            read_operand(reader, attention.queries, place, 0, d, 1)
+            for i, write in enumerate(attention.writes):
+                read_row(write, reader, 0, own_index(attention, i, place, d), 1)
+    firsts = seen[:3]
+    want = [f + n for n in range(len(seen) // 3) for f in firsts]
+    if len(seen) != 3 * attention.extents[loop] * attention.depth or seen != want:
+        raise Refused("its queries, keys and values do not lie one behind the other")
+    return firsts[0], firsts[1], firsts[2]
+
+
+def fetch_cache(launch: Launch, layer: Word, position: Word) -> None:
+    """By one thread: start to bring a part of a layer's earlier keys and values to the cache; all ranks', those of a
+    head."""
+    chain = launch.chain
+    with copied(launch, chain.attention, chain.attended, layer) as made:
+        attention = attention_of(made.op)
+        assert attention is not None
+        loop, memory = head_loop(attention), cache_of(attention)
+        rows = (position + (RANKS - 1)) // RANKS
+        extents, element = memory.type.shape, memory.type.element_type
+        strides = [prod(extents[i + 1 :]) for i in range(len(extents))]
+        for operand in (attention.keys, attention.values):
+
+            def offset(head: Index, t: Index, operand: Operand = operand) -> Index:
+                """Numbers ahead of a position's."""
+                seen: list[Index] = []
+
+                def note(index: Sequence[Index], width: int) -> ir.Value:
+                    seen.extend(index)
+                    return b.constant(0.0, element)
+
+                for tensor in attention.updated:
+                    made.reader.bind(tensor, note)
+                place = [head if i == loop else 0 for i in range(len(attention.extents))]
+                read_operand(made.reader, operand, place, t, 0, 1)
+                return reduce(b.add, [b.mul(i, stride) for i, stride in zip(seen, strides, strict=True)])
+
+            if offset(0, 1) - offset(0, 0) != attention.depth:
+                return
+            nbytes = b.item_bytes(memory.type)
+            first = word(offset(launch.cluster.index(), (launch.rank * rows).index())) * nbytes
+            size = rows * (attention.depth * nbytes)
+            start = c.pointer(memory, first)
+            when(rows > 0, partial(c.fetch_bytes, start, size))
