@@ -18,6 +18,7 @@ chip has no clusters and bulk copies; it says why in `remarks`, where it decodes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE
@@ -28,6 +29,7 @@ from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, o
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
+from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
 from lispgpt.passes.plan.one_launch import add_argument
 from lispgpt.passes.plan.sharded_chain import Chain, find_chain
 from lispgpt.passes.plan.sharded_heads import head_loop, rows_of_heads
@@ -77,6 +79,7 @@ class ShardDecode(Pass):
         name = f"{symbol_of(entry)}_shared"
         buffers = _buffers(entry, chain)
         made = ShardedKernel(entry, name, chain, layout, firsts, buffers, self.runs, target)
+        _record(made.function, [functions[callee_of(call)] for call in chain.calls])
         _replace(entry, chain, made, name, self.runs)
         said = f"{layout.layer_clusters} clusters of {RANKS} blocks share its layers, {blocks} blocks its last product"
         _remark(entry, said)
@@ -88,6 +91,14 @@ def _calls(entry: ir.Operation) -> list[ir.Operation]:
 
 def _remark(entry: ir.Operation, text: str) -> None:
     entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text)])
+
+
+def _record(made: ir.Operation, kernels: Sequence[ir.Operation]) -> None:
+    """What the one launch does: all that the kernels do."""
+    works = [work for kernel in kernels if (work := recorded_work(kernel)) is not None]
+    names = ("bytes", "operations", "position_bytes", "position_operations")
+    context = max((work["context"] for work in works), default=0)
+    record_work(made, KernelWork(**{n: sum(w[n] for w in works) for n in names}, context=context))
 
 
 def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:

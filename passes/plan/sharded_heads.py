@@ -13,7 +13,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import cache_of, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, when, word
+from lispgpt.passes.kernels.words import Word, lesser, when, word
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.plan.sharded_launch import Launch, copied
@@ -103,6 +103,7 @@ def fetch_cache(launch: Launch, layer: Word, position: Word) -> None:
                 return
             nbytes = b.item_bytes(memory.type)
             first = word(offset(launch.cluster.index(), (launch.rank * rows).index())) * nbytes
-            size = rows * (attention.depth * nbytes)
+            own = lesser(position - launch.rank * rows, rows)
+            size = own * (attention.depth * nbytes)
             start = c.pointer(memory, first)
-            when(rows > 0, partial(c.fetch_bytes, start, size))
+            when(own > 0, partial(c.fetch_bytes, start, size))
