@@ -14,12 +14,11 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.words import Word, either, loop, when, word
+from lispgpt.passes.kernels.words import Word, either, loop, when
 from lispgpt.passes.plan.sharded_chain import Product, Series
 from lispgpt.passes.plan.sharded_choice import choose, tell
-from lispgpt.passes.plan.sharded_finish import STREAM, TWO_ROLES
 from lispgpt.passes.plan.sharded_launch import Launch, copied, finished, halves, lanes, preload
-from lispgpt.passes.plan.sharded_layout import RANKS
+from lispgpt.passes.plan.sharded_layout import RANKS, STREAM, TWO_ROLES
 
 
 class Exchanger:
@@ -121,10 +120,8 @@ class Exchanger:
             for part in parts[1:]:
                 own = [x + y for x, y in zip(own, part, strict=True)]
             line = [(own[0].bits() & -2) | mark, *own[1:]]
-            self._awaits(1)
             when(self.works, lambda: c.store_line(mine, line))
             found = c.await_lines(places, lambda words: (words[0] ^ mark) & 1)
-            self._awaits(0)
             total = [w.bits() for w in found[0]]
             for part in found[1:]:
                 total = [x + w.bits() for x, w in zip(total, part, strict=True)]
@@ -138,22 +135,15 @@ class Exchanger:
         c.warp_barrier()
         return now
 
-    def _awaits(self, flag: int) -> None:
-        """Tell the streamer whether other clusters' parts are under way."""
-        place = self.launch.place("awaiting")
-        when(self.launch.lane == 0, lambda: c.store_words(place, [word(flag)]))
-
     def _send(self, stream: list[Word], gamma: list[Word]) -> None:
         """The stream times gamma to all ranks, and what the norm wants to know of this rank's columns."""
         launch, layout = self.launch, self.launch.layout
         scaled = [x * g for x, g in zip(stream, gamma, strict=True)]
-        first, second = c.split(*scaled[:2]), c.split(*scaled[2:])
-        to = (launch.rank * layout.quads + launch.lane) * 32 + layout.at["x"]
+        to = (launch.rank * layout.quads + launch.lane) * 16 + layout.at["stream"]
 
         def send() -> None:
             for remote in self.ranks:
-                c.send(remote + to, [first[0], second[0], first[1], second[1]], remote + layout.barrier["x"])
-                c.send(remote + to + 16, [first[2], second[2]], remote + layout.barrier["x"])
+                c.send(remote + to, scaled, remote + layout.barrier["x"])
 
         when(self.works, send)
         total = (stream[0] + stream[1]) + (stream[2] + stream[3])

@@ -10,16 +10,11 @@ from collections.abc import Sequence
 from functools import reduce
 
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, when, word
+from lispgpt.passes.kernels.words import Word, each, either, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, finished, preload, statistics
-from lispgpt.passes.plan.sharded_layout import RANKS, WARPS, Sharing
+from lispgpt.passes.plan.sharded_layout import ATTENDED, PARTS, RANKS, SUMS, TWO_ROLES, Sharing
 from lispgpt.passes.plan.sharded_merge import merge
-
-SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS = 1, 2, 3, 4, 5
-"""Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
-multiply."""
-TWO_ROLES = 32 * WARPS + 32
 
 
 class Finisher:
@@ -58,26 +53,41 @@ class Finisher:
             self._hidden(run, layer, made)
 
     def _row_sums(
-        self, sharing: Sharing, name: str, rows: Sequence[Word], parity: Word, norm: NormWeights
+        self, sharing: Sharing, name: str, rows: Sequence[Word], parity: Word, norm: NormWeights, fixed: Word, run: Word
     ) -> list[Word]:
-        """Rows of the product of the normed stream."""
+        """Rows of the product of the normed stream.  fixed: where their sums of the norm's own weights are kept."""
         self._statistics(parity)
         mean, factor = statistics(self.launch, norm.centred, norm.epsilon)
         c.meet(SUMS, TWO_ROLES)
-        return [self._normed(sharing, self.launch.place(name) + row * 4, norm, mean, factor) for row in rows]
+        place = self.launch.place(name)
+        return [self._normed(sharing, place + r * 4, norm, mean, factor, fixed + r * 8, run) for r in rows]
 
-    def _normed(self, sharing: Sharing, start: Word, norm: NormWeights, mean: Word, factor: Word) -> Word:
-        found, kind_bytes = [], 4 * 8 * sharing.tiles
-        for kind in range(3):
-            places = [start + kind_bytes * (kind * sharing.slices + i) for i in range(sharing.slices)]
-            found.append(reduce(Word.__add__, [c.load_reals(place, 1)[0] for place in places]))
-        total = found[0] - mean * found[1] if norm.centred else found[0]
-        return factor * total + found[2] if norm.beta is not None else factor * total
+    def _normed(
+        self, sharing: Sharing, start: Word, norm: NormWeights, mean: Word, factor: Word, kept: Word, run: Word
+    ) -> Word:
+        def sums(kind: int) -> Word:
+            first = start + 4 * 8 * sharing.tiles * (kind * sharing.slices)
+            places = [first + 4 * 8 * sharing.tiles * i for i in range(sharing.slices)]
+            return reduce(Word.__add__, [c.load_reals(place, 1)[0] for place in places])
+
+        def made() -> list[Word]:
+            found = [sums(1), sums(2)]
+            c.store_words(kept, found)
+            return found
+
+        total = sums(0)
+        gamma, beta = either(run == 0, "ff", made, lambda: c.load_reals(kept, 2))
+        total = total - mean * gamma if norm.centred else total
+        return factor * total + beta if norm.beta is not None else factor * total
 
     def _finished(self, made: Copied, place: Sequence[object], value: Word) -> Word:
         """What the ops behind a product make of a sum."""
         made.reader.hold(made.product, value.value)
         return Word(made.reader.read(made.result, list(place)))
+
+    def _fixed(self, layer: Word, first: int) -> Word:
+        """Where a layer's rows keep what does not change from run to run."""
+        return self.launch.place("fixed") + (layer * self.launch.layout.layer_rows + first) * 8
 
     def _queries(self, run: Word, layer: Word, made: Copied) -> None:
         """A lane's row of queries, keys or values, to all ranks."""
@@ -90,7 +100,9 @@ class Finisher:
         place = [0, row.index()]
         preload(made, place, 1)
         parity = launch.exchanged(run, layer * 2)
-        (value,) = self._row_sums(layout.into, "into_sums", [lane], parity, launch.chain.norms[0])
+        (value,) = self._row_sums(
+            layout.into, "into_sums", [lane], parity, launch.chain.norms[0], self._fixed(layer, 0), run
+        )
         value = self._finished(made, place, value)
         to = (kind * layout.depth + launch.rank * each_ + within) * 4 + layout.at["own"]
 
@@ -109,19 +121,12 @@ class Finisher:
         for place in places:
             preload(made, place, 1)
         parity = launch.exchanged(run, layer * 2 + 1)
-        sums = self._row_sums(layout.up, "up_sums", numbers, parity, launch.chain.norms[1])
+        sums = self._row_sums(
+            layout.up, "up_sums", numbers, parity, launch.chain.norms[1], self._fixed(layer, 8 * layout.into.tiles), run
+        )
         for number, place, value in zip(numbers, places, sums, strict=True):
-            both = self._parts(self._finished(made, place, value))
+            unit = self._finished(made, place, value)
             k = launch.rank * layout.hidden_rows + number
-            to = (k // 16) * 128 + ((k % 8) // 2) * 32 + (k & 1) * 8 + ((k % 16) // 8) * 4 + layout.at["hidden_units"]
+            to = (k // 16) * 64 + ((k % 8) // 2) * 16 + ((k % 16) // 8) * 8 + (k & 1) * 4 + layout.at["units"]
             for remote in self.ranks:
-                for i, part in enumerate(both):
-                    c.send(remote + to + 16 * i, [part], remote + layout.barrier["hidden_units"])
-
-    def _parts(self, value: Word) -> list[Word]:
-        """Of a lane's and its neighbour's number: the first and the third part in the even one, the second and zeros in
-        the odd one."""
-        odd = (self.launch.lane & 1) == 1
-        other = value.from_lane(1)
-        parts = c.split(odd.where(other, value), odd.where(value, other))
-        return [odd.where(parts[1], parts[0]), odd.where(word(0), parts[2])]
+                c.send(remote + to, [unit], remote + layout.barrier["hidden_units"])

@@ -10,10 +10,9 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, loop, real, when, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, across, rank_of
-from lispgpt.passes.plan.sharded_finish import MULTIPLIERS
 from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
-from lispgpt.passes.plan.sharded_layout import WARPS
-from lispgpt.passes.plan.sharded_products import Products
+from lispgpt.passes.plan.sharded_layout import MULTIPLIERS, WARPS
+from lispgpt.passes.plan.sharded_products import QUAD, Products
 
 
 class Head:
@@ -29,15 +28,14 @@ class Head:
         mean, factor = statistics(launch, norm.centred, norm.epsilon)
 
         def pair(number: Word) -> None:
-            quad, late = (number // 8) * 4 + number % 4, (number // 4) & 1
-            at = quad * 32 + late * 4
-            column = (number * 2).index()
+            late, quad = number & 1, number // 2
+            at = quad * QUAD + late * 4
+            column = ((quad // 4) * 16 + (quad % 4) * 2 + late * 8).index()
             scales = lanes(b.load(gamma, [column], 2))
             shifts = [real(0.0)] * 2 if beta is None else lanes(b.load(beta, [column], 2))
-            parts = [c.unpacked(c.load_words(launch.place("x") + at + 8 * i, 1)[0]) for i in range(3)]
+            values = c.load_reals(launch.place("stream") + number * 8, 2)
             made = []
-            for first, second, third, scale, shift in zip(*parts, scales, shifts, strict=True):
-                value = first + (second + third)
+            for value, scale, shift in zip(values, scales, shifts, strict=True):
                 value = value - mean * scale if norm.centred else value
                 made.append(factor * value + shift)
             for i, part in enumerate(c.split(*made)):

@@ -120,7 +120,6 @@ class ShardedKernel:
         for name, count in sizes.items():
             place = launch.place(name)
             each(thread, 2 * count, partial(_clear, place), THREADS)
-        when(thread == 0, lambda: c.store_words(launch.place("awaiting"), [word(0)]))
 
     def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
         type_ = ir.MemRefType.get([1], b.i32())

@@ -18,6 +18,10 @@ RANKS, WARPS, LINE = 8, 12, 64
 """Blocks of a cluster, warps of a block that multiply, and bf16 of a line that bulk copies bring."""
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
 THREADS = 32 * (WARPS + 3)
+SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS = 1, 2, 3, 4, 5
+"""Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
+multiply."""
+TWO_ROLES = 32 * WARPS + 32
 SHARED_BYTES = 231424 - 1024
 """Of a block's memory, beside its alignment."""
 
@@ -81,9 +85,17 @@ class Layout:
         """Warps that read one chunk of 64 columns."""
         return sharing.tiles * max(1, LINE // 16 // sharing.steps)
 
+    @property
+    def layer_rows(self) -> int:
+        """Rows of a layer's products of rows in a block."""
+        return 8 * (self.into.tiles + self.up.tiles)
+
     def _place(self) -> None:
         """Bytes from the start of a block's memory."""
         sizes = {
+            "stream": 4 * self.width,
+            "units": 4 * self.hidden,
+            "fixed": 8 * self.layers * self.layer_rows,
             "x": 8 * self.width,
             "normed": 8 * self.width,
             "hidden_units": 8 * self.hidden,
@@ -97,7 +109,6 @@ class Layout:
             "out_sums": 4 * self.out.slices * self.columns,
             "down_sums": 4 * self.down.slices * self.columns,
             "best": 8 * WARPS,
-            "awaiting": 4,
             "barriers": 8 * (2 * 64 + 8),
         }
         self.stages = min(60, (SHARED_BYTES - sum(-(-n // 64) * 64 for n in sizes.values())) // self.chunk)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
-from lispgpt.passes.plan.sharded_finish import ATTENDED, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES
 from lispgpt.passes.plan.sharded_head import Head
 from lispgpt.passes.plan.sharded_launch import Launch, copied
-from lispgpt.passes.plan.sharded_layout import WARPS
+from lispgpt.passes.plan.sharded_layout import ATTENDED, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES, WARPS
 from lispgpt.passes.plan.sharded_products import Products
 
 
@@ -30,7 +29,7 @@ class Multipliers:
 
             (chunk,) = either(launch.layered, "r", layers, lambda: [chunk])
             last = launch.layered.where(launch.exchanged(number, word(2 * layout.layers)), number & 1)
-            self._await("x", 6 * layout.width, last)
+            self._await("x", 4 * layout.width, last)
             c.wait(launch.barrier("statistics"), last)
             self.head.norm()
             self.head.emit(chunk)
@@ -52,12 +51,13 @@ class Multipliers:
 
     def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
         launch, layout, chain, products = self.launch, self.launch.layout, self.launch.chain, self.products
-        into = products.load_rows(chunk, layout.into, chain.norms[0], layer, "into_sums")
-        out = products.load_columns(chunk + layout.first_out, layout.out)
         with copied(launch, chain.attention, chain.attended, layer) as made:
             earlier = Earlier(launch, made, launch.position + run)
             rows = earlier.load()
-            self._await("x", 6 * layout.width, launch.exchanged(run, layer * 2))
+            into = products.load_rows(chunk, layout.into, chain.norms[0], layer, "into_sums", run)
+            out = products.load_columns(chunk + layout.first_out, layout.out)
+            self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
+            products.split_up("stream", "x", layout.width)
             products.rows(into, "into_sums")
             c.pass_by(SUMS, TWO_ROLES)
             self._await("own", 12 * layout.depth, launch.at_layer(run, layer))
@@ -71,11 +71,13 @@ class Multipliers:
         c.meet(ATTENDED, TWO_ROLES)
         products.columns(out, "attended", "out_sums")
         c.pass_by(STREAM, TWO_ROLES)
-        up = products.load_rows(chunk + layout.first_up, layout.up, chain.norms[1], layer, "up_sums")
+        up = products.load_rows(chunk + layout.first_up, layout.up, chain.norms[1], layer, "up_sums", run)
         down = products.load_columns(chunk + layout.first_down, layout.down)
-        self._await("x", 6 * layout.width, launch.exchanged(run, layer * 2 + 1))
+        self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2 + 1))
+        products.split_up("stream", "x", layout.width)
         products.rows(up, "up_sums")
         c.pass_by(SUMS, TWO_ROLES)
-        self._await("hidden_units", 8 * layout.hidden, launch.at_layer(run, layer))
+        self._await("hidden_units", 4 * layout.hidden, launch.at_layer(run, layer))
+        products.split_up("units", "hidden_units", layout.hidden)
         products.columns(down, "hidden_units", "down_sums")
         c.pass_by(STREAM, TWO_ROLES)

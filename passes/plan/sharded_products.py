@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, real, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import LINE, WARPS, Sharing
+from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
 
 Fragments = list[list[Word]]
 QUAD = 32
@@ -51,13 +52,12 @@ class Products:
 
     # ---- products of rows
 
-    def load_rows(self, chunk: Word, sharing: Sharing, norm: NormWeights, layer: Word, sums: str) -> Loaded:
-        """The chunk-th chunk and those behind it, each 8 rows; leave sums of gamma and beta for the finisher."""
+    def load_rows(self, chunk: Word, sharing: Sharing, norm: NormWeights, layer: Word, sums: str, run: Word) -> Loaded:
+        """The chunk-th chunk and those behind it, each 8 rows; in a launch's first run also what does not change."""
         launch, layout = self.launch, self.launch.layout
         number, works = self._share(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first = part * sharing.steps
-        scales = [self._norm_parts(norm, layer, first + step) for step in range(sharing.steps)]
         slot, parity = launch.slot(chunk + tile)
         c.wait(launch.full(slot), parity)
         start = launch.start + slot * layout.chunk
@@ -67,16 +67,41 @@ class Products:
             places = self.row_places(start, first, sharing.steps)
         weights = list(map(c.load_matrices, places))
         self._release(slot, layout.arrivals // sharing.slices, works)
+        loaded = Loaded(sharing, tile, part, works, weights)
+        when(run == 0, lambda: self._fixed_sums(loaded, first, norm, layer, sums))
+        return loaded
+
+    def _fixed_sums(self, loaded: Loaded, first: Word, norm: NormWeights, layer: Word, sums: str) -> None:
+        """Leave sums of gamma and beta for the finisher."""
+        sharing = loaded.sharing
         totals = [real(0.0)] * 4
-        for a, numbers in zip(weights, scales, strict=True):
+        scales = [self._norm_parts(norm, layer, first + step) for step in range(sharing.steps)]
+        for a, numbers in zip(loaded.weights, scales, strict=True):
             for right in self._split_parts(numbers):
                 totals = c.multiply(a, right, totals)
-        loaded = Loaded(sharing, tile, part, works, weights)
         fixed = self._across_pairs(totals)
         kind = (self.part == 0).where(word(1), 2)
         place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.tiles)
-        self._when_works((self.part & 1) == 0, works, lambda: c.store_words(place, [fixed]))
-        return loaded
+        self._when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
+
+    def split_up(self, source: str, name: str, count: int) -> None:
+        """By all warps that multiply: so many numbers that ranks have sent, as parts for the instructions."""
+        launch = self.launch
+
+        def pair(number: Word) -> None:
+            values = c.load_reals(launch.place(source) + number * 8, 2)
+            to = launch.place(name) + (number // 2) * QUAD + (number & 1) * 4
+            for i, part in enumerate(c.split(*values)):
+                c.store_words(to + 8 * i, [part])
+
+        first, threads = launch.warp * 32 + launch.lane, 32 * WARPS
+        for start in range(0, count // 2, threads):
+            number = first + start
+            if start + threads <= count // 2:
+                pair(number)
+            else:
+                when(number < count // 2, partial(pair, number))
+        c.meet(MULTIPLIERS, threads)
 
     def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
         """The addresses of a lane's row for some steps: of 8 rows, along the first and the second half of the depth."""

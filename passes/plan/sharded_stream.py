@@ -7,28 +7,20 @@ them; while the head is multiplied, more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, when, word
+from lispgpt.passes.kernels.words import Word, each, either, loop, when, word
 from lispgpt.passes.plan.sharded_chain import Product
-from lispgpt.passes.plan.sharded_heads import fetch_cache
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE
-from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 
-UNDER_WAY, UNDER_WAY_MEANWHILE, UNDER_WAY_IN_HEAD = 2, 2, 8
-"""Chunks of a block that are brought at once: in a layer, while its exchanges with other clusters are under way, and in
-the head."""
-AHEAD = 0
-"""How many chunks a layer's are asked for ahead of that, to be in the cache by then."""
-FETCH_CACHE = 0
-"""Whether a layer's keys and values are, too, a layer ahead."""
-KEPT = 28
+UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 8
+"""Chunks of a block that are brought at once."""
+KEPT = 16
 """Chunks of a block's head that are asked to stay in the cache from run to run."""
 
 
@@ -66,7 +58,7 @@ class Streamer:
         def run(number: Word, chunk: Word) -> list[Word]:
             def layers() -> list[Word]:
                 def layer(layer: Word) -> None:
-                    self._layer(layer, chunk + layer * layout.layer_chunks, launch.position + number)
+                    self._layer(layer, chunk + layer * layout.layer_chunks)
 
                 each(0, layout.layers, layer)
                 return [chunk + layout.layers * layout.layer_chunks]
@@ -77,18 +69,7 @@ class Streamer:
 
         loop(0, launch.times, [word(0)], run)
 
-    def _under_way(self) -> Word:
-        """How many chunks are brought at once in a layer."""
-        if UNDER_WAY_MEANWHILE == UNDER_WAY:
-            return word(UNDER_WAY)
-        waits = c.load_words(self.launch.place("awaiting"), 1)[0]
-        return (waits == 0).where(word(UNDER_WAY), UNDER_WAY_MEANWHILE)
-
-    def _fetch(self, name: str, at: list[Any]) -> None:
-        """Start to bring a chunk to the cache."""
-        TENSOR_COPIES.fetch(self.launch.maps[name], [word(x).value for x in at])
-
-    def _layer(self, layer: Word, first: Word, position: Word) -> None:
+    def _layer(self, layer: Word, first: Word) -> None:
         launch, layout = self.launch, self.launch.layout
         where = [] if layout.layers == 1 else [layer]
         own = launch.cluster * layout.depth + launch.rank * layout.head_rows
@@ -102,14 +83,8 @@ class Streamer:
         boxes += [("up", [0, up + 8 * i, 0]) for i in range(layout.up.tiles)]
         lines = layout.hidden // LINE
         boxes += [("down", [0, column, launch.cluster * lines + i]) for i in range(lines)]
-        behind = [] if layout.layers == 1 else [lesser(layer + 1, word(layout.layers - 1))]
         for i, (name, at) in enumerate(boxes):
-            self._bring(first + i, name, [*at, *where], self._under_way, self.early)
-            if AHEAD:
-                later, place = boxes[(i + AHEAD) % len(boxes)]
-                self._fetch(later, [*place, *(where if i + AHEAD < len(boxes) else behind)])
-        if FETCH_CACHE:
-            fetch_cache(launch, (layer + 1 < layout.layers).where(layer + 1, 0), position)
+            self._bring(first + i, name, [*at, *where], word(UNDER_WAY), self.early)
 
     def _head(self, number: Word, chunk: Word) -> None:
         row = (self.launch.first_head + number) * 8
@@ -117,14 +92,13 @@ class Streamer:
         stays = (number >= self.launch.layout.stages).value
         late = b.emit("arith.andi", [stays, (number < self.launch.layout.stages + KEPT).value], [stays.type])
         hint = Word(late).where(self.late, self.early)
-        self._bring(chunk, "head", [0, row, 0], lambda: begins.where(word(UNDER_WAY), UNDER_WAY_IN_HEAD), hint)
+        self._bring(chunk, "head", [0, row, 0], begins.where(word(UNDER_WAY), UNDER_WAY_IN_HEAD), hint)
 
-    def _bring(self, chunk: Word, name: str, at: list[Any], limit: Callable[[], Word], hint: Word) -> None:
+    def _bring(self, chunk: Word, name: str, at: list[Any], under_way: Word, hint: Word) -> None:
         """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""
         launch, layout = self.launch, self.launch.layout
         slot, parity = launch.slot(chunk)
         c.wait(launch.empty(slot), parity ^ 1)
-        under_way = limit()
 
         def pace() -> None:
             earlier, phase = launch.slot(chunk - under_way)
