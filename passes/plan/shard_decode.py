@@ -12,8 +12,8 @@ The rule by which work is shared is that of tensor-parallel training: what a pro
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
 layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.
 
-Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain or the
-chip has no clusters and bulk copies; it says why in `remarks`, where it decodes one sequence.
+Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
+the chip has no clusters and bulk copies, and where that is modelled to be as fast.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
-from lispgpt.passes.plan.one_launch import add_argument
-from lispgpt.passes.plan.sharded_chain import Chain, find_chain
+from lispgpt.passes.plan.one_launch import WORTH, add_argument
+from lispgpt.passes.plan.sharded_chain import STEPS, Chain, find_chain
 from lispgpt.passes.plan.sharded_heads import head_loop, rows_of_heads
 from lispgpt.passes.plan.sharded_kernel import ShardedKernel
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
+from lispgpt.passes.plan.tasks import floor_seconds
 from lispgpt.passes.targets import Gpu
 
 MORE = "control:more"
@@ -42,10 +43,11 @@ MORE = "control:more"
 
 @dataclass(frozen=True)
 class ShardDecode(Pass):
-    """when: "always", wherever it can be done; or "never".  runs: of an entry in one launch, at most.  clusters: of a
+    """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done; or
+    "never".  runs: of an entry in one launch, at most.  clusters: of a
     launch, at most; 0: as many as the chip holds."""
 
-    when: str = "never"
+    when: str = "modelled"
     runs: int = 8
     clusters: int = 0
 
@@ -60,7 +62,8 @@ class ShardDecode(Pass):
             try:
                 self._share(entry, functions, target)
             except Refused as refused:
-                _remark(entry, f"it is not shared among clusters: {refused}")
+                if self.when == "always":
+                    _remark(entry, f"it is not shared among clusters: {refused}")
         left = {callee_of(op) for e in entry_functions(module) for op in _calls(e)}
         for kernel in kernel_functions(module):
             if symbol_of(kernel) not in left:
@@ -76,13 +79,30 @@ class ShardDecode(Pass):
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
         layout = Layout(chain, attention.extents[loop], attention.depth, attention.context, blocks)
+        kernels = [functions[callee_of(call)] for call in chain.calls]
+        apart, together = _seconds(kernels, target)
+        if self.when != "always" and not (target.cluster_seconds and together <= WORTH * apart):
+            return
         name = f"{symbol_of(entry)}_shared"
         buffers = _buffers(entry, chain)
         made = ShardedKernel(entry, name, chain, layout, firsts, buffers, self.runs, target)
-        _record(made.function, [functions[callee_of(call)] for call in chain.calls])
+        _record(made.function, kernels)
         _replace(entry, chain, made, name, self.runs)
-        said = f"{layout.layer_clusters} clusters of {RANKS} blocks share its layers, {blocks} blocks its last product"
+        said = f"{len(kernels)} launches are one, of {blocks // RANKS} clusters"
+        if target.cluster_seconds:
+            said += f": modelled {apart * 1e6:.0f} us apart, {together * 1e6:.0f} us as one"
         _remark(entry, said)
+
+
+def _seconds(kernels: Sequence[ir.Operation], target: Gpu) -> tuple[float, float]:
+    """(what launches take one by one, what the clusters take) by what is known of a chip, or zeros."""
+    if target.rates is None:
+        return 0.0, 0.0
+    floors = [floor_seconds(kernel, target.rates) for kernel in kernels]
+    layers = range(1, len(floors) - STEPS + 1, STEPS)
+    rounds = [max(sum(floors[i : i + STEPS]), 2 * target.cluster_seconds) for i in layers]
+    rest = floors[0] + sum(floors[len(rounds) * STEPS + 1 :])
+    return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * target.cluster_seconds
 
 
 def _calls(entry: ir.Operation) -> list[ir.Operation]:

@@ -10,6 +10,8 @@ from lispgpt.passes.plan.sharded_launch import Launch, copied
 from lispgpt.passes.plan.sharded_layout import ATTENDED, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES, WARPS
 from lispgpt.passes.plan.sharded_products import Products
 
+CACHE = 1
+
 
 class Multipliers:
     def __init__(self, launch: Launch) -> None:
@@ -53,10 +55,15 @@ class Multipliers:
         launch, layout, chain, products = self.launch, self.launch.layout, self.launch.chain, self.products
         with copied(launch, chain.attention, chain.attended, layer) as made:
             earlier = Earlier(launch, made, launch.position + run)
-            rows = earlier.load()
+            if CACHE == 1:
+                rows = earlier.load()
             into = products.load_rows(chunk, layout.into, chain.norms[0], layer, "into_sums", run)
             out = products.load_columns(chunk + layout.first_out, layout.out)
+            if CACHE == 0:
+                rows = earlier.load()
             self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
+            if CACHE == 2:
+                rows = earlier.load()
             products.split_up("stream", "x", layout.width)
             products.rows(into, "into_sums")
             c.pass_by(SUMS, TWO_ROLES)
