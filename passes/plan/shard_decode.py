@@ -48,7 +48,7 @@ class ShardDecode(Pass):
     launch, at most; 0: as many as the chip holds."""
 
     when: str = "modelled"
-    runs: int = 8
+    runs: int = 16
     clusters: int = 0
 
     def run(self, module: ir.Module, target: Gpu) -> None:
