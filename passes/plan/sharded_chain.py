@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import callee_of, defining_op, element_type, operations, shape_of, strings, viewed
@@ -125,15 +126,20 @@ class _Finder:
         attention = attention_of(self.kernel(layers[-1][1]))
         if attention is None or attention.own is None:
             raise Refused("its attention does not write its own rows")
-        cached = next(i for i, s in attended.items() if self.names[s.buffer].startswith("state:"))
+        cached = [i for i, s in attended.items() if self.names[s.buffer].startswith("state:")]
         rows = [i for i, v in enumerate(layers[-1][1].operands) if v == layers[-1][0].operands[-1]]
+        wanted = [(layers[-1][0], 2), (layers[-1][1], 2), (layers[-1][2], 3), (layers[-1][3], 2), (layers[-1][4], 3)]
+        if any(self._handed(call) != count for call, count in [*wanted, (head, 1)]) or len(cached) != 1:
+            raise Refused("a kernel reads more than the chain has")
+        if attention.rounding != (None, None) or attention.log_sum or attention.gradients:
+            raise Refused("its attention rounds or leaves more than its result")
         product = self._product([head])
         logits = self._place(head.operands[-1])
         tokens, positions, next_, vocab = self._tail(tail, head.operands[-1])
         return Chain(
             self.calls, self.kernel(first), made[0], self._series([first]), self.layers,
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
-            attended, cached, rows[0], out, up, down, product, logits, next_, tokens, positions, vocab,
+            attended, cached[0], rows[0], out, up, down, product, logits, next_, tokens, positions, vocab,
         )  # fmt: skip
 
     def _layer(self, layer: list[ir.Operation], stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
@@ -149,6 +155,10 @@ class _Finder:
         if into.operands[-1] not in list(attention.operands):
             raise Refused("attention does not read what the product before it makes")
         return down.operands[-1]
+
+    def _handed(self, call: ir.Operation) -> int:
+        """How many of a call's operands kernels hand on to each other."""
+        return sum(defining_op(value).name != "memref.view" for value in call.operands)
 
     def _contract(self, kernel: ir.Operation) -> ir.Operation:
         found = [op for op in operations(kernel.regions[0].blocks[0]) if op.name == "linalg.contract"]
@@ -218,6 +228,8 @@ class _Finder:
         weights = self._steps([self._at(call, self._right(call)) for call in calls])
         left = viewed(contract.operands[0])
         made = defining_op(left)
+        if prod(shape_of(left)) != depth or str(element_type(contract.results[0])) != "f32":
+            raise Refused("a product sums over a part of what it reads, or not in F32")
         number = self._argument(left) if made.name == "bufferization.to_tensor" else -1
         added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
                  if i not in arguments and i != number and shape_of(a) == (1, rows)]  # fmt: skip

@@ -129,8 +129,8 @@ class Exchanger:
             assert product.stream is not None
             now = []
             for i, place in enumerate(self.places):
-                made.reader.hold(made.product, sums_[i])
-                made.hold(product.stream, before[i])
+                made.hold_product(sums_[i], [0, place])
+                made.hold(product.stream, before[i], [0, place])
                 now += lanes(made.reader.read(made.result, [0, place], 2))
         c.warp_barrier()
         return now

@@ -83,7 +83,7 @@ class Finisher:
 
     def _finished(self, made: Copied, place: Sequence[object], value: Word) -> Word:
         """What the ops behind a product make of a sum."""
-        made.reader.hold(made.product, value.value)
+        made.hold_product(value.value, place)
         return Word(made.reader.read(made.result, list(place)))
 
     def _send(self, to: Word, words: Sequence[Word], barrier: str) -> None:

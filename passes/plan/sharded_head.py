@@ -81,9 +81,10 @@ class Head:
             totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
             value = self.products.across_halves(totals)
             row = (launch.first_head + number) * 8 + self.products.group
-            made.reader.hold(made.product, value.value)
+            where = [0, row.index()]
+            made.hold_product(value.value, where)
             with made.reader.scope():
-                result = Word(made.reader.read(made.result, [0, row.index()]))
+                result = Word(made.reader.read(made.result, where))
             memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
             first = self.products.part == 0
             when(first, lambda: b.store(result.value, memory, [0, row.index()]))

@@ -9,6 +9,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import cache_of, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader
@@ -59,9 +60,12 @@ def _columns(kernel: ir.Operation, attention: Attention, source: ir.Value, targe
         op = op.operation
         if op.name == "bufferization.to_tensor" and op.operands[0] == source:
             reader.bind(op.results[0], note)
+    results = []
     for head in range(attention.extents[loop]):
         for d in range(attention.depth):
             place = [head if i == loop else 0 for i in range(len(attention.extents))]
+            where = zip(attention.out.index(place, 0, d), shape_of(attention.out.tensor), strict=True)
+            results.append(reduce(lambda total, pair: total * pair[1] + pair[0], where, 0))
             read_operand(reader, attention.queries, place, 0, d, 1)
             for i, write in enumerate(attention.writes):
                 read_row(write, reader, 0, own_index(attention, i, place, d), 1)
@@ -69,6 +73,8 @@ def _columns(kernel: ir.Operation, attention: Attention, source: ir.Value, targe
     want = [f + n for n in range(len(seen) // 3) for f in firsts]
     if len(seen) != 3 * attention.extents[loop] * attention.depth or seen != want:
         raise Refused("its queries, keys and values do not lie one behind the other")
+    if results != list(range(len(results))):
+        raise Refused("its attention's results do not lie head by head")
     return firsts[0], firsts[1], firsts[2]
 
 

@@ -11,6 +11,7 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import contract, set_launch
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, each, when, word
 from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.plan.sharded_choice import choose
@@ -70,9 +71,13 @@ class ShardedKernel:
         set_access(self.function, access)
         target.set_residency(self.function, 1)
         target.set_cluster(self.function, RANKS)
-        with ir.InsertionPoint(self.body), where:
-            self._emit(most)
-            create_op("func.return")
+        try:
+            with ir.InsertionPoint(self.body), where:
+                self._emit(most)
+                create_op("func.return")
+        except Refused:
+            self.function.erase()
+            raise
         contract(self.function)
 
     def _emit(self, most: int) -> None:

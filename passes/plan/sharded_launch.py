@@ -7,10 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import operations
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, word
 from lispgpt.passes.plan.sharded_chain import Chain, Product, Series
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
@@ -102,9 +104,21 @@ class Copied:
         body = operations(self.op.regions[0].blocks[0])
         return next(op for op in body if op.name == "linalg.contract").results[0]
 
-    def hold(self, argument: int, value: ir.Value) -> None:
+    def hold(self, argument: int, value: ir.Value, place: Sequence[Index] | None = None) -> None:
+        """Take an argument's elements to be this value; at a place: Refused where others are asked for."""
         for tensor in self.tensors[argument]:
-            self.reader.hold(tensor, value)
+            self._hold(tensor, value, place)
+
+    def hold_product(self, value: ir.Value, place: Sequence[Index]) -> None:
+        self._hold(self.product, value, place)
+
+    def _hold(self, tensor: ir.Value, value: ir.Value, place: Sequence[Index] | None) -> None:
+        def held(index: Sequence[Index], width: int) -> ir.Value:
+            if place is not None and (index[-1] != place[-1] or width != b.width_of(value)):
+                raise Refused("what comes behind a product takes its results from elsewhere")
+            return value
+
+        self.reader.bind(tensor, held)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from lispgpt.passes.plan.sharded_chain import Chain
 
 RANKS, WARPS, LINE = 8, 12, 64
 """Blocks of a cluster, warps of a block that multiply, and bf16 of a line that bulk copies bring."""
+MOST_TURNS = 6
+"""How many positions' keys and values a lane has a part of."""
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
 THREADS = 32 * (WARPS + 3)
 SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS = 1, 2, 3, 4, 5
@@ -57,6 +59,8 @@ class Layout:
         self.others = blocks - RANKS * heads
         if depth != 64 or self.width % (32 * RANKS // 2) or self.width // RANKS > 128 or self.others < 0:
             raise Refused(f"{heads} heads of {depth} and a width of {self.width} are not shared among {blocks} blocks")
+        if context > RANKS * 2 * WARPS * MOST_TURNS:
+            raise Refused(f"{context} positions do not fit registers")
         if chain.up.rows % (heads * RANKS * 32):
             raise Refused(f"{chain.up.rows} hidden units are not shared among {heads} clusters")
         self.columns = self.width // RANKS
