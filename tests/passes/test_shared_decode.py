@@ -68,7 +68,7 @@ def check(folder: Path, clusters: int, start: int, count: int, order: int = 0, *
 
 
 def test_clusters_make_the_cpus_tokens(tmp_path: Path) -> None:
-    check(tmp_path, clusters=2, start=7, count=2)
+    check(tmp_path, clusters=2, start=7, count=2, layers=1)
 
 
 @pytest.mark.slow
@@ -79,6 +79,7 @@ def test_clusters_make_the_cpus_tokens(tmp_path: Path) -> None:
         (2, 30, 2, {"cache-type": "bf16"}),
         (4, 6, 3, {"heads": 4, "width": 256, "layers": 1}),
         (2, 14, 3, {"layers": 3}),
+        (2, 7, 2, {}),
     ],
 )
 def test_other_models_and_clusters(
