@@ -93,11 +93,23 @@ def test_roles_in_any_order(tmp_path: Path) -> None:
     check(tmp_path, clusters=2, start=6, count=2, order=1 + seeded.fresh_seed() % 1000, layers=1)
 
 
-def test_what_is_no_such_chain_stays_as_it_was(tmp_path: Path) -> None:
-    artifact = compiled(tmp_path, "cuda:sm_90a", program="llama_tiny.lisp")
+@pytest.mark.parametrize(
+    ("program", "config", "why"),
+    [
+        ("llama_tiny.lisp", {}, ""),
+        ("gpt2.lisp", {"context": 2048}, "2048 positions do not fit registers"),
+        ("gpt2.lisp", {"heads": 4}, "4 heads of 32 and a width of 128 are not shared among 16 blocks"),
+        ("gpt2.lisp", {"hidden": 384}, "384 hidden units are not shared among 2 clusters"),
+        ("gpt2.lisp", {"weight-type": "f32"}, "a product is not of one row with BF16 weights"),
+    ],
+)
+def test_what_is_no_such_chain_stays_as_it_was(
+    program: str, config: dict[str, int | str], why: str, tmp_path: Path
+) -> None:
+    artifact = compiled(tmp_path, "cuda:sm_90a", program=program, **config)
     (entry,) = artifact.plan.entries
     assert len(entry.launches) > 1
-    assert any(remark.startswith("it is not shared among clusters: ") for remark in entry.remarks), entry.remarks
+    assert any(r.startswith(f"it is not shared among clusters: {why}") for r in entry.remarks), entry.remarks
 
 
 def test_a_chip_without_clusters_is_left_alone(tmp_path: Path) -> None:
