@@ -6,7 +6,7 @@
         parallel true  turned 0.25  activation "gelu"  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                             :ignored [".attention.bias" ".attention.masked_bias" ".rotary_emb.inv_freq"]
                             :requires {"hidden_act" ["gelu" "gelu_new" "gelu_fast" "relu"]  "attention_bias" true}}
   (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"

@@ -6,7 +6,7 @@
         head-width (quot width heads)  epsilon 1e-5  tied-head false  window context  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["mixtral"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["mixtral"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                            :requires {"hidden_act" "silu"}}
   (config window (optional "sliding_window")  experts "num_local_experts"  top "num_experts_per_tok")
   (weights

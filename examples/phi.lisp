@@ -6,7 +6,7 @@
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["phi"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["phi"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                        :requires {"hidden_act" ["gelu_new" "gelu_pytorch_tanh"]  "qk_layernorm" false
                                   "tie_word_embeddings" false}}
   (config epsilon (optional "layer_norm_eps")

@@ -7,7 +7,7 @@
         weight-type bf16)
 (rotary-config)
 
-(hugging-face ["stablelm"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["stablelm"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                             :requires {"hidden_act" "silu"  "qk_layernorm" false}}
   (config epsilon (optional "layer_norm_eps")  biased (optional "use_qkv_bias")
           parallel (optional "use_parallel_residual")

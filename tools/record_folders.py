@@ -155,7 +155,7 @@ def record(name: str, kind: str, settings: dict[str, Any], dtype: str, seed: int
     folder = Folder(f"{name}-{dtype}", data, tensors, dtype, seed, [])
     with tempfile.TemporaryDirectory() as place:
         path = folder.write(Path(place) / "model")
-        more = {"experts_implementation": "eager"} if "xtral" in kind or "moe" in kind else {}
+        more = {"experts_implementation": "eager"} if any("expert" in key for key in data) else {}
         model, found = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **more
         )
