@@ -10,7 +10,7 @@
 
 (hugging-face ["cohere" "cohere2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                                     :requires {"hidden_act" "silu"}}
-  (config kind "model_type"  epsilon (optional "layer_norm_eps")  logit-scale (optional "logit_scale")
+  (config kind (optional "model_type")  epsilon (optional "layer_norm_eps")  logit-scale (optional "logit_scale")
           biased (optional "attention_bias")  headed (optional "use_qk_norm")  window (optional "sliding_window")
           layer-types (optional "layer_types")  pattern (optional "sliding_window_pattern"))
   (weights
@@ -21,6 +21,7 @@
       qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
       proj-w "self_attn.o_proj.weight"  proj-b "self_attn.o_proj.bias"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["command-r"])
 
 (weights
   (wte [vocab width] weight-type)

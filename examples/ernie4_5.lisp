@@ -9,7 +9,7 @@
 
 (hugging-face ["ernie4_5" "helium"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                                      :activation "hidden_act"}
-  (config kind "model_type"  biased (optional "use_bias" "attention_bias")  mlp-biased (optional "use_bias" "mlp_bias"))
+  (config kind (optional "model_type")  biased (optional "use_bias" "attention_bias")  mlp-biased (optional "use_bias" "mlp_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -19,6 +19,7 @@
       proj-w "self_attn.o_proj.weight"  proj-b "self_attn.o_proj.bias"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight"
       gate-b "mlp.gate_proj.bias"  up-b "mlp.up_proj.bias"  down-b "mlp.down_proj.bias")))
+(gguf ["ernie4_5"])
 
 (def behind-biased (if (= kind "ernie4_5") biased false))
 

@@ -17,6 +17,7 @@
       proj-w "self_attn.o_proj.weight"
       norm1-w "post_attention_layernorm.weight"  norm2-w "post_feedforward_layernorm.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["exaone4"])
 
 (weights
   (wte [vocab width] weight-type)

@@ -9,7 +9,7 @@
 
 (hugging-face ["glm" "glm4"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                               :requires {"hidden_act" "silu"}}
-  (config kind "model_type"  biased (optional "attention_bias")
+  (config kind (optional "model_type")  biased (optional "attention_bias")
           turned (optional "rope_parameters.partial_rotary_factor" "partial_rotary_factor"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
@@ -19,8 +19,9 @@
       qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
       qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
       proj-w "self_attn.o_proj.weight"  gate-up-w "mlp.gate_up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["glm4"])
 
-(def pairs (ceil-div (quot (* turned head-width) 2) 1))
+(def pairs (turned-pairs turned head-width))
 (def norms-behind (= kind "glm4"))
 
 (weights

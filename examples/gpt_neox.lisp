@@ -52,7 +52,7 @@
   (linear (activate (linear (layer-norm x (ln2-w l) (ln2-b l) epsilon) (fc-w l) (fc-b l))) (out-w l) (out-b l)))
 
 (entry logits [tokens positions]
-  (let [turn (turning positions (quot (* turned (quot width heads)) 2))
+  (let [turn (turning positions (turned-pairs turned (quot width heads)))
         layer (fn [x l] (let [y (+ x (attend-block x l turn))] (+ y (feed-forward (if parallel x y) l))))
         x (fold layer (rows wte tokens) (range layers))]
     (matmul-transposed (layer-norm (last x) lnf-w lnf-b epsilon) (if tied-head wte head-w))))

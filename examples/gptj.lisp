@@ -8,7 +8,7 @@
 (hugging-face ["gptj" "codegen"] {:prefix "transformer."  :ignored [".attn.bias" ".attn.masked_bias" ".attn.causal_mask"]
                         :requires {"activation_function" ["gelu_new" "gelu_pytorch_tanh"]  "tie_word_embeddings" false
                                    "scale_attn_weights" true}}
-  (config kind "model_type"  vocab "vocab_size"  context "n_positions"  layers "n_layer"  heads "n_head"  width "n_embd"
+  (config kind (optional "model_type")  vocab "vocab_size"  context "n_positions"  layers "n_layer"  heads "n_head"  width "n_embd"
           hidden (optional "n_inner")  epsilon (optional "layer_norm_epsilon")  turned-width "rotary_dim")
   (weights
     wte "wte.weight"  lnf-w "ln_f.weight"  lnf-b "ln_f.bias"  head-w "lm_head.weight"  head-b "lm_head.bias"

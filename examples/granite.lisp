@@ -23,6 +23,8 @@
       norm2-w "post_attention_layernorm.weight"  behind1-w "post_norm1.weight"  behind2-w "post_norm2.weight"
       gate-b "mlp.gate_proj.bias"  up-b "mlp.up_proj.bias"  down-b "mlp.down_proj.bias"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["granite"]
+  {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])  "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
 
 (weights
   (wte [vocab width] weight-type)

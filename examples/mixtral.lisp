@@ -18,7 +18,7 @@
       norm2-w "post_attention_layernorm.weight"
       router-w "block_sparse_moe.gate.weight"  gate-w "block_sparse_moe.experts.*.w1.weight"
       up-w "block_sparse_moe.experts.*.w3.weight"  down-w "block_sparse_moe.experts.*.w2.weight")))
-(gguf ["llama with expert_count"]
+(gguf ["llama with expert_count" "llama with expert_count and attention.sliding_window"]
   {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])  "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
 
 (weights

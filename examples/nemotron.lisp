@@ -9,7 +9,7 @@
 
 (hugging-face ["nemotron" "arcee" "jais2"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]  :activation "hidden_act"}
-  (config kind "model_type"  epsilon (optional "norm_eps" "layer_norm_eps" "rms_norm_eps")
+  (config kind (optional "model_type")  epsilon (optional "norm_eps" "layer_norm_eps" "rms_norm_eps")
           biased (optional "attention_bias")  mlp-biased (optional "mlp_bias")
           turned (optional "rope_parameters.partial_rotary_factor" "partial_rotary_factor"))
   (weights
@@ -21,9 +21,10 @@
       qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
       proj-w "self_attn.o_proj.weight"  proj-b "self_attn.o_proj.bias"
       up-w "mlp.up_proj.weight"  up-b "mlp.up_proj.bias"  down-w "mlp.down_proj.weight"  down-b "mlp.down_proj.bias")))
+(gguf ["nemotron"] {:added {"norm.weight" 1.0}})
 
 (def centred (!= kind "arcee"))
-(def pairs (quot (* (if (= kind "nemotron") turned 1.0) head-width) 2))
+(def pairs (turned-pairs (if (= kind "nemotron") turned 1.0) head-width))
 
 (weights
   (wte [vocab width] weight-type)

@@ -9,7 +9,7 @@
 
 (hugging-face ["olmo2" "olmo3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                                  :requires {"hidden_act" "silu"  "rope_parameters.sliding_attention.rope_type" "default"}}
-  (config kind "model_type"  biased (optional "attention_bias")  window (optional "sliding_window")
+  (config kind (optional "model_type")  biased (optional "attention_bias")  window (optional "sliding_window")
           layer-types (optional "layer_types")
           rope-near (optional "rope_parameters.sliding_attention.rope_theta" "rope_theta"))
   (weights
@@ -22,6 +22,7 @@
       norm1-w "post_attention_layernorm.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight"
       norm2-w "post_feedforward_layernorm.weight")))
+(gguf ["olmo2"])
 
 (def queries (* heads head-width))
 (def keys (* kv-heads head-width))
@@ -29,10 +30,9 @@
 (weights
   (wte [vocab width] weight-type)
   (per layers
-    (qkv-w [(+ queries (* 2 keys)) width] weight-type)
+    (qkv-w [(+ queries (* 2 keys)) width] weight-type)  (proj-w [width queries] weight-type)
     (when biased (qkv-b [(+ queries (* 2 keys))]) (proj-b [width]))
     (q-norm-w [queries] {:init 1})  (k-norm-w [keys] {:init 1})
-    (proj-w [width queries] weight-type)
     (norm1-w [width] {:init 1})
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type)
     (norm2-w [width] {:init 1}))

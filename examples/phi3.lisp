@@ -41,7 +41,7 @@
     (+ x (swiglu-of (linear (rms-norm x (norm2-w l) epsilon) (gate-up-w l)) (down-w l)))))
 
 (entry logits [tokens positions]
-  (let [turn (turning positions (quot (* turned head-width) 2))
+  (let [turn (turning positions (turned-pairs turned head-width))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
     (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 

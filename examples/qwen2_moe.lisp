@@ -24,14 +24,14 @@
       up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight"
       open-w "mlp.shared_expert_gate.weight"  shared-gate-w "mlp.shared_expert.gate_proj.weight"
       shared-up-w "mlp.shared_expert.up_proj.weight"  shared-down-w "mlp.shared_expert.down_proj.weight")))
+(gguf ["qwen2moe"])
 
 (weights
   (wte [vocab width] weight-type)
   (per layers
     (norm1-w [width] {:init 1})
-    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
-    (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]))
-    (proj-w [width (* heads head-width)] weight-type)  (norm2-w [width] {:init 1})
+    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)  (proj-w [width (* heads head-width)] weight-type)
+    (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]))  (norm2-w [width] {:init 1})
     (router-w [experts width] weight-type)
     (gate-w [experts hidden width] weight-type)  (up-w [experts hidden width] weight-type)
     (down-w [experts width hidden] weight-type)  (open-w [1 width] weight-type)

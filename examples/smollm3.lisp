@@ -11,7 +11,7 @@
                            :requires {"hidden_act" "silu"  "mlp_bias" false  "attention_bias" false}}
   (config windowed (optional "use_sliding_window")  window (optional "sliding_window")
           layer-types (optional "layer_types")
-          turned-layers "no_rope_layers")       ; which says 1 where a layer turns them, and 0 where not
+          turned-layers (optional "no_rope_layers"))       ; which says 1 where a layer turns them, and 0 where not
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -20,6 +20,8 @@
       proj-w "self_attn.o_proj.weight"
       norm2-w "post_attention_layernorm.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["smollm3"]
+  {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])  "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
 
 (weights
   (wte [vocab width] weight-type)

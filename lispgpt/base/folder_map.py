@@ -61,7 +61,8 @@ class Gguf:
 @dataclass(frozen=True)
 class FolderMap:
     """types: what config.json's model_type may say.  prefix: what tensors' names may begin with, the longest first.
-    ignored: endings of names of what is no weight, or their beginnings where a `*` follows.  requires: settings that must have one of these values where config.json has them.
+    ignored: endings of names of what is no weight, or their beginnings where a `*` follows.  requires: settings that
+    must have one of these values where config.json has them.
 
     weights: of each, the tensors whose rows it has, one below the other.  gguf: how GGUF files of such models differ.
     """

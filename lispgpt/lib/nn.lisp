@@ -222,7 +222,11 @@
 ; the same for layer l of a model of which some layers have a window: those that layer-types, a vector as config.json has
 ; it, calls so, or where that is empty, those of which `otherwise` is true
 (defn sliding? [layer-types l otherwise]
-  (if (= (count layer-types) 0) otherwise (= (nth layer-types l) "sliding_attention")))
+  (let [kind (if (= (count layer-types) 0) "" (nth layer-types l))]
+    (cond (= kind "") otherwise
+          (= kind "sliding_attention") true
+          (= kind "full_attention") false
+          :else (error "layer_types are sliding_attention and full_attention here" kind))))
 (defn within-if [sliding window]
   (if sliding (within window) plain-score))
 

@@ -98,6 +98,11 @@
                (turning-by positions pairs (configured-frequency pairs)))]
     (if (= scale 1.0) turn (fn [x] (turn (* x scale))))))
 
+; As many pairs as a share of a head of this size has (config.json's partial_rotary_factor)
+(defn turned-pairs [share size]
+  (let [columns (quot (* share size) 1)]
+    (if (= (mod columns 2) 0) (quot columns 2) (error "what of a head is turned is no whole number of pairs" columns))))
+
 ; the same by a frequency of one's own
 (defn turning-by [positions pairs frequency]
   (turning-through (rotary-angles positions pairs frequency)))

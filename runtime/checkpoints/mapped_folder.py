@@ -25,12 +25,14 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
 
     What a model of texts and images says of texts counts before what it says of both.
     """
-    data = {**data, **(data.get("text_config") or {})}
+    texts = data.get("text_config")
+    data = {**data, **(texts if isinstance(texts, Mapping) else {})}
     for key, allowed in {**names.requires, "quantization_config": (None,)}.items():
         value = _at(data, key)
         if value is not None and value not in allowed:
             wanted = " or ".join("none" if a is None else repr(a) for a in allowed)
-            raise UserError(f"{path}: {key} is {value!r}, and the program is for {wanted} alone")
+            said = repr(value) if len(repr(value)) < 100 else repr(value)[:80] + " …"
+            raise UserError(f"{path}: {key} is {said}, and the program is for {wanted} alone")
     found: dict[str, Any] = {}
     for name, setting in names.config.items():
         value = next((v for v in (_at(data, key) for key in setting.keys) if v is not None), None)

@@ -51,7 +51,9 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
     """Views of all tensors of floats and of i32 of a file by name (others appear as raw bytes); UserError for a damaged
     file."""
     if not path.is_file():
-        raise UserError(f"{path} is missing; save the model with save_pretrained, which writes model.safetensors")
+        if path.name == MODEL:
+            raise UserError(f"{path} is missing; save the model with save_pretrained, which writes model.safetensors")
+        raise UserError(f"{path} is missing, which is a part of the model: copy or download it, too")
     try:
         with safe_open(str(path), framework="numpy"):
             pass

@@ -167,7 +167,9 @@ def parse(form: List) -> FolderMap:
     weights = dict(_weights(rest[-1].items[1:], ""))  # type: ignore[attr-defined]
     if kinds := options.pop("rotary", ()):
         config |= {name: Setting(tuple(p + k for p in PLACES for k in keys), True) for name, keys in ROTARY.items()}
-        options["requires"] = options.get("requires", {}) | dict.fromkeys(config["rope-type"].keys[: -len(ROTARY["rope-type"])], kinds)
+        options["requires"] = options.get("requires", {}) | dict.fromkeys(
+            config["rope-type"].keys[: -len(ROTARY["rope-type"])], kinds
+        )
     if keys := options.pop("activation", ()):
         config |= {"activation": Setting(keys, True)}
         options["requires"] = options.get("requires", {}) | dict.fromkeys(keys, ACTIVATIONS)
