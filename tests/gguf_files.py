@@ -52,7 +52,9 @@ def write_gguf(folder: Folder, path: Path, kind: str = "F32", tokenizer: Mapping
 def _add_settings(writer: gguf.GGUFWriter, config: dict[str, Any], architecture: str) -> None:
     heads = _first(config, "num_attention_heads", "n_head", "n_heads")
     width = _first(config, "hidden_size", "n_embd", "d_model")
-    writer.add_context_length(_first(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length") or 96)
+    writer.add_context_length(
+        _first(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length") or 96
+    )
     writer.add_embedding_length(width)
     writer.add_block_count(_first(config, "num_hidden_layers", "n_layer", "n_layers"))
     writer.add_head_count(heads)

@@ -194,5 +194,14 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
     ("ministral3", "ministral3", LLAMA | {"head_dim": 16}),
     ("cwm", "cwm", LLAMA | {"head_dim": 16, "sliding_window": 9}),
     ("hyperclovax", "hyperclovax", LLAMA | {"head_dim": 16, "residual_multiplier": 0.6}),
+    (
+        "mistral3",
+        "mistral3",
+        {
+            "text_config": LLAMA | {"model_type": "mistral", "head_dim": 16, "tie_word_embeddings": False},
+            "vision_config": VISION | {"model_type": "pixtral", "head_dim": 16},
+            "tie_word_embeddings": False,
+        },
+    ),
 ]
 """The first ones are where they were, for their seeds."""

@@ -25,7 +25,8 @@ from folder_kinds import KINDS
 from record_references import quality
 from recorded_folders import RECORDED, Folder
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 NEW_TOKENS, CANDIDATES, WIDE_ENOUGH = 24, 6, 0.02
 LENGTHS = (1, 5, 33)
@@ -47,8 +48,9 @@ def main() -> None:
 
 def record(name: str, kind: str, settings: dict[str, Any], dtype: str, seed: int) -> dict[str, Any]:
     config = AutoConfig.for_model(kind, **settings)
+    loader = AutoModelForCausalLM if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES else AutoModelForImageTextToText
     with tempfile.TemporaryDirectory() as place:
-        AutoModelForCausalLM.from_config(config).save_pretrained(place)
+        loader.from_config(config).save_pretrained(place)
         with safe_open(Path(place) / "model.safetensors", "numpy") as file:
             tensors = {key: file.get_slice(key).get_shape() for key in sorted(file.keys())}
         data = json.loads((Path(place) / "config.json").read_text())
@@ -57,7 +59,7 @@ def record(name: str, kind: str, settings: dict[str, Any], dtype: str, seed: int
     with tempfile.TemporaryDirectory() as place:
         path = folder.write(Path(place) / "model")
         more = {"experts_implementation": "eager"} if any("expert" in key for key in data) else {}
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, found = loader.from_pretrained(
             path, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **more
         )
     assert not any(found.values()), found
