@@ -5,7 +5,7 @@ This is the other way round from what is tested: from a folder's tensors to a fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +165,23 @@ def _divisors(rope: dict[str, Any], size: int) -> np.ndarray:
             share = (original / length - low) / (high - low)
             found.append(1 / ((1 - share) / factor + share))
     return np.array(found, np.float32)
+
+
+def write_vocabulary(path: Path, rule: str, tokens: Sequence[str], merges: Sequence[str]) -> Path:
+    """Write a file with nothing but a byte-level tokenizer, whose first token is a control one."""
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(rule)
+    writer.add_token_list(tokens)
+    writer.add_token_merges(merges)
+    writer.add_token_types([3] + [1] * (len(tokens) - 1))
+    writer.add_eos_token_id(0)
+    writer.add_bos_token_id(0)
+    writer.add_add_bos_token(False)
+    config = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    _add_settings(writer, config | {"intermediate_size": 32, "rms_norm_eps": 1e-5}, "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
