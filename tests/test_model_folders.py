@@ -84,11 +84,17 @@ def test_what_runs_by_itself_no_more_than_this_is_said(tmp_path: Path) -> None:
     (tmp_path / "empty.gguf").touch()
     (tmp_path / "run" / "checkpoints" / "1").mkdir(parents=True)
     (tmp_path / "run" / "latest").symlink_to("checkpoints/1")
+    (tmp_path / "lora").mkdir()
+    (tmp_path / "lora" / "adapter_config.json").write_text("{}")
+    pointer = FOLDERS["qwen3-f32"].write(tmp_path / "pointer") / "model.safetensors"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 100\n")
     for path, said in {
         "m.bin": "is a checkpoint, which a program runs",
         "empty.gguf": "is no GGUF file",
         ".": "is a folder without config.json, as models have, and manifest.json",
         "run": "is the folder of a run: give the program that was trained",
+        "lora": "is an adapter, which changes another model: merge it",
+        "pointer": "is but Git LFS's pointer to the file",
     }.items():
         with pytest.raises(UserError, match=said):
             lispgpt.load(tmp_path / path)
