@@ -13,7 +13,8 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import operations, shape_of
+from lispgpt.ir.structure import defining_op, is_elementwise, operations, shape_of
+from lispgpt.passes.kernels.elementwise import only_chooses
 from lispgpt.passes.kernels.kernel import coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.refusal import note_refusal
@@ -21,7 +22,7 @@ from lispgpt.passes.kernels.team import Team
 from lispgpt.passes.model.column_sums import ColumnSum
 from lispgpt.passes.targets import Gpu
 
-TOGETHER = 4
+TOGETHER = 2
 """Rows that are read at once."""
 
 MOST_RESIDENT = 4
@@ -46,7 +47,8 @@ class RowRuns:
         self.kernel, self.results, self.sums, self.target, self.write = kernel, results, sums, target, write
         first = sums[0][0]
         self.rows, self.columns, self.shares, self.each = first.rows, first.columns, first.shares, first.each
-        self.width = b.largest_width(self.columns, 4, target.vector_bytes)
+        self.item = max(_item_bytes(operations(kernel.regions[0].blocks[0]), self.columns))
+        self.width = b.largest_width(self.columns, self.item, target.vector_bytes)
         self.threads = -(-self.columns // (self.width * target.subgroup)) * target.subgroup
         self.together = next(n for n in range(TOGETHER, 0, -1) if self.each % n == 0)
         ops = operations(kernel.regions[0].blocks[0])
@@ -75,7 +77,7 @@ class RowRuns:
 
     def _body(self) -> None:
         inner = prod(self.rows[1:])
-        team = Team(b.thread_id(), self.threads, self.target.subgroup)
+        team = Team(b.thread_id(), self.threads, self.target.subgroup, item_bytes=self.item)
         reader = Reader(self.target, team)
         chunk = team.chunk(0, self.columns, self.width)
         share, place = b.div(b.block_id(), inner), b.mod(b.block_id(), inner)
@@ -108,8 +110,13 @@ class RowRuns:
         """Read what a row needs of memory."""
         tensors = [tensor for tensor, _ in self.results] + [one.values for one, _ in self.sums]
         for tensor in tensors:
-            if len(shape_of(tensor)) == len(row) + 1:
-                reader.preload(tensor, [*row, start], self.width, lambda _: True)
+            made, at = defining_op(tensor), [*row, start]
+            if len(shape_of(tensor)) < len(at):
+                continue
+            if is_elementwise(made) and only_chooses(made):
+                reader.read(tensor, at, self.width)
+            else:
+                reader.preload(tensor, at, self.width, lambda _: True)
 
     def _row(self, reader: Reader, row: list[Index], start: Index, totals: Sequence[ir.Value]) -> list[ir.Value]:
         """Store a row's results; the sums with it."""
@@ -117,3 +124,10 @@ class RowRuns:
             self.write(reader, tensor, buffer, row, self.target)
         values = [reader.read(one.values, [*row, start], self.width) for one, _ in self.sums]
         return [b.binary("arith.addf", total, b.extend(v)) for total, v in zip(totals, values, strict=True)]
+
+
+def _item_bytes(ops: Sequence[ir.Operation], columns: int) -> list[int]:
+    """Of the elements of rows in memory, 4 where they are longer."""
+    ends = ("bufferization.to_tensor", "bufferization.materialize_in_destination")
+    rows = [(*op.operands, *op.results)[0] for op in ops if op.name in ends]
+    return [min(4, b.item_bytes(v.type)) for v in rows if len(shape_of(v)) > 1 and shape_of(v)[-1] == columns] or [4]
