@@ -13,7 +13,7 @@ from emulated_cuda import entries
 
 from lispgpt.runtime.plan.artifact import Artifact
 
-ROWS, COLUMNS = 8192, 260
+ROWS, COLUMNS = 8192, 288
 TARGETS = ["cuda:sm_80", "cuda:sm_90a", "rocm:gfx1151"]
 
 NORM = """
