@@ -29,6 +29,7 @@ from lispgpt.language.reader.forms import Form
 def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any:
     """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape; zeros where the
     loss does not depend on it."""
+    loss = tensors.of_scalar(evaluator, loss, form)
     if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
         evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
     values = [_target(evaluator, target, form) for target in shapes.items_of(targets) or ()]
@@ -158,8 +159,19 @@ class _Backward:
                 rule.form,
             )
         for operand, part in zip(operands, parts, strict=False):
-            if part is not None and operand in self.active:
+            if part is None or operand not in self.active:
+                continue
+            if shapes.is_tensor(operand):
                 self.add(operand, part)
+            else:
+                self._add_to_scalar(operand, part)
+
+    def _add_to_scalar(self, scalar: ir.Value, gradient: Any) -> None:
+        """Count a gradient in for the tensors that a scalar is computed from."""
+        whole = tensors.of_scalar(self.evaluator, scalar, self.form)
+        self.active.add(whole)
+        self.add(whole, tensors.of_scalar(self.evaluator, gradient, self.form))
+        self._walk([defining_op(whole)])
 
     def _recompute(self, result: ir.Value, gradient: ir.Value) -> None:
         """Call the function once more, on values that no common subexpression can be found for, and walk its ops."""
