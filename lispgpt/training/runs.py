@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,10 @@ def train(
     machine = Machine(target, threads, None if cache is None else Path(cache), count, engine, shard_optimizer)
     told = watcher or Unwatched()
     leads = peers is None or peers.place.rank == 0
-    if peers is not None and not leads:
-        peers.gather("begun", None)
+    if peers is not None:
+        peers.agree("in what they were given", _asked(given, resume, options))
+        if not leads:
+            peers.gather("begun", None, math.inf)  # rank 0 may have much text to encode
     with RunFolder(Path(run), leads) as folder:
         if leads and given is not None:
             begin(folder, given, Options(**options))
@@ -109,6 +112,15 @@ def train(
 
         outcome: Outcome = on_devices(devices, work, lambda heard: getattr(told, heard[0])(*heard[1]), patience)
         return outcome
+
+
+def _asked(given: Beginning | None, resume: bool, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a process was asked to do, by what a user calls it; where its files lie is not part of it."""
+    asked: dict[str, Any] = {"resume": resume, "options": repr(sorted(options.items()))}
+    if given is not None:
+        asked |= {name: repr(value) for name, value in asdict(given).items()}
+        asked["program"] = given.program.name
+    return asked
 
 
 class Telling:
