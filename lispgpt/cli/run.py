@@ -14,8 +14,8 @@ import click
 from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.base.precisions import EXACT
 from lispgpt.cli.arrays import read_inputs, write_results
-from lispgpt.cli.generate import generate, sampling_options
-from lispgpt.cli.options import PATH, all_of, compile_options, config_settings, guarded, parse_shapes
+from lispgpt.cli.generate import OF_TEXTS, choices, generate, sampling_options
+from lispgpt.cli.options import PATH, all_of, compile_options, config_settings, given_among, guarded, parse_shapes
 from lispgpt.cli.prompts import Prompts, prompt_options
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
@@ -29,6 +29,9 @@ from lispgpt.runtime.devices import wake_driver
 from lispgpt.runtime.plan.artifact import Artifact
 
 MOST_THREADS = 4096
+
+OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "trace")
+"""Options that a program with a `main` has no use for."""
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True})
@@ -66,8 +69,10 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         click.echo(given.checkpoint.notice, err=True)
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
-    prompts = Prompts(options)
+    prompts, said = Prompts(options), choices(options)
     generates = options["entry"] is None
+    if not generates and (of_texts := given_among(ctx, OF_TEXTS)):
+        raise click.UsageError(f"{of_texts} is for texts that are generated, and --entry runs an entry once")
     source = asked = _source(given, options, prompts.batch if generates else options["batch"] or 1)
     if generates and isinstance(source, Request):
         source = replace(source, longest=prompt_size(prompts.longest()))
@@ -76,7 +81,8 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     if isinstance(source, Request) and options["entry"] is None:
         emulated = options["target"].startswith("emulated:")
         wake = None if emulated else partial(wake_driver, source.target)
-        found = run_or_compile(source, observer, cache, options["arguments"], wake, emulated)
+        of_models = given_among(ctx, OF_MODELS)
+        found = run_or_compile(source, observer, cache, options["arguments"], wake, emulated, of_models)
         if isinstance(found, int):
             return found
         source = found
@@ -94,11 +100,12 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     }
     with Model(source, given.checkpoint, tokenizer, **chosen) as model:
         if options["entry"] is not None:
-            write_results(model.run(options["entry"], **read_inputs(options["inputs"])), options["output"])
+            results = model.run(options["entry"], **read_inputs(options["inputs"]))
+            write_results(results, options["output"], options["format_"] == "json")
             return 0
         if options["inputs"] or options["output"]:
             raise click.UsageError("--input and --output belong to an entry: give --entry NAME")
-        generate(model, prompts, options, {"process": ctx.obj["started"], "run": started, "compiled": compiled})
+        generate(model, prompts, said, options, {"process": ctx.obj["started"], "run": started, "compiled": compiled})
     return 0
 
 
