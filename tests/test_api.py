@@ -129,6 +129,9 @@ def test_the_command_runs_any_entry(call: Call, counter: tuple[Path, Path], tmp_
     artifact = ("run", "two.lgpt", "--checkpoint", weights, "--entry", "add")
     assert "calls int32 [1]\n[1]" in call(*artifact, "--input", f"x={tmp_path / 'x.npy'}").out
     assert_one_error(call(*artifact, "--input", "x=[[1, 2, 3]]"), 1, "compiled for x [2 3], and not x [1 3]")
+    for words in (("--set", "a=1"), ("--shape", "n=3"), ("--dump-dir", "d"), ("--pipeline", "p.lisp")):
+        assert_one_error(call(*artifact, *words), 2, f"{words[0]} is for programs: two.lgpt is compiled")
+    assert_one_error(call(*artifact, "--target", "cuda"), 2, "--target cuda: two.lgpt was compiled for cpu")
 
 
 WRONG = [
@@ -153,7 +156,7 @@ def test_what_is_wrong_with_inputs_is_said_in_one_line(
     assert_one_error(call(*given), code, word)
 
 
-@pytest.mark.parametrize("option", [("--greedy",), ("--checkpoint", "w.safetensors"), ("--input", "x=1"), ("--check",)])
+@pytest.mark.parametrize("option", [("--greedy",), ("--format", "json"), ("--input", "x=1"), ("--check",)])
 def test_what_a_program_has_no_use_for_is_refused(option: tuple[str, ...], call: Call) -> None:
     tour = Path(__file__).resolve().parent.parent / "examples" / "tour" / "01-constants.lisp"
     assert_one_error(call("run", tour, *option), 1, f"{option[0]} is for models")

@@ -15,7 +15,16 @@ from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.base.precisions import EXACT
 from lispgpt.cli.arrays import read_inputs, write_results
 from lispgpt.cli.generate import OF_TEXTS, choices, generate, sampling_options
-from lispgpt.cli.options import PATH, all_of, compile_options, config_settings, given_among, guarded, parse_shapes
+from lispgpt.cli.options import (
+    COMMAND_LINE,
+    PATH,
+    all_of,
+    compile_options,
+    config_settings,
+    given_among,
+    guarded,
+    parse_shapes,
+)
 from lispgpt.cli.prompts import Prompts, prompt_options
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
@@ -32,6 +41,9 @@ MOST_THREADS = 4096
 
 OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "trace")
 """Options that a program with a `main` has no use for."""
+
+OF_COMPILING = ("settings", "pipeline", "shapes", "dump_dir", "print_after")
+"""Options that an artifact has no use for."""
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True})
@@ -117,6 +129,10 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
     """The artifact in a file, or what to compile; batch: sequences at once."""
     if given.artifact is not None:
         artifact = matching_artifact(given.program, given.artifact, given.checkpoint)
+        compiling = given_among(click.get_current_context(), OF_COMPILING)
+        if compiling:
+            raise click.UsageError(f"{compiling} is for programs: {given.program} is compiled")
+        _check_target(options["target"], given.program, artifact)
         if options["context"] not in (None, artifact.config.get("context")):
             raise click.UsageError(f"--context is for programs: {given.program} has its own")
         if options["precision"] not in (EXACT, artifact.precision):
@@ -126,3 +142,12 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
     settings = config_settings(options["settings"], options["context"])
     made = Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)
     return replace(made, precision=options["precision"])
+
+
+def _check_target(asked: str, path: Path, artifact: Artifact) -> None:
+    """UsageError where an artifact is asked to run on what it was not compiled for."""
+    vendor, colon, _ = asked.partition(":")
+    same = asked == artifact.target if colon else vendor == artifact.target.partition(":")[0]
+    said = click.get_current_context().get_parameter_source("target") is COMMAND_LINE
+    if said and not same and vendor not in ("auto", "emulated"):
+        raise click.UsageError(f"--target {asked}: {path} was compiled for {artifact.target}")
