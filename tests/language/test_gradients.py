@@ -221,6 +221,20 @@ def test_what_cannot_be_differentiated_is_said_at_its_form(expression: str, mess
         evaluated(expression, given)
 
 
+def test_what_a_product_or_a_sum_adds_to_has_a_gradient() -> None:
+    dialects, seed = "(require-dialect linalg)", seeded.fresh_seed()
+    maps = "[affine_map<(i,j,k)->(i,k)> affine_map<(i,j,k)->(j,k)> affine_map<(i,j,k)->(i,j)>]"
+    product = f"(linalg.contract {{:indexing_maps {maps} :result tensor<3x5xf32>}} x w (exp c))"
+    given = drawn({"x": (3, 4), "w": (5, 4), "c": (3, 5)}, seed)
+    check(product, lambda x, w, c: x @ w.T + np.exp(c), given, seed, dialects)
+    body = "(region (block [(: a f32) (: b f32)] (linalg.yield (arith.{} a b))))"
+    reduction = "(linalg.reduce {{:dimensions [1] :result tensor<3xf32>}} x (exp c) " + body + ")"
+    given, dialects = drawn({"x": (3, 4), "c": (3,)}, seed), f"{dialects} (require-dialect arith)"
+    check(reduction.format("addf"), lambda x, c: x.sum(-1) + np.exp(c), given, seed, dialects)
+    with pytest.raises(UserError, match=r"no gradient rule for `linalg.reduce by arith.maximumf onto what is there`"):
+        evaluated(f"(first (gradients (sum {reduction.format('maximumf')}) [c]))", given, dialects)
+
+
 def test_a_function_of_a_scalar_has_a_gradient_of_its_own() -> None:
     definitions = "(defn scale [x k] (* x k)) (defgradient scale [g y x k] [(* g k) (sum (* g x))])"
     seed = seeded.fresh_seed()

@@ -24,6 +24,9 @@ from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with,
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
+SUMS = ("linalg.contract", "linalg.reduce arith.addf")
+"""Ops that add what they compute to what their result begins with."""
+
 
 @builtin("gradients", 2, 2)
 def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any:
@@ -133,6 +136,11 @@ class _Backward:
             key = f"{key} {combiner}"
         if key not in self.rules.of_ops:
             raise self._no_rule(op, key.replace(" ", " by "))
+        for start in list(op.operands)[count:]:
+            if start in self.active and key not in SUMS:
+                raise self._no_rule(op, f"{key.replace(' ', ' by ')} onto what is there")
+            if start in self.active:
+                self.add(start, gradient)
         if given[0] == op.operands[0]:
             self._apply(self.rules.of_ops[key], gradient, result, given, op)
             return
