@@ -22,6 +22,7 @@ from lispgpt.ir.structure import (
     indexing_maps,
     integers,
     is_elementwise,
+    operations,
     shape_of,
 )
 from lispgpt.passes.model.attention import Attention, record_attention
@@ -60,8 +61,18 @@ def is_inline(op: ir.Operation) -> bool:
     what is marked so, as what reads blocks is."""
     if op.name in INLINE or "inline" in op.attributes:
         return True
-    scalar = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
-    return scalar and not len(op.regions) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
+    return _is_scalar(op)
+
+
+def _is_scalar(op: ir.Operation) -> bool:
+    """Whether an op computes numbers of numbers and of elements of tensors, in branches perhaps."""
+    if any(isinstance(result.type, ir.RankedTensorType) for result in op.results):
+        return False
+    if op.name == "scf.if":
+        branches = [operations(region.blocks[0]) for region in op.regions if len(region.blocks)]
+        return all(_is_scalar(inner) or inner.name == "scf.yield" for branch in branches for inner in branch)
+    known = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
+    return known and not len(op.regions)
 
 
 def group_ops(ops: list[ir.Operation], placements: set[ir.Operation], fewest_shares: int = 0) -> list[KernelGroup]:

@@ -178,7 +178,7 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels, 
             return value
         if not is_inline(op) and op not in placements:
             raise InternalError(f"outline-kernels: {op.name} is used before its kernel has run")
-        for operand in op.operands:
+        for operand in (*op.operands, *captured_values(op)):
             resolve(operand)
         with ir.InsertionPoint(terminator), op.location:
             clone_with(op, values)

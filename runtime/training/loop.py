@@ -180,7 +180,7 @@ class Loop:
 
         self._weights.refresh()
         if self._peers is not None:
-            self._peers.agree(number, self._weights.sums())
+            self._peers.agree(f"at step {number}", self._weights.sums())
         states = held_states(trainer.session, trainer.entries, trainer.wholes)
         self._kept = number
         if not self._leads:
