@@ -267,9 +267,8 @@ class Session:
 
         if len(entry.launches) == len(entry.steps):
             return launches(entry)
-        if self.engine is None:
+        if (engine := self.engine) is None:
             raise UserError(f"entry {entry.label} is for several devices, and this session has one alone")
-        engine = self.engine
         return prepare(entry, launches, lambda step: engine.prepare(step, self._buffers))
 
     def read(self, name: str) -> np.ndarray:
