@@ -9,8 +9,8 @@ taken in from nothing, in chunks of fixed sizes.
 Tokens whose weights are equal have equal logits in every way of running, and the lowest of them is taken: an exact tie
 is no near one where all that tie are known to be such twins.
 
-This holds where numbers between the kernels are F32.  What rounds them to 16 bits on the way (a BF16 cache, `--precision
-fast`) makes differences in the last bits a hundred to a thousand times larger: too many leads would not be clear.
+This holds where numbers between the kernels are F32.  What rounds them to 16 bits on the way (a BF16 cache,
+`--precision fast`) makes differences in the last bits a hundred to a thousand times larger: too many leads would not be clear.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class NearTies:
         if report[1] > 1 and self._twins is None:
             self._twins = self._count_twins(vocab)
         self._run(tokens)
-        return reports(self._session, self._last)[0][0] if "next" in self._last.results else Greedy()(self.logits(vocab))
+        if "next" not in self._last.results:
+            return Greedy()(self.logits(vocab))
+        return reports(self._session, self._last)[0][0]
 
     def logits(self, vocab: int) -> np.ndarray:
         """What decided last, f32 [vocab]."""
