@@ -10,7 +10,8 @@ Tokens whose weights are equal have equal logits in every way of running, and th
 is no near one where all that tie are known to be such twins.
 
 This holds where numbers between the kernels are F32.  What rounds them to 16 bits on the way (a BF16 cache,
-`--precision fast`) makes differences in the last bits a hundred to a thousand times larger: too many leads would not be clear.
+`--precision fast`) makes differences in the last bits a hundred to a thousand times larger: too many leads would not be
+clear.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ twins are equal after one in three."""
 
 def report_of(logits: np.ndarray) -> list[int]:
     """What the library's `best-and-report` says of f32 [vocab]: the best token, the lowest of equals; how many are as
-    good; and how far the next one below is, in sizes of the logits, an f32's bits.  UserError where none is a number."""
+    good; how far the next one below is, in sizes of the logits, an f32's bits.  UserError where none is a number."""
     token = Greedy()(logits)
     best = logits[token]
     below = np.max(logits, where=logits < best, initial=-np.inf)
@@ -86,7 +87,7 @@ class NearTies:
     def _fixed_sizes(self) -> tuple[int, ...]:
         """The chunks' sizes, which may not depend on what happens to be compiled already."""
         sizes = [next(size for size in CHUNKS if size <= self._context)]
-        if self._session.device.weight_rows >= sizes[0] and LONG_CHUNK <= self._context:
+        if self._session.device.weight_rows >= sizes[0] and self._context >= LONG_CHUNK:
             sizes.append(LONG_CHUNK)
         if self._more is None:
             sizes = [size for size in sizes if size in self._entries] or [max(self._entries, default=1)]

@@ -24,11 +24,15 @@ from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with,
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
+SUMS = ("linalg.contract", "linalg.reduce arith.addf")
+"""Ops that add what they compute to what their result begins with."""
+
 
 @builtin("gradients", 2, 2)
 def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any:
     """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape; zeros where the
     loss does not depend on it."""
+    loss = tensors.of_scalar(evaluator, loss, form)
     if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
         evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
     values = [_target(evaluator, target, form) for target in shapes.items_of(targets) or ()]
@@ -132,6 +136,11 @@ class _Backward:
             key = f"{key} {combiner}"
         if key not in self.rules.of_ops:
             raise self._no_rule(op, key.replace(" ", " by "))
+        for start in list(op.operands)[count:]:
+            if start in self.active and key not in SUMS:
+                raise self._no_rule(op, f"{key.replace(' ', ' by ')} onto what is there")
+            if start in self.active:
+                self.add(start, gradient)
         if given[0] == op.operands[0]:
             self._apply(self.rules.of_ops[key], gradient, result, given, op)
             return
@@ -158,8 +167,19 @@ class _Backward:
                 rule.form,
             )
         for operand, part in zip(operands, parts, strict=False):
-            if part is not None and operand in self.active:
+            if part is None or operand not in self.active:
+                continue
+            if shapes.is_tensor(operand):
                 self.add(operand, part)
+            else:
+                self._add_to_scalar(operand, part)
+
+    def _add_to_scalar(self, scalar: ir.Value, gradient: Any) -> None:
+        """Count a gradient in for the tensors that a scalar is computed from."""
+        whole = tensors.of_scalar(self.evaluator, scalar, self.form)
+        self.active.add(whole)
+        self.add(whole, tensors.of_scalar(self.evaluator, gradient, self.form))
+        self._walk([defining_op(whole)])
 
     def _recompute(self, result: ir.Value, gradient: ir.Value) -> None:
         """Call the function once more, on values that no common subexpression can be found for, and walk its ops."""
