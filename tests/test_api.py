@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-import json
 import subprocess
 import sys
 from contextlib import suppress
