@@ -26,7 +26,7 @@ from lispgpt.passes.kernels.warpgroup_results import (
 )
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, stages, staging_bytes
+from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, one_wave, stages, staging_bytes
 
 WRITER_REGISTERS, READER_REGISTERS = 40, 232
 """Of a thread that starts copies, and of one that multiplies: 128 of those and 256 of these are a core's 65536."""
@@ -47,6 +47,12 @@ class Sides:
     @property
     def turned(self) -> tuple[bool, bool]:
         return self.left.turned, self.right.turned
+
+    def shape(self, product: Product, result_bytes: int, results: int) -> Shape:
+        """What a product of these is to its tiles."""
+        extents, left_bytes = (product.rows, product.columns, product.inner), self.left.item * len(self.left.tensors)
+        stored = self.left.rest is not None
+        return Shape(*extents, left_bytes, result_bytes, self.turned, results, stored, product.batches)
 
     def of(self, tiling: Tiling) -> Sides:
         """For tiles of that size."""
@@ -73,22 +79,16 @@ class WarpgroupProduct:
         self.results = outputs_of(kernel)
         self.warpgroups = tiling.row_parts * tiling.output_parts
         self.threads = (1 + self.warpgroups) * self.unit.threads
-        self.shape = shape = Shape(
-            product.rows,
-            product.columns,
-            product.inner,
-            sides.left.item,
-            turned=sides.turned,
-            results=len(self.results),
-        )
+        self.shape = shape = sides.shape(product, 4, len(self.results))
         self.steps = -(-product.inner // (self.unit.inner * tiling.splits))
         self.row_tiles = -(-product.rows // (tiling.rows * tiling.pair))
         self.column_tiles = -(-product.columns // tiling.outputs)
         self.tiles = self.row_tiles * self.column_tiles * product.batches
         most = max(1, target.cores_for(tiling.cluster) // tiling.cluster)
-        self.clusters = self.tiles if tiling.splits > 1 else min(self.tiles, most)
+        self.one_wave = one_wave(tiling, shape, target)
+        self.clusters = self.tiles if self.one_wave else min(self.tiles, most)
         self.stages = stages(tiling, shape, target)
-        if self.clusters == self.tiles:
+        if self.one_wave:
             self.stages = min(self.stages, self.steps)
         self.right_first = sides.right.boxes.argument in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
@@ -108,7 +108,7 @@ class WarpgroupProduct:
         self.thread = b.thread_id()
         self.cluster, self.rank = b.div(b.block_id(), t.cluster), b.mod(b.block_id(), t.cluster)
         self._make_memory()
-        self.maps = [side.map(self.kernel) for side in (self.sides.left, self.sides.right)]
+        self.maps = [side.maps(self.kernel) for side in (self.sides.left, self.sides.right)]
         self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
         self.fetched = [BulkResult(boxes, *self._fetched(boxes)) for boxes in self.read]
         b.if_then(b.equal(self.thread, 0), self._prepare)
@@ -120,7 +120,7 @@ class WarpgroupProduct:
 
     def _prepare(self) -> None:
         """By one thread: the ring's barriers, and maps on their way."""
-        for map_ in [*self.maps, *(result.map for result in self.bulk or ())]:
+        for map_ in [*self.maps[0], *self.maps[1], *(result.map for result in self.bulk or ())]:
             self.copies.prefetch(map_)
         self.ring.make(self.warpgroups)
 
@@ -139,18 +139,21 @@ class WarpgroupProduct:
             b.barrier()
 
     def _make_memory(self) -> None:
-        """Stages, results on their way to memory, barriers; what a cluster adds up takes the stages' place."""
+        """Stages, results on their way to memory, barriers; what a cluster adds up takes the stages' place, and so do
+        results where a block has one tile."""
         left, right = self.sides.left, self.sides.right
         staging = 0 if self.boxes is None else staging_bytes(self.tiling, self.shape, self.target)
         stage = left.nbytes + right.nbytes
         nbytes = self.stages * stage
         if self.tiling.splits > 1:
             nbytes = max(nbytes, self.tiling.rows * sums_stride(self.tiling) * 4)
-        self.memory = BlockMemory(self.target, nbytes + staging + BARRIER_BYTES, aligned=True)
+        ahead = 0 if self.one_wave else nbytes
+        nbytes = max(nbytes, ahead + staging)
+        self.memory = BlockMemory(self.target, nbytes + BARRIER_BYTES, aligned=True)
         base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
         start = b.add(base, self.memory.start)
-        self.staging = b.add(start, nbytes)
-        barriers = b.add(self.staging, staging)
+        self.staging = b.add(start, ahead)
+        barriers = b.add(start, nbytes)
         self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
 
     def _tile(self, number: Index) -> Tile:
@@ -172,7 +175,7 @@ class WarpgroupProduct:
 
     def _each_tile(self, place: Place, body: Callable[[Index, Place], Place]) -> None:
         """body(number, where the ring is) for each of this block's tiles."""
-        if self.clusters == self.tiles:
+        if self.one_wave:
             body(self.cluster, place)
             return
 
@@ -205,7 +208,7 @@ class WarpgroupProduct:
             at = self._tile(number)
             self._fetch(at)
             start: Index = early
-            if self.clusters != self.tiles:
+            if not self.one_wave:
                 start = b.select(b.equal(number, self.cluster), b.as_value(early), b.as_value(0))
 
             def step(k: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
@@ -255,6 +258,8 @@ class WarpgroupProduct:
 
         def tile(number: Index, place: Place) -> Place:
             place, found = sums.walk(place, registers)
+            if self.one_wave and self.boxes is not None:
+                self.target.team_barrier(0, self.threads - unit.threads)  # results go where others may still read
             results.finish(self._tile(number), found)
             return place
 
