@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.weighted import Weighted
 
@@ -78,6 +79,20 @@ def padded(tokens: Sequence[int] | np.ndarray, position: int, size: int) -> np.n
     made[0, 0, size - len(tokens) :] = tokens
     made[1, 0, size - len(tokens) :] = np.arange(position, position + len(tokens))
     return made
+
+
+def checked_tokens(tokens: Sequence[int], vocab: int) -> np.ndarray:
+    """A prompt as an array; UserError for what is none."""
+    if not tokens:
+        raise UserError("the prompt is empty: give at least one token")
+    try:
+        numbers = np.fromiter(tokens, np.int64, len(tokens))  # in half the time that asarray takes
+    except OverflowError:
+        numbers = np.asarray(tokens)
+    if not 0 <= numbers.min() <= numbers.max() < vocab:
+        bad = next(t for t in tokens if not 0 <= t < vocab)
+        raise UserError(f"token {bad} is not in the vocabulary of {vocab} (0 to {vocab - 1})")
+    return numbers
 
 
 @functools.cache

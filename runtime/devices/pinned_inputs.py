@@ -1,4 +1,4 @@
-"""Small inputs on their way to a GPU: in pinned memory, so that nobody has to wait until they have been copied."""
+"""Small arrays on their way to a GPU and back: in pinned memory, so that copies need no help of the host's."""
 
 from __future__ import annotations
 
@@ -29,13 +29,18 @@ class PinnedInputs:
 
         wait: does that, and makes `used` zero.
         """
+        place = self.place(source.nbytes, wait)
+        ctypes.memmove(place, source.ctypes.data, source.nbytes)
+        return place
+
+    def place(self, nbytes: int, wait: Callable[[], None]) -> int:
+        """The address of so many bytes, which are nobody else's until the stream has been waited for."""
         if not self._address:
             (host,) = self._driver("MemAllocHost", POOL_BYTES, about="pinned memory")
             self._owned.append(("MemFreeHost", host))
             self._address = int(host)
-        if self.used + source.nbytes > POOL_BYTES:
+        if self.used + nbytes > POOL_BYTES:
             wait()
         place = self._address + self.used
-        self.used += -(-source.nbytes // ALIGNMENT) * ALIGNMENT
-        ctypes.memmove(place, source.ctypes.data, source.nbytes)
+        self.used += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return place
