@@ -26,7 +26,14 @@ from lispgpt.passes.kernels.warpgroup_results import (
 )
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, one_wave, stages, staging_bytes
+from lispgpt.passes.targets.warpgroup_tiles import (
+    Shape,
+    Tiling,
+    one_wave,
+    shares_stages,
+    stages,
+    staging_bytes,
+)
 
 WRITER_REGISTERS, READER_REGISTERS = 40, 232
 """Of a thread that starts copies, and of one that multiplies: 128 of those and 256 of these are a core's 65536."""
@@ -87,6 +94,7 @@ class WarpgroupProduct:
         most = max(1, target.cores_for(tiling.cluster) // tiling.cluster)
         self.one_wave = one_wave(tiling, shape, target)
         self.clusters = self.tiles if self.one_wave else min(self.tiles, most)
+        self.shares_stages = shares_stages(tiling, shape, target)
         self.stages = stages(tiling, shape, target)
         if self.one_wave:
             self.stages = min(self.stages, self.steps)
@@ -147,7 +155,7 @@ class WarpgroupProduct:
         nbytes = self.stages * stage
         if self.tiling.splits > 1:
             nbytes = max(nbytes, self.tiling.rows * sums_stride(self.tiling) * 4)
-        ahead = 0 if self.one_wave else nbytes
+        ahead = 0 if self.shares_stages else nbytes
         nbytes = max(nbytes, ahead + staging)
         self.memory = BlockMemory(self.target, nbytes + BARRIER_BYTES, aligned=True)
         base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
@@ -258,7 +266,7 @@ class WarpgroupProduct:
 
         def tile(number: Index, place: Place) -> Place:
             place, found = sums.walk(place, registers)
-            if self.one_wave and self.boxes is not None:
+            if self.shares_stages and self.boxes is not None:
                 self.target.team_barrier(0, self.threads - unit.threads)  # results go where others may still read
             results.finish(self._tile(number), found)
             return place

@@ -102,15 +102,26 @@ def _fits(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
 
 def stages(tiling: Tiling, shape: Shape, target: Gpu) -> int:
     """How many steps of k a block's memory holds at once."""
+    beside = 0 if shares_stages(tiling, shape, target) else staging_bytes(tiling, shape, target)
+    return _stages(tiling, shape, target, beside)
+
+
+def _stages(tiling: Tiling, shape: Shape, target: Gpu, beside: int) -> int:
     unit = target.warpgroup
     assert unit is not None
     # Barriers take the last 1024 bytes, and as many go to alignment.
-    beside = 0 if one_wave(tiling, shape, target) else staging_bytes(tiling, shape, target)
     return min(MOST_STAGES, (target.dynamic_shared_bytes - 2048 - beside) // tiling.stage_bytes(shape, unit.inner))
 
 
+def shares_stages(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
+    """Whether results take the place of the stages, once a block's only tile is multiplied: where both have no room
+    beside each other, since a warpgroup then has to wait for the other one."""
+    few = _stages(tiling, shape, target, staging_bytes(tiling, shape, target)) < FEWEST_STAGES
+    return few and one_wave(tiling, shape, target)
+
+
 def one_wave(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
-    """Whether there is a block for each tile, so that results may take the place of the stages."""
+    """Whether there is a block for each tile."""
     blocks = tiling.blocks(shape.rows, shape.outputs) * shape.batches
     return tiling.splits > 1 or blocks <= target.cores_for(tiling.cluster)
 
