@@ -39,11 +39,11 @@ func.func "contraction_128x256"
   tied = [-1]
   work = {bytes = 262144 : i64, context = 0 : i64, operations = 8388608 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   1 arith.addf vector<4xf32>
-  155 arith.addi
+  156 arith.addi
   4 arith.andi
   48 arith.andi vector<2xi32>
   15 arith.cmpi
-  253 arith.constant
+  254 arith.constant
   48 arith.constant vector<2xi32>
   12 arith.divui
   3 arith.extui
