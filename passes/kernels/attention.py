@@ -45,10 +45,10 @@ def result_buffer(kernel: ir.Operation, attention: Attention) -> ir.Value:
 
 def store_result(kernel: ir.Operation, attention: Attention, value: ir.Value, where: Place) -> None:
     """Some neighbouring f32 of a row's result, as they are stored: rounded where it is, in parts where it has them."""
-    short = b.shortened(value, attention.out.element)
-    b.store(short, result_buffer(kernel, attention), where)
+    upper = value if attention.rest is None else b.upper_half(value)
+    b.store(b.shortened(upper, attention.out.element), result_buffer(kernel, attention), where)
     if attention.rest is not None:
-        rest = b.shortened(b.binary("arith.subf", value, b.extend(short)), attention.out.element)
+        rest = b.shortened(b.binary("arith.subf", value, upper), attention.out.element)
         (tensor,) = attention.rest.results
         b.store(rest, dict(outputs_of(kernel))[tensor], where)
 

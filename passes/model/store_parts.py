@@ -1,16 +1,16 @@
 """store-parts: what products alone read in F32 is stored as two BF16 parts that add up to it.
 
-Before:                                              After:
-  %y = linalg.generic … -> tensor<64x8xf32>            %y = linalg.generic … -> tensor<64x8xf32>
-  %s = linalg.contract ins(%y, %w) …                   %u = linalg.generic ins(%y) { arith.truncf } -> tensor<64x8xbf16>
-    tensor<64x8xf32>, tensor<6x8xbf16>                 %l = linalg.generic ins(%y) { truncf(y - extf(truncf(y))) } …
-                                                       %p = linalg.generic ins(%u, %l) { extf + extf } {inline} …
-                                                       %s = linalg.contract ins(%p, %w) …
+Before:                                         After:
+  %y = linalg.generic … -> tensor<64x8xf32>       %y = linalg.generic … -> tensor<64x8xf32>
+  %s = linalg.contract ins(%y, %w) …              %u = linalg.generic ins(%y) { y & 0xffff0000 } -> tensor<64x8xbf16>
+    tensor<64x8xf32>, tensor<6x8xbf16>            %l = linalg.generic ins(%y) { truncf(y - (y & 0xffff0000)) } …
+                                                  %p = linalg.generic ins(%u, %l) { extf + extf } {inline} …
+                                                  %s = linalg.contract ins(%p, %w) …
 
 Requires: entries on tensors, and what contract-products ensures.
 Ensures: where the target multiplies BF16 by warpgroups, which would split an operand in F32 into such parts again for
 every tile, what an elementwise op or a product makes in F32 and only products of many rows with BF16 weights read,
-directly or reshaped, is their sum, which keeps 17 bits.  The kernel that makes it stores both, and each of those that
+directly or reshaped, is their sum, which keeps 16 bits.  The kernel that makes it stores both, and each of those that
 multiply brings them to where it multiplies from.
 """
 
@@ -91,12 +91,9 @@ def _store_parts(op: ir.Operation) -> None:
     readers = [(use.owner.operation, use.operand_number) for use in value.uses]
     type_ = ir.RankedTensorType.get(list(shape_of(value)), short)
 
-    def rest(number: ir.Value) -> ir.Value:
-        return b.shortened(b.binary("arith.subf", number, b.extend(b.shortened(number, short))), short)
-
     with ir.InsertionPoint.after(op), op.location:
-        upper = elementwise([value], type_, lambda number: b.shortened(number, short))
-        lower = elementwise([value], type_, rest)
+        upper = elementwise([value], type_, lambda number: b.shortened(b.upper_half(number), short))
+        lower = elementwise([value], type_, lambda n: b.shortened(b.binary("arith.subf", n, b.upper_half(n)), short))
         whole = elementwise([upper, lower], value.type, _added)
     made = defining_op(whole)
     assert made is not None
@@ -124,15 +121,11 @@ def parts_made(value: ir.Value) -> tuple[ir.Operation, ir.Operation] | None:
     if len(found) != 2 or not all(is_elementwise(op) and len(op.operands) == 2 for op in found):
         return None
     upper, lower = sorted(found, key=lambda op: len(_body(op)))
-    whole = _body(upper) == ["arith.truncf"] and _body(lower) == [
-        "arith.truncf",
-        "arith.extf",
-        "arith.subf",
-        "arith.truncf",
-    ]
+    cut = ["arith.bitcast", "arith.andi", "arith.bitcast"]
+    whole = _body(upper) == [*cut, "arith.truncf"] and _body(lower) == [*cut, "arith.subf", "arith.truncf"]
     return (upper, lower) if whole else None
 
 
 def _body(op: ir.Operation) -> list[str]:
-    """What an elementwise op computes, by names."""
-    return [inner.name for inner in operations(op.regions[0].blocks[0])][:-1]
+    """What an elementwise op computes, by names, without constants."""
+    return [inner.name for inner in operations(op.regions[0].blocks[0]) if inner.name != "arith.constant"][:-1]

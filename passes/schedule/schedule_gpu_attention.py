@@ -77,16 +77,6 @@ class Element:
     live: ir.Value
 
 
-def _parts(tasks: int, target: Gpu) -> int:
-    """Blocks of a cluster that share a task: all where tasks are few, else as many as leave each core two blocks."""
-    if tasks * 2 <= target.cores:
-        return target.cluster
-    parts = 1
-    while 2 * parts <= target.cluster and tasks * 2 * parts <= 2 * target.cores:
-        parts *= 2
-    return parts
-
-
 class _Schedule:
     def __init__(
         self,
@@ -102,8 +92,9 @@ class _Schedule:
         shares = zip((attention.depth, attention.width), self.widths, strict=True)
         needed = max(-(-depth // width) for depth, width in shares)
         self.lanes = 1 << (needed - 1).bit_length()
-        self.parts = _parts(prod(attention.extents), target)
-        self.subgroups = options.subgroups * (1 if 1 < self.parts == target.cluster else 2)
+        tasks = prod(attention.extents)
+        self.parts = target.cluster if tasks * 2 <= target.cores else 1
+        self.subgroups = options.subgroups * (1 if self.parts > 1 else 2)
         self.unroll = max(1, options.unroll * one_load(attention.keys, target) // self.widths[0])
         self.threads = self.subgroups * target.subgroup
         self.teams = target.subgroup // self.lanes

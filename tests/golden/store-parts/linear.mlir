@@ -35,24 +35,30 @@ module {
     %empty_1 = tensor.empty() : tensor<2x2x4xbf16>
     %generic_1 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel"]} ins(%generic_0 : tensor<2x2x4xf32>) outs(%empty_1 : tensor<2x2x4xbf16>) {
     ^bb0(%in: f32, %out: bf16):
-      %truncf_0 = arith.truncf %in : f32 to bf16
+      %bitcast_0 = arith.bitcast %in : f32 to i32
+      %c-65536_i32 = arith.constant -65536 : i32
+      %andi_0 = arith.andi %bitcast_0, %c-65536_i32 : i32
+      %bitcast_1 = arith.bitcast %andi_0 : i32 to f32
+      %truncf_0 = arith.truncf %bitcast_1 : f32 to bf16
       linalg.yield %truncf_0 : bf16
     } -> tensor<2x2x4xbf16>
     %empty_2 = tensor.empty() : tensor<2x2x4xbf16>
     %generic_2 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel"]} ins(%generic_0 : tensor<2x2x4xf32>) outs(%empty_2 : tensor<2x2x4xbf16>) {
     ^bb0(%in: f32, %out: bf16):
-      %truncf_1 = arith.truncf %in : f32 to bf16
-      %extf_0 = arith.extf %truncf_1 : bf16 to f32
-      %subf_0 = arith.subf %in, %extf_0 : f32
-      %truncf_2 = arith.truncf %subf_0 : f32 to bf16
-      linalg.yield %truncf_2 : bf16
+      %bitcast_2 = arith.bitcast %in : f32 to i32
+      %c-65536_i32 = arith.constant -65536 : i32
+      %andi_1 = arith.andi %bitcast_2, %c-65536_i32 : i32
+      %bitcast_3 = arith.bitcast %andi_1 : i32 to f32
+      %subf_0 = arith.subf %in, %bitcast_3 : f32
+      %truncf_1 = arith.truncf %subf_0 : f32 to bf16
+      linalg.yield %truncf_1 : bf16
     } -> tensor<2x2x4xbf16>
     %empty_3 = tensor.empty() : tensor<2x2x4xf32>
     %generic_3 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel"]} ins(%generic_1, %generic_2 : tensor<2x2x4xbf16>, tensor<2x2x4xbf16>) outs(%empty_3 : tensor<2x2x4xf32>) attrs =  {inline} {
     ^bb0(%in: bf16, %in_1: bf16, %out: f32):
-      %extf_1 = arith.extf %in : bf16 to f32
-      %extf_2 = arith.extf %in_1 : bf16 to f32
-      %addf_1 = arith.addf %extf_1, %extf_2 : f32
+      %extf_0 = arith.extf %in : bf16 to f32
+      %extf_1 = arith.extf %in_1 : bf16 to f32
+      %addf_1 = arith.addf %extf_0, %extf_1 : f32
       linalg.yield %addf_1 : f32
     } -> tensor<2x2x4xf32>
     %collapse_shape_0 = tensor.collapse_shape %generic_3 [[0], [1, 2]] : tensor<2x2x4xf32> into tensor<2x8xf32>
