@@ -11,9 +11,9 @@ it read what others have just written, so that memory is idle.  Each block of su
 later product's weights with its first instruction.
 
 Requires: what schedules ensure; no kernel gets more arguments afterwards, but what is one launch.
-Ensures: where the target copies in bulk, a product's weights, of `least` bytes to `most`, are one more argument of the
-nearest product or attention ahead of it, which has no use for it but that.  A call that no such product follows has the
-argument of another call of its kernel.
+Ensures: where the target copies in bulk, a product's weights, of `least` bytes to `most` that the entry does not
+write, are one more argument of the nearest product or attention ahead of it, which has no use for it but that.  A call
+that no such product follows has the argument of another call of its kernel.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from math import prod
 from lispgpt.base.access import READ
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
+from lispgpt.ir.collectives import collective_functions
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     callee_of,
@@ -59,37 +60,54 @@ class FetchAhead(Pass):
         if not isinstance(target, Gpu) or target.copies is None:
             return
         kernels = {symbol_of(kernel): kernel for kernel in kernel_functions(module)}
+        functions = kernels | collective_functions(module)
         wanted: dict[str, dict[ir.Operation, ir.Value | None]] = {}
         for entry in entry_functions(module):
-            for call, weights in self._wanted(entry, kernels).items():
+            for call, weights in self._wanted(entry, kernels, functions).items():
                 wanted.setdefault(callee_of(call), {})[call] = weights
         for name, calls in wanted.items():
             if any(value is not None for value in calls.values()):
                 _fetch(kernels[name], calls, target)
 
-    def _wanted(self, entry: ir.Operation, kernels: dict[str, ir.Operation]) -> dict[ir.Operation, ir.Value | None]:
-        """An entry's calls that may bring something, in order, and what."""
+    def _wanted(
+        self, entry: ir.Operation, kernels: dict[str, ir.Operation], functions: dict[str, ir.Operation]
+    ) -> dict[ir.Operation, ir.Value | None]:
+        """An entry's calls that may bring something, in order, and what.  functions: all that are called."""
         found: dict[ir.Operation, ir.Value | None] = {}
         ahead: ir.Operation | None = None
-        for call in operations(entry.regions[0].blocks[0]):
-            kernel = kernels.get(callee_of(call)) if call.name == "func.call" else None
+        calls = [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
+        constant = _constant_weights(entry, calls, functions)
+        for call in calls:
+            kernel = kernels.get(callee_of(call))
             if kernel is None or ir.StringAttr(kernel.attributes["kernel"]).value not in LONG:
                 continue
-            weights = self._weights(entry, call)
+            weights = self._weights(call, constant)
             if ahead is not None and weights is not None:
                 found[ahead] = weights
             found[call] = None
             ahead = call
         return found
 
-    def _weights(self, entry: ir.Operation, call: ir.Operation) -> ir.Value | None:
-        """The largest of a call's arguments that are weights of the entry, where it is neither small nor huge."""
-        kinds = [text.partition(":")[0] for text in strings(entry.attributes["arguments"])]
+    def _weights(self, call: ir.Operation, constant: set[int]) -> ir.Value | None:
+        """The largest of a call's arguments that are constant weights, where it is neither small nor huge."""
         roots = [(value, _root(value)) for value in call.operands]
-        weights = [value for value, root in roots if root is not None and kinds[root.arg_number] == "weight"]
+        weights = [value for value, root in roots if root is not None and root.arg_number in constant]
         largest = max(weights, key=lambda value: byte_size(value.type), default=None)
         nbytes = 0 if largest is None else byte_size(largest.type)
         return largest if nbytes % 16 == 0 and self.least <= nbytes <= self.most else None
+
+
+def _constant_weights(entry: ir.Operation, calls: list[ir.Operation], functions: dict[str, ir.Operation]) -> set[int]:
+    """The numbers of an entry's arguments that are weights and that nothing in it writes: what reads ahead of its time
+    what somebody writes would have to wait for that."""
+    kinds = [text.partition(":")[0] for text in strings(entry.attributes["arguments"])]
+    written = set()
+    for call in calls:
+        for value, how in zip(call.operands, access_of(functions[callee_of(call)]), strict=True):
+            root = _root(value)
+            if root is not None and how != READ:
+                written.add(root.arg_number)
+    return {number for number, kind in enumerate(kinds) if kind == "weight"} - written
 
 
 def _root(value: ir.Value) -> ir.BlockArgument | None:

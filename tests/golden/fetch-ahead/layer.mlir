@@ -8,7 +8,10 @@ module {
   func.func private @norm(%x: memref<4x8xf32>, %y: memref<4x8xf32>) attributes {access = ["read", "write"], block = [32, 1, 1], grid = [4, 1, 1], kernel = "rows", tied = [-1]} {
     return
   }
-  func.func @e(%x: memref<128xi8>, %w: memref<128xi8>, %y: memref<128xi8>) attributes {arguments = ["input:x", "weight:w", "result:y"], entry = "e", extents = array<i64>, inputs = {x = array<i64: 4, 8>}, results = ["result:y"], sizes = [], types = [tensor<4x8xf32>, tensor<2x4x8xbf16>, tensor<4x8xf32>]} {
+  func.func private @update(%v: memref<4x8xbf16>) attributes {access = ["read_write"], block = [32, 1, 1], grid = [4, 1, 1], kernel = "rows", tied = [-1]} {
+    return
+  }
+  func.func @e(%x: memref<128xi8>, %w: memref<128xi8>, %y: memref<128xi8>, %v: memref<64xi8>) attributes {arguments = ["input:x", "weight:w", "result:y", "weight:v"], entry = "e", extents = array<i64>, inputs = {x = array<i64: 4, 8>}, results = ["result:y"], sizes = [], types = [tensor<4x8xf32>, tensor<2x4x8xbf16>, tensor<4x8xf32>, tensor<4x8xbf16>]} {
     %c0 = arith.constant 0 : index
     %from = memref.view %x[%c0][] : memref<128xi8> to memref<4x8xf32>
     %first = memref.view %w[%c0][] : memref<128xi8> to memref<4x8xbf16>
@@ -18,6 +21,9 @@ module {
     %c64 = arith.constant 64 : index
     %second = memref.view %w[%c64][] : memref<128xi8> to memref<4x8xbf16>
     call @product(%to, %second, %to) : (memref<4x8xf32>, memref<4x8xbf16>, memref<4x8xf32>) -> ()
+    %third = memref.view %v[%c0][] : memref<64xi8> to memref<4x8xbf16>
+    call @product(%to, %third, %to) : (memref<4x8xf32>, memref<4x8xbf16>, memref<4x8xf32>) -> ()
+    call @update(%third) : (memref<4x8xbf16>) -> ()
     return
   }
 }
@@ -53,7 +59,10 @@ module {
   func.func private @norm(%arg0: memref<4x8xf32>, %arg1: memref<4x8xf32>) attributes {access = ["read", "write"], block = [32, 1, 1], grid = [4, 1, 1], kernel = "rows", tied = [-1]} {
     return
   }
-  func.func @e(%arg0: memref<128xi8>, %arg1: memref<128xi8>, %arg2: memref<128xi8>) attributes {arguments = ["input:x", "weight:w", "result:y"], entry = "e", extents = array<i64>, inputs = {x = array<i64: 4, 8>}, results = ["result:y"], sizes = [], types = [tensor<4x8xf32>, tensor<2x4x8xbf16>, tensor<4x8xf32>]} {
+  func.func private @update(%arg0: memref<4x8xbf16>) attributes {access = ["read_write"], block = [32, 1, 1], grid = [4, 1, 1], kernel = "rows", tied = [-1]} {
+    return
+  }
+  func.func @e(%arg0: memref<128xi8>, %arg1: memref<128xi8>, %arg2: memref<128xi8>, %arg3: memref<64xi8>) attributes {arguments = ["input:x", "weight:w", "result:y", "weight:v"], entry = "e", extents = array<i64>, inputs = {x = array<i64: 4, 8>}, results = ["result:y"], sizes = [], types = [tensor<4x8xf32>, tensor<2x4x8xbf16>, tensor<4x8xf32>, tensor<4x8xbf16>]} {
     %constant_0 = arith.constant 0 : index
     %view_0 = memref.view %arg0[%constant_0][] : memref<128xi8> to memref<4x8xf32>
     %view_1 = memref.view %arg1[%constant_0][] : memref<128xi8> to memref<4x8xbf16>
@@ -67,6 +76,11 @@ module {
     %constant_3 = arith.constant 64 : index
     %view_5 = memref.view %arg1[%constant_3][] : memref<128xi8> to memref<4x8xbf16>
     call @product(%view_2, %view_4, %view_2, %view_5) : (memref<4x8xf32>, memref<4x8xbf16>, memref<4x8xf32>, memref<4x8xbf16>) -> ()
+    %view_6 = memref.view %arg3[%constant_0][] : memref<64xi8> to memref<4x8xbf16>
+    %constant_4 = arith.constant 64 : index
+    %view_7 = memref.view %arg1[%constant_4][] : memref<128xi8> to memref<4x8xbf16>
+    call @product(%view_2, %view_6, %view_2, %view_7) : (memref<4x8xf32>, memref<4x8xbf16>, memref<4x8xf32>, memref<4x8xbf16>) -> ()
+    call @update(%view_6) : (memref<4x8xbf16>) -> ()
     return
   }
 }
