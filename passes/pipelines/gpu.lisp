@@ -42,8 +42,7 @@
     (pass run-in-order)
     (pass join-collectives)
     (pass plan-arena)
-    (pass one-launch)                 ; {:when "always"} or "never" instead of by modelled cost
-    (pass fetch-ahead))
+    (pass one-launch))                ; {:when "always"} or "never" instead of by modelled cost
   (stage gpu                          ; the entries become the plan; kernels are all that is left
     (pass emit-plan)
     (pass expand-math)

@@ -107,12 +107,6 @@ class TensorCopies:
         text = f"cp.async.bulk.prefetch.tensor.{len(at)}d.L2.global.tile [$0, {{{places}}}];"
         assembly(text, ["l", *["r"] * len(at)], [map_, *map(self.number, at)], [])
 
-    def fetch_bytes(self, address: Index, count: Index) -> None:
-        """Start to bring neighbouring bytes to the cache; both are multiples of 16."""
-        operands = [b.emit("arith.index_cast", [b.as_value(address)], [ir.IntegerType.get_signless(64)])]
-        operands.append(self.number(count))
-        assembly("cp.async.bulk.prefetch.L2.global [$0], $1;", ["l", "r"], operands, [])
-
     def store(self, map_: ir.Value, at: Sequence[Index], shared: Index) -> None:
         """Start to store a box, in a batch of its own that this thread can wait for."""
         places = ", ".join(f"${2 + i}" for i in range(len(at)))
