@@ -10,7 +10,7 @@
     (pass contract-products)
     (pass round-activations {:precision "exact"})  ; `--precision` sets it
     (pass store-parts)
-    (pass outline-kernels {:prologue-rows 16})
+    (pass outline-kernels {:prologue-rows 16 :column-sums 2})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)

@@ -11,6 +11,8 @@ import numpy as np
 from lispgpt.runtime.devices.driver import Driver
 
 POOL_BYTES, ALIGNMENT = 1 << 16, 16
+OF_A_KIND = 16
+"""Arrays of the largest size so far that the memory has room for."""
 
 
 class PinnedInputs:
@@ -21,7 +23,7 @@ class PinnedInputs:
 
     def __init__(self, driver: Driver, owned: list[tuple[str, Any]]) -> None:
         self._driver, self._owned = driver, owned
-        self._address = 0
+        self._address = self._room = 0
         self.used = 0
 
     def kept(self, source: np.ndarray, wait: Callable[[], None]) -> int:
@@ -35,11 +37,12 @@ class PinnedInputs:
 
     def place(self, nbytes: int, wait: Callable[[], None]) -> int:
         """The address of so many bytes, which are nobody else's until the stream has been waited for."""
-        if not self._address:
-            (host,) = self._driver("MemAllocHost", POOL_BYTES, about="pinned memory")
+        if not self._address or OF_A_KIND * nbytes > max(self._room, POOL_BYTES):
+            self._room, self.used = max(POOL_BYTES, OF_A_KIND * nbytes), 0
+            (host,) = self._driver("MemAllocHost", self._room, about="pinned memory")
             self._owned.append(("MemFreeHost", host))
             self._address = int(host)
-        if self.used + nbytes > POOL_BYTES:
+        if self.used + nbytes > self._room:
             wait()
         place = self._address + self.used
         self.used += -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -37,7 +37,7 @@ func.func "contraction_128x256"
   tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 256>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 2 : i64, box = array<i64: 32, 16>, dtype = "f32", extents = array<i64: 256, 128>, offset = 0 : i64, strides = array<i64: 1024>}]
   tied = [-1]
   work = {bytes = 262144 : i64, context = 0 : i64, operations = 8388608 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  209 arith.addi
+  213 arith.addi
   5 arith.andi
   64 arith.andi vector<2xi32>
   21 arith.cmpi
