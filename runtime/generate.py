@@ -18,6 +18,7 @@ from lispgpt.runtime.decoding import (
     VERIFY,
     Row,
     check_results,
+    checked_tokens,
     chunk_sizes,
     padded,
     reports,
@@ -113,12 +114,7 @@ class Generator:
 
     def _read(self, tokens: Sequence[int]) -> np.ndarray:
         """Put what was given behind the text, and give it as an array; UserError for what is no prompt."""
-        if not tokens:
-            raise UserError("the prompt is empty: give at least one token")
-        numbers = np.asarray(tokens)
-        if not 0 <= numbers.min() <= numbers.max() < self.vocab:
-            bad = next(t for t in tokens if not 0 <= t < self.vocab)
-            raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
+        numbers = checked_tokens(tokens, self.vocab)
         self.tokens += tokens
         if self.adjustment is not None:
             self.adjustment.read(tokens)

@@ -163,6 +163,13 @@ def shortened(value: ir.Value, element: ir.Type) -> ir.Value:
     return emit("arith.truncf", [value], [with_width(element, width_of(value))])
 
 
+def upper_half(value: ir.Value) -> ir.Value:
+    """f32 without the lower half of its bits: as bf16 it is the same number."""
+    type_ = with_width(i32(), width_of(value))
+    bits = emit("arith.andi", [emit("arith.bitcast", [value], [type_]), constant(-65536, type_)], [type_])
+    return emit("arith.bitcast", [bits], [value.type])
+
+
 def binary(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
     if name in INTRINSIC_BINARIES:
         return intrinsic(f"{INTRINSIC_BINARIES[name]}.{element_of(a.type)}", [a, b], a.type)
