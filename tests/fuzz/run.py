@@ -21,6 +21,7 @@ from fuzz.campaign import Failure
 from fuzz.parallel import Check, failures
 from fuzz.shrink import shrink, smaller
 from fuzz.typed.smaller import smaller as smaller_typed
+from fuzz.wide.program import smaller as smaller_wide
 
 
 def main() -> int:
@@ -44,7 +45,7 @@ def main() -> int:
 def _report(failure: Failure, check: Check, smallest: bool) -> None:
     made = check.program(failure.seed)
     if smallest and check.generator != "mutated":
-        fewer, most = (smaller_typed, 60) if check.generator == "typed" else (smaller, 200)
+        fewer, most = {"typed": (smaller_typed, 60), "wide": (smaller_wide, 60)}.get(check.generator, (smaller, 200))
         made = shrink(made, fewer, lambda other: _same(failure, other, check), most)
     print(f"==== {failure.kind} on {failure.target}, seed {failure.seed}", flush=True)
     print("\n".join(failure.message.strip().splitlines()[-12:]))
@@ -61,7 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200, help="how many programs")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="of the first program")
     parser.add_argument("--targets", default="cpu")
-    generators = {"typed": "programs of the second generator", "mutated": "examples, changed"}
+    generators = {"typed": "programs of the second generator", "mutated": "examples, changed", "wide": "programs of the third"}
     for name, what in generators.items():
         parser.add_argument(f"--{name}", dest="generator", action="store_const", const=name, default="plain", help=what)
     parser.add_argument("--execute-emulated", action="store_true", help="also run GPU code, on emulators")
