@@ -33,7 +33,12 @@ class Check:
         return GENERATORS[self.generator](seed)
 
     def text(self, made: Any) -> str:
-        texts = {"plain": lambda: source({"out": made}), "typed": lambda: made.text, "mutated": lambda: made, "wide": lambda: made.text}
+        texts = {
+            "plain": lambda: source({"out": made}),
+            "typed": lambda: made.text,
+            "mutated": lambda: made,
+            "wide": lambda: made.text,
+        }
         return str(texts[self.generator]())
 
     def repeated(self, seed: int) -> str:

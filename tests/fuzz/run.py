@@ -62,7 +62,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200, help="how many programs")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="of the first program")
     parser.add_argument("--targets", default="cpu")
-    generators = {"typed": "programs of the second generator", "mutated": "examples, changed", "wide": "programs of the third"}
+    generators = {
+        "typed": "programs of the second generator",
+        "mutated": "examples, changed",
+        "wide": "programs of the third",
+    }
     for name, what in generators.items():
         parser.add_argument(f"--{name}", dest="generator", action="store_const", const=name, default="plain", help=what)
     parser.add_argument("--execute-emulated", action="store_true", help="also run GPU code, on emulators")

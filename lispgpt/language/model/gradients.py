@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from lispgpt.ir.mlir import ir
+from lispgpt.ir.named_ops import generalized
 from lispgpt.ir.structure import VIEWS, captured_values, defining_op, integers, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
@@ -126,10 +127,12 @@ class _Backward:
             return
         key = "linalg.contract" if op.name == "linalg.generic" else op.name
         count = len(op.operands) - (len(op.results) if op.name.startswith("linalg.") else 0)
-        given = list(op.operands)[:count]
+        given = [v for v in list(op.operands)[:count] if not isinstance(v.type, ir.IndexType)]
         if key == "linalg.reduce":
             combiner, given[0] = body_clones.combined(evaluator, op, self.form)
             key = f"{key} {combiner}"
+        if key not in self.rules.of_ops and op.name.startswith("linalg.") and self._through_its_body(op, gradient):
+            return
         if key not in self.rules.of_ops:
             raise self._no_rule(op, key.replace(" ", " by "))
         if given[0] == op.operands[0]:
@@ -138,6 +141,20 @@ class _Backward:
         self.active.add(given[0])
         self._apply(self.rules.of_ops[key], gradient, result, given, op)
         self._walk([defining_op(given[0])])
+
+    def _through_its_body(self, op: ir.Operation, gradient: ir.Value) -> bool:
+        """Go on through the linalg.generic that computes what a named op does, if there is one."""
+        with generalized(op) as general:
+            if general.name != "linalg.generic" or op.name == "linalg.reduce":
+                return False
+            attributes = {name: general.attributes[name] for name in general.attributes}
+            types = [result.type for result in op.results]
+            made = self.evaluator.builder.emit("linalg.generic", list(op.operands), types, attributes, self.form, 1)
+            general.regions[0].blocks[0].append_to(made.regions[0])
+        self.sums[made.results[0]] = _Sum([gradient])
+        self._spread_activity([made])
+        self._walk([made])
+        return True
 
     def _is_asked_for(self, value: ir.Value) -> bool:
         """Whether a value is a part, or a view, of one of those to differentiate by."""

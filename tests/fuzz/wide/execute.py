@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from fuzz.wide.graph import Node, Noise, computed, off
@@ -23,7 +23,7 @@ GRADIENT = {"cpu": 2e-4, "cuda": 2e-3, "rocm": 2e-3}
 class Data:
     """A checkpoint of a program's weights."""
 
-    config: dict[str, Any] = {}
+    config: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, program: Wide) -> None:
         self.nodes = {n.name: n for n in program.leaves if n.kind in ("weight", "layers")}
@@ -121,7 +121,9 @@ def slopes_off(program: Wide, found: dict[str, np.ndarray], share: float) -> lis
     return wrong
 
 
-def finite_differences(program: Wide, node: Node, rng: np.random.Generator, most: int = 24) -> dict[tuple[int, ...], float]:
+def finite_differences(
+    program: Wide, node: Node, rng: np.random.Generator, most: int = 24
+) -> dict[tuple[int, ...], float]:
     """The slopes of the loss along some of a leaf's elements; those where it has a kink are left out."""
     nodes, noise = program.used, Noise(smooth=True)
     leaf = node.leaf

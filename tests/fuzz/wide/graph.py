@@ -96,7 +96,7 @@ def computed(nodes: Sequence[Node], leaves: dict[Node, np.ndarray], noise: Noise
 
 def one(node: Node, found: dict[Node, np.ndarray], leaves: dict[Node, np.ndarray], noise: Noise) -> np.ndarray:
     if node.compute is None:
-        return leaves[node] if node in leaves else node.leaf  # type: ignore[return-value]
+        return leaves.get(node, node.leaf)  # type: ignore[return-value, arg-type]
     with np.errstate(all="ignore"):
         made = np.asarray(node.compute(noise, *[found[parent] for parent in node.parents]))
     if made.dtype.kind == "b" or made.dtype.kind == "i":

@@ -61,8 +61,8 @@ def attention(m: Maker) -> Node:
                 0.0,
             ),
             (
-                "(causal-attention {0} {1} {2} (fn [score head t position] (- score (* 0.1 (+ 1.0 (cast (cast head i32) "
-                "f32)) (cast (cast (- position t) i32) f32)))))",
+                "(causal-attention {0} {1} {2} (fn [score head t position] "
+                "(- score (* 0.1 (+ 1.0 (cast (cast head i32) f32)) (cast (cast (- position t) i32) f32)))))",
                 t <= s,
                 bias,
             ),
@@ -133,7 +133,8 @@ def block(m: Maker) -> Node:
     with_mean = m.chance(0.5)
     norm = f"(layer-norm x ({ones.name} l) ({zeros.name} l))" if with_mean else f"(rms-norm x ({ones.name} l) 1e-4)"
     m.functions.append(
-        f"(defn {name} [x l]\n  (+ (* 0.7 x) (linear ({act} (linear {norm} ({up.name} l) ({bias.name} l))) ({down.name} l))))"
+        f"(defn {name} [x l]\n"
+        f"  (+ (* 0.7 x) (linear ({act} (linear {norm} ({up.name} l) ({bias.name} l))) ({down.name} l))))"
     )
 
     def run(n: Any, a: Any, ones: Any, up: Any, down: Any, bias: Any, zeros: Any) -> Any:

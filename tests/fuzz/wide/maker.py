@@ -60,7 +60,9 @@ class Maker:
     # ---- leaves
 
     def leaf(self, kind: str, shape: tuple[int, ...], dtype: str, values: np.ndarray, name: str = "") -> Node:
-        node = Node(name or self.fresh({"input": "given"}.get(kind, kind[0])), "", (), None, shape, dtype, kind, leaf=values)
+        node = Node(
+            name or self.fresh({"input": "given"}.get(kind, kind[0])), "", (), None, shape, dtype, kind, leaf=values
+        )
         node.samples = [noise.moved(values, 2.0**-23) for noise in self.noises]
         self.nodes.append(node)
         return node

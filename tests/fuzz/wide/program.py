@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from fuzz.wide import layers, products, scalars, views
+from fuzz.wide import layers, odd, products, scalars, views
 from fuzz.wide.graph import Node, Noise, Unfit, computed
 from fuzz.wide.maker import Maker
 
 Make = Callable[[Maker], Node]
+Samples = list[np.ndarray]
 
 SMOOTH: list[tuple[Make, float]] = [
     (scalars.unary, 3),
@@ -41,6 +42,16 @@ SMOOTH: list[tuple[Make, float]] = [
     (layers.block, 0.7),
     (layers.one_layer, 0.5),
     (layers.called, 1),
+    (odd.chosen, 0.7),
+    (odd.masks, 0.7),
+    (odd.placed, 1),
+    (odd.named_op, 1),
+    (odd.gram, 1),
+    (odd.long_rows, 0.4),
+    (odd.many_dimensions, 0.7),
+    (odd.recomputed, 0.7),
+    (odd.own_gradient, 0.5),
+    (odd.head_loss, 1),
 ]
 OTHERS: list[tuple[Make, float]] = [
     (scalars.through_type, 2),
@@ -48,6 +59,8 @@ OTHERS: list[tuple[Make, float]] = [
     (views.largest, 1),
     (views.looped, 0.7),
     (products.both_narrow, 1),
+    (odd.iterated, 0.5),
+    (odd.counted, 0.7),
 ]
 """What has no finite differences, or, as loops over tensors, no gradient."""
 
@@ -79,14 +92,14 @@ class Wide:
                 wanted |= {*node.parents}
         return [n for n in self.maker.nodes if n in wanted]
 
-    def right(self, product: float, runs: int) -> list[tuple[dict[str, list[np.ndarray]], dict[Node, list[np.ndarray]]]]:
+    def right(self, product: float, runs: int) -> list[tuple[dict[str, Samples], dict[Node, Samples]]]:
         """For each run: every result's samples, and those of weights and states behind it."""
         nodes, found = self.used, []
         noises = [Noise(smooth=self.maker.smooth)]
         noises += [Noise(np.random.default_rng([self.seed, i]), product, self.maker.smooth) for i in (11, 12, 13, 14)]
         held: list[dict[Node, np.ndarray]] = [{} for _ in noises]
         for _ in range(runs):
-            results: dict[str, list[np.ndarray]] = {name: [] for name in self.results}
+            results: dict[str, Samples] = {name: [] for name in self.results}
             for noise, own in zip(noises, held, strict=True):
                 start = {n: own.get(n, noise.moved(n.leaf, 2.0**-24)) for n in nodes if n.leaf is not None}
                 values = computed(nodes, start, noise)
@@ -131,7 +144,8 @@ def smaller(made: Wide) -> Iterator[Wide]:
         if node.kind != "let" or node.dtype == "bf16" or node in made.results.values():
             continue
         try:
-            fewer = learning(made.seed, made.maker, [node]) if made.by else Wide(made.seed, made.maker, {"r0": node}, [])
+            alone = Wide(made.seed, made.maker, {"r0": node}, [])
+            fewer = learning(made.seed, made.maker, [node]) if made.by else alone
         except Unfit:
             continue
         fewer.text = written(fewer)
@@ -198,7 +212,7 @@ def written(made: Wide) -> str:
     m, nodes = made.maker, made.used
     rng = np.random.default_rng([made.seed, 2])
     symbols: dict[str, int] = {}
-    lines = ["(require nn)", "(require attention)", "(require experts)", "(require gradients)"]
+    lines = ["(require nn)", "(require attention)", "(require experts)", "(require gradients)", "(require training)"]
     lines += ["(require-dialect arith math tensor linalg scf)", f"(config layers {m.layers})"]
     inputs = []
     for n in made.leaves:
@@ -216,7 +230,7 @@ def written(made: Wide) -> str:
     lines += [f for f in m.functions if f.split()[1] in used]
     text: dict[Node, str] = {}
     bound: list[str] = []
-    counts = {n: sum(n in other.parents for other in nodes) for n in nodes}
+    readers = {n: [(other, i) for other in nodes for i, p in enumerate(other.parents) if p is n] for n in nodes}
     pinned = {*made.results.values(), *(v for _, v in made.updates)}
     for n in nodes:
         if n.kind != "let":
@@ -225,11 +239,10 @@ def written(made: Wide) -> str:
         whole = n.text
         for i, parent in enumerate(n.parents):
             whole = whole.replace(f"{{{i}}}", text[parent])
-        once = counts[n] == 1 and n not in pinned
-        if once and all(other.text.count(f"{{{other.parents.index(n)}}}") == 1 for other in nodes if n in other.parents):
-            if rng.random() < 0.35 and len(whole) < 400:
-                text[n] = whole
-                continue
+        once = n not in pinned and sum(other.text.count(f"{{{i}}}") for other, i in readers[n]) == 1
+        if once and rng.random() < 0.35 and len(whole) < 400:
+            text[n] = whole
+            continue
         bound += [f"{n.name} {whole}"]
         text[n] = n.name
     results = {name: text[n] for name, n in made.results.items()}
@@ -254,4 +267,3 @@ def _dim(size: int, symbols: dict[str, int], rng: np.random.Generator) -> str:
         return str(size)
     symbols[f"free{size}"] = size
     return f"free{size}"
-

@@ -53,7 +53,7 @@ UNARY: list[tuple[str, Callable[..., Any], bool]] = [
 
 
 def unary(m: Maker) -> Node:
-    text, function, smooth = m.one_of([u for u in UNARY if u[2] or not m.smooth])
+    text, function, _ = m.one_of([u for u in UNARY if u[2] or not m.smooth])
     x = m.x()
     if "(math." in text or m.chance(0.15):
         text = f"(elementwise (fn [e] {text.replace('{0}', 'e')}) {{0}})"

@@ -1,4 +1,4 @@
-"""What moves elements: comprehensions that permute, shift, mask and gather, slices, insertions, reductions and loops."""
+"""What moves elements: comprehensions that permute, shift, mask and gather, slices, insertions, sums, loops."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ def loops(names: str | list[str], shape: tuple[int, ...]) -> str:
     return "[" + " ".join(f"{n} {size}" for n, size in zip(names, shape, strict=True)) + "]"
 
 
+def ordered(names: str | list[str], shape: tuple[int, ...], order: list[int]) -> str:
+    """Loops in another order."""
+    return loops([names[i] for i in order], tuple(shape[i] for i in order))
+
+
 def permuted(m: Maker) -> Node:
     """Dimensions in another order, each element changed on the way."""
     x = m.x(m.whole(2, 4))
     order = m.permutation(x.rank)
     names = LETTERS[: x.rank]
-    text = f"(tensor {loops([names[i] for i in order], tuple(x.shape[i] for i in order))} (* 0.5 (at {{0}} {' '.join(names)})))"
+    text = f"(tensor {ordered(names, x.shape, order)} (* 0.5 (at {{0}} {' '.join(names)})))"
     return m.add(text, [x], lambda n, a: 0.5 * a.transpose(order))
 
 
@@ -78,10 +83,8 @@ def outer(m: Maker) -> Node:
     names = ["i", "j", "k"][: 1 + y.rank]
     order = m.permutation(len(names))
     sizes = (*x.shape, *y.shape)
-    text = f"(tensor {loops([names[i] for i in order], tuple(sizes[i] for i in order))} (- (at {{0}} i) (at {{1}} {' '.join(names[1:])})))"
-    return m.add(
-        text, [x, y], lambda n, a, b: np.subtract.outer(a, b).transpose(order)
-    )
+    text = f"(tensor {ordered(names, sizes, order)} (- (at {{0}} i) (at {{1}} {' '.join(names[1:])})))"
+    return m.add(text, [x, y], lambda n, a, b: np.subtract.outer(a, b).transpose(order))
 
 
 def gathered(m: Maker) -> Node:
@@ -102,7 +105,7 @@ def gathered(m: Maker) -> Node:
     shape = tuple(ids.size if d == axis else s for d, s in enumerate(x.shape))
     order = m.permutation(x.rank)
     where = [f"(at {{1}} {n})" if d == axis else n for d, n in enumerate(names)]
-    text = f"(tensor {loops([names[i] for i in order], tuple(shape[i] for i in order))} (at {{0}} {' '.join(where)}))"
+    text = f"(tensor {ordered(names, shape, order)} (at {{0}} {' '.join(where)}))"
     return m.add(text, [x, ids], lambda n, a, i: np.take(a, i, axis).transpose(order))
 
 
@@ -113,9 +116,8 @@ def convolved(m: Maker) -> Node:
         raise Unfit
     w = m.weight(taps, scale=0.7)
     rows = x.shape[0] - taps + 1
-    text = (
-        f"(tensor [t {rows} c {x.shape[1]}] (fold (fn [s k] (+ s (* (at {{0}} (+ t k) c) (at {{1}} k)))) 0.0 (range {taps})))"
-    )
+    total = f"(fold (fn [s k] (+ s (* (at {{0}} (+ t k) c) (at {{1}} k)))) 0.0 (range {taps}))"
+    text = f"(tensor [t {rows} c {x.shape[1]}] {total})"
     return m.add(text, [x, w], lambda n, a, v: sum(a[k : k + rows] * v[k] for k in range(taps)))
 
 
@@ -150,9 +152,7 @@ def inserted(m: Maker) -> Node:
         zeros, ends = " ".join("0" * len(sizes)), tuple(slice(0, s) for s in sizes)
         part = fitting[0]
         if part.shape != tuple(sizes):
-            part = m.add(
-                f"(slice {{0}} [{zeros}] [{' '.join(map(str, sizes))}])", [part], lambda n, a: a[ends]
-            )
+            part = m.add(f"(slice {{0}} [{zeros}] [{' '.join(map(str, sizes))}])", [part], lambda n, a: a[ends])
     else:
         part = m.weight(*sizes, dtype="f32")
     key = tuple(slice(a, a + b) for a, b in zip(starts, sizes, strict=True))
@@ -180,7 +180,7 @@ REDUCED: list[tuple[str, Callable[..., Any], bool]] = [
 
 
 def reduced(m: Maker) -> Node:
-    text, function, smooth = m.one_of([r for r in REDUCED if r[2] or not m.smooth])
+    text, function, _ = m.one_of([r for r in REDUCED if r[2] or not m.smooth])
     x = m.x(m.whole(1, 4))
     if text.count("{0}") > 1 and x.kind == "let":
         text = f"(let [z {{0}}] {text.replace('{0}', 'z')})"
