@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from fuzz.wide import layers, odd, products, scalars, views
-from fuzz.wide.graph import Node, Noise, Unfit, computed
+from fuzz.wide.graph import Node, Noise, Unfit, computed, fit
 from fuzz.wide.maker import Maker
 
 Make = Callable[[Maker], Node]
@@ -134,6 +134,9 @@ def _drawn(seed: int, m: Maker) -> Wide:
             except Unfit:
                 continue
     made = learning(seed, m, _sinks(m)[-3:]) if m.smooth else _plain(seed, m, states)
+    for results, held in [] if made.by else made.right(2.0**-15, 2):
+        for samples in [*results.values(), *held.values()]:
+            fit(samples)
     made.text = written(made)
     return made
 
