@@ -1,9 +1,11 @@
 """Random model programs against numpy: `python tests/fuzz/run.py --count 1000 --seed 1 --targets cpu,cuda:sm_90a`.
 
-Three generators that share nothing make them: of entries on weights alone; with `--typed` of entries with inputs, free
-dimensions, named results, layers, states, caches, updates and gradients; with `--mutated` of the examples, changed,
-which may be refused, and are else held to float64 on the ops that no pass has touched.  Each failure prints its seed,
-the smallest program found that fails alike (mutated ones as they are), and the command that repeats it.
+Four generators that share nothing make them: of entries on weights alone; with `--typed` of entries with inputs, free
+dimensions, named results, layers, states, caches, updates and gradients; with `--wide` of everything that can stand in
+a graph of values, results within what moving all values by their last places changes, and gradients of a scalar held to
+finite differences; with `--mutated` of the examples, changed, which may be refused, and are else held to float64 on the
+ops that no pass has touched.  Each failure prints its seed, the smallest program found that fails alike (mutated ones
+as they are), and the command that repeats it.
 """
 
 from __future__ import annotations
