@@ -37,6 +37,8 @@ class Data:
 
     def view(self, name: str) -> np.ndarray:
         node = self.nodes[name]
+        if node.dtype == "i32":
+            return np.ascontiguousarray(node.leaf, np.int32)
         single = np.ascontiguousarray(node.leaf, np.float32)
         return (single.view(np.uint32) >> np.uint32(16)).astype(np.uint16) if node.dtype == "bf16" else single
 

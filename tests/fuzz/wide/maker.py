@@ -73,7 +73,7 @@ class Maker:
 
     def weight(self, *shape: int, scale: float | None = None, dtype: str = "") -> Node:
         """A new weight, or now and then one that is there."""
-        known = [n for n in self.nodes if n.kind == "weight" and n.shape == shape and not dtype]
+        known = [n for n in self.nodes if n.kind == "weight" and n.shape == shape and n.dtype != "i32" and not dtype]
         if known and self.chance(0.3):
             return self.one_of(known)
         dtype = dtype or ("f32" if self.smooth else self.one_of(["f32", "bf16"]))
@@ -95,6 +95,8 @@ class Maker:
         for node in self.some(rank=1, dtype="i32"):
             if node.shape == (count,) and self.chance(0.3):
                 return self.add(f"(mod {{0}} {below})", [node], lambda n, x: x % below, "i32")
+        if self.chance(0.15):
+            return self.leaf("weight", (count,), "i32", self.rng.integers(0, below, count))
         return self.input((count,), "i32", below)
 
     # ---- what is there
@@ -119,7 +121,10 @@ class Maker:
         if bases and self.chance(0.7):
             base = bases[0]
             return self.reshaped(base, rank)
-        return self.input(self.shape(rank, min(most, 1500)))
+        shape = self.shape(rank, min(most, 1500))
+        if not self.smooth and self.chance(0.2):
+            return self.add("(cast {0} f32)", [self.input(shape, "bf16")], lambda n, a: a)
+        return self.input(shape)
 
     def reshaped(self, x: Node, rank: int) -> Node:
         """The same elements in as many dimensions."""

@@ -189,8 +189,14 @@ def _plain(seed: int, m: Maker, states: list[Node]) -> Wide:
     held = {value for _, value in updates}
     sinks = [n for n in _sinks(m) if n not in held] or [n for n in m.nodes if n.kind == "let"][-1:]
     m.rng.shuffle(sinks)  # type: ignore[arg-type]
-    chosen = sinks[: m.whole(1, 4)]
+    chosen = [_narrowed(m, sink) for sink in sinks[: m.whole(1, 4)]]
     return Wide(seed, m, {f"r{i}": n for i, n in enumerate(chosen)}, updates)
+
+
+def _narrowed(m: Maker, node: Node) -> Node:
+    """A result, now and then in bf16."""
+    narrow = node.dtype == "f32" and m.chance(0.15)
+    return m.add("(cast {0} bf16)", [node], lambda n, a: a, "bf16") if narrow else node
 
 
 def learning(seed: int, m: Maker, sinks: list[Node]) -> Wide:
@@ -205,7 +211,11 @@ def learning(seed: int, m: Maker, sinks: list[Node]) -> Wide:
         total = part if total is None else m.add("(+ {0} {1})", [total, part], lambda n, a, b: a + b)
     assert total is not None
     made = Wide(seed, m, {"loss": total}, [], loss=total)
-    leaves = [n for n in made.used if n.kind in ("weight", "layers") or (n.kind == "input" and n.dtype == "f32")]
+    leaves = [
+        n
+        for n in made.used
+        if (n.kind in ("weight", "layers") and n.dtype == "f32") or (n.kind == "input" and n.dtype == "f32")
+    ]
     m.rng.shuffle(leaves)  # type: ignore[arg-type]
     made.by = leaves[:5]
     return made
