@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
+from lispgpt.runtime.devices.base import READ_LATER_BYTES, Device
 from lispgpt.runtime.plan.plan import Buffer
 
 
@@ -35,3 +37,16 @@ def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
 def readable(array: np.ndarray, dtype: str) -> np.ndarray:
     """What a buffer of that dtype holds, as numbers: BF16 widened to float32."""
     return bf16_to_f32(array) if dtype == "bf16" else array
+
+
+def read_later(device: Device, buffer: Any, declared: Buffer) -> Callable[[], np.ndarray]:
+    """What waits for a buffer's contents after all that was launched so far, and gives them as float32 or int32.
+
+    A large one is waited for at once.
+    """
+    array = np.empty(declared.shape, find_dtype(declared.dtype).numpy)
+    if declared.nbytes > READ_LATER_BYTES:
+        device.copy_out(buffer, array)
+        return lambda: readable(array, declared.dtype)
+    wait = device.read_later(buffer, array)
+    return lambda: readable(wait(), declared.dtype)

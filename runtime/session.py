@@ -13,7 +13,7 @@ import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.arrays import as_stored, readable
+from lispgpt.runtime.arrays import as_stored, read_later, readable
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, prepare
@@ -25,7 +25,7 @@ from lispgpt.runtime.plan.steps import Collective
 from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
 from lispgpt.runtime.variants import variant
-from lispgpt.runtime.weights import stored_weight
+from lispgpt.runtime.weights import check_unused, stored_weight
 
 
 class Session:
@@ -40,6 +40,7 @@ class Session:
         self, artifact: Artifact, device: Device, checkpoint: Checkpoint, engine: Engine | None = None
     ) -> None:
         self.artifact, self.device, self.checkpoint, self.engine = artifact, device, checkpoint, engine
+        check_unused(checkpoint, artifact.folder, artifact.weights)
         self.config: Mapping[str, Any] = artifact.config
         self._declared: dict[str, Buffer] = {}
         self._buffers: dict[str, Any] = {}
@@ -180,8 +181,11 @@ class Session:
 
     def result(self, entry: Entry, name: str) -> np.ndarray:
         """A result of an entry's last run, as float32 or int32."""
-        place = entry.results[name]
-        return readable(self.read(place), self._declared[place].dtype)
+        return readable(self.read(entry.results[name]), self._declared[entry.results[name]].dtype)
+
+    def result_later(self, entry: Entry, name: str) -> Callable[[], np.ndarray]:
+        """What waits for it and gives it, whatever is started on this device alone; at most `READS_AHEAD` at once."""
+        return read_later(self.device, self._buffers[entry.results[name]], self._declared[entry.results[name]])
 
     def repeat(
         self,
@@ -278,8 +282,7 @@ class Session:
         return array
 
     def run_collective(self, step: Collective, more: Mapping[str, Any], array: np.ndarray) -> None:
-        """Do a step of no entry with the other devices, on this session's buffers and more, and read the first of
-        those."""
+        """Do a step of no entry with the other devices, on this session's buffers and more; read the first of those."""
         assert self.engine is not None
         self.engine.wait(self.engine.start(self.engine.prepare(step, {**self._buffers, **more})))
         self.engine.settle()

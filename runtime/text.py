@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.generate import Generator
@@ -122,3 +125,25 @@ class Text:
             yield self._continuation.take(token)
             if self.ended:
                 return
+
+
+def tokens_of(prompt: str | Sequence[int], tokenizer: Tokenizer | None) -> list[int]:
+    """The tokens of a prompt: a text, or their ids in a list or an array; UserError for anything else."""
+    if not isinstance(prompt, str):
+        return _token_ids(prompt)
+    tokens = [] if tokenizer is None else list(tokenizer.prompt(prompt))
+    if not tokens:
+        raise UserError(
+            "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"
+            if prompt and tokenizer is None
+            else "without a tokenizer that has an end-of-text token, give --prompt-tokens"
+        )
+    return tokens
+
+
+def _token_ids(given: Any) -> list[int]:
+    listed = list(given) if isinstance(given, Sequence) or getattr(given, "ndim", 0) == 1 else None
+    if listed is None or not all(isinstance(token, (int, np.integer)) and type(token) is not bool for token in listed):
+        shown = repr(given)
+        raise UserError(f"a prompt is a text or a list of token ids, and not {shown[:40] + '…' * (len(shown) > 40)}")
+    return [int(token) for token in listed]

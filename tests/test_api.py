@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from contextlib import suppress
@@ -122,10 +123,15 @@ def test_the_command_runs_any_entry(call: Call, counter: tuple[Path, Path], tmp_
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), x @ w.T, atol=1e-4)
     printed = call(*options, "--input", "x=[[1, 0, 0]]", "--check")
     assert printed.out.splitlines()[0] == "project float32 [1 4]" and "0." in printed.out
+    told = json.loads(call(*options, "--input", "x=[[1, 0, 0]]", "--format", "json").out)
+    assert np.shape(told["project"]) == (1, 4) and list(told) == ["project"]
     assert call("compile", program, "--shape", "n=2", "-o", "two.lgpt").code == 0
     artifact = ("run", "two.lgpt", "--checkpoint", weights, "--entry", "add")
     assert "calls int32 [1]\n[1]" in call(*artifact, "--input", f"x={tmp_path / 'x.npy'}").out
     assert_one_error(call(*artifact, "--input", "x=[[1, 2, 3]]"), 1, "compiled for x [2 3], and not x [1 3]")
+    for words in (("--set", "a=1"), ("--shape", "n=3"), ("--dump-dir", "d"), ("--pipeline", "p.lisp")):
+        assert_one_error(call(*artifact, *words), 2, f"{words[0]} is for programs: two.lgpt is compiled")
+    assert_one_error(call(*artifact, "--target", "cuda"), 2, "--target cuda: two.lgpt was compiled for cpu")
 
 
 WRONG = [
@@ -136,6 +142,9 @@ WRONG = [
     (("--input", "y=[[1, 2, 3]]"), 1, "takes x, and y is given"),
     (("--input", "x=[[1, 2, 3]]", "--output", "out.txt"), 1, "out.txt"),
     (("--input", "x=[[1, 2, 3]]", "--shape", "n"), 2, "--shape wants"),
+    (("--input", "x=[[1, 2, 3]]", "--greedy"), 2, "--greedy is for texts that are generated"),
+    (("--input", "x=[[1, 2, 3]]", "--prompt-tokens", "1"), 2, "--prompt-tokens is for texts"),
+    (("--input", "x=[[1, 2, 3]]", "--stats"), 2, "--stats is for texts"),
 ]
 
 
@@ -145,6 +154,12 @@ def test_what_is_wrong_with_inputs_is_said_in_one_line(
 ) -> None:
     given = ("run", counter[0], "--checkpoint", counter[1], "--entry", "project", *options)
     assert_one_error(call(*given), code, word)
+
+
+@pytest.mark.parametrize("option", [("--greedy",), ("--format", "json"), ("--input", "x=1"), ("--check",)])
+def test_what_a_program_has_no_use_for_is_refused(option: tuple[str, ...], call: Call) -> None:
+    tour = Path(__file__).resolve().parent.parent / "examples" / "tour" / "01-constants.lisp"
+    assert_one_error(call("run", tour, *option), 1, f"{option[0]} is for models")
 
 
 def test_weights_for_a_program_come_from_the_command_line(call: Call, tmp_path: Path) -> None:

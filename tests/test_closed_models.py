@@ -1,15 +1,17 @@
-"""What is left of a model that was closed, and options of kinds that they are never of: an error, and no wait."""
+"""What is left of a model that was closed, and options and prompts of kinds that they are never of: an error each."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.options import Options
+from lispgpt.runtime.text import tokens_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,3 +45,21 @@ def test_a_text_of_a_closed_model_does_not_go_on() -> None:
 def test_options_of_another_kind_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         Options.of(given, {})
+
+
+@pytest.mark.parametrize("prompt", [[1.5], None, 3, {1: 2}, ["a"], [True], [[1], [2, 3]], np.ones((1, 2), np.int32)])
+def test_a_prompt_of_another_kind_is_refused(prompt: Any) -> None:
+    with pytest.raises(UserError, match="a prompt is a text or a list of token ids, and not "):
+        tokens_of(prompt, None)
+
+
+def test_token_ids_come_in_lists_and_arrays() -> None:
+    assert [tokens_of(ids, None) for ids in ([1, 2], (1, 2), range(1, 3), np.array([1, 2], np.uint16))] == [[1, 2]] * 4
+
+
+def test_one_text_is_no_list_of_prompts() -> None:
+    with (
+        lispgpt.load(ROOT / "examples" / "gpt2_generate.lisp", ROOT / "examples" / "models" / "austen") as model,
+        pytest.raises(UserError, match="takes a list of prompts"),
+    ):
+        model.generate_batch("abc")

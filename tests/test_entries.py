@@ -221,3 +221,26 @@ def test_mod_has_the_sign_of_its_divisor_whenever_it_is_computed(tmp_path: Path)
     np.testing.assert_array_equal(later["by-3"], np.mod(a, 3))
     np.testing.assert_array_equal(later["real"], np.mod(x, b))
     np.testing.assert_array_equal(now, np.stack([np.mod(a, b), np.mod(x, b)], -1).ravel())
+
+
+CHOOSING = """
+(entry f [(x [4] f32) (s [2] f32)]
+  (let [k (if (> (at s 0) 0.0) (* 2.0 (at s 0)) (at s 1))]
+    {:steps (tensor [i 4] (if (> (at x i) 1.0) (at x i) (if (< (at x i) 0.0) -1.0 0.5)))
+     :y (* x k) :total (sum (exp (* x (+ k 1.0)))) :k k :n (cast k i32)}))
+"""
+
+
+def test_numbers_that_are_chosen_outside_of_tensors(tmp_path: Path) -> None:
+    """A branch of the entry itself is computed by each kernel that needs it; a number is a result, too."""
+    artifact = compile_text(CHOOSING, tmp_path)
+    x = seeded.rng().normal(size=4).astype(np.float32)
+    with open_checked(artifact, random_weights(artifact)) as session:
+        for s, k in (([1.5, 7.0], 3.0), ([-1.0, -2.5], -2.5)):
+            found = session.run("f", x=x, s=np.array(s, np.float32))
+            np.testing.assert_array_equal(
+                found["steps"], np.where(x > 1, x, np.where(x < 0, -1, 0.5)).astype(np.float32)
+            )
+            np.testing.assert_allclose(found["y"], x * np.float32(k), rtol=1e-6)
+            np.testing.assert_allclose(found["total"], np.exp(np.float64(x) * (k + 1)).sum(), rtol=1e-5)
+            assert found["k"] == k and found["n"] == int(k)

@@ -174,6 +174,10 @@ def test_standard_input_is_a_prompt(made: Path) -> None:
     assert run(made, "--prompt-file", "in.txt", "--greedy").stdout == expected
     assert run(made, "--prompt-file", "in.txt", "--prompt", "b").returncode == 2
     words = " ".join([*LISPGPT, "run", str(PROGRAM), "--checkpoint m.bin --max-new-tokens 3 --greedy"])
+    lines = '{"prompt": "hello"}\n{"tokens": [300]}\n'
+    wrong = run(made, "--prompts", "-", "--greedy", "--batch", 1, stdin=lines)
+    assert wrong.returncode == 1 and wrong.stdout == f"{expected}\n", "an error begins a line"
+    assert run(made, "--prompts", "-", "--greedy", stdin=lines.splitlines()[0]).stdout == expected
     waiting = f"sleep 9 | {words} 2>&1 >/dev/null | grep standard"
     assert (
         subprocess.run(["bash", "-c", f"{words} < in.txt"], cwd=made, capture_output=True, text=True).stdout == expected

@@ -75,9 +75,12 @@ def _from_json(name: str, value: str) -> np.ndarray:
     return array
 
 
-def write_results(results: dict[str, np.ndarray], path: Path | None) -> None:
-    """All results in one .npz file, the only one in a .npy file, or on standard output as far as that is readable."""
-    if path is None:
+def write_results(results: dict[str, np.ndarray], path: Path | None, as_json: bool = False) -> None:
+    """All results in one .npz file, the only one in a .npy file, or on standard output as far as that is readable;
+    as_json: there, all of them as lists by their names."""
+    if path is None and as_json:
+        click.echo(json.dumps({name: array.tolist() for name, array in results.items()}))
+    elif path is None:
         for name, array in results.items():
             shape = " ".join(map(str, array.shape))
             shown = np.array2string(array, threshold=MOST_SHOWN, max_line_width=100)

@@ -7,14 +7,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import click
 
+from lispgpt.base.errors import UserError
 from lispgpt.cli.prompts import Prompt, Prompts
 from lispgpt.execution.model import Model
 from lispgpt.runtime.generate import Generator
-from lispgpt.runtime.options import Options
+from lispgpt.runtime.options import Choices, Options
 from lispgpt.runtime.text import Text
 
 NAMES = (
@@ -22,6 +23,12 @@ NAMES = (
     *("frequency_penalty", "seed", "logprobs", "lookup", "stop"),
 )
 """Options whose values go to the model as they are."""
+
+OF_TEXTS = (
+    *(*NAMES, "logit_bias", "samples", "stats", "profile"),
+    *("prompts", "prompt_file", "prompts_file", "prompt_tokens"),
+)
+"""Options that say something of texts that are generated."""
 
 
 def sampling_options() -> list[Any]:
@@ -48,14 +55,19 @@ def sampling_options() -> list[Any]:
     ]
 
 
-def options_of(model: Model, options: Mapping[str, Any]) -> Options:
-    """How the command line wants text generated."""
+def choices(options: Mapping[str, Any]) -> Choices:
+    """How the command line wants text generated; UsageError, before anything is compiled, for what no text can be."""
     drawing = next((n for n in ("temperature", "top_k", "top_p", "min_p") if options[n] is not None), None)
     if options["greedy"] and drawing:
         raise click.UsageError(f"--greedy contradicts --{drawing.replace('_', '-')}")
     given = {name: options[name] for name in NAMES if options[name] not in (None, ()) and options[name] is not False}
     biases = _biases(options["logit_bias"])
-    return model.options(**given, **({"logit_bias": biases} if biases else {}))
+    given |= {"logit_bias": biases} if biases else {}
+    try:
+        Options.of({name: value for name, value in given.items() if name != "lookup"}, {})
+    except UserError as error:
+        raise click.UsageError(error.message) from None
+    return cast(Choices, given)
 
 
 def _biases(given: Sequence[str]) -> dict[int, float]:
@@ -87,9 +99,11 @@ class Timing:
         return None if self.tokens < 2 or self.first is None else (self.last - self.first) / (self.tokens - 1) * 1e3
 
 
-def generate(model: Model, prompts: Prompts, options: Mapping[str, Any], times: dict[str, float]) -> None:
+def generate(
+    model: Model, prompts: Prompts, said: Choices, options: Mapping[str, Any], times: dict[str, float]
+) -> None:
     """Print texts as they come, one after another, and what was asked for of how it went."""
-    chosen = options_of(model, options)
+    chosen = model.options(**said)
     given = prompts.read()
     texts = [model.text(model.prompt(prompt.given), chosen, number) for number, prompt in enumerate(given)]
     device = model.session.device
@@ -150,11 +164,17 @@ def _print_texts(
             current += 1
 
     show_whole()
-    for text, piece in model.together(texts, batch):
-        timing.saw(len(text.tokens) - seen[id(text)])
-        seen[id(text)] = len(text.tokens)
-        held[id(text)].append(piece)
-        show_whole()
+    try:
+        for text, piece in model.together(texts, batch):
+            timing.saw(len(text.tokens) - seen[id(text)])
+            seen[id(text)] = len(text.tokens)
+            held[id(text)].append(piece)
+            show_whole()
+    except UserError:
+        if shown and current < len(texts):
+            sys.stdout.write("\n")  # what is wrong stands on a line of its own
+            sys.stdout.flush()
+        raise
 
 
 def _print_logprobs(model: Model, text: Text) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from lispgpt.runtime.collectives.mpi import abort
 from lispgpt.runtime.collectives.peers import PATIENCE, EndedByAnother, Peers
 
 PATH = click.Path(path_type=Path)
+COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 
 def compile_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,6 +77,12 @@ def all_of(options: list[Any]) -> Callable[[Callable[..., Any]], Callable[..., A
         return command
 
     return add
+
+
+def given_among(ctx: click.Context, names: Sequence[str]) -> str:
+    """The first of some options, by their parameters' names, that the command line has, as it is spelled; else ""."""
+    said = (p for p in ctx.command.params if p.name in names and ctx.get_parameter_source(p.name) is COMMAND_LINE)
+    return next((param.opts[0] for param in said), "")
 
 
 def contained(command: Callable[..., None]) -> Callable[..., int]:

@@ -45,6 +45,7 @@ class Prompts:
         given = [name for name, there in kinds.items() if there]
         if len(given) > 1:
             raise click.UsageError(f"give {given[0]} or {given[1]}, not both")
+        self._read_lines: str | None = None
         if "-" in self.texts and len(self.texts) > 1:
             raise click.UsageError("standard input (--prompt -) is one prompt, and cannot stand beside others")
         several = len(self._lines()) if self.lines is not None else max(1, len(self.texts), len(self.tokens))
@@ -82,11 +83,17 @@ class Prompts:
         return [Prompt(text) for text in self.texts]
 
     def _lines(self) -> list[tuple[int, str]]:
-        """The lines of the file of prompts that have something in them, with their numbers."""
-        found = [(n, line) for n, line in enumerate(read_text(self.lines).splitlines(), 1) if line.strip()]
+        """The lines of the file of prompts, or of standard input, that have something in them, with their numbers."""
+        if self._read_lines is None:
+            self._read_lines = _standard_input(wait=True) if str(self.lines) == "-" else read_text(self.lines)
+        found = [(n, line) for n, line in enumerate(self._read_lines.splitlines(), 1) if line.strip()]
         if not found:
-            raise UserError(f"{self.lines} has no prompts: each line is one, such as {EXAMPLE}")
+            raise UserError(f"{self._lines_name} has no prompts: each line is one, such as {EXAMPLE}")
         return found
+
+    @property
+    def _lines_name(self) -> str:
+        return "standard input" if str(self.lines) == "-" else str(self.lines)
 
     def _of_line(self, number: int, line: str) -> Prompt:
         try:
@@ -101,7 +108,9 @@ class Prompts:
                 return Prompt(value)
             if key == "tokens" and isinstance(value, list) and all(type(token) is int for token in value):
                 return Prompt(value)
-        raise UserError(f"{self.lines}:{number}: a line is a prompt such as {EXAMPLE}, and not {line.strip()[:60]}")
+        raise UserError(
+            f"{self._lines_name}:{number}: a line is a prompt such as {EXAMPLE}, and not {line.strip()[:60]}"
+        )
 
 
 MORE_TOKENS = 4
@@ -144,7 +153,11 @@ def prompt_options() -> list[Any]:
         ),
         click.option("--prompt-file", type=path, help="A file whose text is to be continued."),
         click.option(
-            "--prompts", "prompts_file", type=path, metavar="FILE.jsonl", help=f"Prompts, a line each: {EXAMPLE}."
+            "--prompts",
+            "prompts_file",
+            type=path,
+            metavar="FILE.jsonl",
+            help=f"Prompts, a line each: {EXAMPLE}; - reads standard input.",
         ),
         click.option("--prompt-tokens", multiple=True, metavar="1,2,3", help="Token ids to continue.  Repeatable."),
         click.option(

@@ -14,8 +14,17 @@ import click
 from lispgpt.base.folders import cache_folder, trusted_keys
 from lispgpt.base.precisions import EXACT
 from lispgpt.cli.arrays import read_inputs, write_results
-from lispgpt.cli.generate import generate, sampling_options
-from lispgpt.cli.options import PATH, all_of, compile_options, config_settings, guarded, parse_shapes
+from lispgpt.cli.generate import OF_TEXTS, choices, generate, sampling_options
+from lispgpt.cli.options import (
+    COMMAND_LINE,
+    PATH,
+    all_of,
+    compile_options,
+    config_settings,
+    given_among,
+    guarded,
+    parse_shapes,
+)
 from lispgpt.cli.prompts import Prompts, prompt_options
 from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import run_or_compile
@@ -29,6 +38,12 @@ from lispgpt.runtime.devices import wake_driver
 from lispgpt.runtime.plan.artifact import Artifact
 
 MOST_THREADS = 4096
+
+OF_MODELS = (*OF_TEXTS, "checkpoint", "batch", "shapes", "format_", "inputs", "output", "check", "trace")
+"""Options that a program with a `main` has no use for."""
+
+OF_COMPILING = ("settings", "pipeline", "shapes", "dump_dir", "print_after")
+"""Options that an artifact has no use for."""
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True})
@@ -66,8 +81,10 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         click.echo(given.checkpoint.notice, err=True)
     observer = Observer(options["dump_dir"], options["print_after"], lambda text: click.echo(text, err=True))
     cache = None if options["no_cache"] else Cache(_cache_folder(ctx))
-    prompts = Prompts(options)
+    prompts, said = Prompts(options), choices(options)
     generates = options["entry"] is None
+    if not generates and (of_texts := given_among(ctx, OF_TEXTS)):
+        raise click.UsageError(f"{of_texts} is for texts that are generated, and --entry runs an entry once")
     source = asked = _source(given, options, prompts.batch if generates else options["batch"] or 1)
     if generates and isinstance(source, Request):
         source = replace(source, longest=prompt_size(prompts.longest()))
@@ -76,7 +93,8 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     if isinstance(source, Request) and options["entry"] is None:
         emulated = options["target"].startswith("emulated:")
         wake = None if emulated else partial(wake_driver, source.target)
-        found = run_or_compile(source, observer, cache, options["arguments"], wake, emulated)
+        of_models = given_among(ctx, OF_MODELS)
+        found = run_or_compile(source, observer, cache, options["arguments"], wake, emulated, of_models)
         if isinstance(found, int):
             return found
         source = found
@@ -94,11 +112,12 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
     }
     with Model(source, given.checkpoint, tokenizer, **chosen) as model:
         if options["entry"] is not None:
-            write_results(model.run(options["entry"], **read_inputs(options["inputs"])), options["output"])
+            results = model.run(options["entry"], **read_inputs(options["inputs"]))
+            write_results(results, options["output"], options["format_"] == "json")
             return 0
         if options["inputs"] or options["output"]:
             raise click.UsageError("--input and --output belong to an entry: give --entry NAME")
-        generate(model, prompts, options, {"process": ctx.obj["started"], "run": started, "compiled": compiled})
+        generate(model, prompts, said, options, {"process": ctx.obj["started"], "run": started, "compiled": compiled})
     return 0
 
 
@@ -110,6 +129,10 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
     """The artifact in a file, or what to compile; batch: sequences at once."""
     if given.artifact is not None:
         artifact = matching_artifact(given.program, given.artifact, given.checkpoint)
+        compiling = given_among(click.get_current_context(), OF_COMPILING)
+        if compiling:
+            raise click.UsageError(f"{compiling} is for programs: {given.program} is compiled")
+        _check_target(options["target"], given.program, artifact)
         if options["context"] not in (None, artifact.config.get("context")):
             raise click.UsageError(f"--context is for programs: {given.program} has its own")
         if options["precision"] not in (EXACT, artifact.precision):
@@ -119,3 +142,12 @@ def _source(given: Given, options: Mapping[str, Any], batch: int) -> Request | A
     settings = config_settings(options["settings"], options["context"])
     made = Request(given.program, target, settings, given.config, options["pipeline"], batch, sizes, unsized=True)
     return replace(made, precision=options["precision"])
+
+
+def _check_target(asked: str, path: Path, artifact: Artifact) -> None:
+    """UsageError where an artifact is asked to run on what it was not compiled for."""
+    vendor, colon, _ = asked.partition(":")
+    same = asked == artifact.target if colon else vendor == artifact.target.partition(":")[0]
+    said = click.get_current_context().get_parameter_source("target") is COMMAND_LINE
+    if said and not same and vendor not in ("auto", "emulated"):
+        raise click.UsageError(f"--target {asked}: {path} was compiled for {artifact.target}")

@@ -121,11 +121,13 @@ def run_or_compile(
     arguments: Sequence[str] | None,
     meanwhile: Callable[[], None] | None = None,
     emulated: bool = False,
+    of_models: str = "",
 ) -> Artifact | int:
     """The artifact of a model program; a program with a `main` is run with these arguments, and gives its exit code.
 
     arguments: None refuses such programs.  cache: None compiles anew.  meanwhile: see `compile_in_child`.
-    emulated: whether there is but an emulated GPU, which runs models alone.
+    emulated: whether there is but an emulated GPU, which runs models alone.  of_models: an option that was given and
+    that such programs have no use for.
     """
     found = _kept(request, observer, cache)
     if found is not None:
@@ -142,6 +144,8 @@ def run_or_compile(
             if is_program(program):
                 if arguments is None:
                     raise UserError(f"{request.program} is a program with a `main`: lispgpt run runs it")
+                if of_models:
+                    raise UserError(f"{of_models} is for models, and {request.program} is a program with a `main`")
                 if emulated:
                     raise UserError(
                         f"{request.program} is a program with a `main`, and emulated GPUs run models alone: "

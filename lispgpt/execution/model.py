@@ -27,7 +27,7 @@ from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.room import check_room
 from lispgpt.runtime.session import Session
-from lispgpt.runtime.text import Continuation, Text
+from lispgpt.runtime.text import Continuation, Text, tokens_of
 from lispgpt.runtime.tokenizers import Tokenizer
 
 LOGIT_ROWS = (16, 128)
@@ -78,6 +78,9 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name} on {self._device or 'its target'}>"
+
     def close(self) -> None:
         """Free the device's memory."""
         with self._opening:
@@ -116,6 +119,8 @@ class Model:
         batch: how many at once (by default all, up to 8; one with a look-up); where one ends, the next prompt takes its
         place.  Text number n is what `generate` gives for a seed that is larger by n.
         """
+        if isinstance(prompts, str):
+            raise UserError("`generate_batch` takes a list of prompts; `generate` takes one text")
         made = self.options(**options)
         texts = [self.text(self.prompt(prompt), made, number) for number, prompt in enumerate(prompts)]
         for _ in self.together(texts, batch or (1 if made.lookup else min(len(texts), MOST_TOGETHER))):
@@ -270,16 +275,7 @@ class Model:
 
     def prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """The tokens of a prompt."""
-        if not isinstance(prompt, str):
-            return [int(token) for token in prompt]
-        tokens = [] if self.tokenizer is None else list(self.tokenizer.prompt(prompt))
-        if not tokens:
-            raise UserError(
-                "no tokenizer was found beside the checkpoint: give --tokenizer FILE or --prompt-tokens"
-                if prompt and self.tokenizer is None
-                else "without a tokenizer that has an end-of-text token, give --prompt-tokens"
-            )
-        return tokens
+        return tokens_of(prompt, self.tokenizer)
 
     def _generation(self) -> Mapping[str, Any]:
         generate = self.artifact.generate

@@ -53,6 +53,8 @@ class Shards:
             largest = read_shard(path).largest()
             if largest >= vocab:
                 raise UserError(f"{path} has the token {largest}, and the model's vocabulary has {vocab}")
+        if not self.training and not self.validation:
+            raise UserError("there is no text in the data")
         if not self.training:
             raise UserError("all of the data is for validation, by its names; there is nothing to train on")
 
@@ -82,6 +84,11 @@ class Shards:
                 raise UserError(f"{path}, which the run is trained on, is gone or has changed")
         training, validation = (tuple(path for path, _ in files) for files in listed)
         return Shards(training, validation, fraction)
+
+
+def paths_of(given: str | Path | Sequence[str | Path]) -> list[Path]:
+    """The paths that a caller names: one, or several."""
+    return [Path(path) for path in ([given] if isinstance(given, (str, Path)) else given)]
 
 
 def sort_paths(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:

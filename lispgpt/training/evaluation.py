@@ -20,7 +20,7 @@ from lispgpt.runtime.decoding import SCORE
 from lispgpt.runtime.training.scoring import score
 from lispgpt.runtime.training.trainer import EVALUATE, Evaluation
 from lispgpt.runtime.training.trainer import evaluate as evaluate_session
-from lispgpt.training.data import in_memory
+from lispgpt.training.data import in_memory, paths_of
 from lispgpt.training.devices import on_devices
 
 LENGTH = 1024
@@ -30,7 +30,7 @@ LENGTH = 1024
 def evaluate(
     program: str | Path,
     checkpoint: str | Path | None,
-    data: Sequence[str | Path],
+    data: str | Path | Sequence[str | Path],
     *,
     tokenizer: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -50,9 +50,10 @@ def evaluate(
 
     program: a program's file, or a Hugging Face folder of a model that a program of the package is for, which needs no
     checkpoint beside it.  It is measured by its `evaluate` entry, or else by the logits that its `generate` form is
-    about.  Texts are cut into sequences of `length` tokens (the model's context, up to 1024), of which `batch` are run
-    at once, and `most` batches at most.  Each token but the first of all is predicted once, from those before it in its
-    sequence.  UserError where the program has neither, or the data does not fit the model.
+    about.  data: one path or several.  Texts are cut into sequences of `length` tokens (the model's context, up to
+    1024), of which `batch` are run at once, and `most` batches at most.  Each token but the first of all is predicted
+    once, from those before it in its sequence.  UserError where the program has neither, or the data does not fit the
+    model.
     precision: as for `lispgpt.compile`.  devices, engine, patience, peers: as for `lispgpt.train`; several share each
     batch, which the logits alone are not for.
     """
@@ -71,7 +72,7 @@ def evaluate(
     length = length or min(LENGTH, context if isinstance(context, int) else LENGTH)
     if isinstance(context, int) and length > context:
         raise UserError(f"--length is {length}, and the model has {context} positions (its context)")
-    stream = in_memory([Path(path) for path in data], tokenizers.find(given.weights, tokenizer))
+    stream = in_memory(paths_of(data), tokenizers.find(given.weights, tokenizer))
     largest = stream.largest()
     if isinstance(vocab, int) and largest >= vocab:
         raise UserError(f"the data has the token {largest}, and the model's vocabulary has {vocab}")

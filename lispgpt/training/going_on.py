@@ -134,7 +134,7 @@ class Run:
             if self.last is not None:
                 read_states(self.last, model.session, trainer.entries, trainer.wholes)
             if peers is not None:
-                peers.agree(self.done, self._facts(artifacts))
+                peers.agree("before the first step", self._facts(artifacts))
             if rank == 0:
                 watcher.begin(self._about(trainer, batches))
             outcome = self._loop(model, trainer, beginning, watcher, peers)
@@ -161,6 +161,7 @@ class Run:
         for artifact in artifacts:
             code.update(artifact.code)
         return {
+            "step": self.done,
             "program": code.hexdigest(),
             "plan": hashlib.sha256(repr([artifact.plan for artifact in artifacts]).encode()).hexdigest(),
             "options": repr(self.options),

@@ -23,6 +23,9 @@ from lispgpt.training.data import Shards, copied, is_validation, sort_paths, tra
 
 VERSION = 1
 
+PADDED = "padded-vocab"
+"""The vocabulary's size in memory, of programs that round it up."""
+
 
 @dataclass(frozen=True)
 class Beginning:
@@ -59,6 +62,7 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
     header = _header(given, options, made)
     request = Request(given.program, "cpu", given.settings, header)
     found = declared(request)
+    _check_preset(found, given, header)
     vocab = _check_fit(found, given, options, made)
     if texts:
         shards = write_shards(texts, _known(made), folder.path / TOKENS, "train")
@@ -130,12 +134,24 @@ def _header(given: Beginning, options: Options, tokenizer: Path | None) -> dict[
         return dict(open_weights(given.checkpoint, given.program).config)
     if given.preset is not None:
         sizes = PRESETS[given.preset].config("f32")
-        return {name: size for name, size in sizes.items() if name != "weight-type"}
-    header: dict[str, Any] = {"context": options.length}
-    if tokenizer is not None:
-        size = vocabulary(tokenizer)
-        header |= {"vocab": size, "padded-vocab": -(-size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE}
+        header = {name: size for name, size in sizes.items() if name != "weight-type"}
+    else:
+        header = {"context": options.length}
+        if tokenizer is not None:
+            size = vocabulary(tokenizer)
+            header |= {"vocab": size, PADDED: -(-size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE}
+    if "vocab" in given.settings:
+        header.pop(PADDED, None)  # it follows from the vocabulary that is asked for
     return header
+
+
+def _check_preset(found: Declared, given: Beginning, header: Mapping[str, Any]) -> None:
+    """UserError where the sizes of a preset are those of another kind of model."""
+    strange = [name for name in header if name not in found.config and name != PADDED]
+    if given.preset is not None and strange:
+        raise UserError(
+            f"--preset {given.preset} is of another kind of model: {given.program} has no config value {strange[0]}"
+        )
 
 
 def _check_fit(found: Declared, given: Beginning, options: Options, tokenizer: Path | None) -> int:
@@ -154,7 +170,9 @@ def _check_fit(found: Declared, given: Beginning, options: Options, tokenizer: P
     if not isinstance(vocab, int):
         raise UserError("to be trained, a program's config has to say its vocab: (config vocab N)")
     if tokenizer is not None and (size := vocabulary(tokenizer)) > vocab:
-        raise UserError(f"the tokenizer has {size} tokens, and the model's vocabulary {vocab}")
+        more = "" if given.checkpoint is not None else f": --set vocab={size} makes that as large"
+        less = f", --vocab-size {vocab} the tokenizer as small" if more and given.vocab_size is not None else ""
+        raise UserError(f"the tokenizer has {size} tokens, and the model's vocabulary {vocab}{more}{less}")
     if isinstance(context, int) and options.length > context:
         raise UserError(f"--length is {options.length}, and the model has {context} positions (its context)")
     return vocab

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lispgpt.runtime.training.loop import Outcome, Unwatched, Watcher
 from lispgpt.runtime.training.options import Options
 from lispgpt.runtime.training.run_folder import RunFolder
 from lispgpt.runtime.training.trainer import Trainer
+from lispgpt.training.data import paths_of
 from lispgpt.training.devices import on_devices
 from lispgpt.training.going_on import Machine, Run
 from lispgpt.training.prepare import Beginning, begin
@@ -23,9 +25,9 @@ def train(
     program: str | Path | None = None,
     *,
     run: str | Path,
-    data: Sequence[str | Path] = (),
+    data: str | Path | Sequence[str | Path] = (),
     resume: bool = False,
-    val_data: Sequence[str | Path] = (),
+    val_data: str | Path | Sequence[str | Path] = (),
     val_fraction: float = 0.05,
     tokenizer: str | Path | None = None,
     vocab_size: int | None = None,
@@ -51,9 +53,9 @@ def train(
                       settings={"layers": 2, "heads": 4, "width": 128})
         lispgpt.train(run="runs/small", resume=True)
 
-    data: files and folders of text, or of token shards.  tokenizer: a file; vocab_size: of one to make of the data.
-    checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the program's config.
-    precision: as for `lispgpt.compile`; of new runs.
+    data: files and folders of text, or of token shards, one or several.  tokenizer: a file; vocab_size: of one to make
+    of the data.  checkpoint: weights to begin with; preset: the sizes of a known model; settings: values of the
+    program's config.  precision: as for `lispgpt.compile`; of new runs.
     options: the fields of `Options`, such as steps, batch, length, lr and seed.  watcher: is told how it goes.
     devices: how many of this machine share the batch, each in a process of its own; the run is the same with any
     number.  engine: by what they work together (local, mpi, nccl, rccl), where it is not the usual.  shard_optimizer:
@@ -64,6 +66,9 @@ def train(
     for whatever does not fit, and where the training diverges.
     """
     unknown = next((name for name in options if name not in {field.name for field in fields(Options)}), None)
+    count = devices if peers is None else peers.place.size
+    if count > 1 and profile is not None:
+        raise UserError("--profile times the kernels of one device, and this run has several: give --devices 1")
     if unknown is not None:
         raise TypeError(f"train() has no option {unknown!r}; there are {', '.join(f.name for f in fields(Options))}")
     given = None
@@ -72,8 +77,8 @@ def train(
             raise UserError("there is no program to train, and no run to go on with: give one, or resume=True")
         given = Beginning(
             Path(program),
-            [Path(path) for path in data],
-            [Path(path) for path in val_data],
+            paths_of(data),
+            paths_of(val_data),
             val_fraction,
             None if tokenizer is None else Path(tokenizer),
             vocab_size,
@@ -85,12 +90,13 @@ def train(
         )
     elif not Path(run).is_dir():
         raise UserError(f"there is no run at {run}")
-    count = devices if peers is None else peers.place.size
     machine = Machine(target, threads, None if cache is None else Path(cache), count, engine, shard_optimizer)
     told = watcher or Unwatched()
     leads = peers is None or peers.place.rank == 0
-    if peers is not None and not leads:
-        peers.gather("begun", None)
+    if peers is not None:
+        peers.agree("in what they were given", _asked(given, resume, options))
+        if not leads:
+            peers.gather("begun", None, math.inf)  # rank 0 may have much text to encode
     with RunFolder(Path(run), leads) as folder:
         if leads and given is not None:
             begin(folder, given, Options(**options))
@@ -100,6 +106,8 @@ def train(
         found = Run.read(folder, changes, machine, told.note if leads else Unwatched().note)
         if peers is not None and leads:
             peers.gather("begun", None)
+        if leads and resume and found.done >= found.options.steps:
+            told.note(f"the run has {found.done} steps already, of {found.options.steps}: --steps N for more")
         artifacts = found.compiled(told)
         if peers is not None or devices == 1:
             return found.go(artifacts, told, profile, peers)
@@ -109,6 +117,15 @@ def train(
 
         outcome: Outcome = on_devices(devices, work, lambda heard: getattr(told, heard[0])(*heard[1]), patience)
         return outcome
+
+
+def _asked(given: Beginning | None, resume: bool, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a process was asked to do, by what a user calls it; where its files lie is not part of it."""
+    asked: dict[str, Any] = {"resume": resume, "options": repr(sorted(options.items()))}
+    if given is not None:
+        asked |= {name: repr(value) for name, value in asdict(given).items()}
+        asked["program"] = given.program.name
+    return asked
 
 
 class Telling:

@@ -53,12 +53,12 @@ def elementwise(reader: Values, op: ir.Operation, index: list[Index], width: int
         points = [[*index[:-1], b.add(index[-1], i)] for i in range(width)]
         found = [Body(reader, op, at, 1).results(given) for at, given in zip(points, lanes, strict=True)]
         return b.vector_of([value for (value,) in found])
-    if isinstance(reader.target, Gpu) and _only_chooses(op):
+    if isinstance(reader.target, Gpu) and only_chooses(op):
         return Body(reader, op, index, width).choice()
     return Body(reader, op, index, width).results({})[0]
 
 
-def _only_chooses(op: ir.Operation) -> bool:
+def only_chooses(op: ir.Operation) -> bool:
     """Whether a body does no more than to take one of several tensors' elements, by the indices of outer loops."""
     *ops, terminator = operations(op.regions[0].blocks[0])
     arguments = set(list(op.regions[0].blocks[0].arguments)[:-1])

@@ -65,14 +65,22 @@ class Epilogue:
         for start in range(0, len(pieces), BATCH):
             batch = pieces[start : start + BATCH]
             with self.reader.scope():
-                finished = [self._finished(piece) for piece in batch]
+                finished = [self._finished(piece, self._where(piece)) for piece in batch]
             for piece, values in zip(batch, finished, strict=True):
                 self._store(piece, values)
 
-    def finished(self, pieces: Sequence[Piece]) -> list[list[ir.Value]]:
-        """For each piece what becomes of it in each result."""
+    def asked(self, pieces: Sequence[Piece]) -> list[tuple[Piece, list[Index]]]:
+        """Pieces with their places, for which reads of what results are made of beside sums are under way."""
+        found = [(placed, self._where(placed)) for placed in map(self._placed, pieces)]
+        for piece, where in found:
+            for tensor, _ in self.results:
+                self.reader.preload(tensor, where, b.width_of(piece.value), lambda _: True)
+        return found
+
+    def finished(self, pieces: Sequence[tuple[Piece, list[Index]]]) -> list[list[ir.Value]]:
+        """For each piece that has been asked for what becomes of it in each result."""
         with self.reader.scope():
-            return [self._finished(self._placed(piece)) for piece in pieces]
+            return [self._finished(*piece) for piece in pieces]
 
     def _placed(self, piece: Piece) -> Piece:
         """With its place in the product instead of the tile."""
@@ -86,14 +94,17 @@ class Epilogue:
         """Whether the last tile along rows (0) or columns (1) is not full."""
         return self._extents()[dimension] % self.tile[dimension] != 0
 
-    def _finished(self, piece: Piece) -> list[ir.Value]:
-        """The results of a piece, from operands that are there."""
+    def _where(self, piece: Piece) -> list[Index]:
+        """Where in the results a piece is, or if it is past their end, somewhere where there are operands."""
         width, (rows, columns) = b.width_of(piece.value), self._extents()
         row = b.at_most(piece.row, rows - 1) if self._ragged(0) else piece.row
         column = b.at_most(piece.output, columns - width) if self._ragged(1) else piece.output
+        return self.product.place(self.batch, row, column)
+
+    def _finished(self, piece: Piece, where: list[Index]) -> list[ir.Value]:
+        """The results of a piece."""
         self.reader.bind(self.product.result, lambda index, width: piece.value)
-        place = self.product.place(self.batch, row, column)
-        return [self.reader.read(tensor, place, width) for tensor, _ in self.results]
+        return [self.reader.read(tensor, where, b.width_of(piece.value)) for tensor, _ in self.results]
 
     def _store(self, piece: Piece, values: list[ir.Value]) -> None:
         def store() -> None:

@@ -27,6 +27,9 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.team import SHUFFLED, subgroup_reduce
 from lispgpt.passes.kernels.views import mapped
 
+TOGETHER = 8
+"""Values that a lane reads ahead of combining the first."""
+
 
 @dataclass(frozen=True)
 class SharedSum:
@@ -44,29 +47,54 @@ class SharedSum:
     def count(self) -> int:
         return prod(self.loops.extents[d] for d in self.loops.summed)
 
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether neighbours of the result are sums of neighbours in the rows of what is read."""
+        maps = indexing_maps(self.op)
+        last = dim_positions(maps[-1])[-1:]
+        shapes = [(dim_positions(m)[-1:], v) for m, v in zip(maps[:-1], self.op.operands, strict=False)]
+        return last != [] and all(d == last for d, v in shapes if isinstance(v.type, ir.RankedTensorType))
+
     def by_subgroup(self, reader: Reader, index: list[Index], lane: Index, lanes: int) -> ir.Value:
         """The element at `index`, which every lane gets.  All lanes have to come here together."""
-        map_ = indexing_maps(self.op)[-1]
-        at: list[Index] = [0] * len(self.loops.extents)
-        for position, value in zip(dim_positions(map_), index, strict=True):
-            if position is not None:
-                at[position] = value
-        start = b.unshortened(reader.read(self.op.operands[len(self.op.operands) - 1], mapped(map_, at)))
-        idle = b.constant(neutral(self.combiner, start.type), start.type)
+        mine = self.share(reader, index, lane, lanes)
+        return self.whole(reader, index, subgroup_reduce(self.combiner, mine, lanes, lanes))
+
+    def share(self, reader: Reader, index: list[Index], lane: Index, lanes: int) -> ir.Value:
+        """What one of `lanes` combines of the element at `index`: every `lanes`-th value from `lane` on."""
+        at = self._loops_at(index)
+        type_ = self._start(reader, at).type
+        idle = b.constant(neutral(self.combiner, type_), type_)
         argument = self.op.regions[0].blocks[0].arguments[-1]
         extents = [self.loops.extents[d] for d in self.loops.summed]
+        together = next(n for n in (TOGETHER, 1) if self.count % (lanes * n) == 0 or n == 1)
 
-        def step(number: ir.Value, total: ir.Value) -> list[ir.Value]:
+        def step(first: ir.Value, total: ir.Value) -> list[ir.Value]:
             with reader.scope():
-                where = list(at)
-                for d, i in zip(self.loops.summed, coordinates(number, extents), strict=True):
-                    where[d] = i
-                value = Body(reader, self.op, where, 1, wide=True).results({argument: total})[0]
-                return [b.unshortened(value)]
+                for number in (b.add(first, i * lanes) for i in range(together)):
+                    where = list(at)
+                    for d, i in zip(self.loops.summed, coordinates(number, extents), strict=True):
+                        where[d] = i
+                    total = b.unshortened(Body(reader, self.op, where, 1, wide=True).results({argument: total})[0])
+            return [total]
 
-        mine = b.loop(lane, self.count, lanes, [idle], step)[0]
-        total = b.binary(self.combiner, start, subgroup_reduce(self.combiner, mine, lanes, lanes))
-        return b.shortened(total, element_type(self.tensor))
+        return b.loop(lane, self.count, lanes * together, [idle], step)[0]
+
+    def whole(self, reader: Reader, index: list[Index], total: ir.Value) -> ir.Value:
+        """The element at `index`, of which all lanes together have combined `total`."""
+        start = self._start(reader, self._loops_at(index))
+        return b.shortened(b.binary(self.combiner, start, total), element_type(self.tensor))
+
+    def _loops_at(self, index: list[Index]) -> list[Index]:
+        at: list[Index] = [0] * len(self.loops.extents)
+        for position, value in zip(dim_positions(indexing_maps(self.op)[-1]), index, strict=True):
+            if position is not None:
+                at[position] = value
+        return at
+
+    def _start(self, reader: Reader, at: list[Index]) -> ir.Value:
+        map_ = indexing_maps(self.op)[-1]
+        return b.unshortened(reader.read(self.op.operands[len(self.op.operands) - 1], mapped(map_, at)))
 
 
 def shared_sum(tensor: ir.Value) -> SharedSum | None:

@@ -63,6 +63,11 @@ class Signals:
             create_op("scf.yield")
         self._fence(ACQUIRE)
 
+    def take(self, wanted: Wanted) -> None:
+        """By one thread: wait until a signal is as far as it has to be, which it is for nobody else, and make it 0."""
+        self._poll([wanted])
+        create_op("llvm.store", [b.constant(0, b.i32()), self._place(wanted.number)], [], {"alignment": _number(4)})
+
     def add(self, number: Index, amount: ir.Value) -> ir.Value:
         """By one thread, when all of its block have written what this signals; how far the signal was before."""
         self._fence(RELEASE)

@@ -15,6 +15,7 @@ from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Place, Ring, Side
 from lispgpt.passes.kernels.tensor_map import Boxes
+from lispgpt.passes.kernels.tile_shares import Piece, TileShares
 from lispgpt.passes.kernels.tile_stores import ROWS
 from lispgpt.passes.kernels.warpgroup_results import (
     BulkResult,
@@ -87,6 +88,8 @@ class WarpgroupProduct:
         self.tiles = self.row_tiles * self.column_tiles * product.batches
         most = max(1, target.cores_for(tiling.cluster) // tiling.cluster)
         self.clusters = self.tiles if tiling.splits > 1 else min(self.tiles, most)
+        if tiling.shares is not None:
+            self.clusters = tiling.shares.workers
         self.stages = stages(tiling, shape, target)
         if self.clusters == self.tiles:
             self.stages = min(self.stages, self.steps)
@@ -107,6 +110,7 @@ class WarpgroupProduct:
         t = self.tiling
         self.thread = b.thread_id()
         self.cluster, self.rank = b.div(b.block_id(), t.cluster), b.mod(b.block_id(), t.cluster)
+        self.shares = None if t.shares is None else TileShares(self.target, t.shares, t.pair, self._worker(), self.rank)
         self._make_memory()
         self.maps = [side.map(self.kernel) for side in (self.sides.left, self.sides.right)]
         self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
@@ -153,6 +157,9 @@ class WarpgroupProduct:
         barriers = b.add(self.staging, staging)
         self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
 
+    def _worker(self) -> Index:
+        return b.sub(self.clusters - 1, self.cluster)
+
     def _tile(self, number: Index) -> Tile:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
         t, product = self.tiling, self.product
@@ -170,16 +177,27 @@ class WarpgroupProduct:
         k = b.mul(self.rank, self.steps * self.unit.inner) if t.splits > 1 else 0
         return Tile(batch, b.mul(row, t.rows), b.mul(column, t.outputs), k)
 
-    def _each_tile(self, place: Place, body: Callable[[Index, Place], Place]) -> None:
-        """body(number, where the ring is) for each of this block's tiles."""
-        if self.clusters == self.tiles:
-            body(self.cluster, place)
+    def _each_piece(self, place: Place, body: Callable[[Index, Piece, Place], Place]) -> None:
+        """body(number, what it is of k, where the ring is) for each of this block's tiles or parts of such."""
+        if self.shares is None and self.clusters == self.tiles:
+            body(self.cluster, self._piece(self.cluster), place)
             return
 
         def one(number: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
-            return body(number, Place(slot, phase)).values()
+            return body(number, self._piece(number), Place(slot, phase)).values()
 
-        b.loop(self.cluster, self.tiles, self.clusters, place.values(), one)
+        if self.shares is not None:
+            b.loop(0, self.shares.count(), 1, place.values(), one)
+        else:
+            b.loop(self.cluster, self.tiles, self.clusters, place.values(), one)
+
+    def _piece(self, number: Index) -> Piece:
+        """A block's number-th where tiles are shared out, else all of the number-th tile."""
+        return Piece(number, 0, self.steps, 0, None) if self.shares is None else self.shares.piece(number)
+
+    def _place_of(self, piece: Piece) -> Tile:
+        tile = self._tile(piece.tile)
+        return tile if self.shares is None else replace(tile, k=b.mul(piece.first, self.unit.inner))
 
     def _write(self) -> None:
         """The copies' warpgroup: one thread fills stages as they become empty."""
@@ -190,7 +208,8 @@ class WarpgroupProduct:
                 self.target.cluster_barrier()
 
     def _fill(self) -> None:
-        first, early = self._tile(self.cluster), min(self.stages, self.steps)
+        start = self._piece(self.cluster if self.shares is None else 0)
+        first, early = self._place_of(start), min(self.stages, self.steps)
         if not self.right_first:
             self.target.dependency_wait()
         for step in range(early):
@@ -201,12 +220,13 @@ class WarpgroupProduct:
         for step in range(early):
             self._load_left(first, step, step)
 
-        def tile(number: Index, place: Place) -> Place:
-            at = self._tile(number)
+        def tile(number: Index, piece: Piece, place: Place) -> Place:
+            at = self._place_of(piece)
             self._fetch(at)
             start: Index = early
-            if self.clusters != self.tiles:
-                start = b.select(b.equal(number, self.cluster), b.as_value(early), b.as_value(0))
+            if self.shares is not None or self.clusters != self.tiles:
+                begun = 0 if self.shares is not None else self.cluster
+                start = b.select(b.equal(number, begun), b.as_value(early), b.as_value(0))
 
             def step(k: ir.Value, slot: ir.Value, phase: ir.Value) -> list[ir.Value]:
                 here = Place(slot, phase)
@@ -216,9 +236,9 @@ class WarpgroupProduct:
                 self._load_right(at, k, slot)
                 return self.ring.after(here).values()
 
-            return Place(*b.loop(start, self.steps, 1, place.values(), step))
+            return Place(*b.loop(start, piece.steps, 1, place.values(), step))
 
-        self._each_tile(Place(early % self.stages, early // self.stages), tile)
+        self._each_piece(Place(early % self.stages, early // self.stages), tile)
 
     def _fetch(self, tile: Tile) -> None:
         """Have what a tile's results are made of beside its sums in the cache by the time that these are there."""
@@ -253,10 +273,24 @@ class WarpgroupProduct:
             registers = LeftRegisters(unit, self.copies, left, member.row, pair)
         self.target.dependency_wait()
 
-        def tile(number: Index, place: Place) -> Place:
-            place, found = sums.walk(place, registers)
-            results.finish(self._tile(number), found)
+        def tile(_: Index, piece: Piece, place: Place) -> Place:
+            place, found = sums.walk(place, registers, piece.steps)
+            if self.shares is None:
+                results.finish(self._place_of(piece), found)
+            else:
+                self._share(self.shares, piece, found, results)
             return place
 
-        self._each_tile(Place(0, 0), tile)
+        self._each_piece(Place(0, 0), tile)
         results.end()
+
+    def _share(self, shares: TileShares, piece: Piece, sums: list[ir.Value], results: TileResults) -> None:
+        """Hand a piece's sums on, or make its tile's results of them and of what others hand on."""
+        thread, threads = b.sub(self.thread, self.unit.threads), self.warpgroups * self.unit.threads
+        memory = list(self.kernel.regions[0].blocks[0].arguments)[-2:]
+        tile = self._place_of(piece)
+        b.either(
+            piece.finishes,
+            lambda: results.finish(tile, shares.add_up(memory, piece, thread, threads, sums)),
+            lambda: shares.hand_on(memory, piece, thread, threads, sums),
+        )

@@ -154,8 +154,11 @@ class TileResults:
         narrow = min(widths) if len(bulk) == 1 else FEWEST_COLUMNS
         done = self.columns // max(widths) * max(widths)
         opened: list[Index] = [0] * len(bulk)
+        asked = epilogue.asked(pieces[: narrow // 4])
         for first in range(0, done, narrow):
-            values = epilogue.finished(pieces[first // 4 : (first + narrow) // 4])
+            following = range(first + narrow, min(first + 2 * narrow, done))
+            asked, now = epilogue.asked(pieces[following.start // 4 : following.stop // 4]), asked
+            values = epilogue.finished(now)
             for number, result in enumerate(bulk):
                 within = first % result.width
                 if within == 0:

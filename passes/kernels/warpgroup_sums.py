@@ -35,15 +35,18 @@ class TileSums:
     columns: int
     steps: int
 
-    def walk(self, place: Place, registers: LeftRegisters | None) -> tuple[Place, list[ir.Value]]:
-        """Where the ring is after a tile, and its sums.  registers: of the left operand; None: it stays in memory."""
+    def walk(
+        self, place: Place, registers: LeftRegisters | None, steps: Index | None = None
+    ) -> tuple[Place, list[ir.Value]]:
+        """Where the ring is after a tile, and its sums.  registers: of the left operand; None: it stays in memory, and
+        `steps` may be others for each tile."""
         count = self.columns * self.unit.rows // self.unit.threads
         nothing = [b.emit("llvm.mlir.undef", [], [b.f32()]) for _ in range(count)]
         if registers is None:
-            return self._walk_shared(place, nothing)
+            return self._walk_shared(place, nothing, self.steps if steps is None else steps)
         return self._walk_registers(place, nothing, registers)
 
-    def _walk_shared(self, place: Place, sums: list[ir.Value]) -> tuple[Place, list[ir.Value]]:
+    def _walk_shared(self, place: Place, sums: list[ir.Value], steps: Index) -> tuple[Place, list[ir.Value]]:
         """With both operands taken from shared memory."""
 
         def step(
@@ -56,7 +59,7 @@ class TileSums:
             b.if_then(b.less(0, number), lambda: self.ring.release(before, self.member.number))
             return [*self.ring.after(here).values(), slot, *totals]
 
-        slot, phase, last, *sums = b.loop(0, self.steps, 1, [*place.values(), place.values()[0], *sums], step)
+        slot, phase, last, *sums = b.loop(0, steps, 1, [*place.values(), place.values()[0], *sums], step)
         sums = self.unit.done(sums)
         self.ring.release(last, self.member.number)
         return Place(slot, phase), sums

@@ -22,10 +22,12 @@ from lispgpt.ir.structure import (
     indexing_maps,
     integers,
     is_elementwise,
+    operations,
     shape_of,
 )
 from lispgpt.passes.model.attention import Attention, record_attention
 from lispgpt.passes.model.cache_writes import is_cache_write, is_scatter, is_written_in_place
+from lispgpt.passes.model.column_sums import join_column_sums
 from lispgpt.passes.model.find_attention import find_attentions
 from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.kernel_group import (
@@ -59,14 +61,25 @@ def is_inline(op: ir.Operation) -> bool:
     what is marked so, as what reads blocks is."""
     if op.name in INLINE or "inline" in op.attributes:
         return True
-    scalar = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
-    return scalar and not len(op.regions) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
+    return _is_scalar(op)
 
 
-def group_ops(ops: list[ir.Operation], placements: set[ir.Operation]) -> list[KernelGroup]:
+def _is_scalar(op: ir.Operation) -> bool:
+    """Whether an op computes numbers of numbers and of elements of tensors, in branches perhaps."""
+    if any(isinstance(result.type, ir.RankedTensorType) for result in op.results):
+        return False
+    if op.name == "scf.if":
+        branches = [operations(region.blocks[0]) for region in op.regions if len(region.blocks)]
+        return all(_is_scalar(inner) or inner.name == "scf.yield" for branch in branches for inner in branch)
+    known = op.name == "tensor.extract" or op.name.partition(".")[0] in ("arith", "math", "index")
+    return known and not len(op.regions)
+
+
+def group_ops(ops: list[ir.Operation], placements: set[ir.Operation], fewest_shares: int = 0) -> list[KernelGroup]:
     """Assign every compute op to a group; groups come back in an order in which they can run.
 
-    placements: those of the ops that put parts where they belong, which are no kernel's.
+    placements: those of the ops that put parts where they belong, which are no kernel's.  fewest_shares: of sums of
+    columns that rows groups are to make; 0: of none.
     """
     found = find_attentions(ops)
     parts = _parts(found)
@@ -98,7 +111,8 @@ def group_ops(ops: list[ir.Operation], placements: set[ir.Operation]) -> list[Ke
         group.copied |= shared & set(part.ops)
         group.ops = sorted({*group.ops, *group.copied}, key=places.__getitem__)
     looked_at = {op for one in found for side in (one.keys, one.values) for op in _producers_of(side.tensor, owner)}
-    return in_order(_absorb_operands(_merge_rows(groups, owner), owner, looked_at))
+    groups = _absorb_operands(_merge_rows(groups, owner), owner, looked_at)
+    return in_order(join_column_sums(groups, owner, fewest_shares) if fewest_shares else groups)
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,6 +37,7 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.cache_writes import is_scatter
+from lispgpt.passes.model.column_sums import column_sum
 from lispgpt.passes.model.in_place import is_by_element, read_arguments, replaced_by_element, tied_argument
 from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import COLLECTIVES, absorb_prologues, group_ops, is_inline
@@ -51,10 +52,12 @@ SUMS_BYTES = 1 << 15
 @dataclass(frozen=True)
 class OutlineKernels(Pass):
     """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at
-    most this many rows (0: never), which a GPU's block has room for in shared memory."""
+    most this many rows (0: never), which a GPU's block has room for in shared memory.  column_sums: have rows kernels
+    make sums of columns in at least so many shares for each of a GPU's cores (0: never)."""
 
     starts_from = (UNPLACED,)
     prologue_rows: int = 0
+    column_sums: int = 0
 
     def run(self, module: ir.Module, target: object) -> None:
         kernels = _Kernels(module)
@@ -64,7 +67,7 @@ class OutlineKernels(Pass):
             _compute_views(entry)
             ops = operations(entry.regions[0].blocks[0])
             placements = {op for op in ops if is_placement(op)}
-            groups = group_ops(ops, placements)
+            groups = group_ops(ops, placements, self.column_sums * getattr(target, "cores", 0))
             if self.prologue_rows:
                 groups = absorb_prologues(groups, self.prologue_rows, _room(target))
             _rebuild(entry, groups, kernels, placements)
@@ -175,7 +178,7 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels, 
             return value
         if not is_inline(op) and op not in placements:
             raise InternalError(f"outline-kernels: {op.name} is used before its kernel has run")
-        for operand in op.operands:
+        for operand in (*op.operands, *captured_values(op)):
             resolve(operand)
         with ir.InsertionPoint(terminator), op.location:
             clone_with(op, values)
@@ -191,12 +194,8 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels, 
         else:
             symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
         with ir.InsertionPoint(terminator), group.ops[0].location:
-            call = create_op(
-                "func.call",
-                [resolve(a) for a in arguments],
-                [r.type for r in results],
-                {"callee": ir.FlatSymbolRefAttr.get(symbol)},
-            )
+            given, callee = [resolve(a) for a in arguments], {"callee": ir.FlatSymbolRefAttr.get(symbol)}
+            call = create_op("func.call", given, [r.type for r in results], callee)
         values.update(zip(results, call.results, strict=True))
     for i, operand in enumerate(terminator.operands):
         terminator.operands[i] = resolve(operand)
@@ -265,10 +264,10 @@ def _build_kernel(
         tied = replaced_by_element(outputs, arguments, list(body.arguments), replaceable)
         if max(tied) >= 0:
             region_owner.attributes["kernel"] = ir.StringAttr.get("elementwise")
-    region_owner.attributes["tied"] = ir.ArrayAttr.get(
-        [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), t) for t in tied]
-    )
-    extents = shape_of(outputs[-1] if group.kind != "attention" else group.ops[-1].results[0])
+    i64 = ir.IntegerType.get_signless(64)
+    region_owner.attributes["tied"] = ir.ArrayAttr.get([ir.IntegerAttr.get(i64, t) for t in tied])
+    named = [output for output in outputs if column_sum(defining_op(output)) is None] or outputs
+    extents = shape_of(named[-1] if group.kind != "attention" else group.ops[-1].results[0])
     stem = "_".join([group.kind.replace("-", "_"), *(["x".join(map(str, extents))] if extents else [])])
     return kernels.add(region_owner, stem), arguments
 

@@ -9,7 +9,7 @@
     (pass cse)
     (pass contract-products)
     (pass round-activations {:precision "exact"})  ; `--precision` sets it
-    (pass outline-kernels {:prologue-rows 16})
+    (pass outline-kernels {:prologue-rows 16 :column-sums 2})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)

@@ -8,7 +8,8 @@ Before:                                            After:
     materialize_in_destination %r in %y
 
 A thread computes elements of the results one by one, reading what they are made of lazily.  A long sum of which there
-are few is divided among the lanes of a subgroup.  A part of a state that is replaced is written where it is.
+are few is divided among the lanes of a subgroup, or of columns among the threads of a block, whose neighbours have
+neighbouring columns.  A part of a state that is replaced is written where it is.
 
 Requires: kernels without a `grid` have a body on tensors in which nothing costly is read at many places, as
 divide-kernels leaves them.
@@ -39,10 +40,14 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.reductions import vector_loop
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.kernels.shared_sums import SharedSum, shared_sum
+from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.kernels.updates import update_of
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.schedule.kernel_parts import ENDS
 from lispgpt.passes.targets import Gpu, Target
+
+ACROSS, ROWS_EACH, FEWEST_ROWS = 32, 16, 64
+"""Neighbouring sums of a block, values that a thread adds up of each at least, and those of a sum in all."""
 
 GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 
@@ -105,6 +110,11 @@ class _Schedule:
                 return
         target = self.target
         if isinstance(target, Gpu):
+            if self.sum and self._has_columns(self.sum):
+                lanes = min(target.max_threads // ACROSS, -(-self.sum.count // ROWS_EACH))
+                emit = partial(self._by_columns, target, self.sum, lanes)
+                reschedule(self.kernel, [self.elements // ACROSS], [lanes * ACROSS], target, emit)
+                return
             threads = self.options.threads
             width = self._width() if self.by_element else 1
             per_block = threads // target.subgroup if self.sum else threads * width
@@ -147,6 +157,33 @@ class _Schedule:
             b.if_then(b.less(linear, self.elements), element)
         else:
             element()
+
+    def _has_columns(self, found: SharedSum) -> bool:
+        """Whether neighbours are summed that fill whole lines, each of rows enough for a block's threads."""
+        lines = bool(self.shape) and self.shape[-1] % ACROSS == 0 and found.has_neighbours
+        return lines and found.count >= FEWEST_ROWS and len(self.outputs) == 1
+
+    def _by_columns(self, target: Gpu, found: SharedSum, lanes: int) -> None:
+        """ACROSS neighbours by a block; each of `lanes` rows of threads adds up some of their values."""
+        thread = b.thread_id()
+        column, lane = b.mod(thread, ACROSS), b.div(thread, ACROSS)
+        target.dependency_passed_on()
+        reader = Reader(target)
+        index = coordinates(b.add(b.mul(b.block_id(), ACROSS), column), self.shape)
+        mine = found.share(reader, index, lane, lanes)
+        memory = b.shared([lanes, ACROSS], mine.type)
+        b.store(mine, memory, [lane, column])
+        b.barrier()
+
+        def finish() -> None:
+            with reader.scope():
+                shares = [b.load(memory, [i, column], 1) for i in range(lanes)]
+                total = found.whole(reader, index, tree(found.combiner, shares))
+                reader.bind(found.tensor, lambda where, width: total)
+                tensor, buffer = self.outputs[0]
+                b.store(reader.read(tensor, index), buffer, index)
+
+        b.if_then(b.less(thread, ACROSS), finish)
 
     def _by_calls(self, each: int, width: int) -> None:
         start = b.mul(b.block_id(), each)

@@ -24,7 +24,9 @@ from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kept_rows import keep_row, repeated_row
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.row_runs import RowRuns
 from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Team
+from lispgpt.passes.model.column_sums import column_sum
 from lispgpt.passes.model.kernel_groups import is_inline
 from lispgpt.passes.targets import Gpu
 
@@ -45,7 +47,13 @@ class ScheduleGpuRows(Pass):
     def run(self, module: ir.Module, target: Gpu) -> None:
         constant = constant_arguments(module)
         for kernel in unscheduled_kernels(module, "rows"):
-            self._schedule(kernel, constant(kernel), target)
+            found = [(column_sum(defining_op(tensor)), tensor, buffer) for tensor, buffer in outputs_of(kernel)]
+            sums = [(one, buffer) for one, _, buffer in found if one is not None]
+            if sums:
+                results = [(tensor, buffer) for one, tensor, buffer in found if one is None]
+                RowRuns(kernel, results, sums, target, _write).emit()
+            else:
+                self._schedule(kernel, constant(kernel), target)
 
     def _schedule(self, kernel: ir.Operation, constants: set[ir.Value], target: Gpu) -> None:
         outputs = outputs_of(kernel)

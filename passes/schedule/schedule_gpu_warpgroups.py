@@ -25,6 +25,7 @@ from lispgpt.passes.kernels.products import Product, unscheduled_products
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Side
 from lispgpt.passes.kernels.tensor_map import find_boxes, strided
+from lispgpt.passes.kernels.tile_shares import lend_memory
 from lispgpt.passes.kernels.warpgroup_product import Sides, WarpgroupProduct
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
@@ -33,13 +34,15 @@ from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, cost, tilings
 
 @dataclass(frozen=True)
 class ScheduleGpuWarpgroups(Pass):
-    """least_rows: the fewest rows of x to treat this way.  rows, outputs, splits, pair: of a `Tiling`; 0: by cost."""
+    """least_rows: the fewest rows of x to treat this way.  rows, outputs, splits, pair: of a `Tiling`; 0: by cost.
+    shared: whether blocks may share the k of all tiles."""
 
     least_rows: int = 16
     rows: int = 0
     outputs: int = 0
     splits: int = 0
     pair: int = 0
+    shared: bool = True
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.warpgroup is None or target.copies is None:
@@ -50,6 +53,8 @@ class ScheduleGpuWarpgroups(Pass):
             sides = self._sides(product, target, target.copies)
             if sides is not None:
                 tiling = self._tiling(kernel, product, sides, target)
+                if tiling.shares is not None:
+                    lend_memory(module, kernel, tiling, target.warpgroup.threads)
                 WarpgroupProduct(kernel, product, sides, constant(kernel), target, tiling).emit()
 
     def _sides(self, product: Product, target: Gpu, copies: TensorCopies) -> Sides | None:
@@ -75,7 +80,10 @@ class ScheduleGpuWarpgroups(Pass):
         shape = Shape(*extents, left_bytes, sum(results), sides.turned, len(results))
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair")]
         candidates = [
-            tiling for tiling in tilings(target, shape) if all(n in (0, getattr(tiling, name)) for name, n in wanted)
+            tiling
+            for tiling in tilings(target, shape)
+            if all(n in (0, getattr(tiling, name)) for name, n in wanted)
+            if tiling.shares is None or (self.shared and product.batches == 1)
         ]
         if not candidates:
             sizes = ", ".join(f"{name} {n}" for name, n in wanted if n)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.shared_steps import SharedSteps, shared_steps
 
 PARTS = 2
 """bf16 numbers that each f32 element of the left operand is split into: two keep about 16 bits."""
@@ -46,7 +47,8 @@ class Shape:
 @dataclass(frozen=True)
 class Tiling:
     """A block's tile, shared by `row_parts` by `output_parts` warpgroups; `splits` blocks share the k of one tile, or
-    `pair` blocks with tiles below each other the columns that they need."""
+    `pair` blocks with tiles below each other the columns that they need.  shares: how blocks share the k of all tiles,
+    where they do."""
 
     rows: int
     outputs: int
@@ -54,6 +56,7 @@ class Tiling:
     output_parts: int
     splits: int
     pair: int = 1
+    shares: SharedSteps | None = None
 
     @property
     def cluster(self) -> int:
@@ -80,7 +83,19 @@ def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
     steps = -(-shape.inner // unit.inner)
     clusters = [(n, 1) for n in range(1, target.cluster + 1) if n <= steps] + [(1, 2)] * (target.cluster > 1)
     found = [Tiling(*sizes, *cluster) for sizes in shapes for cluster in clusters]
+    found += [shared for tiling in found if (shared := _shared(tiling, shape, target))]
     return [t for t in found if _fits(t, shape, target)]
+
+
+def _shared(tiling: Tiling, shape: Shape, target: Gpu) -> Tiling | None:
+    """The same with the k of tiles shared out to pairs of blocks; None where that cannot be."""
+    unit = target.warpgroup
+    assert unit is not None
+    if tiling.pair != 2 or shape.parts == PARTS:
+        return None
+    tiles = -(-shape.rows // (tiling.rows * tiling.pair)) * -(-shape.outputs // tiling.outputs)
+    shares = shared_steps(tiles, target.cores_for(2) // 2, -(-shape.inner // unit.inner))
+    return None if shares is None else replace(tiling, shares=shares)
 
 
 def _fits(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
@@ -129,6 +144,8 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu, batches: int = 1) -> float:
         return waves * (2500 + steps * step + 1180 + area * 4 / 13)
     rest = tiling.outputs // tiling.output_parts % unit.inner  # columns that are not stored in bulk
     results = 1070 + 0.0168 * area * shape.result_bytes + 5 * rest
+    if tiling.shares is not None:
+        return 4300 + 0.985 * tiling.shares.longest * step + results
     if tiling.pair > 1:  # which has to meet, and spares L2 and power
         return 3300 + waves * (0.985 * steps * step + results)
     return 2500 + waves * (steps * step + results)

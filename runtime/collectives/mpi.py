@@ -45,9 +45,10 @@ class MpiTransport:
         self._mpi, self._peers = load(), peers
         world = self._mpi.COMM_WORLD
         if (world.Get_rank(), world.Get_size()) != (peers.place.rank, peers.place.size):
+            start = f"; its own command starts processes: mpiexec -n {peers.place.size} lispgpt …"
             raise UserError(
                 f"MPI says that this is rank {world.Get_rank()} of {world.Get_size()}, and the run has it as rank "
-                f"{peers.place.rank} of {peers.place.size}"
+                f"{peers.place.rank} of {peers.place.size}{start if world.Get_size() == 1 else ''}"
             )
         if self._mpi.Query_thread() < self._mpi.THREAD_SERIALIZED:
             raise UserError("this MPI library lets its first thread alone call it: it was built without threads")

@@ -71,26 +71,30 @@ class Peers:
 
     # ---- what the run calls
 
-    def gather(self, name: str, value: Any) -> list[Any]:
-        """What each process gives under a name, by their ranks; every name is for one use."""
+    def gather(self, name: str, value: Any, patience: float | None = None) -> list[Any]:
+        """What each process gives under a name, by their ranks; every name is for one use.
+
+        patience: seconds to wait for the others, where it is not as long as usual.
+        """
+        most = self.patience if patience is None else patience
         self._send("gather", name=name, value=value)
         since = time.monotonic()
         with self._news:
             while name not in self._gathered:
                 self._news.wait(BEAT)
                 self.check()
-                if time.monotonic() - since > self.patience:
+                if time.monotonic() - since > most:
                     self.waiting(name, name)
             return self._gathered.pop(name)
 
-    def agree(self, step: int, facts: dict[str, Any]) -> None:
-        """UserError where a fact of this run, at a step, is another in some process."""
-        every = self.gather(f"what is known at step {step}", facts)
+    def agree(self, when: str, facts: dict[str, Any]) -> None:
+        """UserError where a fact of this run is another in some process.  when: in words that all of them use."""
+        every = self.gather(f"what is known {when}", facts)
         for what, value in every[0].items():
             others = [rank for rank, theirs in enumerate(every) if theirs.get(what) != value]
             if others:
                 raise UserError(
-                    f"the processes of this run differ at step {step}: the {what} of rank{'s' * (len(others) > 1)} "
+                    f"the processes of this run differ {when}: the {what} of rank{'s' * (len(others) > 1)} "
                     f"{', '.join(map(str, others))} is not that of rank 0"
                 )
 

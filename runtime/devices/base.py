@@ -21,7 +21,8 @@ import numpy as np
 
 from lispgpt.runtime.plan.plan import Entry
 
-READS_AHEAD = 16
+READS_AHEAD, READ_LATER_BYTES = 16, 4096
+"""How many reads may be unclaimed, and how much one reads at most while other work goes on."""
 
 CLOSED = "the model was closed, and its memory is free: load it again to go on"
 
@@ -49,6 +50,9 @@ class Device(Protocol):
 
     name: str
     """What the user is told, such as "AMD EPYC (2 threads)" or "NVIDIA H200 (sm_90)"."""
+
+    asynchronous: bool
+    """Whether launches go on while the host does."""
 
     careful: bool
     """Whether sessions look for what is wrong with an entry's plan (see `flow.check`) before it is prepared."""
@@ -127,6 +131,10 @@ class Device(Protocol):
 
         The returned function waits for the array and gives it.  At most `READS_AHEAD` reads may be unclaimed.
         """
+
+    def read_later(self, buffer: Any, array: np.ndarray) -> Callable[[], np.ndarray]:
+        """The same without running anything: read what the buffer holds once all is done that was launched so far,
+        whatever is launched next."""
 
     def sync(self) -> None:
         """Wait until everything launched is done."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.devices.base import CLOSED, READS_AHEAD, Pieces
+from lispgpt.runtime.devices.base import CLOSED, READ_LATER_BYTES, READS_AHEAD, Pieces
 from lispgpt.runtime.devices.driver import FAILED_BEFORE, Driver
 from lispgpt.runtime.devices.growing import Ranges, Vendor
 from lispgpt.runtime.devices.pinned_inputs import PinnedInputs
@@ -24,7 +24,8 @@ from lispgpt.runtime.devices.side_stream import SideStream
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 
-SLOT_BYTES = 4096
+INPUT_BYTES = 1 << 20
+"""Of what is copied to a device without waiting, at most."""
 LONGEST_STEP = (1 << 31) - 1
 """Between pieces that drivers copy by one call, which they do within one allocation and not in what is mapped."""
 
@@ -38,6 +39,7 @@ class GpuDevice:
     """
 
     name: str
+    asynchronous = True
     careful = False
     room: int | None = None
     copy_cost = 16 << 20
@@ -133,7 +135,7 @@ class GpuDevice:
 
     def copy_in(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
         source = np.ascontiguousarray(array)
-        if 0 < source.nbytes <= SLOT_BYTES:
+        if 0 < source.nbytes <= INPUT_BYTES:
             self._copy("MemcpyHtoDAsync", buffer + offset, self._inputs.kept(source, self.sync), source.nbytes)
             return
         self._copy("MemcpyHtoDAsync", buffer + offset, source.ctypes.data, source.nbytes)
@@ -215,13 +217,14 @@ class GpuDevice:
         self._driver("GraphLaunch", executable, self._stream)
 
     def launch_reading(self, executable: Any, buffer: int, array: np.ndarray) -> Callable[[], np.ndarray]:
-        if array.nbytes > SLOT_BYTES:
-            raise UserError(f"a result of {array.nbytes:,} bytes is too large to be read while the next step runs")
-        if not self._slots:
-            self._make_slots()
+        self._make_slots(array)
+        self.launch(executable)
+        return self.read_later(buffer, array)
+
+    def read_later(self, buffer: int, array: np.ndarray) -> Callable[[], np.ndarray]:
+        self._make_slots(array)
         host, event = self._slots[self._reads % len(self._slots)]
         self._reads += 1
-        self.launch(executable)
         self._copy("MemcpyDtoHAsync", int(host), buffer, array.nbytes)
         self._driver("EventRecord", event, self._stream)
 
@@ -232,9 +235,12 @@ class GpuDevice:
 
         return wait
 
-    def _make_slots(self) -> None:
-        for _ in range(READS_AHEAD):
-            (host,) = self._driver("MemAllocHost", SLOT_BYTES, about="pinned memory")
+    def _make_slots(self, array: np.ndarray) -> None:
+        """Have room for reads such as this array's; UserError where it is too large."""
+        if array.nbytes > READ_LATER_BYTES:
+            raise UserError(f"a result of {array.nbytes:,} bytes is too large to be read while the next step runs")
+        for _ in range(READS_AHEAD - len(self._slots)):
+            (host,) = self._driver("MemAllocHost", READ_LATER_BYTES, about="pinned memory")
             self._owned.append(("MemFreeHost", host))
             (event,) = self._driver("EventCreate")
             self._owned.append(("EventDestroy", event))

@@ -10,6 +10,7 @@ from lispgpt.runtime.devices.base import Pieces
 class HostMemory:
     """Copies between such buffers and arrays; the part of a device's contract that has nothing of a chip."""
 
+    asynchronous = False
     copy_cost = 16 << 10
     weight_rows = 16
     granule = 0

@@ -11,6 +11,8 @@ import numpy as np
 from lispgpt.runtime.devices.driver import Driver
 
 POOL_BYTES, ALIGNMENT = 1 << 16, 16
+OF_A_KIND = 16
+"""Arrays of the largest size so far that the memory has room for."""
 
 
 class PinnedInputs:
@@ -21,7 +23,7 @@ class PinnedInputs:
 
     def __init__(self, driver: Driver, owned: list[tuple[str, Any]]) -> None:
         self._driver, self._owned = driver, owned
-        self._address = 0
+        self._address = self._room = 0
         self.used = 0
 
     def kept(self, source: np.ndarray, wait: Callable[[], None]) -> int:
@@ -29,11 +31,12 @@ class PinnedInputs:
 
         wait: does that, and makes `used` zero.
         """
-        if not self._address:
-            (host,) = self._driver("MemAllocHost", POOL_BYTES, about="pinned memory")
+        if not self._address or OF_A_KIND * source.nbytes > max(self._room, POOL_BYTES):
+            self._room, self.used = max(POOL_BYTES, OF_A_KIND * source.nbytes), 0
+            (host,) = self._driver("MemAllocHost", self._room, about="pinned memory")
             self._owned.append(("MemFreeHost", host))
             self._address = int(host)
-        if self.used + source.nbytes > POOL_BYTES:
+        if self.used + source.nbytes > self._room:
             wait()
         place = self._address + self.used
         self.used += -(-source.nbytes // ALIGNMENT) * ALIGNMENT

@@ -106,11 +106,13 @@ class Loop:
         loss, evaluation, stopped, number = None, None, False, self._done
         while number < options.steps and not stopped:
             number += 1
-            found = self._trainer.step(number)
+            ahead = self._trainer.runs_ahead and not (self._stop() or self._due(number))
+            found = self._trainer.step(number, ahead)
             record: dict[str, Any] = {"step": number, **found, "tokens_per_s": round(pace.stepped(), 1)}
             loss = found["loss"]
             self._check(number, found)
-            stopped, last = self._stops(number), number == options.steps
+            # A next step that is under way is the last one: it has changed the weights, or is about to.
+            stopped, last = self._stops(number) and not ahead, number == options.steps
             if self._validation is not None and (_due(number, options.eval_every) or (last and options.eval_every)):
                 evaluation = self._evaluate(self._validation)
                 record |= {"val_loss": evaluation.loss, "perplexity": evaluation.perplexity}
@@ -124,6 +126,13 @@ class Loop:
                 self._save(number)
             pace.pause()
         return Outcome(number, stopped and number < options.steps, loss, evaluation)
+
+    def _due(self, number: int) -> bool:
+        """Whether something is to be done with the weights as they are after a step."""
+        options = self._trainer.options
+        every = [options.checkpoint_every, options.sample_every if self._sample is not None else 0]
+        every += [options.eval_every] if self._validation is not None else []
+        return number == options.steps or any(_due(number, n) for n in every)
 
     def _evaluate(self, stream: Stream) -> Evaluation:
         options, place = self._trainer.options, None if self._peers is None else self._peers.place
@@ -171,7 +180,7 @@ class Loop:
 
         self._weights.refresh()
         if self._peers is not None:
-            self._peers.agree(number, self._weights.sums())
+            self._peers.agree(f"at step {number}", self._weights.sums())
         states = held_states(trainer.session, trainer.entries, trainer.wholes)
         self._kept = number
         if not self._leads:

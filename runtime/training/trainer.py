@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,7 @@ class Trainer:
         for entry in self._entries:
             _check_inputs(session, entry, self._numbers)
         self._sent: dict[str, Any] = {}
+        self._begun: tuple[int, dict[str, Callable[[], np.ndarray]]] | None = None
         self._next: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
@@ -80,8 +82,34 @@ class Trainer:
         """What a step runs: each of its entries once."""
         return list(self._entries)
 
-    def step(self, number: int) -> dict[str, float]:
-        """Take the step of that number, from 1; its loss, and what the program says of it (grad_norm, lr)."""
+    def step(self, number: int, more: bool = False) -> dict[str, float]:
+        """Take the step of that number, from 1; its loss, and what the program says of it (grad_norm, lr).
+
+        more: whether the next step is to be the one after it, which may then start before this one's numbers are read.
+        """
+        if self.options.accumulate > 1:
+            return self._long_step(number)
+        if self._begun is None or self._begun[0] != number:
+            self._begin(number)
+        assert self._begun is not None
+        (_, waits), self._begun = self._begun, None
+        if more and self.runs_ahead:
+            self._begin(number + 1)
+        values = {name.replace("-", "_"): _number(wait()) for name, wait in waits.items()}
+        found = {name: value for name, value in values.items() if value is not None}
+        return {"loss": found.pop("loss"), **found}
+
+    def _begin(self, number: int) -> None:
+        """Start a step of one micro-batch, and reading its results."""
+        (entry,) = self._entries
+        tokens, targets = self._batch(number - 1)
+        self._start(entry, number, self.options.seed, {TOKENS: tokens, TARGETS: targets})
+        later = self.session.result_later if self.runs_ahead else lambda *which: partial(self.session.result, *which)
+        self._begun = number, {name: later(entry, name) for name in entry.results}
+        self._prefetch(number)
+
+    def _long_step(self, number: int) -> dict[str, float]:
+        """A step of several micro-batches."""
         count, losses, found = self.options.accumulate, [], {}
         for micro in range(count):
             tokens, targets = self._batch((number - 1) * count + micro)
@@ -90,12 +118,11 @@ class Trainer:
             self._prefetch((number - 1) * count + micro + 1)
             losses.append(self.session.result(self._entries[0], "loss").item())
         last = self._entries[-1]
-        if count > 1:
-            self._start(last, number, self.options.seed, {})
+        self._start(last, number, self.options.seed, {})
         for name in last.results:
-            value = self.session.result(last, name)
-            if name != "loss" and value.size == 1:
-                found[name.replace("-", "_")] = float(value.item())
+            value = _number(self.session.result(last, name))
+            if name != "loss" and value is not None:
+                found[name.replace("-", "_")] = value
         return {"loss": math.fsum(losses) / count, **found}
 
     def floor_seconds(self) -> float | None:
@@ -109,6 +136,12 @@ class Trainer:
             seconds = sum(rates.floor(work.at(self.rows)) for work in works if work is not None)
             total += seconds * (self.options.accumulate if number == 0 else 1)
         return total
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether a step can start before the one ahead of it has been looked at."""
+        session = self.session
+        return self.options.accumulate == 1 and session.engine is None and session.device.asynchronous
 
     @property
     def rows(self) -> list[range]:
@@ -170,6 +203,11 @@ def evaluate(
     if not count:
         raise UserError(f"there are {stream.count} tokens to evaluate, and two are the least")
     return Evaluation(math.fsum(losses) / count, round(correct), count)
+
+
+def _number(value: np.ndarray) -> float | None:
+    """Of an array of one."""
+    return float(value.item()) if value.size == 1 else None
 
 
 def _sized(session: Session, name: str, batch: int, length: int) -> Entry:

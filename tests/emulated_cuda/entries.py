@@ -1,4 +1,4 @@
-"""Running one entry's PTX on numpy, with every buffer that has no value full of NaN."""
+"""Running one entry's PTX on numpy, with every buffer that has no value full of NaN, but for signals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_all(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], see
     """All of an entry's results, those in bf16 as f32.  seed: of the order in which warpgroups take turns."""
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
-    arrays = [np.full(buffer.nbytes, 0xFF, np.uint8) for buffer in buffers]
+    arrays = [np.full(buffer.nbytes, 0 if buffer.kind == "signals" else 0xFF, np.uint8) for buffer in buffers]
     for array, buffer in zip(arrays, buffers, strict=True):
         given = values.get(buffer.name.rpartition("/")[2])
         if given is not None:

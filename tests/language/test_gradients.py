@@ -161,6 +161,19 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
         {"x": (9,), "y": (9,)},
     ),
     ("(tanh (cos (rsqrt (+ 1.0 (square x)))))", lambda x: np.tanh(np.cos(1 / np.sqrt(1 + x**2))), {"x": (4, 6)}),
+    ("(* x (at s 0))", lambda x, s: x * s[0], {"x": (4, 3), "s": (2,)}),
+    (
+        "(let [k (exp (* (at s 0) (at s 1)))] (tensor [i 4] (if (> (at x i) k) (* k k (at x i)) (at s 1))))",
+        lambda x, s: np.where(x > np.exp(s[0] * s[1]), np.exp(s[0] * s[1]) ** 2 * x, s[1]),
+        {"x": (4,), "s": (2,)},
+    ),
+    (
+        "(let [k (if (> (at s 0) 0.0) (* 2.0 (at s 0)) (at s 1))] (+ (* x k) (at (sum (square x)))))",
+        lambda x, s: x * (2 * s[0] if s[0] > 0 else s[1]) + (x**2).sum(),
+        {"x": (4,), "s": (2,)},
+    ),
+    ("(* x (at s (at ids 1)))", lambda x, s, ids: x * s[ids[1]], {"x": (4,), "s": (5,), "ids": (5, 3)}),
+    ("(* (at x 1) (at x 2) (at (sum x)))", lambda x: x[1] * x[2] * x.sum(), {"x": (4,)}),
     ("(sum x)", lambda x: x.sum(-1), {"x": (7,)}),
     ("(reduce (fn [a b] (+ a (* b b))) 0.5 x)", lambda x: 0.5 + (x**2).sum(-1), {"x": (3, 5)}),
     ("(reduce (fn [a b] (+ (* b (exp b)) a)) 0.0 x)", lambda x: (x * np.exp(x)).sum(-1), {"x": (5,)}),
@@ -232,3 +245,29 @@ def test_what_cannot_be_differentiated_is_said_at_its_form(expression: str, mess
     given = drawn({"x": (4,), "y": (4,)}, 9)
     with pytest.raises(UserError, match=message):
         evaluated(expression, given)
+
+
+def test_what_a_product_or_a_sum_adds_to_has_a_gradient() -> None:
+    dialects, seed = "(require-dialect linalg)", seeded.fresh_seed()
+    maps = "[affine_map<(i,j,k)->(i,k)> affine_map<(i,j,k)->(j,k)> affine_map<(i,j,k)->(i,j)>]"
+    product = f"(linalg.contract {{:indexing_maps {maps} :result tensor<3x5xf32>}} x w (exp c))"
+    given = drawn({"x": (3, 4), "w": (5, 4), "c": (3, 5)}, seed)
+    check(product, lambda x, w, c: x @ w.T + np.exp(c), given, seed, dialects)
+    body = "(region (block [(: a f32) (: b f32)] (linalg.yield (arith.{} a b))))"
+    reduction = "(linalg.reduce {{:dimensions [1] :result tensor<3xf32>}} x (exp c) " + body + ")"
+    given, dialects = drawn({"x": (3, 4), "c": (3,)}, seed), f"{dialects} (require-dialect arith)"
+    check(reduction.format("addf"), lambda x, c: x.sum(-1) + np.exp(c), given, seed, dialects)
+    with pytest.raises(UserError, match=r"no gradient rule for `linalg.reduce by arith.maximumf onto what is there`"):
+        evaluated(f"(first (gradients (sum {reduction.format('maximumf')}) [c]))", given, dialects)
+
+
+def test_a_function_of_a_scalar_has_a_gradient_of_its_own() -> None:
+    definitions = "(defn scale [x k] (* x k)) (defgradient scale [g y x k] [(* g k) (sum (* g x))])"
+    seed = seeded.fresh_seed()
+    check(
+        "(scale x (exp (at s 1)))",
+        lambda x, s: x * np.exp(s[1]),
+        drawn({"x": (4,), "s": (2,)}, seed),
+        seed,
+        definitions,
+    )

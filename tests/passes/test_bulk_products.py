@@ -15,13 +15,14 @@ from emulated_cuda.entries import run_all
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.passes.kernels import warpgroup_product
-from lispgpt.passes.targets import GPU_CHIPS, warpgroup_tiles
+from lispgpt.passes.targets import GPU_CHIPS, shared_steps, warpgroup_tiles
 from lispgpt.runtime.plan.artifact import Artifact
 
 PIPELINE = (Path(__file__).parents[2] / "passes/pipelines/gpu.lisp").read_text()
 SHAPES = {
     "x": "[300 328] bf16", "f": "[300 328]", "w": "[200 328] bf16", "v": "[328 200] bf16", "dy": "[300 200] bf16",
-    "b": "[200]", "r": "[300 200]", "q": "[40 3 600] bf16", "p": "[3 40 3 200] bf16",
+    "b": "[200]", "r": "[300 200]", "dz": "[1100 200] bf16", "z": "[1100 328] bf16",
+    "q": "[40 3 600] bf16", "p": "[3 40 3 200] bf16",
 }  # fmt: skip
 """Rows, columns and k fill neither the last tile nor the last step."""
 
@@ -123,6 +124,28 @@ def test_what_follows_is_computed_on_the_way(options: str, tmp_path: Path) -> No
     y = x @ w.T + bias
     wanted = residual + 0.5 * y * (1 + np.tanh(0.7978845608028654 * (y + 0.044715 * y**3)))
     assert close(found["wide"], wanted, 3e-5) and close(found["narrow"], wanted, 4e-3), f"turns of seed {seed}"
+
+
+@pytest.mark.usefixtures("few_cores")
+@pytest.mark.parametrize(("cores", "outputs"), [(10, 128), (6, 256), (16, 128)], ids=str)
+def test_blocks_share_the_steps_of_few_tiles(
+    cores: int, outputs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Groups of blocks, rounds of those that are left, tiles that remain for several: alike in any order of turns."""
+    chip = replace(GPU_CHIPS["cuda"]["sm_90a"], cores=cores, cluster_cores=0)
+    monkeypatch.setitem(GPU_CHIPS["cuda"], "sm_90a", chip)
+    monkeypatch.setattr(shared_steps, "FEWEST_STEPS", 16)
+    monkeypatch.setattr(shared_steps, "FEWEST_OF_A_PIECE", 3)
+    monkeypatch.setattr(shared_steps, "FRAGMENT", 0)
+    artifact = made(tmp_path, "(contract [o i] dz [n o] z [n i])", f":rows 128 :outputs {outputs} :pair 2")
+    (step,) = artifact.plan.entries[0].launches
+    assert any(a.access == "scratch" for a in step.arguments) and step.grid[0] == cores
+    rng = seeded.rng()
+    values = random_values(["dz", "z"], rng)
+    wanted = values["dz"].astype(np.float64).T @ values["z"]
+    first, second = (results(artifact, values, int(seed))["out"] for seed in rng.integers(1 << 30, size=2))
+    assert close(first, wanted, 3e-5)
+    assert np.array_equal(first, second)
 
 
 FAULTS = {

@@ -98,7 +98,7 @@ def test_what_processes_tell_each_other() -> None:
     def work(peers: Peers) -> tuple[list[Any], int | None]:
         rank = peers.place.rank
         found = peers.gather("names", f"rank {rank}")
-        peers.agree(3, {"program": "same", "data": [1, 2]})
+        peers.agree("at step 3", {"program": "same", "data": [1, 2]})
         if rank == 2:
             peers.ask_to_stop()
         while rank == 0 and not peers.asked_to_stop:
@@ -139,7 +139,7 @@ def test_who_comes_after_the_end_is_told_of_it() -> None:
 
 def test_facts_that_differ_and_ranks_that_do_not_come_are_named() -> None:
     def differ(peers: Peers) -> None:
-        peers.agree(0, {"data": 1, "program": min(peers.place.rank, 1)})
+        peers.agree("at step 0", {"data": 1, "program": min(peers.place.rank, 1)})
 
     assert {error.message for error in together(3, differ)} == {
         "the processes of this run differ at step 0: the program of ranks 1, 2 is not that of rank 0"

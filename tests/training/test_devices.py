@@ -151,16 +151,49 @@ def test_a_device_with_another_program_ends_all(
         return found(self, artifacts) | {"program": os.getpid()}
 
     monkeypatch.setattr(Run, "_facts", facts)
-    with pytest.raises(UserError, match="differ at step 0: the program of rank 1 is not that of rank 0"):
+    with pytest.raises(UserError, match="differ before the first step: the program of rank 1 is not that of rank 0"):
         begun(place, place / "differing", devices=2, **SHARED)
 
 
-def test_a_process_that_somebody_else_has_started_and_killed_ends_all(place: Path, alone: list[float]) -> None:
+def launched(place: Path, *of_each: Sequence[object]) -> list[subprocess.Popen[str]]:
+    """Processes of a run that somebody else has started, with the words of each."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    words = [sys.executable, "-m", "lispgpt", "train", *WORDS, "--steps", 100000, "--run", "launched"]
-    given = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    ranks = [command(place, *words, RANK=str(n), LOCAL_RANK=str(n), **given) for n in range(2)]
+    given = {"WORLD_SIZE": str(len(of_each)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    start = [sys.executable, "-m", "lispgpt", "train"]
+    return [command(place, *start, *words, RANK=str(n), LOCAL_RANK=str(n), **given) for n, words in enumerate(of_each)]
+
+
+@pytest.mark.parametrize(
+    "others,what",
+    [
+        (["tiny2.lisp", *WORDS[1:]], "program"),
+        ([*WORDS, "--lr", "0.2"], "options"),
+        ([*WORDS, "--set", "width=8"], "settings"),
+    ],
+)
+def test_processes_that_were_given_different_words_end(place: Path, others: list[str], what: str) -> None:
+    ranks = launched(place, [*WORDS, "--run", f"apart-{what}"], [*others, "--run", f"apart-{what}"])
+    said = "".join(rank.communicate(timeout=60)[1] for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [1, 1]
+    message = f"differ in what they were given: the {what} of rank 1 is not that of rank 0"
+    assert said.count("error: ") == 1 and message in said, said
+
+
+def test_processes_that_go_on_with_different_runs_end(place: Path, alone: list[float]) -> None:
+    begun(place, place / "short", **(SHARED | {"steps": 12}))
+    runs = [["--run", name, "--resume", "--steps", "40", "--threads", "1"] for name in ("alone", "short")]
+    before = losses(place / "alone")
+    ranks = launched(place, *runs)
+    said = "".join(rank.communicate(timeout=60)[1] for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [1, 1]
+    assert said.count("error: ") == 1 and "the step of rank 1 is not that of rank 0" in said, said
+    assert losses(place / "alone") == before
+
+
+def test_a_process_that_somebody_else_has_started_and_killed_ends_all(place: Path, alone: list[float]) -> None:
+    words = [*WORDS, "--steps", "100000", "--run", "launched"]
+    ranks = launched(place, words, words)
     while len(read_metrics(place / "launched")) < 5 and ranks[0].poll() is None:
         time.sleep(0.1)
     ranks[1].kill()

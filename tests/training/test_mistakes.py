@@ -13,6 +13,7 @@ from training.tiny import PROGRAM, losses, program_file, text_file, train
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.data.shards import write_shard
 from lispgpt.runtime.tokenizers.training import train_tokenizer
+from lispgpt.runtime.training.snapshot import open_snapshot
 
 Given = dict[str, Any]
 ENOUGH: Given = {"steps": 2, "batch": 2, "length": 8, "lr": 0.1, "eval_every": 0}
@@ -28,6 +29,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_shard(folder / "large.bin", [np.arange(200) + 200], 500)
     write_shard(folder / "my_val_0.bin", [np.arange(100) % 50], 300)
     (folder / "short.txt").write_text("too")
+    (folder / "nothing.txt").write_text("")
     (folder / "empty").mkdir()
     (folder / "binary.txt").write_bytes(b"\xff\xfe\0\0")
     (folder / "cut.bin").write_bytes((folder / "tokens.bin").read_bytes()[:-7])
@@ -47,6 +49,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], Given], str]] = {
     "no data": (lambda p: {"data": []}, "nothing to train on: give --data"),
     "no such data": (lambda p: {"data": [p / "none.txt"]}, "there is no file or folder"),
     "an empty folder": (lambda p: {"data": [p / "empty"]}, "has no file to train on"),
+    "a file of nothing": (lambda p: {"data": [p / "nothing.txt"]}, "there is no text in the data"),
     "no text": (lambda p: {"data": [p / "binary.txt"]}, "binary.txt is not UTF-8"),
     "a damaged shard": (lambda p: {"data": [p / "cut.bin"], "vocab_size": None}, "cut.bin is cut short"),
     "text and shards": (lambda p: {"data": [p / "text.txt", p / "tokens.bin"]}, "one kind or the other"),
@@ -60,7 +63,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], Given], str]] = {
     "a small vocabulary": (lambda p: {"vocab_size": 256}, "at least 257"),
     "a vocabulary beyond the model's": (
         lambda p: {"settings": {"vocab": 260}},
-        "the tokenizer has 2.. tokens, and the model's vocabulary 260",
+        r"the tokenizer has (2..) tokens, and the model's vocabulary 260: --set vocab=\1 .*, --vocab-size 260 the tok",
     ),
     "tokens beyond the model's": (
         lambda p: {"data": [p / "large.bin"], "vocab_size": None},
@@ -81,6 +84,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], Given], str]] = {
     ),
     "an unknown setting": (lambda p: {"settings": {"depth": 3}}, "no config value of this name"),
     "an unknown preset": (lambda p: {"preset": "gpt5"}, "no preset 'gpt5'"),
+    "a preset of another kind": (lambda p: {"preset": "llama-tiny"}, "has no config value layers"),
     "no such checkpoint": (lambda p: {"checkpoint": p / "none"}, "there is no checkpoint at"),
     "a checkpoint and a preset": (lambda p: {"checkpoint": p, "preset": "tiny"}, "not both"),
     "no steps": (lambda p: {"steps": 0}, "--steps is 0, which must be at least 1"),
@@ -88,6 +92,7 @@ MISTAKES: dict[str, tuple[Callable[[Path], Given], str]] = {
     "a negative rate": (lambda p: {"lr": -1.0}, "--lr is -1.0"),
     "a rate that is none": (lambda p: {"lr": float("nan")}, "--lr is nan"),
     "a fraction above all": (lambda p: {"val_fraction": 1.0}, "--val-fraction is 1.0"),
+    "several devices' kernels": (lambda p: {"devices": 2, "profile": print}, "--profile times the kernels of one"),
     "an unknown target": (lambda p: {"target": "tpu"}, "tpu"),
 }
 
@@ -111,6 +116,24 @@ def test_a_folder_of_mistakes_takes_a_run(place: Path, run: Path) -> None:
     given = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300, **ENOUGH}
     train(run, place / "cache", **given)
     assert len(losses(run)) == 2 and (run / "latest").is_dir()
+
+
+def test_a_vocabulary_that_is_set_is_rounded_up_by_the_program(tmp_path: Path) -> None:
+    """What a preset, or the tokenizer, would have said of the rounded size does not hold for it."""
+    program = Path(__file__).resolve().parents[2] / "examples" / "gpt2_train.lisp"
+    sizes = {"vocab": 600, "layers": 1, "heads": 1, "width": 16, "context": 16, "weight-type": "f32"}
+    given = {"program": program, "data": text_file(tmp_path), "vocab_size": 280, **ENOUGH, "settings": sizes}
+    for name, more in (("set", {}), ("preset", {"preset": "tiny"})):
+        train(tmp_path / name, tmp_path / "cache", **given, **more)
+        assert open_snapshot(tmp_path / name / "latest").info("wte").shape == (640, 16)
+
+
+def test_what_has_no_step_left_says_so(place: Path, tmp_path: Path) -> None:
+    given = {"program": place / "tiny.lisp", "data": str(place / "text.txt"), "vocab_size": 300, **ENOUGH}
+    _, seen = train(tmp_path / "run", place / "cache", **given)
+    assert not any("already" in note for note in seen.notes)
+    _, seen = train(tmp_path / "run", place / "cache", resume=True)
+    assert "the run has 2 steps already, of 2: --steps N for more" in seen.notes
 
 
 def test_a_run_whose_data_changed_or_went_is_refused(place: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from training.tiny import STEPS, Seen, begun, losses, program_file, train
 import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.training.run_folder import RunFolder, read_metrics
+from lispgpt.runtime.training.trainer import Trainer
 from lispgpt.training.runs import train as train_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -196,3 +197,43 @@ def test_an_emulated_gpu_trains_as_the_cpu_does(place: Path, tmp_path: Path) -> 
         np.testing.assert_allclose(weights[name], others[name], atol=1e-5)
     train(tmp_path / "emulated:gfx1151", place / "cache", resume=True, steps=5, target="cpu")
     assert len(losses(tmp_path / "emulated:gfx1151")) == 5
+
+
+def test_steps_that_start_ahead_of_others_numbers_change_nothing(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses, weights, and what checkpoints hold, are those of steps one by one; an interrupt ends with the step that
+    has begun."""
+    started: list[int] = []
+    begin = Trainer._begin
+    monkeypatch.setattr(Trainer, "_begin", lambda self, number: (started.append(number), begin(self, number)))
+    given = {"batch": 2, "length": 4, "steps": 7, "checkpoint_every": 4, "keep": 9, "seed": seeded.fresh_seed()}
+    found, order = {}, {}
+    for name, ahead in (("ahead", True), ("alone", False)):
+        monkeypatch.setattr(Trainer, "runs_ahead", property(lambda self, ahead=ahead: ahead))
+        seen, started[:] = Seen(), []
+        words = {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300, "watcher": seen}
+        monkeypatch.setattr(seen, "stepped", lambda record: started.append(-record["step"]))
+        train_program(run=tmp_path / name, cache=place / "cache", **words, **STEPS | given, target="emulated:gfx1151")
+        found[name], order[name] = tmp_path / name / "checkpoints", list(started)
+    assert order["ahead"] == [1, 2, -1, 3, -2, 4, -3, -4, 5, 6, -5, 7, -6, -7]
+    assert order["alone"] == [1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6, 7, -7]
+    assert losses(tmp_path / "ahead") == losses(tmp_path / "alone")
+    for step in ("step-00000004", "step-00000007"):
+        ours, theirs = (load_file(folder / step / "training.safetensors") for folder in found.values())
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+    monkeypatch.setattr(Trainer, "runs_ahead", True)
+    watcher, words = StopsAt(2), {"program": place / "tiny.lisp", "data": [place / "text.txt"], "vocab_size": 300}
+    outcome = train_program(
+        run=tmp_path / "cut",
+        cache=place / "cache",
+        watcher=watcher,
+        **words,
+        **STEPS | given,
+        target="emulated:gfx1151",
+    )
+    assert outcome.interrupted and watcher.steps_saved == [outcome.step] and outcome.step in (2, 3)
+    train(tmp_path / "cut", place / "cache", resume=True)
+    assert losses(tmp_path / "cut") == losses(tmp_path / "alone")

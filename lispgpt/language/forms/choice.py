@@ -10,6 +10,7 @@ from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import special
 from lispgpt.language.core.values import OpResults, describe
+from lispgpt.language.forms.launches import Launches
 from lispgpt.language.ops import regions
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, show
 
@@ -113,7 +114,7 @@ def _emit_if(
         value = evaluator.body_in(block, forms, Environment(environment)) if forms else None
         branches.append((block, forms, value))
     if types is None:
-        types = _common_types(branches) if otherwise else []
+        types = _common_types(evaluator, branches) if otherwise else []
     yields = []
     for block, forms, value in branches:
         if not regions.ends(block):
@@ -139,8 +140,9 @@ def _drop_else(evaluator: Evaluator, holder: Any, condition: ir.Value, form: For
     holder.erase()
 
 
-def _common_types(branches: list[Any]) -> list[ir.Type]:
-    """The types of the first branch that has typed values; none where a branch has no value."""
+def _common_types(evaluator: Evaluator, branches: list[Any]) -> list[ir.Type]:
+    """The types of the first branch that has typed values; none where a branch has no value.  Plain reals are f32 in a
+    model's entry, as everything that it computes, and f64 in a program."""
     listed = [_listed(value) for _, _, value in branches]
     if any(not values for values in listed) or len({len(values) for values in listed}) > 1:
         return []
@@ -150,7 +152,8 @@ def _common_types(branches: list[Any]) -> list[ir.Type]:
     first = listed[0]
     if all(isinstance(value, (int, float)) for values in listed for value in values):
         real = any(isinstance(value, float) for values in listed for value in values)
-        return [ir.F64Type.get() if real else ir.IntegerType.get_signless(64)] * len(first)
+        wide = ir.F32Type.get() if evaluator.states.of(Launches).in_entry else ir.F64Type.get()
+        return [wide if real else ir.IntegerType.get_signless(64)] * len(first)
     return []
 
 

@@ -100,6 +100,14 @@ def generic(
     return operation.results[0]
 
 
+def of_scalar(evaluator: Evaluator, value: Any, form: Form) -> Any:
+    """A tensor of rank 0 of a float or an i32 that is computed, such as an element of another; else what is given."""
+    kind = value.type if isinstance(value, ir.Value) else None
+    if isinstance(kind, ir.FloatType) or kind == ir.IntegerType.get_signless(32):
+        return generic(evaluator, (), lambda _: value, form)
+    return value
+
+
 def _beginning(evaluator: Evaluator, tensor: ir.Value, sizes: list[int], form: Form) -> ir.Value:
     """The first elements along each dimension: a loop need not go to a tensor's end."""
     return extract(evaluator, tensor, (0,) * len(sizes), tuple(sizes), form)

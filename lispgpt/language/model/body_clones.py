@@ -5,21 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, operations, shape_of
+from lispgpt.ir.structure import captured_values, defining_op, dim_positions, indexing_maps, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.forms.tensors import Comprehension, generic
 from lispgpt.language.reader.forms import Form
 
 
-def all_operations(block: ir.Block) -> Iterator[ir.Operation]:
-    """The ops of a body, those in branches before what chooses between them."""
-    for op in operations(block):
+def with_branches(ops: Sequence[ir.Operation]) -> Iterator[ir.Operation]:
+    """Ops in their order, those in branches before what chooses between them."""
+    for op in ops:
         for region in op.regions:
             for child in region.blocks:
-                yield from all_operations(child)
+                yield from with_branches(operations(child))
         yield op
 
 
@@ -60,16 +60,43 @@ def combined(evaluator: Evaluator, op: ir.Operation, form: Form) -> tuple[str, i
     return last.name, generic(evaluator, shape_of(tensor), compute, form)
 
 
+def scalars_before(op: ir.Operation, active: set[ir.Value]) -> list[ir.Operation]:
+    """The ops that make, of active values, the active scalars which a comprehension's body takes from outside, such as
+    the (at s 0) of (* x (at s 0)); each behind those that it needs."""
+    found: dict[ir.Operation, None] = {}
+
+    def look(value: ir.Value) -> None:
+        maker = defining_op(value)
+        if maker is None or value not in active or isinstance(value.type, ir.ShapedType) or maker in found:
+            return
+        for source in (*maker.operands, *captured_values(maker)):
+            look(source)
+        found[maker] = None
+
+    for value in captured_values(op):
+        look(value)
+    return list(found)
+
+
 class Clone:
-    """Values of a body, computed again in another comprehension, whose loops are some of the first's."""
+    """Values of a body, computed again in another comprehension, whose loops are some of the first's.
+
+    before: ops outside of the body that are computed again as if they were its first ones.
+    """
 
     def __init__(
-        self, evaluator: Evaluator, op: ir.Operation, made: Comprehension, loops: dict[int, int], form: Form
+        self,
+        evaluator: Evaluator,
+        op: ir.Operation,
+        made: Comprehension,
+        loops: dict[int, int],
+        form: Form,
+        before: Sequence[ir.Operation] = (),
     ) -> None:
         self.evaluator, self.op, self.made, self.loops, self.form = evaluator, op, made, loops, form
         self.block = op.regions[0].blocks[0]
         self.known: dict[ir.Value, ir.Value] = {}
-        self.inside = set(all_operations(self.block))
+        self.inside = set(with_branches([*before, *operations(self.block)]))
 
     def value(self, value: ir.Value) -> ir.Value:
         if value not in self.known:
@@ -100,7 +127,7 @@ class Clone:
             loop = self.loops[ir.IntegerAttr(op.attributes["dim"]).value]
             attributes["dim"] = ir.IntegerAttr.get(evaluator.builder.i64, loop)
         operands = [self.value(v) for v in op.operands]
-        if op.name == "tensor.extract" and op.block != self.block:
+        if op.name == "tensor.extract" and op.block not in (self.block, self.op.block):  # it is in a branch
             limits = zip(operands[1:], shape_of(op.operands[0]), strict=True)
             operands[1:] = [within(evaluator, place, extent, self.form) for place, extent in limits]
         made = evaluator.builder.emit(op.name, operands, [r.type for r in op.results], attributes, self.form)

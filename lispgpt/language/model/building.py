@@ -9,7 +9,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.language.core.environment import Environment
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Record, State, Variable, Weight, describe
-from lispgpt.language.forms import shapes
+from lispgpt.language.forms import shapes, tensors
 from lispgpt.language.forms.launches import Launches
 from lispgpt.language.forms.stretching import Inputs
 from lispgpt.language.forms.tensors import dimension
@@ -75,7 +75,8 @@ def _build(evaluator: Evaluator, entry: Entry, sizes: dict[str, int]) -> None:
             now.positions = _rows(evaluator, block, variable.value, given.name)
     try:
         value = evaluator.value_of(evaluator.body_in(block, entry.body, scope), entry.body[-1])
-        results = _results(evaluator, entry, value)
+        with evaluator.builder.at(block):
+            results = _results(evaluator, entry, value)
         types = _drop_unused(held, block, list(results.values()))
         grows = model.growing()
         kept = {n: v.value for n, v in held.items() if isinstance(v, State) or v.updated}
@@ -137,7 +138,7 @@ def _results(evaluator: Evaluator, entry: Entry, value: Any) -> dict[str, ir.Val
     if not found:
         evaluator.site.fail(f"`{entry.name}` has no result", form)
     for name, result in found.items():
-        found[name] = result = evaluator.value_of(result, form)
+        found[name] = result = tensors.of_scalar(evaluator, evaluator.value_of(result, form), form)
         if not shapes.is_tensor(result):
             what = f"{name} of `{entry.name}`" if isinstance(value, Record) else f"`{entry.name}`"
             evaluator.site.fail(f"an entry gives a tensor, and {what} gives {describe(result)}", form)

@@ -17,7 +17,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.forms import arithmetic, tensors
 from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.model import index_algebra
-from lispgpt.language.model.body_clones import Clone, all_operations, ends, within
+from lispgpt.language.model.body_clones import Clone, ends, scalars_before, with_branches, within
 from lispgpt.language.model.gradient_rules import GradientRules
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
@@ -40,7 +40,7 @@ def of(
             dims = dim_positions(map_)
             part = index_algebra.summed_to(evaluator, body.share(argument), tuple(dims), form)
             found.append((operand, index_algebra.padded(evaluator, part, shape_of(operand), form)))
-    for inner in all_operations(body.block):
+    for inner in body.scalars():
         if inner.name == "tensor.extract" and inner.operands[0] in active:
             found.append((inner.operands[0], body.scattered(inner)))
     return found
@@ -54,8 +54,18 @@ class _Body:
     ) -> None:
         self.evaluator, self.op, self.gradient, self.form, self.active = evaluator, op, gradient, form, active
         self.block = op.regions[0].blocks[0]
+        self.before = scalars_before(op, active)
+        self.made = [*self.before, *operations(self.block)[:-1]]
         self.shape = shape_of(op.results[0])
         self.maps = [dim_positions(m) for m in indexing_maps(op)]
+
+    def scalars(self) -> list[ir.Operation]:
+        """The ops that make scalars: those before the body that it needs, and its own with those of its branches."""
+        return list(with_branches([*self.before, *operations(self.block)]))
+
+    def clone(self, made: Comprehension, loops: dict[int, int]) -> Clone:
+        """The body's scalars in another comprehension."""
+        return Clone(self.evaluator, self.op, made, loops, self.form, self.before)
 
     def share(self, wanted: ir.Value) -> ir.Value:
         """g[i…] * df/d(wanted) at every point of the loops."""
@@ -64,12 +74,12 @@ class _Body:
         everywhere = tuple(range(len(self.shape)))
 
         def compute(made: Comprehension) -> ir.Value:
-            clone = Clone(self.evaluator, self.op, made, {d: d for d in everywhere}, self.form)
+            clone = self.clone(made, {d: d for d in everywhere})
             depends = self._dependents(wanted)
             result = operations(self.block)[-1].operands[0]
             whole = made.read(self.evaluator, self.gradient, everywhere, self.form)
             shares = {result: tensors.widened(self.evaluator, whole, self.form)}
-            self._back(operations(self.block)[:-1], wanted, shares, depends, clone, lambda part: part)
+            self._back(self.made, wanted, shares, depends, clone, lambda part: part)
             value = shares.get(wanted)
             zero = self.evaluator.builder.constant(0.0, self.evaluator.builder.f32, self.form)
             return self._only(made, zero if value is None else value)
@@ -91,7 +101,7 @@ class _Body:
 
     def _dependents(self, wanted: ir.Value) -> set[ir.Value]:
         found = {wanted}
-        for inner in all_operations(self.block):
+        for inner in self.scalars():
             if any(v in found for v in (*inner.operands, *(v for end in ends(inner) for v in end.operands))):
                 found.update(inner.results)
         return found
@@ -181,7 +191,7 @@ class _Body:
             along, plain = self._loops_of(places[position]), [loop for loop in loops if loop is not None]
             if along and not set(along) & set(plain):
                 shares = index_algebra.summed_to(evaluator, total, (*along, *plain), form)
-                limit = shape_of(source)[position] if extract.block != self.block else None
+                limit = shape_of(source)[position] if extract.block not in (self.block, self.op.block) else None
                 where = self._numbers(places[position], along, limit)
                 return Scatter(evaluator, shares, where, position, shape_of(source), form)
         names: list[Any] = list(range(len(self.shape)))
@@ -210,7 +220,7 @@ class _Body:
     def _loops_of(self, value: ir.Value) -> list[int]:
         """The loops that a scalar of the body depends on."""
         found: set[int] = set()
-        inside = set(all_operations(self.block))
+        inside = set(self.scalars())
 
         def look(value: ir.Value) -> None:
             op = defining_op(value)
@@ -233,7 +243,7 @@ class _Body:
         evaluator, form = self.evaluator, self.form
 
         def compute(made: Comprehension) -> ir.Value:
-            value = Clone(self.evaluator, self.op, made, {d: i for i, d in enumerate(loops)}, self.form).value(place)
+            value = self.clone(made, {d: i for i, d in enumerate(loops)}).value(place)
             value = value if limit is None else within(evaluator, value, limit, form)
             return arithmetic.cast(evaluator, value, ir.IntegerType.get_signless(32), form)
 
@@ -245,7 +255,7 @@ class _Body:
         shape = (*(self.shape[d] for d in loops), extent)
 
         def compute(made: Comprehension) -> ir.Value:
-            clone = Clone(self.evaluator, self.op, made, {d: i for i, d in enumerate(loops)}, self.form)
+            clone = self.clone(made, {d: i for i, d in enumerate(loops)})
             emit = evaluator.builder.emit
             number = {"dim": ir.IntegerAttr.get(evaluator.builder.i64, len(loops))}
             here = emit("linalg.index", [], [evaluator.builder.index], number, form)

@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.named_ops import generalized
 from lispgpt.ir.structure import VIEWS, captured_values, defining_op, integers, operations, shape_of
 from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.registry import builtin
@@ -22,14 +21,19 @@ from lispgpt.language.forms import arithmetic, casts, shapes, tensors
 from lispgpt.language.model import body_clones, elementwise_gradients, index_algebra
 from lispgpt.language.model.blocks import is_in_blocks
 from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
+from lispgpt.language.model.named_ops import is_contraction, made_generic
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
+
+SUMS = ("linalg.contract", "linalg.reduce arith.addf")
+"""Ops that add what they compute to what their result begins with."""
 
 
 @builtin("gradients", 2, 2)
 def _gradients(evaluator: Evaluator, form: Form, loss: Any, targets: Any) -> Any:
     """`(gradients loss [w …])`: for each of the values its gradient, in f32 and of the value's shape; zeros where the
     loss does not depend on it."""
+    loss = tensors.of_scalar(evaluator, loss, form)
     if not shapes.is_tensor(loss) or prod(shape_of(loss)) != 1 or not arithmetic.is_float(loss.type):
         evaluator.site.fail(f"`gradients` wants a tensor of one float to differentiate, and got {describe(loss)}", form)
     values = [_target(evaluator, target, form) for target in shapes.items_of(targets) or ()]
@@ -115,7 +119,7 @@ class _Backward:
             rule, given, arguments = self.rules.calls[result]
             self._apply(rule, gradient, given, [a for a in arguments if isinstance(a, ir.Value)], op)
             return
-        if op.name == "linalg.generic" and not _is_contraction(op):
+        if op.name == "linalg.generic" and not is_contraction(op):
             found = elementwise_gradients.of(evaluator, op, gradient, self.active, self.form)
             if found is None:
                 raise self._no_rule(op, op.name)
@@ -131,26 +135,26 @@ class _Backward:
         if key == "linalg.reduce":
             combiner, given[0] = body_clones.combined(evaluator, op, self.form)
             key = f"{key} {combiner}"
-        if key not in self.rules.of_ops and op.name.startswith("linalg.") and self._through_its_body(op, gradient):
-            return
         if key not in self.rules.of_ops:
-            raise self._no_rule(op, key.replace(" ", " by "))
-        if given[0] == op.operands[0]:
-            self._apply(self.rules.of_ops[key], gradient, result, given, op)
+            if not self._through_its_body(op, gradient):
+                raise self._no_rule(op, key.replace(" ", " by "))
             return
-        self.active.add(given[0])
+        for start in list(op.operands)[count:]:
+            if start in self.active and key not in SUMS:
+                raise self._no_rule(op, f"{key.replace(' ', ' by ')} onto what is there")
+            if start in self.active:
+                self.add(start, gradient)
+        if given[0] != op.operands[0]:
+            self.active.add(given[0])
         self._apply(self.rules.of_ops[key], gradient, result, given, op)
-        self._walk([defining_op(given[0])])
+        if given[0] != op.operands[0]:
+            self._walk([defining_op(given[0])])
 
     def _through_its_body(self, op: ir.Operation, gradient: ir.Value) -> bool:
         """Go on through the linalg.generic that computes what a named op does, if there is one."""
-        with generalized(op) as general:
-            if general.name != "linalg.generic" or op.name == "linalg.reduce":
-                return False
-            attributes = {name: general.attributes[name] for name in general.attributes}
-            types = [result.type for result in op.results]
-            made = self.evaluator.builder.emit("linalg.generic", list(op.operands), types, attributes, self.form, 1)
-            general.regions[0].blocks[0].append_to(made.regions[0])
+        made = made_generic(self.evaluator, op, self.form)
+        if made is None:
+            return False
         self.sums[made.results[0]] = _Sum([gradient])
         self._spread_activity([made])
         self._walk([made])
@@ -175,8 +179,19 @@ class _Backward:
                 rule.form,
             )
         for operand, part in zip(operands, parts, strict=False):
-            if part is not None and operand in self.active:
+            if part is None or operand not in self.active:
+                continue
+            if shapes.is_tensor(operand):
                 self.add(operand, part)
+            else:
+                self._add_to_scalar(operand, part)
+
+    def _add_to_scalar(self, scalar: ir.Value, gradient: Any) -> None:
+        """Count a gradient in for the tensors that a scalar is computed from."""
+        whole = tensors.of_scalar(self.evaluator, scalar, self.form)
+        self.active.add(whole)
+        self.add(whole, tensors.of_scalar(self.evaluator, gradient, self.form))
+        self._walk([defining_op(whole)])
 
     def _recompute(self, result: ir.Value, gradient: ir.Value) -> None:
         """Call the function once more, on values that no common subexpression can be found for, and walk its ops."""
@@ -277,11 +292,3 @@ def _apart(one: ir.Operation, other: ir.Operation) -> bool:
     starts = [integers(op.attributes["static_offsets"]) for op in (one, other)]
     sizes = [integers(op.attributes["static_sizes"]) for op in (one, other)]
     return any(a + n <= b or b + m <= a for a, b, n, m in zip(*starts, *sizes, strict=True))
-
-
-def _is_contraction(op: ir.Operation) -> bool:
-    """Whether a linalg.generic is a sum of products, one of whose operands alone has an index that is summed."""
-    if len(op.operands) != 3 or all("parallel" in str(kind) for kind in op.attributes["iterator_types"]):
-        return False
-    names = [inner.name for inner in operations(op.regions[0].blocks[0]) if inner.name != "arith.extf"]
-    return names == ["arith.mulf", "arith.addf", "linalg.yield"] and is_filled_with(op.operands[2], 0.0)

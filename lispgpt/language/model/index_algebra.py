@@ -14,7 +14,7 @@ from lispgpt.language.forms.tensors import Comprehension
 from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form
 
-SHARES, SHORTEST_SHARE = (128, 64, 32, 16, 8, 4, 2), 16
+SHARES, SHORTEST_SHARE = (512, 256, 128, 64, 32, 16, 8, 4, 2), 16
 """How many sums a long one is taken apart into on each device, the most that divides it, and how long each is at
 least."""
 
