@@ -93,6 +93,8 @@ def load(memref: ir.Value, index: Sequence[Index], width: int, aligned: bool = T
     operands = [memref, *map(as_value, index)]
     if width == 1:
         return emit("memref.load", operands, [memref.type.element_type])
+    if element_of(memref.type) == ir.IntegerType.get_signless(1):  # a vector of them would be loaded bit by bit
+        return vector_of([load(memref, [*index[:-1], add(index[-1], i)], 1) for i in range(width)])
     return emit("vector.load", operands, [with_width(memref.type, width)], **_alignment(memref, width, aligned))
 
 
