@@ -155,8 +155,8 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu) -> float:
     """Clock cycles, roughly: for every wave of blocks the steps of k, each the longest of what the matrix units, copies
     from L2 and their latency take, and a tile's results.
 
-    Fitted to 240 products on an H200 (2026), which it tells within 7 %, and to those of a prefill of 128 and of 1024
-    in their place: there splits and pairs take up to 2 us more than alone.
+    Fitted to 240 products on an H200 (2026), which it tells within 7 %, and where a wave is all to those of a prefill
+    of 128 and of 1024 in their place: there splits and pairs take up to 2 us more than alone.
     """
     unit, rows, outputs = target.warpgroup, shape.rows, shape.outputs
     assert unit is not None
@@ -166,7 +166,7 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu) -> float:
     if tiling.row_parts == 1:  # both warpgroups read all of the left operand
         multiply *= 1.26
     lines = shape.left_bytes * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs) / tiling.pair
-    step = max(multiply, unit.inner * lines / 64, 340) + (280 if shape.splits_left else 0)
+    step = max(multiply, unit.inner * lines / (64 if waves == 1 else 73), 340) + (280 if shape.splits_left else 0)
     steps = -(-shape.inner // (unit.inner * tiling.splits))
     if tiling.splits > 1:
         return waves * (2500 + steps * step + 1180 + 80 * tiling.splits + area * 4 / 8)
@@ -175,5 +175,5 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu) -> float:
     if tiling.shares is not None:
         return 4300 + 0.985 * tiling.shares.longest * step + results
     if tiling.pair > 1:  # which has to meet, and spares L2 and power
-        return 5500 + waves * (0.985 * steps * step + results)
+        return (5500 if waves == 1 else 3300) + waves * (0.985 * steps * step + results)
     return 2500 + waves * (steps * step + results)
