@@ -26,7 +26,8 @@ def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
             f"input {name} is {buffer.dtype} {list(buffer.shape)}, and not {array.dtype} {list(array.shape)}"
         )
     if buffer.dtype == "i32":
-        if kind == "f" or (array.size and not -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31):
+        fits = array.dtype == np.int32 or not array.size  # as prompts are, whose numbers are not looked at again
+        if kind == "f" or (not fits and not -(1 << 31) <= int(array.min()) <= int(array.max()) < 1 << 31):
             raise UserError(f"input {name} is i32, and not all of what was given are whole numbers of 32 bits")
         return np.ascontiguousarray(array, np.int32)
     if buffer.dtype == "bf16" and array.dtype != np.uint16:

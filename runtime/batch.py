@@ -15,6 +15,7 @@ import numpy as np
 from lispgpt.runtime.batch_states import settle
 from lispgpt.runtime.decoding import padded, result_of, runs_on, step_inputs
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.near_ties import near_rows
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Text
@@ -98,10 +99,16 @@ class Batch:
         if not there:
             return
         for choices in self._steps([text for _, text in there]):
-            for place, text in there:
-                if not text.ended:  # the others' rows go on until all stop
+            for place, text in self._clear_first(there, choices):
+                if not text.ended and not text.generator.parted:  # the others' rows go on until all stop
                     yield text, text.take(self._chosen(text.generator, choices[place : place + 1]))
         self.places = [None if text and text.ended else text for text in self.places]
+
+    @staticmethod
+    def _clear_first(there: list[tuple[int, Text]], choices: np.ndarray) -> list[tuple[int, Text]]:
+        """Texts in an order in which those come last whose tokens have to be waited for."""
+        near = near_rows(choices) if choices.dtype == np.int32 and choices.ndim == 2 else ()
+        return sorted(there, key=lambda each: each[0] in near) if len(near) else there
 
     def _steps(self, texts: Sequence[Text]) -> Iterator[np.ndarray]:
         """Of each step, what the entry gives for all sequences: which tokens it chose, or logits to choose them by."""
@@ -109,7 +116,8 @@ class Batch:
         inputs = step_inputs(self.entry, rows)
         if not runs_on(self.entry):
             self.session.start(self.entry, inputs)
-            yield self.session.result(self.entry, "next" if self.chooses else next(iter(self.entry.results)))
+            named = result_of(self.entry) if self.chooses else next(iter(self.entry.results))
+            yield self.session.result(self.entry, named)
             return
         self.session.put(self.entry, inputs)
         ahead = STEPS_AHEAD if self.entry.repeatable else 1
@@ -117,7 +125,8 @@ class Batch:
         count = min(most, self._until_places([text.room for text in texts]))
 
         def all_go_on() -> bool:
-            return not self._enough_places() and not all(text.ended for text in texts)
+            parted = any(text.generator.parted for text in texts)
+            return not parted and not self._enough_places() and not all(text.ended for text in texts)
 
         yield from self.session.repeat(self.entry, result_of(self.entry), count, ahead, all_go_on)
 

@@ -3,12 +3,14 @@
 The compiler knows nothing of this.  A program's `generate` form (the language's library, generation.lisp) makes entries
 that are run by their names:
 
-    `prefill`          (tokens, positions: i32 [1 n]) → logits of the last position, f32 [1 columns]; `next`, i32 [1]
+    `prefill`          (tokens, positions: i32 [1 n]) → logits of the last position, f32 [1 columns]; `next`, i32 [1];
+                       and `report`, i32 [1 3], which says beside the token how clearly it is the most probable (see
+                       `near_ties.report_of`)
     `decode-greedy`    the same for one position
-    `decode-drawn`     with a third input `sampling`, i32 [1 n], as `Weighted.settings` makes it
-    `decode-adjusted`  with `penalties`, `bias` and `counts` behind it, as an `Adjustment` has them; `report`,
-                       i32 [1 2], has the token and the bits of its log-probability
-    `verify-draft`     `next`, i32 [n], after each of n positions
+    `decode-drawn`     without a report, and with a third input `sampling`, i32 [1 n], as `Weighted.settings` makes it
+    `decode-adjusted`  with `penalties`, `bias` and `counts` behind it, as an `Adjustment` has them; the report,
+                       i32 [1 4], ends with the bits of the token's log-probability
+    `verify-draft`     `next`, i32 [n], and `report`, i32 [n 3], after each of n positions
     `all-logits`       `logits`, f32 [n columns], after each of n positions
     `score-tokens`     with a third input `targets`, i32 [1 n]: `losses`, f32 [n], and `next`
 
@@ -20,14 +22,17 @@ word from the host.  A program without them generates by its own entry, whose fi
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.weighted import Weighted
+from lispgpt.runtime.session import Session
 
 PREFILL, GREEDY, DRAWN, ADJUSTED = "prefill", "decode-greedy", "decode-drawn", "decode-adjusted"
 VERIFY, SCORE, ALL_LOGITS = "verify-draft", "score-tokens", "all-logits"
@@ -45,6 +50,46 @@ class Row:
     token: int
     position: int
     more: Mapping[str, np.ndarray]
+
+
+def positions_of(session: Session, entry: Entry) -> int:
+    """How many positions of one sequence an entry takes; 0 where it takes others or something else."""
+    shapes = [session.shape(place) for place in entry.inputs.values()]
+    rows, positions = shapes[0] if shapes and len(shapes[0]) == 2 else (0, 0)
+    return positions if rows == 1 and len(shapes) >= 2 and shapes[1] == shapes[0] else 0
+
+
+def single(session: Session, name: str) -> Entry | None:
+    """The entry of that name that decodes one sequence."""
+    return next((entry for entry in session.entries(name) if positions_of(session, entry) == 1), None)
+
+
+def taking_in(session: Session, entry: str) -> dict[int, Entry]:
+    """What takes in positions of one sequence, by how many.  entry: the model's own, for programs without others."""
+    named = session.entries(PREFILL) or session.entries(entry)
+    found = {n: each for each in named if (n := positions_of(session, each))}
+    greedy = single(session, GREEDY)
+    return found if greedy is None else found | {1: greedy}
+
+
+def can_decode(session: Session, entry: str) -> bool:
+    """Whether a session has entries to decode with.  entry: the model's own."""
+    return any(e.sizes.get("positions") == 1 for name in (GREEDY, entry) for e in session.entries(name))
+
+
+def reports(session: Session, entry: Entry) -> list[list[int]]:
+    """What the last run of an entry says of the tokens that it chose, a row for each."""
+    found = session.result(entry, result_of(entry))
+    return [list(map(int, row)) for row in found.reshape(len(found), -1)]
+
+
+def check_results(session: Session, entry: Entry, vocab: int) -> None:
+    """UserError where an entry gives no row of logits for so many tokens."""
+    shapes = {name: session.shape(place) for name, place in entry.results.items()}
+    logits = next(iter(shapes.values()), ())
+    if len(logits) != 2 or logits[0] != 1 or logits[1] < vocab or shapes.get("next", (1,)) != (1,):
+        found = " ".join(map(str, logits))
+        raise UserError(f"entry {entry.name!r} should give logits [1 {vocab}] (or more columns), not [{found}]")
 
 
 def runs_on(entry: Entry) -> bool:
@@ -78,6 +123,20 @@ def padded(tokens: Sequence[int] | np.ndarray, position: int, size: int) -> np.n
     made[0, 0, size - len(tokens) :] = tokens
     made[1, 0, size - len(tokens) :] = np.arange(position, position + len(tokens))
     return made
+
+
+def checked_tokens(tokens: Sequence[int], vocab: int) -> np.ndarray:
+    """A prompt as an array; UserError for what is none."""
+    if not tokens:
+        raise UserError("the prompt is empty: give at least one token")
+    try:
+        numbers = np.frombuffer(struct.pack(f"{len(tokens)}i", *tokens), np.int32)  # in a third of asarray's time
+    except struct.error:
+        numbers = np.asarray(tokens)
+    if not 0 <= numbers.min() <= numbers.max() < vocab:
+        bad = next(t for t in tokens if not 0 <= t < vocab)
+        raise UserError(f"token {bad} is not in the vocabulary of {vocab} (0 to {vocab - 1})")
+    return numbers
 
 
 @functools.cache

@@ -14,18 +14,23 @@ from lispgpt.runtime.decoding import (
     DRAWN,
     GREEDY,
     MOST_PROBABLE,
-    PREFILL,
     SAMPLING,
     VERIFY,
     Row,
+    check_results,
+    checked_tokens,
     chunk_sizes,
     padded,
+    reports,
     result_of,
     runs_on,
+    single,
     step_inputs,
+    taking_in,
 )
 from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.lookup import CHECK_STEPS, STEPS_BEFORE_DRAFTS, Lookup
+from lispgpt.runtime.near_ties import NearTies, report_of
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.samplers.adjustment import Adjustment, Penalties
 from lispgpt.runtime.samplers.base import Sampler, damaged_logits, log_probability
@@ -43,6 +48,8 @@ class Generator:
     the model's own logits.  lookup: how many tokens at most to draft from the text so far and check in one run, which
     gives the same greedy tokens.  Tokens come from the device where the program has an entry for them.  When the
     sequence fills the context, its last three quarters are prefilled again at positions from 0 and generation goes on.
+    near_ties: decides where no token is clearly the most probable.  parted: whether steps that are launched already go
+    on with another token than this sequence.
     """
 
     session: Session
@@ -51,6 +58,7 @@ class Generator:
     adjustment: Adjustment | None = None
     logprobs: bool = False
     lookup: int = 0
+    near_ties: NearTies | None = None
 
     def __post_init__(self) -> None:
         session = self.session
@@ -59,21 +67,19 @@ class Generator:
                 raise UserError(f"to generate, a program's config has to say its {name}: (config {name} N)")
         self.context = int(session.config["context"])
         self.vocab = int(session.config["vocab"])
-        self._greedy, self._drawn, self._adjusted = (self._single(name) for name in (GREEDY, DRAWN, ADJUSTED))
-        prefill = session.entries(PREFILL) or session.entries(self.entry)
-        self._entries = {n: entry for entry in prefill if (n := self._positions(entry))}
-        if self._greedy is not None:
-            self._entries[1] = self._greedy
+        self._greedy, self._drawn, self._adjusted = (single(session, name) for name in (GREEDY, DRAWN, ADJUSTED))
+        self._entries = taking_in(session, self.entry)
         self.chunks = tuple(sorted(size for size in self._entries if size <= self.context))
         if 1 not in self.chunks:
             raise UserError(f"entry {self.entry!r} was not compiled for one token of one sequence")
         self.repeatable = all(entry.repeatable for entry in self._entries.values())
         for entry in self._entries.values():
-            self._check_results(entry)
+            check_results(session, entry, self.vocab)
         self.tokens: list[int] = []
         self.log_probabilities: list[float] = []
-        self.position = 0
-        self._drafts = self._lookup() if self.lookup else None
+        self.position, self.parted = 0, False
+        self.near_ties = self.near_ties or NearTies(session, self.entry)
+        self.drafts = self._lookup() if self.lookup else None
 
     def _lookup(self) -> Lookup:
         if self.choice != GREEDY:
@@ -92,30 +98,6 @@ class Generator:
             return ADJUSTED
         return DRAWN if isinstance(self.sampler, Weighted) else GREEDY
 
-    @staticmethod
-    def can_run(session: Session, entry: str) -> bool:
-        """Whether a session has entries to decode with."""
-        return any(e.sizes.get("positions") == 1 for name in (GREEDY, entry) for e in session.entries(name))
-
-    def _positions(self, entry: Entry) -> int:
-        """How many positions of one sequence an entry takes; 0 where it takes others or something else."""
-        shapes = [self.session.shape(place) for place in entry.inputs.values()]
-        rows, positions = shapes[0] if shapes and len(shapes[0]) == 2 else (0, 0)
-        return positions if rows == 1 and len(shapes) >= 2 and shapes[1] == shapes[0] else 0
-
-    def _single(self, name: str) -> Entry | None:
-        """The entry of that name that decodes one sequence."""
-        return next((entry for entry in self.session.entries(name) if self._positions(entry) == 1), None)
-
-    def _check_results(self, entry: Entry) -> None:
-        shapes = {name: self.session.shape(place) for name, place in entry.results.items()}
-        logits = next(iter(shapes.values()), ())
-        if len(logits) != 2 or logits[0] != 1 or logits[1] < self.vocab or shapes.get("next", (1,)) != (1,):
-            found = " ".join(map(str, logits))
-            raise UserError(
-                f"entry {self.entry!r} should give logits [1 {self.vocab}] (or more columns), not [{found}]"
-            )
-
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""
         if not self.tokens:
@@ -132,12 +114,7 @@ class Generator:
 
     def _read(self, tokens: Sequence[int]) -> np.ndarray:
         """Put what was given behind the text, and give it as an array; UserError for what is no prompt."""
-        if not tokens:
-            raise UserError("the prompt is empty: give at least one token")
-        numbers = np.asarray(tokens)
-        if not 0 <= numbers.min() <= numbers.max() < self.vocab:
-            bad = next(t for t in tokens if not 0 <= t < self.vocab)
-            raise UserError(f"token {bad} is not in the vocabulary of {self.vocab} (0 to {self.vocab - 1})")
+        numbers = checked_tokens(tokens, self.vocab)
         self.tokens += tokens
         if self.adjustment is not None:
             self.adjustment.read(tokens)
@@ -154,8 +131,7 @@ class Generator:
         if max_new_tokens < 1:
             self.prefill(prompt)
             return
-        token = self.prefill(prompt)
-        count = 1
+        token, count = self.prefill(prompt), 1
         self.take(token)
         yield token
         while token not in ends and count < max_new_tokens:
@@ -187,8 +163,7 @@ class Generator:
         return self.sampler if isinstance(self.sampler, Weighted) else MOST_PROBABLE
 
     def decoder(self) -> Entry | None:
-        """The entry that decodes step after step on the device as the sequence wants it; None where the host has to
-        choose."""
+        """The entry that decodes step after step on the device as this sequence wants it; None: the host chooses."""
         chosen = {GREEDY: self._greedy, DRAWN: self._drawn, ADJUSTED: self._adjusted}.get(self.choice)
         return chosen if chosen and runs_on(chosen) else None
 
@@ -199,7 +174,7 @@ class Generator:
 
     def row(self, entry: Entry, position: int | None = None) -> Row:
         """What a step of an entry takes of this sequence, its newest token at its own position or another."""
-        position = self.position if position is None else position
+        self.parted, position = False, self.position if position is None else position
         more = {SAMPLING: self._weighted().settings(position)} if SAMPLING in entry.inputs else {}
         if self.choice == ADJUSTED:
             own = self.adjustment or Adjustment(Penalties(), self.vocab)
@@ -209,22 +184,38 @@ class Generator:
     def accept(self, choice: np.ndarray) -> int:
         """The token that a step on the device chose for this sequence, which has now taken in the one before it.
 
-        choice: the sequence's part of `next`, [1], or of `report`, [1 2].
+        choice: the sequence's part of `next`, [1], or of `report`, [1 3] or [1 4].
         """
         self.position += 1
         if isinstance(self.sampler, Weighted):
             self.sampler.drawn += 1
+        token, logits = self.decided(choice.ravel().tolist())
         if self.logprobs:
-            self.log_probabilities.append(float(choice.view(np.float32)[0, 1]))
-        return self._checked(int(choice.flat[0]))
+            said = float(choice.view(np.float32)[0, -1]) if logits is None else log_probability(logits, token)
+            self.log_probabilities.append(said)
+        return token
 
     def choose(self, logits: np.ndarray) -> int:
         """The token that follows by a row of logits, f32 [columns]."""
         own = logits[: self.vocab]
-        token = (self.sampler or Greedy())(own if self.adjustment is None else self.adjustment(own))
+        adjusted = own if self.adjustment is None else self.adjustment(own)
+        sampler = self.sampler or Greedy()
+        token = self.decided(report_of(adjusted))[0] if isinstance(sampler, Greedy) else sampler(adjusted)
         if self.logprobs:
             self.log_probabilities.append(log_probability(own, token))
         return token
+
+    def decided(self, report: Sequence[int]) -> tuple[int, np.ndarray | None]:
+        """The token of a report; of a near tie the one that all ways of running give, and its logits, if of use."""
+        ties, logits = self.near_ties, None
+        if not isinstance(self.sampler or Greedy(), Greedy) or ties is None or not ties.near(report):
+            return self._checked(report[0]), None
+        token = ties.decide(report, self.tokens[-self.position :], self.vocab, self)
+        if self.adjustment is not None or self.logprobs:
+            logits = ties.logits(self.vocab)
+            token = Greedy()(logits if self.adjustment is None else self.adjustment(logits))
+        self.parted = token != report[0] or not ties.repeatable
+        return self._checked(token), logits
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:
         """The tokens after the newest one: one, or more where the device can go on by itself; at most `wanted`."""
@@ -237,32 +228,38 @@ class Generator:
             return
         self.session.put(*self.step(self.position))
         # Runs ahead of what is read only write over their own rows: a state that adds up would keep them.
-        ahead = (READS_AHEAD if self._drafts is None else STEPS_BEFORE_DRAFTS) if decoder.repeatable else 1
+        ahead = (READS_AHEAD if self.drafts is None else STEPS_BEFORE_DRAFTS) if decoder.repeatable else 1
 
         def goes_on() -> bool:
-            return self.session.holder is self and not self._draft(room - 1)
+            return self.session.holder is self and not self.parted and not self._draft(room - 1)
 
         for choices in self.session.repeat(decoder, result_of(decoder), room, ahead, goes_on):
             token = self.accept(choices[:1])
-            if self._drafts is not None:
-                self._drafts.came(self.tokens, token)
+            if self.drafts is not None:
+                self.drafts.came(self.tokens, token)
             yield token
+            if self.parted:
+                return
 
     def _draft(self, room: int) -> list[int]:
         """At most `room` tokens that are worth checking; none without a look-up."""
-        return self._drafts.draft(self.tokens, room) if self._drafts is not None and self._drafts.pays else []
+        return self.drafts.draft(self.tokens, room) if self.drafts is not None and self.drafts.pays else []
 
     def _drafted(self, draft: Sequence[int]) -> Iterator[int]:
         """The tokens that one run gives: those of a draft that were right, and the one after them."""
-        assert self._drafts is not None
-        entry, real = self._drafts.entry, 1 + len(draft)
+        assert self.drafts is not None
+        entry, real = self.drafts.entry, 1 + len(draft)
         self._start(entry, [self.tokens[-1], *draft], self.lookup + 1)
-        found = [int(token) for token in self.session.result(entry, "next")[-real:]]
-        right = next((n for n, guess in enumerate(draft) if found[n] != guess), len(draft))
-        self._drafts.learn(right)
-        for token in found[: right + 1]:
+        self.parted = False
+        for number, report in enumerate(reports(self.session, entry)[-real:]):
             self.position += 1
-            yield self._checked(token)
+            token = self.decided(report)[0]
+            right = number < len(draft) and draft[number] == token
+            if parted := not right or self.parted:
+                self.drafts.learn(number + right, len(draft))
+            yield token
+            if parted:
+                return
 
     def _slide(self) -> int:
         return self._again(max(1, self.context * 3 // 4))
@@ -275,12 +272,11 @@ class Generator:
     def _feed(self, tokens: Sequence[int] | np.ndarray) -> int:
         start, entry = 0, self._entries[1]
         for size in chunk_sizes(len(tokens), self.chunks, self.session.device.weight_rows, self.repeatable):
-            real, entry = min(size, len(tokens) - start), self._entries[size]
-            self._start(entry, tokens[start : start + real], size)
-            start += real
-            self.position += real
+            part, entry = tokens[start : start + size], self._entries[size]
+            self._start(entry, part, size)
+            start, self.position = start + len(part), self.position + len(part)
         if self.choice == GREEDY and "next" in entry.results:
-            return self._checked(int(self.session.result(entry, "next")[0]))
+            return self.decided(reports(self.session, entry)[0])[0]
         return self.choose(self.session.result(entry, next(iter(entry.results)))[0])
 
     def _start(self, entry: Entry, tokens: Sequence[int] | np.ndarray, size: int) -> None:
@@ -294,7 +290,7 @@ class Generator:
         return self._entries[1]
 
     def _checked(self, token: int) -> int:
-        """A token that the entry chose; UserError where it found no logit to choose by."""
-        if not 0 <= token < self.vocab:
-            raise damaged_logits("no finite number")
-        return token
+        """A token that an entry chose; UserError where it found none."""
+        if 0 <= token < self.vocab:
+            return token
+        raise damaged_logits("no finite number")

@@ -24,13 +24,16 @@ STEPS_BEFORE_DRAFTS = 4
 class Lookup:
     """entry: what checks drafts.  most: tokens of a draft.  cost: of a checking run, in steps.
 
-    expected: tokens that a run gives, by what the last ones gave, or would have given.
+    expected: tokens that a run gives, by what the last ones gave, or would have given.  checked, accepted: tokens of
+    drafts that were, so far.
     """
 
     entry: Entry
     most: int
     cost: float = 1.0
     expected: float = field(init=False)
+    checked: int = 0
+    accepted: int = 0
     _followed: dict[tuple[int, ...], int] = field(default_factory=dict)
     _known: int = 0
     _watched: list[int] = field(default_factory=list)
@@ -44,9 +47,15 @@ class Lookup:
         """Whether a run that checks a draft gives more than steps in its time would."""
         return self.expected >= self.cost
 
-    def learn(self, right: int) -> None:
-        """Hear how many tokens of a draft were right."""
+    @property
+    def share(self) -> float:
+        """How much of what was checked was right; 0 where nothing was."""
+        return self.accepted / max(1, self.checked)
+
+    def learn(self, right: int, checked: int = 0) -> None:
+        """Hear how many tokens of a draft were right; checked: of how many by a run."""
         self.expected += (1 + right - self.expected) / 2
+        self.checked, self.accepted = self.checked + checked, self.accepted + min(right, checked)
         self._watched = []
 
     def came(self, tokens: Sequence[int], token: int) -> None:

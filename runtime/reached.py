@@ -59,7 +59,7 @@ class Reached:
 
     def told(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
         """Hear what an entry's inputs hold from now on."""
-        if "positions" in arrays:
+        if self._states and "positions" in arrays:
             self._next[entry.inputs["positions"]] = int(arrays["positions"].max()) + 1
 
     def before(self, entry: Entry, runs: int = 1) -> None:

@@ -25,7 +25,7 @@ from lispgpt.runtime.plan.steps import Collective
 from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
 from lispgpt.runtime.variants import variant
-from lispgpt.runtime.weights import check_unused, stored_weight
+from lispgpt.runtime.weights import stored_weight
 
 
 class Session:
@@ -40,7 +40,6 @@ class Session:
         self, artifact: Artifact, device: Device, checkpoint: Checkpoint, engine: Engine | None = None
     ) -> None:
         self.artifact, self.device, self.checkpoint, self.engine = artifact, device, checkpoint, engine
-        check_unused(checkpoint, artifact.folder, artifact.weights)
         self.config: Mapping[str, Any] = artifact.config
         self._declared: dict[str, Buffer] = {}
         self._buffers: dict[str, Any] = {}
@@ -267,9 +266,8 @@ class Session:
 
         if len(entry.launches) == len(entry.steps):
             return launches(entry)
-        if self.engine is None:
+        if (engine := self.engine) is None:
             raise UserError(f"entry {entry.label} is for several devices, and this session has one alone")
-        engine = self.engine
         return prepare(entry, launches, lambda step: engine.prepare(step, self._buffers))
 
     def read(self, name: str) -> np.ndarray:

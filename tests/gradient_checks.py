@@ -15,7 +15,7 @@ DTYPES = {"float32": "f32", "int32": "i32", "uint16": "bf16"}
 
 def program(expression: str, given: Arrays, definitions: str = "") -> str:
     declared = " ".join(f"({n} [{' '.join(map(str, a.shape))}] {DTYPES[a.dtype.name]})" for n, a in given.items())
-    header = f"(require nn) (require gradients) (require training) (weights {declared})"
+    header = f"(require nn) (require gradients) (require training) (require-dialect linalg tensor) (weights {declared})"
     return f"{header} {definitions} (entry f [tokens positions] {expression})"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -174,6 +176,33 @@ def test_weights_for_a_program_come_from_the_command_line(call: Call, tmp_path: 
     assert ran.code == 0 and ran.out.startswith("ab")
     assert_one_error(call("checkpoint", "make", tiny, "--for", tmp_path / "tiny.lisp", "--layers", 2), 2, "--for")
     assert_one_error(call("checkpoint", "make", tiny, "--set", "width=3"), 2, "--for PROGRAM")
+    assert_one_error(call("checkpoint", "make", tiny, "--for", tmp_path / "tiny.lisp", "--initial"), 2, "--initial")
+
+
+def test_initial_weights_lose_what_a_guess_does(tmp_path: Path, call: Call) -> None:
+    sizes = [
+        "--layers",
+        2,
+        "--heads",
+        2,
+        "--width",
+        32,
+        "--vocab",
+        300,
+        "--context",
+        64,
+        "--seed",
+        seeded.rng().integers(99),
+    ]
+    losses = {}
+    for more in ((), ("--initial",)):
+        done = call("checkpoint", "make", tmp_path / "made.bin", *sizes, *more)
+        assert done.code == 0, done
+        done = call(
+            "evaluate", GPT2, "--checkpoint", tmp_path / "made.bin", "--data", GPT2.parent / "texts", "--length", 32
+        )
+        losses[more] = float(re.search(r"loss ([\d.]+)", done.out)[1])  # type: ignore[index]
+    assert losses["--initial",] == pytest.approx(math.log(300), abs=0.1) and losses[()] > math.log(300) + 1, losses
 
 
 def test_damaged_arrays_are_refused(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_what_generates_is_entries_like_any_other() -> None:
     assert {("decode-greedy", (3, 1)), ("decode-drawn", (1, 1)), ("prefill", (1, 16))} <= set(found)
     for (name, _), entry in found.items():
         assert [entry.leaves(i) for i in list(entry.inputs)[:2]] == [name != "prefill"] * 2
-        assert list(entry.results) == ["logits", "next"]
+        assert list(entry.results) == ["logits", "next", *["report"] * (name != "decode-drawn")]
     drawn = found["decode-drawn", (1, 1)]
     assert list(drawn.inputs) == ["tokens", "positions", "sampling"] and not drawn.leaves("sampling")
 

@@ -117,7 +117,7 @@ def test_where_steps_run_on_by_themselves_they_go_on_between_drafts(artifacts: l
             checked.clear()
             generator = Generator(session, "logits", lookup=DRAFTED)
             assert list(generator.generate(prompt, 70)) == expected, prompt
-            assert generator._drafts is not None
+            assert generator.drafts is not None
             wrong = sum(checked) - 70 / (1 + DRAFTED)
             assert wrong < 12, f"{sum(checked)} drafts were checked for {expected}"
 

@@ -18,6 +18,7 @@ import numpy as np
 from lispgpt.base.errors import UserError
 from lispgpt.execution.model import Model
 from lispgpt.runtime.decoding import GREEDY, Row, result_of, step_inputs
+from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Rates, Work
 from lispgpt.runtime.profile import measured_rates
@@ -138,14 +139,36 @@ class Bench:
         return Measure(what, seconds / total, "token", total / seconds, 1 / bare.rate)
 
     def lookup(self, drafted: int) -> Iterator[Measure]:
-        """Greedy tokens of a text that repeats itself, with drafts and without."""
-        prompt = [int(token) for token in self.random.integers(0, self.generator.vocab, 4)] * 4
+        """A text that repeats four tokens, and the model's own after them, with drafts and without."""
+        motif = [int(token) for token in self.random.integers(0, self.generator.vocab, 4)]
+        for text, given in (("a repeating text", motif), ("its own text", [])):
+            for most in (0, drafted):
+                yield self._drafting(text, motif * 4, given, most)
+
+    def _drafting(self, text: str, prompt: list[int], given: list[int], most: int) -> Measure:
+        """Greedy tokens after a prompt, and what share of drafts of `most` was right; given: see `Repeating`."""
+        own = self.model.text([], self.model.options(greedy=True, lookup=most)).generator
         count = min(128, self.generator.context - len(prompt))
-        for most, words in ((0, "one by one"), (drafted, f"drafting {drafted} by look-up")):
-            text = self.model.generate(prompt, greedy=True, lookup=most, max_new_tokens=count)
-            next(text)
-            seconds = _seconds(lambda text=text: [*text]) / max(1, count - 1)  # type: ignore[misc]
-            yield Measure(f"a repeating text, {words}", seconds, "token", 1 / seconds)
+        times = []
+        with own.session.alone():
+            for _ in range(self.rounds):
+                made = Repeating(own.session, own.entry, lookup=most, near_ties=own.near_ties, given=given)
+                tokens = made.generate(prompt, count)
+                next(tokens)
+                times.append(_seconds(partial(list, tokens)) / max(1, count - 1))
+        seconds = statistics.median(times)
+        right = f", {most} drafted" if made.drafts is None else f", {most} drafted: {made.drafts.share:.0%} right"
+        return Measure(text + right, seconds, "token", 1 / seconds)
+
+
+@dataclass
+class Repeating(Generator):
+    """A sequence that repeats given tokens, where there are any, whatever the model says of them."""
+
+    given: Sequence[int] = ()
+
+    def decided(self, report: Sequence[int]) -> tuple[int, np.ndarray | None]:
+        return (self.given[len(self.tokens) % len(self.given)], None) if self.given else super().decided(report)
 
 
 def _seconds(work: Callable[[], object]) -> float:

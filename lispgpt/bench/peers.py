@@ -19,6 +19,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.bench.measures import STEPS, Measure
 
 HERE = Path(__file__).parent
+ANSWERS = frozenset(("name", "seconds", "failed"))
 KINDS: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
     ("peer_torch.py", ("torch", "transformers"), {"compiled": False}),
     ("peer_torch.py", ("torch", "transformers"), {"compiled": True}),
@@ -106,13 +107,22 @@ def _installed(python: str) -> set[str]:
 
 
 def _said(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """A peer's next line that is one of ours: libraries may print others."""
+    """A peer's next line that is one of ours: libraries may print others, JSON too."""
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("{"):
-            found: dict[str, Any] = json.loads(line)
+        found = _answer(line)
+        if found is not None:
             return found
     return {"failed": f"its process ended with code {process.wait()}"}
+
+
+def _answer(line: str) -> dict[str, Any] | None:
+    """What a line says, where it is one of a peer's."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and ANSWERS & found.keys() else None
 
 
 def table(measures: Sequence[Measure], peers: Sequence[Peer]) -> str:

@@ -25,6 +25,7 @@ from lispgpt.runtime.checkpoints.make import convert as convert_checkpoint
 from lispgpt.runtime.checkpoints.make import convert_to_blocks, make_for
 from lispgpt.runtime.checkpoints.make import make as make_checkpoint
 from lispgpt.runtime.checkpoints.seeded import PRESETS
+from lispgpt.runtime.training.initial import InitialWeights
 from lispgpt.training.evaluation import evaluate
 
 FORMATS = click.Choice(["llmc", "huggingface"])
@@ -70,6 +71,7 @@ def info(path: Path, as_json: bool, check: bool) -> None:
 @click.option("--format", "format_name", type=FORMATS, default="llmc", show_default=True)
 @click.option("--dtype", type=DTYPE, default="bf16", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--initial", is_flag=True, help="As training begins: the loss is near ln(vocabulary).")
 @click.option("--for", "program", type=click.Path(path_type=Path), help="A model program: its weights, as safetensors.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="With --for: set a value of its config.")
 def make(
@@ -78,15 +80,19 @@ def make(
     format_name: str,
     dtype: str,
     seed: int,
+    initial: bool,
     program: Path | None,
     settings: tuple[str, ...],
     **sizes: int | None,
 ) -> None:
     """Write seeded random weights to OUT: a GPT-2's, by its preset a Llama's, or any program's, and a tokenizer.
 
-    Give a preset, all five sizes of a GPT-2, or --for a program; sizes beside a preset replace the preset's.
+    Give a preset, all five sizes of a GPT-2, or --for a program; sizes beside a preset replace the preset's.  Weights
+    are so loud that a text depends on all of its context, and --initial ones such as training begins with.
     """
     if program is not None:
+        if initial:
+            raise click.UsageError("--initial belongs to a preset or sizes: lispgpt train begins with a program's own")
         if preset is not None or any(size is not None for size in sizes.values()):
             raise click.UsageError("--for takes the program's own sizes, which --set changes")
         found = declared(Request(program, overrides=parse_settings(settings)))
@@ -101,7 +107,7 @@ def make(
     if settings:
         raise click.UsageError("--set belongs to --for PROGRAM")
     shape = _shape(preset, sizes)
-    tokenizer = make_checkpoint(out, shape, format_name, dtype, seed)
+    tokenizer = make_checkpoint(out, shape, format_name, dtype, seed, _initial(shape, seed) if initial else None)
     _report(out, tokenizer, "a vocabulary below 257 tokens has none")
 
 
@@ -164,6 +170,13 @@ def _shape(preset: str | None, sizes: dict[str, int | None]) -> Gpt2Shape | Llam
     if missing:
         raise UserError(f"give --preset, or also {', '.join(missing)}")
     return Gpt2Shape.unpadded(**chosen)
+
+
+def _initial(shape: Gpt2Shape | LlamaShape, seed: int) -> InitialWeights:
+    """Small normal matrices, norms that change nothing, and biases of zero."""
+    weights = [(name, extents, "f32", stacked) for name, extents, stacked in shape.tensors()]
+    norms = [name for name, *_ in weights if name.startswith(("ln", "norm")) and name.endswith("w")]
+    return InitialWeights(shape.config("f32"), weights, dict.fromkeys(norms, ("constant", 1.0)), seed)
 
 
 def _report(out: Path, tokenizer: Path | None, why_none: str) -> None:

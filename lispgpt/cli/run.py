@@ -90,7 +90,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         source = replace(source, longest=prompt_size(prompts.longest()))
     if isinstance(source, Artifact) and not options["trust"]:
         check_trusted(source, given.program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
-    if isinstance(source, Request) and options["entry"] is None:
+    if generates and isinstance(source, Request):
         emulated = options["target"].startswith("emulated:")
         wake = None if emulated else partial(wake_driver, source.target)
         of_models = given_among(ctx, OF_MODELS)
@@ -111,7 +111,7 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         "device": options["target"],
     }
     with Model(source, given.checkpoint, tokenizer, **chosen) as model:
-        if options["entry"] is not None:
+        if not generates:
             results = model.run(options["entry"], **read_inputs(options["inputs"]))
             write_results(results, options["output"], options["format_"] == "json")
             return 0

@@ -49,8 +49,8 @@ class Request:
 
     def wider(self) -> list[Request]:
         """This and what would do as well: the same for longer prompts."""
-        longer = [size for size in PROMPTS if size > self.longest] if self.longest else []
-        return [self, *(replace(self, longest=size) for size in [*longer, *([0] if self.longest else [])])]
+        longer = [*(size for size in PROMPTS if size > self.longest), 0] if self.longest else []
+        return [self, *(replace(self, longest=size) for size in longer)]
 
 
 @dataclass

@@ -19,9 +19,11 @@ from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.collectives import open_shared
 from lispgpt.runtime.collectives.peers import Peers
-from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, PREFILL, VERIFY, intake_sizes, padded
+from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, PREFILL, VERIFY, can_decode, intake_sizes
 from lispgpt.runtime.devices import open_device, room
+from lispgpt.runtime.every_position import every_logits, rows_for
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.near_ties import NearTies
 from lispgpt.runtime.options import MOST_TOGETHER, Choices, Options
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Entry
@@ -29,9 +31,6 @@ from lispgpt.runtime.plan.room import check_room
 from lispgpt.runtime.session import Session
 from lispgpt.runtime.text import Continuation, Text, tokens_of
 from lispgpt.runtime.tokenizers import Tokenizer
-
-LOGIT_ROWS = (16, 128)
-"""Positions that `Model.logits` takes in at once: of these the smallest that is enough, or the largest."""
 
 
 class Model:
@@ -65,11 +64,11 @@ class Model:
         request = source if isinstance(source, Request) else program
         self._request = request and replace(request, room=room(request.target))
         self._artifact = source if isinstance(source, Artifact) else None
-        self._checkpoint, self.tokenizer = checkpoint, tokenizer
-        self._cache, self._observer = cache, observer
+        self._checkpoint, self.tokenizer, self._cache, self._observer = checkpoint, tokenizer, cache, observer
         self._device, self._threads, self._check, self._trace = device, threads, check, trace
         self._name = str(self._request.program) if self._request else name
         self._session: Session | None = None
+        self._near_ties: NearTies | None = None
         self._opening = threading.RLock()
 
     def __enter__(self) -> Model:
@@ -87,7 +86,7 @@ class Model:
             if self._session is not None:
                 with self._session.alone():
                     self._session.close()
-                self._session = None
+                self._session = self._near_ties = None
 
     def run(self, entry: str, /, **inputs: Any) -> dict[str, np.ndarray]:
         """Run an entry on its inputs; its results by name, as float32 or int32 arrays.
@@ -133,20 +132,11 @@ class Model:
         context, vocab = (int(self.artifact.config[name]) for name in ("context", "vocab"))
         if not 0 < given.size <= context or not 0 <= given.min() <= given.max() < vocab:
             raise UserError(f"logits are of 1 to {context} tokens, each from 0 to {vocab - 1}")
-        rows = next((rows for rows in LOGIT_ROWS if rows >= given.size), LOGIT_ROWS[-1])
-        entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=min(rows, context))
+        entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=rows_for(given.size, context))
         if not entry.repeatable:
             entry = self.entry(ALL_LOGITS, "logits of every position", batch=1, length=given.size)
-        rows, found = entry.sizes["length"], []
         with self.session.alone():
-            self.session.holder = None
-            if not entry.repeatable:
-                self.session.forget([entry])
-            for start in range(0, given.size, rows):
-                part = given[0, start : start + rows]
-                self.session.start(entry, dict(zip(entry.inputs, padded(part, start, rows), strict=True)))
-                found.append(self.session.result(entry, "logits")[-len(part) :, :vocab])
-        return np.concatenate(found)
+            return every_logits(self.session, entry, given[0], vocab)
 
     @property
     def session(self) -> Session:
@@ -241,8 +231,18 @@ class Model:
             self.entry(VERIFY, "look-ups", batch=1, length=options.lookup + 1)
         chosen = options.sampler(number), adjustment, options.logprobs, options.lookup
         with session.alone():
-            generator = Generator(session, name, *chosen)
+            more = None if self._request is None else self._taking_in
+            self._near_ties = self._near_ties or NearTies(session, name, more)
+            generator = Generator(session, name, *chosen, self._near_ties)
         return Text(generator, prompt, Continuation(options.max_new_tokens, self.tokenizer, options.stops))
+
+    def _taking_in(self, positions: int) -> Entry:
+        """What takes in so many positions of one sequence, compiled within `session.alone`: others may have `_opening`
+        and wait for the session, so nobody waits for `_opening` here."""
+        assert self._session is not None
+        sizes = {"batch": 1, "positions": positions}
+        self.add(self.compiled([PREFILL], sizes))
+        return self._session.entry(PREFILL, **sizes)
 
     def together(self, texts: Sequence[Text], batch: int) -> Iterator[tuple[Text, str]]:
         """Each piece of these texts as it comes, and whose it is; `batch` of them are generated at once."""
@@ -291,6 +291,6 @@ class Model:
         """The session with the entries that generation needs."""
         with self._opening:
             session, name = self.session, self._generation()["entry"]
-            if self._request is not None and not Generator.can_run(session, name):
+            if self._request is not None and not can_decode(session, name):
                 self._add(replace(self._request, unsized=True))
             return session

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
+from lispgpt.ir.control import choose as choose
+from lispgpt.ir.control import each as each
+from lispgpt.ir.control import either as either
+from lispgpt.ir.control import if_live as if_live
+from lispgpt.ir.control import if_then as if_then
+from lispgpt.ir.control import loop as loop
 from lispgpt.ir.indices import Index as Index
 from lispgpt.ir.indices import add as add
 from lispgpt.ir.indices import as_value as as_value
@@ -93,6 +99,8 @@ def load(memref: ir.Value, index: Sequence[Index], width: int, aligned: bool = T
     operands = [memref, *map(as_value, index)]
     if width == 1:
         return emit("memref.load", operands, [memref.type.element_type])
+    if element_of(memref.type) == ir.IntegerType.get_signless(1):  # a vector of them would be loaded bit by bit
+        return vector_of([load(memref, [*index[:-1], add(index[-1], i)], 1) for i in range(width)])
     return emit("vector.load", operands, [with_width(memref.type, width)], **_alignment(memref, width, aligned))
 
 
@@ -163,6 +171,13 @@ def shortened(value: ir.Value, element: ir.Type) -> ir.Value:
     return emit("arith.truncf", [value], [with_width(element, width_of(value))])
 
 
+def upper_half(value: ir.Value) -> ir.Value:
+    """f32 without the lower half of its bits: as bf16 it is the same number."""
+    type_ = with_width(i32(), width_of(value))
+    bits = emit("arith.andi", [emit("arith.bitcast", [value], [type_]), constant(-65536, type_)], [type_])
+    return emit("arith.bitcast", [bits], [value.type])
+
+
 def binary(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
     if name in INTRINSIC_BINARIES:
         return intrinsic(f"{INTRINSIC_BINARIES[name]}.{element_of(a.type)}", [a, b], a.type)
@@ -217,67 +232,6 @@ def shared(shape: Sequence[int], type_: ir.Type) -> ir.Value:
 
 def shared_type(shape: Sequence[int], type_: ir.Type) -> ir.Type:
     return ir.MemRefType.get(list(shape), type_, memory_space=ir.Attribute.parse(WORKGROUP))
-
-
-def if_then(condition: ir.Value, body: Callable[[], None]) -> None:
-    op = create_op("scf.if", [condition], regions=2)
-    with ir.InsertionPoint(op.regions[0].blocks.append()):
-        body()
-        create_op("scf.yield")
-
-
-def if_live(condition: ir.Value | None, body: Callable[[], None]) -> None:
-    """The same, or without a condition where it is None."""
-    if condition is None:
-        body()
-    else:
-        if_then(condition, body)
-
-
-def either(condition: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-    """scf.if with two sides that have no values."""
-    op = create_op("scf.if", [condition], regions=2)
-    for region, side in zip(op.regions, (then, otherwise), strict=True):
-        with ir.InsertionPoint(region.blocks.append()):
-            side()
-            create_op("scf.yield")
-
-
-def choose(
-    condition: ir.Value,
-    types: Sequence[ir.Type],
-    then: Callable[[], Sequence[ir.Value]],
-    otherwise: Callable[[], Sequence[ir.Value]],
-) -> list[ir.Value]:
-    """scf.if with the values of one side or of the other."""
-    op = create_op("scf.if", [condition], types, regions=2)
-    for region, side in zip(op.regions, (then, otherwise), strict=True):
-        with ir.InsertionPoint(region.blocks.append()):
-            create_op("scf.yield", side())
-    return list(op.results)
-
-
-def loop(
-    low: Index, high: Index, step: Index, inits: Sequence[ir.Value], body: Callable[..., Sequence[ir.Value]]
-) -> list[ir.Value]:
-    """scf.for; body(index, *carried) returns what is carried on."""
-    bounds = [as_value(low), as_value(high), as_value(step)]
-    op = create_op("scf.for", [*bounds, *inits], [i.type for i in inits], regions=1)
-    block = op.regions[0].blocks.append(ir.IndexType.get(), *[i.type for i in inits])
-    with ir.InsertionPoint(block):
-        carried = body(block.arguments[0], *block.arguments[1:])
-        create_op("scf.yield", carried)
-    return list(op.results)
-
-
-def each(low: Index, high: Index, step: Index, body: Callable[[Index], None]) -> None:
-    """scf.for that carries nothing."""
-
-    def run(index: ir.Value) -> Sequence[ir.Value]:
-        body(index)
-        return []
-
-    loop(low, high, step, [], run)
 
 
 def largest_width(extent: int, item_bytes: int, vector_bytes: int) -> int:

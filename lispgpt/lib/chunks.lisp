@@ -24,6 +24,7 @@
 (defn value-of [rank] (real-of (flip rank)))
 
 (def infinite-rank 0x7f800000)
+(def nobody 0x7fffffff)
 (def lowest-rank -2139095041)                  ; of -infinity
 
 ; -ln(1 - u) for u = (word + 1/2) / 2^32, to a few units in the last place, small ones too: 1 - u = m 2^n with m near 1,
@@ -49,8 +50,7 @@
         inside (fn [i] (cast (select (< i columns) i (: 0 i32)) index))
         values (if (= (mod columns each) 0)
                  (let [four (vector.load {:result vector<4xf32> :alignment (: 16 i64)} logits b (inside start))]
-                   (map (fn [place] (vector.extract {:static_position place} four))
-                        [array<i64: 0> array<i64: 1> array<i64: 2> array<i64: 3>]))
+                   (map (fn [place] (vector.extract {:static_position place} four)) word-places))
                  (map (fn [j] (memref.load logits b (inside (+ start j)))) (range each)))]
     (map (fn [x j] (select (< (+ start j) vocab) x -inf)) values (range each))))
 
@@ -78,26 +78,59 @@
             [(select better x best) (select better (+ start j) id)]))
         [best id] (range each)))
 
-(def nobody 0x7fffffff)
-
 ; Every lane's [best id] as the subgroup's, of equals the lowest id.
 (defn join-lanes [best id]
   (let [all (across-lanes max best)]
     [all (across-lanes min (select (= best all) id nobody))]))
 
-; For each chunk: the rank of its largest logit, and that one's id.
-(kernel top-chunks [logits tops winners vocab]
+; What is known of the best of some logits: [rank id below equals], its rank, the lowest id that has it, the rank of the
+; next one below and how many have the best.
+(defn single-best [rank id]
+  [rank id (: lowest-rank i32) (: 1 i32)])
+
+(defn joined-best [a b]
+  (let [[rank id below equals] a
+        [other other-id other-below other-equals] b
+        best (max rank other)
+        mine (= rank best)
+        theirs (= other best)]
+    [best (min (select mine id nobody) (select theirs other-id nobody))
+     (max (select mine below rank) (select theirs other-below other))
+     (+ (select mine equals 0) (select theirs other-equals 0))]))
+
+; Every lane's as the subgroup's.
+(defn join-best [found]
+  (let [[rank id below equals] found
+        best (across-lanes max rank)
+        mine (= rank best)]
+    [best (across-lanes min (select mine id nobody))
+     (across-lanes max (select mine below rank))
+     (across-lanes + (select mine equals 0))]))
+
+(def best-words 4)
+(def word-places [array<i64: 0> array<i64: 1> array<i64: 2> array<i64: 3>])
+
+(defn load-best [bests b chunk]
+  (let [words (vector.load {:result vector<4xi32> :alignment (: 16 i64)} bests b chunk (: 0 index))]
+    (map (fn [place] (vector.extract {:static_position place} words)) word-places)))
+
+(defn store-best [found bests b chunk]
+  (let [[rank id below equals] found]
+    (vector.store {:alignment (: 16 i64)} (vector.from_elements {:result vector<4xi32>} rank id below equals)
+                  bests b chunk (: 0 index))))
+
+; For each chunk: the best of its logits.
+(kernel top-chunks [logits bests vocab]
   {:means "largest of chunks"}
   (let [b (block-id y)
         chunk (+ (* (block-id x) chunks-of-a-block) (subgroup))]
-    (when (< chunk (dim tops 1))
+    (when (< chunk (dim bests 1))
       (let [start (start-of chunk)
             ranks (map rank-of (quad logits b start vocab))
-            [rank id] (best-of ranks start (: lowest-rank i32) (: nobody i32))
-            [rank id] (join-lanes rank id)]
+            singles (map (fn [rank j] (single-best rank (+ start j))) ranks (range each))
+            found (join-best (fold joined-best (first singles) (rest singles)))]
         (when (= (lane) 0)
-          (memref.store rank tops b chunk)
-          (memref.store id winners b chunk))))))
+          (store-best found bests b chunk))))))
 
 ; For each chunk: the rank of its largest logit, the sum of its weights beside that, and the best race and its id.
 (kernel race-chunks [logits settings positions tops sums races-won winners vocab]

@@ -21,6 +21,22 @@
 (defn best-token [logits vocab]
   (argmax (slice logits [0 0] [(dim logits 0) vocab])))
 
+; logits [batch columns] -> [batch] as before, and [batch 3] of i32: beside these tokens how many have as large a logit,
+; and how far the next one below is, in sizes of the logits (their largest magnitude, on GPUs among chunks' best ones),
+; an f32's bits.
+(def report-words 3)
+(defn best-and-report [logits vocab]
+  (let [rows (dim logits 0)
+        seen (slice logits [0 0] [rows vocab])
+        token (argmax seen)
+        best (maximum seen)
+        below (maximum (tensor [r rows c vocab] (select (< (at seen r c) (at best r)) (at seen r c) -inf)))
+        equals (reduce + 0 (tensor [r rows c vocab] (select (= (at seen r c) (at best r)) (: 1 i32) (: 0 i32))))
+        size (maximum (tensor [r rows c vocab] (select (> (at seen r c) -inf) (abs (at seen r c)) 0.0)))
+        apart (tensor [r rows] (arith.bitcast {:result i32} (/ (- (at best r) (at below r)) (at size r))))]
+    [token (tensor [r rows word report-words]
+             (select (= word 0) (at token r) (select (= word 1) (at equals r) (at apart r))))]))
+
 ; ---- integer and float arithmetic by name
 
 (defmacro +i [a b] `(arith.addi ~a ~b))

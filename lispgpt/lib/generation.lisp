@@ -1,14 +1,17 @@
 ; Entries that generate, made of an entry of tokens and positions that gives logits.  `(generate logits)` is `(decoding
 ; logits)`, and has the runtime run what it makes (runtime/generate.py says how).
 ;
-;   prefill       [tokens positions]             the model's logits, and `next`: the most probable tokens
+;   prefill       [tokens positions]             the model's logits, `next`: the most probable tokens, and `report`: how
+;                                                clearly they win, see `best-and-report`
 ;   decode-greedy [tokens positions]             the same for one position
 ;   decode-drawn  [tokens positions sampling]    the same with tokens drawn at random (see sampling.lisp)
 ;   decode-adjusted [tokens positions sampling penalties bias counts]
 ;                                                the same of logits with penalties and biases, see `adjusted-logits`;
-;                                                `report`: the tokens, and the logarithms of their probabilities in the
-;                                                model's own logits, an f32's bits
-;   verify-draft  [tokens positions]             `next` after each of the positions: what a draft is checked by
+;                                                `report`: that of the best tokens, with those drawn in their places,
+;                                                and the logarithms of their probabilities in the model's own logits, an
+;                                                f32's bits
+;   verify-draft  [tokens positions]             `next` and `report` after each of the positions: what a draft is
+;                                                checked by
 ;   all-logits    [tokens positions]             `logits` after each of the positions
 ;   score-tokens  [tokens positions targets]     `losses`: how improbable each target is, and `next`, for each position
 ;
@@ -40,19 +43,16 @@
         (memref.store (select known token (: 0 i32)) tokens i)
         (memref.store (+ (memref.load positions i) (: 1 i32)) positions i)))))
 
-; logits, and the tokens that a function of them and the size of the vocabulary chooses
-(defn chosen [model tokens positions choose]
-  (let [logits (first (results (model tokens positions)))]
-    {:logits logits :next (choose logits (vocabulary logits))}))
+(defn most-probable [model tokens positions]
+  (let [logits (first (results (model tokens positions)))
+        [next report] (best-and-report logits (vocabulary logits))]
+    {:logits logits :next next :report report}))
 
 ; What a step leaves in its inputs.
 (defn advanced [next tokens positions]
   (let [lanes (capability subgroup-size)
         sequences (batch)]
     (launch advance [(blocks-of lanes sequences)] [lanes] next (in-place tokens) (in-place positions) sequences)))
-
-(defmacro step-of [model tokens positions choose]
-  `(leaving (chosen ~model ~tokens ~positions ~choose) ~tokens ~positions))
 
 ; found, having left what the next step takes
 (defmacro leaving [found tokens positions]
@@ -86,27 +86,29 @@
 (defn decoding [model]
   (restrict-shapes model (fn [batch positions] false))
   (entry prefill [tokens positions]
-    (chosen model tokens positions best-token))
+    (most-probable model tokens positions))
   (restrict-shapes prefill (fn [batch positions] (> positions 1)))
   (entry decode-greedy [tokens positions] {:shapes [{positions 1}]}
-    (step-of model tokens positions best-token))
+    (leaving (most-probable model tokens positions) tokens positions))
   (when ahead
     (entry decode-drawn [tokens positions (sampling [batch settings-words] i32)] {:shapes [{positions 1}]}
-      (step-of model tokens positions
-               (fn [logits vocab] (draw-token logits sampling positions vocab)))))
+      (let [logits (first (results (model tokens positions)))]
+        (leaving {:logits logits :next (draw-token logits sampling positions (vocabulary logits))} tokens positions))))
   (when (and ahead (> known-vocab 0))
     (entry decode-adjusted [tokens positions (sampling [batch settings-words] i32) (penalties [batch 3] f32)
                             (bias [batch known-vocab] f32) (counts [batch known-vocab] i32)]
       {:shapes []}
       (let [logits (first (results (model tokens positions)))
             vocab (vocabulary logits)
-            next (draw-token (adjusted-logits logits penalties bias counts vocab) sampling positions vocab)
-            report (token-report logits next vocab)]
+            adjusted (adjusted-logits logits penalties bias counts vocab)
+            next (draw-token adjusted sampling positions vocab)
+            report (token-report logits next (best-report adjusted vocab) vocab)]
         (update! counts (counted next counts))
         (leaving {:logits logits :next next :report report} tokens positions))))
   (entry verify-draft [(tokens [batch length] i32) (positions [batch length] i32)] {:shapes []}
-    (let [[logits vocab] (every-logits model tokens positions)]
-      {:next (best-token logits vocab)}))
+    (let [[logits vocab] (every-logits model tokens positions)
+          [next report] (best-and-report logits vocab)]
+      {:next next :report report}))
   (entry all-logits [(tokens [batch length] i32) (positions [batch length] i32)] {:shapes []}
     {:logits (first (every-logits model tokens positions))})
   (entry score-tokens [(tokens [batch length] i32) (positions [batch length] i32) (targets [batch length] i32)] {:shapes []}

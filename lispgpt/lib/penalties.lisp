@@ -51,7 +51,7 @@
           (memref.store rank tops b chunk)
           (memref.store sum sums b chunk))))))
 
-(kernel report-tokens [logits tops sums next report vocab threads]
+(kernel report-tokens [logits tops sums next best report vocab threads]
   (let [b (block-id x)
         subgroups (/ threads (lanes))
         [_ rank]
@@ -71,10 +71,12 @@
             known (arith.cmpi {:predicate "ult"} token (: vocab i32))
             x (memref.load logits b (cast (select known token (: 0 i32)) index))]
         (memref.store token report b (: 0 index))
-        (memref.store (bits-of (- (- x top) (math.log sum))) report b (: 1 index))))))
+        (map (fn [word] (memref.store (memref.load best b word) report b word)) (range 1 report-words))
+        (memref.store (bits-of (- (- x top) (math.log sum))) report b (: report-words index))))))
 
-; logits [batch columns], next [batch] -> [batch 2]: each token, and the bits of its logarithm of probability
-(defn token-report [logits next vocab]
+; logits [batch columns], next [batch], best [batch 3] -> [batch 4]: each token in the place of the best one, and the bits
+; of its logarithm of probability
+(defn token-report [logits next best vocab]
   (let [batch (dim logits 0)
         chunks (blocks-of (chunk-size) vocab)
         threads (min (capability max-threads) (* (blocks-of (lanes) chunks) (lanes)))
@@ -82,4 +84,4 @@
         [tops sums] (launch sum-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
                       logits (of i32) (of f32) vocab)]
     (launch report-tokens [batch] [threads]
-      logits tops sums next (output (tensor-type [batch 2] i32)) vocab threads)))
+      logits tops sums next best (output (tensor-type [batch (+ report-words 1)] i32)) vocab threads)))

@@ -1,6 +1,8 @@
 ; Choosing tokens on the device, each kernel spread over chunks of the vocabulary and a last one over the chunks.
 ;
 ;   (best-token logits vocab) -> [batch] of i32: the most probable, the lowest id of equals
+;   (best-report logits vocab) -> these and how clearly they win, [batch 3] of i32 (see core.lisp)
+;   (best-and-report logits vocab) -> both
 ;   (draw-token logits settings positions vocab) -> [batch] of i32: drawn at random
 ;
 ; Both give -1 where the best logit is no finite number; columns of logits [batch columns] from vocab on are padding.
@@ -109,19 +111,43 @@
 (defn is-number [rank]
   (and (> rank lowest-rank) (< rank infinite-rank)))
 
-(kernel choose-top [tops winners token threads]
+; [token, how many are as good, how far the next one below is in sizes of the chunks' best, an f32's bits] of a sequence
+(defn best-of-chunks [bests b threads]
+  (let [chunks (dim bests 1)
+        part (fn [] (shared [(/ threads (lanes))] i32))
+        size-of (fn [rank] (let [size (arith.andi (flip rank) 0x7fffffff)] (select (< size infinite-rank) size 0)))
+        none [lowest-rank nobody lowest-rank 0]
+        mine (map (fn [i]
+                    (let [c (+ (thread-id x) (* i threads))
+                          there (< c chunks)]
+                      (map (fn [word none] (select there word none))
+                           (load-best bests b (select there c (: 0 index))) none)))
+                  (range (blocks-of threads chunks)))
+        [rank id below same] (fold joined-best (first mine) (rest mine))
+        [best size] (across-block [[max lowest-rank rank (part)]
+                                   [max 0 (fold max (: 0 i32) (map (fn [one] (size-of (first one))) mine)) (part)]])
+        wins (= rank best)
+        [id below same] (across-block [[min nobody (select wins id nobody) (part)]
+                                       [max lowest-rank (select wins below rank) (part)]
+                                       [+ 0 (select wins same 0) (part)]])]
+    [(select (is-number best) id -1) same (bits-of (/ (- (value-of best) (value-of below)) (real-of size)))]))
+
+(defn store-report [words report b]
+  (map (fn [place word] (memref.store word report b (: place index))) (range report-words) words))
+
+(kernel report-top [bests report threads]
+  (let [b (block-id x)
+        words (best-of-chunks bests b threads)]
+    (when (= (thread-id x) 0)
+      (store-report words report b))))
+
+(kernel choose-top [bests token report threads]
   {:means "largest"}
   (let [b (block-id x)
-        subgroups (/ threads (lanes))
-        [_ rank id]
-        (loop {:result [index i32 i32]} [c (thread-id x) rank lowest-rank id nobody]
-          :while (< c (dim tops 1))
-          :do (let [own (memref.load tops b c)
-                    better (> own rank)]
-                [(+ c threads) (select better own rank) (select better (memref.load winners b c) id)]))
-        [rank id] (first-winner rank id lowest-rank (shared [subgroups] i32) (shared [subgroups] i32))]
+        words (best-of-chunks bests b threads)]
     (when (= (thread-id x) 0)
-      (memref.store (select (is-number rank) id -1) token b))))
+      (memref.store (first words) token b)
+      (store-report words report b))))
 
 (kernel choose-token [logits settings positions tops sums races-won winners token vocab threads]
   (let [b (block-id x)
@@ -195,13 +221,25 @@
 ; ---- on tensors
 
 (defn best-token [logits vocab]
+  (let [report (best-report logits vocab)]
+    (tensor [r (dim logits 0)] (at report r 0))))
+
+(defn best-report [logits vocab]
+  (let [[batch threads bests] (bests-of-chunks logits vocab)]
+    (launch report-top [batch] [threads] bests (output (tensor-type [batch report-words] i32)) threads)))
+
+(defn best-and-report [logits vocab]
+  (let [[batch threads bests] (bests-of-chunks logits vocab)]
+    (launch choose-top [batch] [threads]
+      bests (output (tensor-type [batch] i32)) (output (tensor-type [batch report-words] i32)) threads)))
+
+(defn bests-of-chunks [logits vocab]
   (let [batch (dim logits 0)
-        chunks (blocks-of (chunk-size) vocab)
-        threads (min 256 (capability max-threads) (* (blocks-of (lanes) chunks) (lanes)))
-        of-chunks (output (tensor-type [batch chunks] i32))
-        [tops winners] (launch top-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
-                         logits of-chunks of-chunks vocab)]
-    (launch choose-top [batch] [threads] tops winners (output (tensor-type [batch] i32)) threads)))
+        chunks (blocks-of (chunk-size) vocab)]
+    [batch
+     (min 256 (capability max-threads) (* (blocks-of (lanes) chunks) (lanes)))
+     (launch top-chunks [(blocks-of chunks-of-a-block chunks) batch] [(* chunks-of-a-block (lanes))]
+       logits (output (tensor-type [batch chunks best-words] i32)) vocab)]))
 
 (defn draw-token [logits settings positions vocab]
   (let [batch (dim logits 0)

@@ -43,6 +43,16 @@ def result_buffer(kernel: ir.Operation, attention: Attention) -> ir.Value:
     return next(buffer for tensor, buffer in outputs_of(kernel) if tensor == attention.out.tensor)
 
 
+def store_result(kernel: ir.Operation, attention: Attention, value: ir.Value, where: Place) -> None:
+    """Some neighbouring f32 of a row's result, as they are stored: rounded where it is, in parts where it has them."""
+    upper = value if attention.rest is None else b.upper_half(value)
+    b.store(b.shortened(upper, attention.out.element), result_buffer(kernel, attention), where)
+    if attention.rest is not None:
+        rest = b.shortened(b.binary("arith.subf", value, upper), attention.out.element)
+        (tensor,) = attention.rest.results
+        b.store(rest, dict(outputs_of(kernel))[tensor], where)
+
+
 def store_log_sum(kernel: ir.Operation, attention: Attention, place: Place, top: ir.Value, total: ir.Value) -> None:
     """A row's log-sum-exp, where the kernel has it as a result: of the largest score and of what is summed below it."""
     wanted = [op.results[0] for op in attention.log_sum[-1:]]

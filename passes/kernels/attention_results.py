@@ -9,7 +9,7 @@ from typing import Any
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.attention import result_buffer, store_log_sum
+from lispgpt.passes.kernels.attention import store_log_sum, store_result
 from lispgpt.passes.kernels.expand import LOG2_E
 from lispgpt.passes.kernels.matrices import Lanes, flat, shaped
 from lispgpt.passes.kernels.softmax import RunningRows, join_rows, running_rows
@@ -71,7 +71,7 @@ def write_rows(
 ) -> None:
     """Each row's sums over its total, and its log-sum-exp where the kernel has that.  places: of the lane's rows in the
     scores.  inside: whether they are rows at all."""
-    buffer, out = result_buffer(kernel, attention), attention.out
+    out = attention.out
     for i, piece in enumerate(lanes.unit.pieces()):
         top, total, start = running.tops[i], running.totals[i], out.index(places[i], None, lanes.result_column)
         inverse = b.binary("arith.divf", b.constant(1.0, b.f32()), total)
@@ -81,7 +81,7 @@ def write_rows(
                 vector = flat(sums)
                 value = b.vector_of([b.binary("arith.mulf", b.lane_of(vector, e), inverse) for e in elements])
                 where = [*start[:-1], b.add(start[-1], n * lanes.unit.columns)]
-                b.store(b.shortened(value, out.element), buffer, where)
+                store_result(kernel, attention, value, where)
 
         def write_log_sum(place: Any = places[i], top: ir.Value = top, total: ir.Value = total) -> None:
             natural = b.binary("arith.mulf", top, b.constant(1 / LOG2_E, b.f32()))

@@ -184,11 +184,6 @@ def copy_box(map_: ir.Value, at: Sequence[Any], shared: Word, barrier: Word, hin
     assembly(text, [shared, map_, barrier, hint, *at])
 
 
-def fetch_bytes(start: ir.Value, nbytes: Word) -> None:
-    """Start to bring some of an argument's bytes to the cache."""
-    assembly("cp.async.bulk.prefetch.L2.global [$0], $1;", [start, nbytes])
-
-
 def cluster_barrier() -> None:
     create_op("nvvm.cluster.arrive")
     create_op("nvvm.cluster.wait")

@@ -111,7 +111,7 @@ class Reader:
         if op is None:
             raise Refused("it reads a tensor that has no buffer")
         if op.name == "bufferization.to_tensor":
-            return self._load(op.operands[0], index, width)
+            return b.load(op.operands[0], index, width, self.target.aligned_rows)
         if op.name == "linalg.fill":
             return b.splat(self.scalar(op.operands[0]), width)
         apart = op.name == "tensor.collapse_shape" and self._crosses_rows(op, width)
@@ -158,11 +158,6 @@ class Reader:
         if op.name != "linalg.generic":
             return rearranged(self, op, index)
         return reduced(self, op, number, index)[number]
-
-    def _load(self, buffer: ir.Value, index: list[Index], width: int) -> ir.Value:
-        if width > 1 and b.element_of(buffer.type) == ir.IntegerType.get_signless(1):
-            return b.vector_of([b.load(buffer, [*index[:-1], b.add(index[-1], i)], 1) for i in range(width)])
-        return b.load(buffer, index, width, self.target.aligned_rows)
 
     def scalar(self, value: ir.Value) -> ir.Value:
         """A scalar of the kernel's body, rebuilt at the current place."""

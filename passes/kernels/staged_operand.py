@@ -37,6 +37,22 @@ class Origin:
     threads: int
 
 
+def _patch_shape(operand: Operand) -> tuple[int, int]:
+    """How many rows or columns, and how many neighbours along k, a thread brings at once."""
+    whole = PATCH if operand.dtype == "f32" else 2 * PATCH
+    across = b.largest_width(operand.along_outer, 1, PATCH) if operand.along_k == 1 else 1
+    return across, whole if across == 1 and operand.along_k % whole == 0 else PATCH
+
+
+def single_loads(operand: Operand, outer: int, inner: int, threads: int) -> int:
+    """How many elements of such a tile each thread loads one by one, since nothing that belongs together is side by
+    side in memory."""
+    across, along = _patch_shape(operand)
+    if across > 1 or operand.layout.extent(operand.layout.sums) % along == 0:
+        return 0
+    return -(-outer * inner // threads)
+
+
 class StagedOperand:
     """Loads patches of a tile into a thread's registers, stores them in shared memory, and reads fragments from there.
 
@@ -48,9 +64,7 @@ class StagedOperand:
         self.operand, self.tile, self.origin, self.reader = operand, tile, origin, reader
         self.parts, self.clears = parts, clears
         self.inner = operand.layout.extent(operand.layout.sums)
-        whole = PATCH if operand.dtype == "f32" else 2 * PATCH
-        self.across = b.largest_width(operand.along_outer, 1, PATCH) if operand.along_k == 1 else 1
-        self.along = whole if self.across == 1 and operand.along_k % whole == 0 else PATCH
+        self.across, self.along = _patch_shape(operand)
         row = tile.inner + tile.padding
         self.memory = b.shared([tile.buffers, parts, tile.outer, row], ir.BF16Type.get())
 

@@ -22,7 +22,7 @@ class Side:
     columns; first all lines of the first 128 bytes, then those of the next.
 
     outer: rows or columns of the tile.  inner: elements of k.  sharing: blocks of a cluster that need the same tile,
-    of which each brings a part to all.
+    of which each brings a part to all.  rest: what is to be added to it, which lies behind it in the same way.
     """
 
     boxes: Boxes
@@ -30,6 +30,11 @@ class Side:
     inner: int
     line: int
     sharing: int = 1
+    rest: Boxes | None = None
+
+    @property
+    def tensors(self) -> list[Boxes]:
+        return [self.boxes] if self.rest is None else [self.boxes, self.rest]
 
     @property
     def turned(self) -> bool:
@@ -55,17 +60,43 @@ class Side:
         return (self.inner if self.turned else self.outer) * self.line
 
     @property
-    def nbytes(self) -> int:
+    def tensor_bytes(self) -> int:
+        """Of each of the tensors."""
         return self.parts * self.part_bytes
 
-    def map(self, kernel: ir.Operation) -> ir.Value:
+    @property
+    def nbytes(self) -> int:
+        return len(self.tensors) * self.tensor_bytes
+
+    def maps(self, kernel: ir.Operation) -> list[ir.Value]:
+        """Of each of the tensors."""
         box = (self.width, self.inner) if self.turned else (self.outer // self.sharing, self.width)
-        return self.boxes.map(kernel, (1, *box))
+        return [boxes.map(kernel, (1, *box)) for boxes in self.tensors]
 
     def load(
-        self, copies: TensorCopies, map_: ir.Value, first: Sequence[Index], shared: Index, barrier: Index, rank: Index
+        self,
+        copies: TensorCopies,
+        maps: Sequence[ir.Value],
+        first: Sequence[Index],
+        shared: Index,
+        barrier: Index,
+        rank: Index,
     ) -> None:
         """Start to bring what starts at (batch, row or column, k) to `shared`; rank: this block's in its cluster."""
+        for number, (boxes, map_) in enumerate(zip(self.tensors, maps, strict=True)):
+            start = b.add(shared, number * self.tensor_bytes)
+            self._load(copies, boxes, map_, first, start, barrier, rank)
+
+    def _load(
+        self,
+        copies: TensorCopies,
+        boxes: Boxes,
+        map_: ir.Value,
+        first: Sequence[Index],
+        shared: Index,
+        barrier: Index,
+        rank: Index,
+    ) -> None:
         batch, outer, k = first
         blocks = range(self.sharing) if self.sharing > 1 else ()
         own = self.parts // self.sharing if self.turned else self.parts
@@ -77,7 +108,7 @@ class Side:
                 skipped = b.mul(rank, self.outer // self.sharing) if self.sharing > 1 else 0
                 at = (b.add(outer, skipped), b.add(k, number * self.width))
                 place = b.add(b.mul(skipped, self.line), number * self.part_bytes)
-            copies.load(map_, self.boxes.at((batch, *at)), b.add(shared, place), barrier, blocks)
+            copies.load(map_, boxes.at((batch, *at)), b.add(shared, place), barrier, blocks)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.views import DYNAMIC
 from lispgpt.passes.model.product_layout import ProductLayout
+from lispgpt.passes.model.store_parts import parts_of
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 
@@ -126,14 +127,20 @@ def find_boxes(
     return Boxes(view, layout, tuple(map(tuple, groups)), tuple(strides), tuple(kept))
 
 
-def strided(tensor: ir.Value) -> Strided | None:
-    """A tensor as a view of an argument through reshapes and slices that are known while compiling, if it is one."""
+def strided(tensor: ir.Value, part: int | None = None) -> Strided | None:
+    """A tensor as a view of an argument through reshapes and slices that are known while compiling, if it is one.
+
+    part: which of the two to take of what is the sum of stored parts; None: there are none.
+    """
     op = defining_op(tensor)
     if op is None:
         return None
     if op.name == "bufferization.to_tensor":
-        return whole(op.operands[0])
-    source = strided(op.operands[0]) if op.name in _THROUGH else None
+        return whole(op.operands[0]) if part is None else None
+    parts = None if part is None else parts_of(op)
+    if parts is not None:
+        return strided(parts[part or 0])
+    source = strided(op.operands[0], part) if op.name in _THROUGH else None
     return None if source is None else _THROUGH[op.name](op, source)
 
 

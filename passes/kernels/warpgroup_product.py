@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -11,9 +11,10 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
+from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.stages import Place, Ring, Side
+from lispgpt.passes.kernels.stages import Place, Ring
 from lispgpt.passes.kernels.tensor_map import Boxes
 from lispgpt.passes.kernels.tile_shares import Piece, TileShares
 from lispgpt.passes.kernels.tile_stores import ROWS
@@ -27,7 +28,13 @@ from lispgpt.passes.kernels.warpgroup_results import (
 )
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, stages, staging_bytes
+from lispgpt.passes.targets.warpgroup_tiles import (
+    Tiling,
+    one_wave,
+    shares_stages,
+    stages,
+    staging_bytes,
+)
 
 WRITER_REGISTERS, READER_REGISTERS = 40, 232
 """Of a thread that starts copies, and of one that multiplies: 128 of those and 256 of these are a core's 65536."""
@@ -36,23 +43,6 @@ ROW_GROUP = 16
 """Tiles below each other that blocks take before they go on to the next columns, where those exceed the cache."""
 
 BARRIER_BYTES = 1024
-
-
-@dataclass(frozen=True)
-class Sides:
-    """How the left and the right operand are copied."""
-
-    left: Side
-    right: Side
-
-    @property
-    def turned(self) -> tuple[bool, bool]:
-        return self.left.turned, self.right.turned
-
-    def of(self, tiling: Tiling) -> Sides:
-        """For tiles of that size."""
-        right = replace(self.right, outer=tiling.outputs, sharing=tiling.pair)
-        return Sides(replace(self.left, outer=tiling.rows), right)
 
 
 class WarpgroupProduct:
@@ -74,24 +64,19 @@ class WarpgroupProduct:
         self.results = outputs_of(kernel)
         self.warpgroups = tiling.row_parts * tiling.output_parts
         self.threads = (1 + self.warpgroups) * self.unit.threads
-        self.shape = shape = Shape(
-            product.rows,
-            product.columns,
-            product.inner,
-            sides.left.item,
-            turned=sides.turned,
-            results=len(self.results),
-        )
+        self.shape = shape = sides.shape(product, 4, len(self.results))
         self.steps = -(-product.inner // (self.unit.inner * tiling.splits))
         self.row_tiles = -(-product.rows // (tiling.rows * tiling.pair))
         self.column_tiles = -(-product.columns // tiling.outputs)
         self.tiles = self.row_tiles * self.column_tiles * product.batches
         most = max(1, target.cores_for(tiling.cluster) // tiling.cluster)
-        self.clusters = self.tiles if tiling.splits > 1 else min(self.tiles, most)
+        self.one_wave = one_wave(tiling, shape, target)
+        self.clusters = self.tiles if self.one_wave else min(self.tiles, most)
         if tiling.shares is not None:
             self.clusters = tiling.shares.workers
+        self.shares_stages = shares_stages(tiling, shape, target)
         self.stages = stages(tiling, shape, target)
-        if self.clusters == self.tiles:
+        if self.one_wave:
             self.stages = min(self.stages, self.steps)
         self.right_first = sides.right.boxes.argument in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
@@ -112,7 +97,7 @@ class WarpgroupProduct:
         self.cluster, self.rank = b.div(b.block_id(), t.cluster), b.mod(b.block_id(), t.cluster)
         self.shares = None if t.shares is None else TileShares(self.target, t.shares, t.pair, self._worker(), self.rank)
         self._make_memory()
-        self.maps = [side.map(self.kernel) for side in (self.sides.left, self.sides.right)]
+        self.maps = [side.maps(self.kernel) for side in (self.sides.left, self.sides.right)]
         self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
         self.fetched = [BulkResult(boxes, *self._fetched(boxes)) for boxes in self.read]
         b.if_then(b.equal(self.thread, 0), self._prepare)
@@ -124,7 +109,7 @@ class WarpgroupProduct:
 
     def _prepare(self) -> None:
         """By one thread: the ring's barriers, and maps on their way."""
-        for map_ in [*self.maps, *(result.map for result in self.bulk or ())]:
+        for map_ in [*self.maps[0], *self.maps[1], *(result.map for result in self.bulk or ())]:
             self.copies.prefetch(map_)
         self.ring.make(self.warpgroups)
 
@@ -143,18 +128,21 @@ class WarpgroupProduct:
             b.barrier()
 
     def _make_memory(self) -> None:
-        """Stages, results on their way to memory, barriers; what a cluster adds up takes the stages' place."""
+        """Stages, results on their way to memory, barriers; what a cluster adds up takes the stages' place, and so do
+        results where a block has one tile."""
         left, right = self.sides.left, self.sides.right
         staging = 0 if self.boxes is None else staging_bytes(self.tiling, self.shape, self.target)
         stage = left.nbytes + right.nbytes
         nbytes = self.stages * stage
         if self.tiling.splits > 1:
             nbytes = max(nbytes, self.tiling.rows * sums_stride(self.tiling) * 4)
-        self.memory = BlockMemory(self.target, nbytes + staging + BARRIER_BYTES, aligned=True)
+        ahead = 0 if self.shares_stages else nbytes
+        nbytes = max(nbytes, ahead + staging)
+        self.memory = BlockMemory(self.target, nbytes + BARRIER_BYTES, aligned=True)
         base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
         start = b.add(base, self.memory.start)
-        self.staging = b.add(start, nbytes)
-        barriers = b.add(self.staging, staging)
+        self.staging = b.add(start, ahead)
+        barriers = b.add(start, nbytes)
         self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
 
     def _worker(self) -> Index:
@@ -179,7 +167,7 @@ class WarpgroupProduct:
 
     def _each_piece(self, place: Place, body: Callable[[Index, Piece, Place], Place]) -> None:
         """body(number, what it is of k, where the ring is) for each of this block's tiles or parts of such."""
-        if self.shares is None and self.clusters == self.tiles:
+        if self.one_wave:
             body(self.cluster, self._piece(self.cluster), place)
             return
 
@@ -224,7 +212,7 @@ class WarpgroupProduct:
             at = self._place_of(piece)
             self._fetch(at)
             start: Index = early
-            if self.shares is not None or self.clusters != self.tiles:
+            if not self.one_wave:
                 begun = 0 if self.shares is not None else self.cluster
                 start = b.select(b.equal(number, begun), b.as_value(early), b.as_value(0))
 
@@ -275,6 +263,8 @@ class WarpgroupProduct:
 
         def tile(_: Index, piece: Piece, place: Place) -> Place:
             place, found = sums.walk(place, registers, piece.steps)
+            if self.shares_stages and self.boxes is not None:
+                self.target.team_barrier(0, self.threads - unit.threads)  # results go where others may still read
             if self.shares is None:
                 results.finish(self._place_of(piece), found)
             else:

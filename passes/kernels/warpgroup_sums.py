@@ -111,19 +111,21 @@ class TileSums:
         )
         first = b.emit("arith.extui", [b.less(0, number)], [b.i32()])
         always = b.constant(1, b.i32())
+        wholes = []
         if left is None:
-            rows = b.mul(self.member.row_part, unit.rows * unit.inner * 2)
-            whole = unit.descriptor_at(b.add(self.ring.left_at(slot), rows), turned[0])
+            rows = b.add(self.ring.left_at(slot), b.mul(self.member.row_part, unit.rows * unit.inner * 2))
+            starts = [b.add(rows, n * self.ring.left.tensor_bytes) for n in range(len(self.ring.left.tensors))]
+            wholes = [unit.descriptor_at(start, turned[0]) for start in starts]
             sums = unit.ready(sums)
         else:
             ready = unit.ready([*left, *sums])
             left, sums = ready[: len(left)], ready[len(left) :]
-        parts = 1 if left is None else 2
+        parts = 2 if left is not None else len(wholes)
         for block in range(unit.inner // unit.block):
             column = unit.advanced(right, block, turned[1])
             for part in range(parts):
                 at = (block * parts + part) * 4
-                row = [unit.advanced(whole, block, turned[0])] if left is None else left[at : at + 4]
+                row = [unit.advanced(wholes[part], block, turned[0])] if left is None else left[at : at + 4]
                 sums = unit.multiply_if(row, column, sums, turned, always if block or part else first)
         unit.commit()
         return sums

@@ -5,10 +5,10 @@ Before:                                    After:
                                              %p = polynomial(%r)                   %y = %p · 2^(n/2) · 2^(n - n/2)
 
 Requires: f32 scalars or vectors of it (integers for ipowi and absi); other types are left alone.
-Ensures: what is left of `math` on them is what chips have: fma, sqrt, absf, copysign, rounding, bits' counts, and with
-`hardware-exp2` exp2, of which exp is made; with `shifted-bf16` no scalar bf16 is widened but by a shift, and on CPUs no
-f32 is rounded to bf16 but by an instruction or as a whole number.  Errors are at most 2 units in the last place for
-exp, exp2, tanh, rsqrt and logarithms and 4 for the others, within the range where those are finite; NaN stays NaN.
+Ensures: what is left of `math` on them is what chips have: fma, sqrt, absf, copysign, rounding, bits' counts; with
+`shifted-bf16` no scalar bf16 is widened but by a shift, nor put into a vector but as a whole number, and on CPUs no f32
+is rounded to bf16 but by an instruction or as a whole number.  Errors are at most 2 units in the last place for exp,
+exp2, tanh, rsqrt and logarithms and 4 for the others, within the range where those are finite; NaN stays NaN.
 sin, cos and tan are for arguments up to 10^6, near whose multiples of π/2 they are exact to 10^-7 of 1.
 """
 
@@ -66,13 +66,6 @@ EXPANSIONS: dict[str, Callable[..., Number]] = {
     "math.isfinite": is_finite,
     "math.isnormal": lambda x: abs(x).is_(">=", exponentials.SMALLEST_NORMAL) & is_finite(x),
 }
-BY_HARDWARE: dict[str, Callable[..., Number]] = {
-    **{name: expansion for name, expansion in EXPANSIONS.items() if name not in ("math.exp2", "math.rsqrt")},
-    "math.exp": exponentials.exp_by_exp2,
-    "math.tanh": lambda x: exponentials.tanh(x, exponentials.exp_by_exp2),
-}
-"""What is written with math.exp2."""
-
 OF_INTEGERS: dict[str, Callable[..., Number]] = {
     "math.absi": lambda x: x.emit("arith.maxsi", 0 - x),
     "math.ipowi": powers.ipowi,
@@ -81,25 +74,25 @@ OF_INTEGERS: dict[str, Callable[..., Number]] = {
 
 @dataclass(frozen=True)
 class ExpandMath(Pass):
-    """hardware_exp2: keep math.exp2 as the primitive.  shifted_bf16: widen scalars of bf16 as whole numbers, for x86,
-    whose code generator fails on some vectors that LLVM joins their conversions to, and round to bf16 as whole numbers
-    where a CPU cannot: LLVM would call a function that is not there."""
+    """shifted_bf16: widen scalars of bf16 as whole numbers, and put vectors together of them so, for x86, whose code
+    generator fails on some vectors that LLVM makes of these; and round to bf16 as whole numbers where a CPU cannot:
+    LLVM would call a function that is not there."""
 
-    hardware_exp2: bool = False
     shifted_bf16: bool = False
 
     def run(self, module: ir.Module, target: object) -> None:
         rounds = self.shifted_bf16 and isinstance(target, Cpu) and not target.rounds_to_bf16
-        expansions = BY_HARDWARE if self.hardware_exp2 else EXPANSIONS
         for op in everything_in(module.operation):
             if op.name in OF_INTEGERS:
                 _replace(op, OF_INTEGERS[op.name])
             elif op.name == "math.sincos" and _is_f32(op):
                 _replace(op, angles.sine, angles.cosine)
-            elif op.name in expansions and _is_f32(op):
-                _replace(op, expansions[op.name])
+            elif op.name in EXPANSIONS and _is_f32(op):
+                _replace(op, EXPANSIONS[op.name])
             elif self.shifted_bf16 and op.name == "arith.extf" and _is_from_bf16_to_f32(op):
                 _replace(op, _shifted)
+            elif self.shifted_bf16 and op.name == "vector.from_elements" and op.operands[0].type == _bf16():
+                _replace(op, _put_together)
             elif rounds and op.name == "arith.truncf" and _is_f32(op) and b.element_of(op.results[0].type) == _bf16():
                 _replace(op, _rounded)
 
@@ -120,6 +113,12 @@ def _is_f32(op: ir.Operation) -> bool:
 def _shifted(x: Number) -> Number:
     """A bf16 as f32: its bits are the upper half."""
     return (x.bits().emit("arith.extui", element=b.i32()) << 16).as_real()
+
+
+def _put_together(*elements: Number) -> Number:
+    """A vector of single bf16, as whole numbers."""
+    whole = Number(b.vector_of([x.bits().value for x in elements]))
+    return whole.emit("arith.bitcast", element=_bf16())
 
 
 def _rounded(x: Number) -> Number:

@@ -6,7 +6,6 @@ Coefficients: Cephes' expf, tanhf, sinhf, logf, log2f, log10f and erff (Moshier,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from lispgpt.passes.lower.arithmetic import Number, fma, polynomial, where
 
@@ -72,10 +71,6 @@ def exp2(x: Number) -> Number:
     return _exp_of_parts(n, (x - n) * LN_2)
 
 
-def exp_by_exp2(x: Number) -> Number:
-    return (x * LOG2_E).emit("math.exp2")
-
-
 def expm1(x: Number) -> Number:
     """2^n · (e^r - 1) + (2^n - 1), at half the size, so that 2^128 is not met on the way."""
     n, r = _reduced(x.clamp(-30.0, 89.0))
@@ -85,11 +80,11 @@ def expm1(x: Number) -> Number:
     return where(abs(x).is_("<", 1e-5), fma(x * x, 0.5, x), total + total)
 
 
-def tanh(x: Number, exponential: Callable[[Number], Number] = exp) -> Number:
+def tanh(x: Number) -> Number:
     """A polynomial near 0, else ±(1 - 2 / (e^(2|x|) + 1))."""
     magnitude, square = abs(x), x * x
     near = fma(polynomial(TANH, square) * square, x, x)
-    far = 1.0 - 2.0 / (exponential(magnitude + magnitude) + 1.0)
+    far = 1.0 - 2.0 / (exp(magnitude + magnitude) + 1.0)
     return where(magnitude.is_("<", 0.625), near, far.signed_as(x))
 
 

@@ -42,7 +42,8 @@ class OwnRows:
 class Attention(Bounded):
     """weigh: elementwise ops between scores and softmax, in order.  writes: keys', then values', where `own` rows are
     written by the kernel itself.  rounding: of the weights ahead of the weighted sum, and of its result (`out` is what
-    that makes), where they are rounded.  log_sum: the ops that make each row's log-sum-exp, the last of them last.
+    that makes), where they are rounded; rest: what is to be added to the rounded result, where that is its upper part
+    alone.  log_sum: the ops that make each row's log-sum-exp, the last of them last.
     gradients: sums that are weighed by what is made of the same scores, in other kernels."""
 
     scores: ir.Operation
@@ -56,6 +57,7 @@ class Attention(Bounded):
     writes: tuple[CacheWrite, ...] = ()
     own: OwnRows | None = None
     rounding: tuple[ir.Operation | None, ir.Operation | None] = (None, None)
+    rest: ir.Operation | None = None
     log_sum: tuple[ir.Operation, ...] = ()
     gradients: tuple[ScoreSums, ...] = ()
 
@@ -122,7 +124,7 @@ class Attention(Bounded):
         return self.own is not None and self.own.each == 1
 
     def members(self) -> list[ir.Operation]:
-        rounding = [op for op in self.rounding if op is not None]
+        rounding = [op for op in (*self.rounding, self.rest) if op is not None]
         ops = [self.scores, *self.weigh, self.softmax, self.weighted, *rounding, *self.log_sum]
         return [*ops, *(w.loop for w in self.writes)]
 
@@ -141,14 +143,14 @@ class Attention(Bounded):
 
 # ---- what is written down
 
-ROLES = ("scores", "weigh", "softmax", "weighted", "keys", "values", "weights", "result", "log-sum")
+ROLES = ("scores", "weigh", "softmax", "weighted", "keys", "values", "weights", "result", "rest", "log-sum")
 
 
 def record_attention(attention: Attention) -> None:
     """Give each op its role, and the softmax the description that its kernel will have."""
     named = [(attention.scores, "scores"), (attention.softmax, "softmax"), (attention.weighted, "weighted")]
     named += [(op, "weigh") for op in attention.weigh] + [(op, "log-sum") for op in attention.log_sum]
-    roundings = zip(attention.rounding, ("weights", "result"), strict=True)
+    roundings = zip((*attention.rounding, attention.rest), ("weights", "result", "rest"), strict=True)
     named += [(op, role) for op, role in roundings if op is not None]
     named += [(write.loop, role) for write, role in zip(attention.writes, ("keys", "values"), strict=False)]
     for op, role in named:
@@ -227,7 +229,8 @@ def attention_of(kernel: ir.Operation) -> Attention | None:
     if "cache" in facts:
         cache = {a.name: ir.IntegerAttr(a.attr).value for a in ir.DictAttr(facts["cache"])}
         own = OwnRows(cache.get("sequence"), cache.get("row"), cache["each"])
-    return replace(found, writes=writes, own=own, log_sum=tuple(by_role["log-sum"]))
+    rest = by_role["rest"][0] if by_role["rest"] else None
+    return replace(found, writes=writes, own=own, rest=rest, log_sum=tuple(by_role["log-sum"]))
 
 
 def attention_in(

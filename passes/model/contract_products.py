@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir, passmanager
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.named_ops import generalized
 from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
@@ -92,18 +93,8 @@ def _maps(op: ir.Operation) -> list[ir.AffineMap]:
     """The indexing maps, which named ops keep to themselves until they are made generic."""
     if "indexing_maps" in op.attributes:
         return indexing_maps(op)
-    module = ir.Module.create(ir.Location.unknown())
-    types = ir.FunctionType.get([v.type for v in op.operands], [v.type for v in op.results])
-    attributes = {"sym_name": ir.StringAttr.get("only"), "function_type": ir.TypeAttr.get(types)}
-    with ir.InsertionPoint(module.body):
-        block = create_op("func.func", attributes=attributes, regions=1).regions[0].blocks.append(*types.inputs)
-    with ir.InsertionPoint(block):
-        copy = op.clone().operation
-        create_op("func.return", copy.results)
-    for number, argument in enumerate(block.arguments):
-        copy.operands[number] = argument
-    passmanager.PassManager.parse("builtin.module(linalg-generalize-named-ops)").run(module.operation)
-    return indexing_maps(operations(block)[0])
+    with generalized(op) as general:
+        return indexing_maps(general)
 
 
 def _replace(op: ir.Operation, loops: list[list[int]]) -> None:

@@ -26,6 +26,7 @@ from lispgpt.passes.model.cache_writes import (
 from lispgpt.passes.model.find_gradients import find_gradients, find_log_sum, is_f32_product, is_product
 from lispgpt.passes.model.placements import is_placement
 from lispgpt.passes.model.score_operands import POSITION, Operand
+from lispgpt.passes.model.store_parts import parts_made
 
 
 def find_attentions(ops: list[ir.Operation]) -> list[Attention]:
@@ -44,13 +45,14 @@ def _find(softmax: ir.Operation, places: dict[ir.Operation, int]) -> Attention |
     weighted = users[0].owner.operation if len(users) == 1 else None
     if weighted is None or weighted not in places or not is_f32_product(weighted):
         return None
-    rounding = (rounded, _rounding(weighted.results[0]))
+    parts = parts_made(weighted.results[0])
+    rounding = (rounded, _rounding(weighted.results[0]) if parts is None else parts[0])
     for scores, weigh in _chains(softmax):
         ordered = tuple(sorted(weigh, key=places.__getitem__))
         found = attention_in(scores, ordered, softmax, weighted, rounding) if is_f32_product(scores) else None
         found = None if found is None else _with_other_readers(found)
         if found is not None:
-            return found
+            return found if parts is None else replace(found, rest=parts[1])
     return None
 
 

@@ -9,13 +9,14 @@
     (pass cse)
     (pass contract-products)
     (pass round-activations {:precision "exact"})  ; `--precision` sets it
+    (pass store-parts)
     (pass outline-kernels {:prologue-rows 16 :column-sums 2})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)
     (pass count-work)
     (pass place-hand-kernels)
-    (pass shard-decode))              ; {:when "always"} or "never" instead of by modelled cost
+    (pass shard-decode))              ; {:when "modelled"} or "always": still to be proved on GPUs
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-scatters)

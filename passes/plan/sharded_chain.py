@@ -79,6 +79,7 @@ class Chain:
     head: Product
     logits: Series
     next: Series
+    report: Series
     tokens: int
     positions: int
     vocab: int
@@ -135,11 +136,11 @@ class _Finder:
             raise Refused("its attention rounds or leaves more than its result")
         product = self._product([head])
         logits = self._place(head.operands[-1])
-        tokens, positions, next_, vocab = self._tail(tail, head.operands[-1])
+        tokens, positions, next_, report, vocab = self._tail(tail, head.operands[-1])
         return Chain(
             self.calls, self.kernel(first), made[0], self._series([first]), self.layers,
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
-            attended, cached[0], rows[0], out, up, down, product, logits, next_, tokens, positions, vocab,
+            attended, cached[0], rows[0], out, up, down, product, logits, next_, report, tokens, positions, vocab,
         )  # fmt: skip
 
     def _layer(self, layer: list[ir.Operation], stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
@@ -276,8 +277,8 @@ class _Finder:
         offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
         return Series(ir.BlockArgument(view.operands[0]).arg_number, offset, 0)
 
-    def _tail(self, tail: list[ir.Operation], logits: ir.Value) -> tuple[int, int, Series, int]:
-        """(tokens, positions, next, vocab) of what chooses the largest and leaves the inputs of the next run."""
+    def _tail(self, tail: list[ir.Operation], logits: ir.Value) -> tuple[int, int, Series, Series, int]:
+        """(tokens, positions, next, report, vocab) of what chooses the largest and leaves the next run's inputs."""
         tops, choose, advance = tail
         kernels = [self.kernel(call) for call in tail]
         meanings = [ir.StringAttr(k.attributes["means"]).value if "means" in k.attributes else "" for k in kernels]
@@ -285,8 +286,8 @@ class _Finder:
             raise Refused("what comes behind the last product is not known")
         if self._at(tops, 0) != (self._place(logits).buffer, self._place(logits).first):
             raise Refused("what is chosen from is not what the last product makes")
-        next_ = self._place(choose.operands[2])
+        next_, report = (self._place(choose.operands[i]) for i in (1, 2))
         if self._place(advance.operands[0]).buffer != next_.buffer:
             raise Refused("what comes behind the last product is not known")
         vocab = next(iter(ir.DenseI64ArrayAttr(kernels[0].attributes["numbers"])))
-        return self._place(advance.operands[1]).buffer, self._place(advance.operands[2]).buffer, next_, vocab
+        return self._place(advance.operands[1]).buffer, self._place(advance.operands[2]).buffer, next_, report, vocab

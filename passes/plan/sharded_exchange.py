@@ -16,7 +16,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.words import Word, either, loop, when
 from lispgpt.passes.plan.sharded_chain import Product, Series
-from lispgpt.passes.plan.sharded_choice import choose, tell
+from lispgpt.passes.plan.sharded_choice import choose, leave, tell
 from lispgpt.passes.plan.sharded_launch import Launch, copied, finished, halves, lanes, preload
 from lispgpt.passes.plan.sharded_layout import RANKS, STREAM, TWO_ROLES
 
@@ -55,13 +55,12 @@ class Exchanger:
     def _chosen(self, run: Word) -> Word:
         """The token that the run before this one has chosen."""
         launch = self.launch
-        token, result = choose(launch, launch.before + run)
-        kept = launch.kept
-        if kept is not None:
+        choice = choose(launch, launch.before + run)
+        if launch.kept:
             first = (launch.block == 0).value
             mine = Word(b.emit("arith.andi", [first, (launch.lane == 0).value], [first.type]))
-            when(mine, lambda: b.store(result.value, kept, [(run - 1).index(), 0]))
-        return token
+            when(mine, lambda: leave(launch, choice, run - 1))
+        return choice.token
 
     # ---- the stream
 

@@ -9,7 +9,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, loop, real, when, word
-from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, across, rank_of
+from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of
 from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
 from lispgpt.passes.plan.sharded_layout import MULTIPLIERS, WARPS
 from lispgpt.passes.plan.sharded_products import QUAD, Products
@@ -52,20 +52,26 @@ class Head:
         offset = chunk % slots
         with finished(launch, launch.chain.head, 0) as made:
 
-            def of_round(round_: Word, rank: Word, token: Word) -> list[Word]:
-                def of_slot(slot: Word, rank: Word, token: Word) -> list[Word]:
+            def of_round(round_: Word, *best: Word) -> list[Word]:
+                def of_slot(slot: Word, *best: Word) -> list[Word]:
                     number = (slot + slots - offset) % slots + round_ * slots
-                    return self._rows(chunk, number, slot, right, made, rank, token)
+                    return self._rows(chunk, number, slot, right, made, Best.of(list(best)))
 
-                return loop(launch.warp, slots, [rank, token], of_slot, WARPS)
+                return loop(launch.warp, slots, best, of_slot, WARPS)
 
             rounds = (launch.heads + (slots - 1)) // slots
-            rank, token = loop(0, rounds, [word(LOWEST), word(NOBODY)], of_round)
-        rank, token = across((rank, token))
-        when(launch.lane == 0, lambda: c.store_words(launch.place("best") + launch.warp * 8, [rank, token]))
+            found = loop(0, rounds, Best.none().words, of_round)
+        best = Best.of(found).across()
+        when(launch.lane == 0, lambda: c.store_words(launch.place("best") + launch.warp * 16, best.words))
 
     def _rows(
-        self, chunk: Word, number: Word, slot: Word, right: list[list[Word]], made: Copied, rank: Word, token: Word
+        self,
+        chunk: Word,
+        number: Word,
+        slot: Word,
+        right: list[list[Word]],
+        made: Copied,
+        best: Best,
     ) -> list[Word]:
         launch, layout = self.launch, self.launch.layout
 
@@ -89,8 +95,7 @@ class Head:
             first = self.products.part == 0
             when(first, lambda: b.store(result.value, memory, [0, row.index()]))
             inside = b.emit("arith.andi", [first.value, (row < launch.chain.vocab).value], [first.value.type])
-            own = Word(inside).where(rank_of(result), LOWEST)
-            larger = own > rank
-            return [larger.where(own, rank), larger.where(row, token)]
+            own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
+            return best.joined(own).words
 
-        return either(number < launch.heads, "rr", multiply, lambda: [rank, token])
+        return either(number < launch.heads, "rrrr", multiply, lambda: best.words)

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial, reduce
-from math import prod
+from functools import reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import shape_of
-from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.attention import cache_of, own_index, read_operand, read_row
+from lispgpt.passes.kernels.attention import own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, lesser, when, word
 from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.model.score_operands import Operand
-from lispgpt.passes.plan.sharded_launch import Launch, copied
-from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.targets import Gpu
 
 
@@ -76,40 +70,3 @@ def _columns(kernel: ir.Operation, attention: Attention, source: ir.Value, targe
     if results != list(range(len(results))):
         raise Refused("its attention's results do not lie head by head")
     return firsts[0], firsts[1], firsts[2]
-
-
-def fetch_cache(launch: Launch, layer: Word, position: Word) -> None:
-    """By one thread: start to bring a part of a layer's earlier keys and values to the cache; all ranks', those of a
-    head."""
-    chain = launch.chain
-    with copied(launch, chain.attention, chain.attended, layer) as made:
-        attention = attention_of(made.op)
-        assert attention is not None
-        loop, memory = head_loop(attention), cache_of(attention)
-        rows = (position + (RANKS - 1)) // RANKS
-        extents, element = memory.type.shape, memory.type.element_type
-        strides = [prod(extents[i + 1 :]) for i in range(len(extents))]
-        for operand in (attention.keys, attention.values):
-
-            def offset(head: Index, t: Index, operand: Operand = operand) -> Index:
-                """Numbers ahead of a position's."""
-                seen: list[Index] = []
-
-                def note(index: Sequence[Index], width: int) -> ir.Value:
-                    seen.extend(index)
-                    return b.constant(0.0, element)
-
-                for tensor in attention.updated:
-                    made.reader.bind(tensor, note)
-                place = [head if i == loop else 0 for i in range(len(attention.extents))]
-                read_operand(made.reader, operand, place, t, 0, 1)
-                return reduce(b.add, [b.mul(i, stride) for i, stride in zip(seen, strides, strict=True)])
-
-            if offset(0, 1) - offset(0, 0) != attention.depth:
-                return
-            nbytes = b.item_bytes(memory.type)
-            first = word(offset(launch.cluster.index(), (launch.rank * rows).index())) * nbytes
-            own = lesser(position - launch.rank * rows, rows)
-            size = own * (attention.depth * nbytes)
-            start = c.pointer(memory, first)
-            when(own > 0, partial(c.fetch_bytes, start, size))

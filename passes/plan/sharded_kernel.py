@@ -14,7 +14,7 @@ from lispgpt.passes.kernels.kernel import contract, set_launch
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, each, when, word
 from lispgpt.passes.plan.sharded_chain import Chain
-from lispgpt.passes.plan.sharded_choice import choose
+from lispgpt.passes.plan.sharded_choice import choose, leave
 from lispgpt.passes.plan.sharded_exchange import Exchanger
 from lispgpt.passes.plan.sharded_finish import Finisher
 from lispgpt.passes.plan.sharded_launch import Launch
@@ -36,7 +36,7 @@ from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 
 class ShardedKernel:
     """Made in front of `before` as `name`.  buffers: the entry's arguments that it gets, by their numbers, as (bytes,
-    what is done to them); behind them memory for exchanges, the number of more runs, and each run's token."""
+    what is done to them); behind them memory for exchanges, the number of more runs, and each run's results."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ShardedKernel:
         self.chain, self.layout, self.firsts, self.target, self.buffers = chain, layout, firsts, target, buffers
         i8 = ir.IntegerType.get_signless(8)
         self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
-        own = [[layout.lines["end"] // 4], *([[1], [most, 1]] if most > 1 else [])]
+        own = [[layout.lines["end"] // 4], *([[1], [most, 1], [most, 3]] if most > 1 else [])]
         self.types += [ir.MemRefType.get(shape, b.i32()) for shape in own]
         attributes = {
             "sym_name": ir.StringAttr.get(name),
@@ -67,7 +67,10 @@ class ShardedKernel:
         )
         self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
         set_launch(self.function, [layout.blocks], [THREADS])
-        access = [how for _, how in buffers.values()] + [READ_WRITE, *([READ, READ_WRITE] if most > 1 else [])]
+        access = [how for _, how in buffers.values()] + [
+            READ_WRITE,
+            *([READ, READ_WRITE, READ_WRITE] if most > 1 else []),
+        ]
         set_access(self.function, access)
         target.set_residency(self.function, 1)
         target.set_cluster(self.function, RANKS)
@@ -94,7 +97,7 @@ class ShardedKernel:
         times = word(b.load(more[0], [0], 1)) + 1 if most > 1 else word(1)
         first, heads = self._heads(block)
         launch = Launch(
-            chain, layout, self.target, memories, exchange, more[1] if most > 1 else None, start, block,
+            chain, layout, self.target, memories, exchange, more[1:], start, block,
             block // RANKS, block % RANKS, thread // 32, thread % 32, block < RANKS * layout.layer_clusters,
             times, word(b.load(exchange, [0], 1)), self._input(memories, chain.tokens),
             self._input(memories, chain.positions), first, heads, maps,
@@ -176,20 +179,18 @@ class ShardedKernel:
     def _end(self, launch: Launch) -> None:
         """By the first block's exchanger: results, and what the next launch starts from."""
         chain = self.chain
-        token, result = choose(launch, launch.before + launch.times)
+        choice = choose(launch, launch.before + launch.times)
 
-        def leave() -> None:
+        def end() -> None:
             i32 = ir.MemRefType.get([1], b.i32())
-            values = [(launch.view(chain.next, 0, i32), result)]
-            for buffer, value in ((chain.tokens, token), (chain.positions, launch.position + launch.times)):
-                values.append((b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32]), value))
-            for memory, value in values:
-                b.store(value.value, memory, [0])
+            leave(launch, choice, None)
+            for buffer, value in ((chain.tokens, choice.token), (chain.positions, launch.position + launch.times)):
+                b.store(value.value, b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32]), [0])
             b.store((launch.before + launch.times).value, launch.exchange, [0])
-            if launch.kept is not None:
-                b.store(result.value, launch.kept, [(launch.times - 1).index(), 0])
+            if launch.kept:
+                leave(launch, choice, launch.times - 1)
 
-        when(launch.lane == 0, leave)
+        when(launch.lane == 0, end)
 
 
 def _clear(start: Word, number: Word) -> None:

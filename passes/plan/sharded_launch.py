@@ -32,7 +32,7 @@ class Launch:
     target: Gpu
     memories: dict[int, ir.Value]
     exchange: ir.Value
-    kept: ir.Value | None
+    kept: list[ir.Value]
     start: Word
     block: Word
     cluster: Word

@@ -112,7 +112,7 @@ class Layout:
             "up_sums": 12 * self.up.slices * 8 * self.up.tiles,
             "out_sums": 4 * self.out.slices * self.columns,
             "down_sums": 4 * self.down.slices * self.columns,
-            "best": 8 * WARPS,
+            "best": 16 * WARPS,
             "barriers": 8 * (2 * 64 + 8),
         }
         self.stages = min(60, (SHARED_BYTES - sum(-(-n // 64) * 64 for n in sizes.values())) // self.chunk)
@@ -144,7 +144,7 @@ class Layout:
         slots = 2 * RANKS * self.layer_clusters * self.quads * 16
         final = 128 + slots
         best = final + RANKS * self.quads * 16
-        return {"slots": 128, "final": final, "best": best, "end": best + 16 * self.blocks}
+        return {"slots": 128, "final": final, "best": best, "end": best + 32 * self.blocks}
 
     def head_share(self) -> tuple[int, int]:
         """(chunks of the head for a block of a layer's cluster, those that are left for all others)."""

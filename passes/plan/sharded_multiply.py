@@ -6,12 +6,9 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
 from lispgpt.passes.plan.sharded_head import Head
-from lispgpt.passes.plan.sharded_heads import fetch_cache
 from lispgpt.passes.plan.sharded_launch import Launch, copied
 from lispgpt.passes.plan.sharded_layout import ATTENDED, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES, WARPS
 from lispgpt.passes.plan.sharded_products import Products
-
-CACHE, FETCH = 0, 0
 
 
 class Multipliers:
@@ -52,35 +49,16 @@ class Multipliers:
         when(launch.warp == 0, say)
         c.wait(launch.barrier(name), parity)
 
-    def _fetch(self, run: Word, layer: Word) -> None:
-        """By one thread: start to bring the next layer's keys and values to the cache."""
-        launch = self.launch
-        last = layer == launch.layout.layers - 1
-        first = launch.warp * 32 + launch.lane == 0
-        position = launch.position + run
-
-        def fetch() -> None:
-            fetch_cache(launch, last.where(word(0), layer + 1), position)
-
-        when(first, fetch)
-
     def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
         launch, layout, chain, products = self.launch, self.launch.layout, self.launch.chain, self.products
         with copied(launch, chain.attention, chain.attended, layer) as made:
             earlier = Earlier(launch, made, launch.position + run)
-            if CACHE == 1:
-                rows = earlier.load()
+            rows = earlier.load()
             into = products.load_rows(chunk, layout.into, chain.norms[0], layer, "into_sums", run)
             out = products.load_columns(chunk + layout.first_out, layout.out)
-            if CACHE == 0:
-                rows = earlier.load()
             self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
-            if CACHE == 2:
-                rows = earlier.load()
             products.split_up("stream", "x", layout.width)
             products.rows(into, "into_sums")
-            if FETCH == 1:
-                self._fetch(run, layer)
             c.pass_by(SUMS, TWO_ROLES)
             self._await("own", 12 * layout.depth, launch.at_layer(run, layer))
             earlier.attend(rows)
@@ -91,8 +69,6 @@ class Multipliers:
             when(launch.warp == WARPS - 1, own)
         c.pass_by(PARTS, TWO_ROLES)
         c.meet(ATTENDED, TWO_ROLES)
-        if FETCH == 2:
-            self._fetch(run, layer)
         products.columns(out, "attended", "out_sums")
         c.pass_by(STREAM, TWO_ROLES)
         up = products.load_rows(chunk + layout.first_up, layout.up, chain.norms[1], layer, "up_sums", run)

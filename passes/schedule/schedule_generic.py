@@ -26,6 +26,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir, passmanager
+from lispgpt.ir.named_ops import drop_segments
 from lispgpt.ir.structure import (
     constant_number,
     nested_operations,
@@ -48,8 +49,6 @@ from lispgpt.passes.targets import Gpu, Target
 ACROSS, ROWS_EACH, FEWEST_ROWS = 32, 16, 64
 """Neighbouring sums of a block, values that a thread adds up of each at least, and those of a sum in all."""
 
-SEGMENTS = "operandSegmentSizes"
-WITHOUT_SEGMENTS = ("linalg.transpose", "linalg.broadcast", "linalg.map", "linalg.reduce", "linalg.softmax")
 GENERALIZE = "builtin.module(func.func(linalg-generalize-named-ops))"
 
 
@@ -69,7 +68,8 @@ class ScheduleGeneric(Pass):
         if not left:
             return
         for kernel in left:
-            _drop_segments(kernel)
+            for op in nested_operations(kernel):
+                drop_segments(op)
         if not self.kind:
             passmanager.PassManager.parse(GENERALIZE).run(module.operation)
         for kernel in left:
@@ -77,13 +77,6 @@ class ScheduleGeneric(Pass):
                 _Schedule(kernel, target, self).run()
             if "grid" in kernel.attributes:
                 kernel.attributes["schedule"] = ir.StringAttr.get("generic")
-
-
-def _drop_segments(kernel: ir.Operation) -> None:
-    """Drop what programs may write on ops without use for it: MLIR's generalisation would give it to them twice."""
-    for op in nested_operations(kernel):
-        if op.name in WITHOUT_SEGMENTS and SEGMENTS in op.attributes:
-            del op.attributes[SEGMENTS]
 
 
 class _Schedule:

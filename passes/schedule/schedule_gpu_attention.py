@@ -33,9 +33,9 @@ from lispgpt.passes.kernels.attention import (
     place_of_row,
     read_operand,
     read_row,
-    result_buffer,
     score_at,
     store_log_sum,
+    store_result,
 )
 from lispgpt.passes.kernels.cache_rows import schedule_writes, split_off_writes
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
@@ -270,11 +270,10 @@ class _Schedule:
         self.target.cluster_leave()
 
     def _store(self, elements: list[Element], joined: list[Running]) -> None:
-        buffer = result_buffer(self.kernel, self.attention)
         for element, share in zip(elements, joined, strict=True):
-            result = b.shortened(b.binary("arith.divf", share.sums, share.total), self.attention.out.element)
+            result = b.binary("arith.divf", share.sums, share.total)
             where = self.attention.out.index(self.place, None, element.d)
-            b.if_then(element.live, partial(b.store, result, buffer, where))
+            b.if_then(element.live, partial(store_result, self.kernel, self.attention, result, where))
         log_sum = partial(store_log_sum, self.kernel, self.attention, self.place, joined[0].top, joined[0].total)
         if self.attention.log_sum:
             b.if_then(b.equal(self.thread, 0), log_sum)

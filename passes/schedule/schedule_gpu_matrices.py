@@ -25,7 +25,7 @@ from lispgpt.passes.kernels.kernel import constant_arguments, reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of
 from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.staged_operand import Origin, StagedOperand, Tile
+from lispgpt.passes.kernels.staged_operand import Origin, StagedOperand, Tile, single_loads
 from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.targets import Gpu
 
@@ -52,8 +52,12 @@ TILINGS = (
     Tiling(64, 64, 32, 2, 4, 1),
     Tiling(16, 32, 256, 1, 1, 8),
     Tiling(16, 32, 128, 1, 1, 4),
+    Tiling(16, 32, 64, 1, 2, 2),
 )
-"""From the one that reuses most to the one that makes most blocks."""
+"""From the one that reuses most to the one that makes most blocks, and the same with shorter steps."""
+
+MOST_SINGLE_PARTS = 80
+"""So many bf16 parts of elements that were loaded one by one, each with its address, a thread's registers hold."""
 
 STATIC_SHARED_BYTES = 48 * 1024
 
@@ -80,14 +84,18 @@ def _fits(product: Product, least: int) -> bool:
     return min(product.rows, product.columns) >= least and not any(operand.reduces() for operand in operands)
 
 
-def choose_tiling(product: Product, shared_bytes: Callable[[Tiling], int], target: Gpu) -> Tiling:
-    """The largest tile that still gives every core a block; one that fits in shared memory in any case."""
+def choose_tiling(
+    product: Product, shared_bytes: Callable[[Tiling], int], held: Callable[[Tiling], int], target: Gpu
+) -> Tiling:
+    """The largest tile that still gives every core a block; one that fits in shared memory in any case, and in
+    registers what a thread of it has to hold."""
     fitting = [tiling for tiling in TILINGS if shared_bytes(tiling) <= target.shared_bytes]
-    for tiling in fitting[:-1]:
+    small = [tiling for tiling in fitting if tiling.rows == TILINGS[-1].rows]
+    for tiling in fitting[: -len(small)]:
         blocks = product.batches * -(-product.rows // tiling.rows) * -(-product.columns // tiling.outputs)
         if tiling.rows <= product.rows and blocks >= target.cores:
             return tiling
-    return next(tiling for tiling in fitting if tiling.rows == TILINGS[-1].rows)
+    return next((tiling for tiling in small if held(tiling) <= MOST_SINGLE_PARTS), small[-1])
 
 
 class _Schedule:
@@ -99,7 +107,7 @@ class _Schedule:
         self.left_parts, self.right_parts = (
             1 if operand.dtype == "bf16" else parts for operand in (product.left, product.right)
         )
-        self.tiling = choose_tiling(product, self._shared_bytes, target)
+        self.tiling = choose_tiling(product, self._shared_bytes, self._single_parts, target)
         self.threads = self.tiling.subgroups * target.subgroup
         self.results = outputs_of(kernel)
         self.right_first = product.right.buffer() in constants
@@ -115,6 +123,14 @@ class _Schedule:
     def _step_bytes(self, tiling: Tiling) -> int:
         rows = self.left_parts * tiling.rows + self.right_parts * tiling.outputs
         return rows * (tiling.inner + self.unit.padding) * 2
+
+    def _single_parts(self, tiling: Tiling) -> int:
+        """What a thread holds of elements that it loads one by one."""
+        threads, inner = tiling.subgroups * self.target.subgroup, tiling.inner
+        left = single_loads(self.product.left, tiling.rows, inner, threads)
+        return self.left_parts * left + self.right_parts * single_loads(
+            self.product.right, tiling.outputs, inner, threads
+        )
 
     def emit(self) -> None:
         grid = [self.row_tiles * self.product.batches, -(-self.product.columns // self.tiling.outputs)]

@@ -4,8 +4,9 @@ Before: linalg.contract of any layout, one operand in bf16 and the other in bf16
 After:  a block computes tiles of rows by columns, one after another.  One thread of it starts bulk copies, which bring
         both operands to a ring of stages in shared memory, in lines along whichever dimension is innermost; two
         warpgroups multiply from there and store results in bulk, while the next tile's copies are under way.  An
-        operand in f32 is multiplied from registers, as two bf16 parts that add up to it.  A cluster's blocks bring
-        columns for each other, or, where tiles are few, share out k and add up.
+        operand in f32 is multiplied from registers, as two bf16 parts that add up to it, or from shared memory where
+        it is stored as such.  A cluster's blocks bring columns for each other, or, where tiles are few, share out k
+        and add up.
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: kernels of kind "contraction" that the target's warpgroup instructions and tensor maps fit have only scalar,
@@ -21,15 +22,16 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import constant_arguments
-from lispgpt.passes.kernels.products import Product, unscheduled_products
+from lispgpt.passes.kernels.product_sides import Sides
+from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Side
-from lispgpt.passes.kernels.tensor_map import find_boxes, strided
+from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.kernels.tile_shares import lend_memory
-from lispgpt.passes.kernels.warpgroup_product import Sides, WarpgroupProduct
+from lispgpt.passes.kernels.warpgroup_product import WarpgroupProduct
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
-from lispgpt.passes.targets.warpgroup_tiles import Shape, Tiling, cost, tilings
+from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, tilings
 
 
 @dataclass(frozen=True)
@@ -65,19 +67,21 @@ class ScheduleGpuWarpgroups(Pass):
             product.rows < self.least_rows or product.columns < unit.columns
         ):
             return None
-        left, right = (
-            find_boxes(strided(o.tensor), layout, o.dimensions, (layout.batch, o.outer, layout.sums), copies)
-            for o in (product.left, product.right)
-        )
+
+        def boxes(operand: Operand, part: int | None = None) -> Boxes | None:
+            kinds = (layout.batch, operand.outer, layout.sums)
+            return find_boxes(strided(operand.tensor, part), layout, operand.dimensions, kinds, copies)
+
+        stored = [boxes(product.left, part) for part in range(PARTS)]
+        left, rest = (boxes(product.left), None) if None in stored else stored
+        right = boxes(product.right)
         if left is None or right is None:
             return None
-        return Sides(*(Side(boxes, 0, unit.inner, copies.line) for boxes in (left, right)))
+        return Sides(Side(left, 0, unit.inner, copies.line, rest=rest), Side(right, 0, unit.inner, copies.line))
 
     def _tiling(self, kernel: ir.Operation, product: Product, sides: Sides, target: Gpu) -> Tiling:
-        left_bytes = b.item_bytes(product.left.tensor.type)
         results = [b.item_bytes(buffer.type) for _, buffer in outputs_of(kernel)]
-        extents = (product.rows, product.columns, product.inner)
-        shape = Shape(*extents, left_bytes, sum(results), sides.turned, len(results))
+        shape = sides.shape(product, sum(results), len(results))
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair")]
         candidates = [
             tiling
@@ -88,4 +92,4 @@ class ScheduleGpuWarpgroups(Pass):
         if not candidates:
             sizes = ", ".join(f"{name} {n}" for name, n in wanted if n)
             raise UserError(f"schedule-gpu-warpgroups: there is no tile of {sizes} for a product over {product.inner}")
-        return min(candidates, key=lambda tiling: cost(tiling, shape, target, product.batches))
+        return min(candidates, key=lambda tiling: cost(tiling, shape, target))

@@ -144,12 +144,10 @@ def _linked(pieces: Sequence[bytes], folder: Path) -> Path:
     command = [str(linker), "-shared", "-o", str(whole), *map(str, objects)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        limit = None if done.stderr.strip() else why_it_gave_up()
-        raise (
-            UserError(f"the linker failed: {limit}")
-            if limit
-            else InternalError(f"the linker failed: {done.stderr.strip()}")
-        )
+        said = done.stderr.strip()
+        if not said and (limit := why_it_gave_up()):
+            raise UserError(f"the linker failed: {limit}")
+        raise InternalError(f"the linker failed: {said}")
     return whole
 
 

@@ -8,7 +8,7 @@ from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.shared_steps import SharedSteps, shared_steps
 
 PARTS = 2
-"""bf16 numbers that each f32 element of the left operand is split into: two keep about 16 bits."""
+"""bf16 numbers that each f32 element of the left operand is: two keep about 16 bits."""
 
 MOST_STAGES, FEWEST_STAGES = 8, 3
 
@@ -29,7 +29,8 @@ STAGING_BYTES = 4096
 @dataclass(frozen=True)
 class Shape:
     """What a product is to its tiles: extents, the bytes of an element on the left and of all `results` of a sum,
-    and whether operands are brought in lines of rows and of columns."""
+    whether operands are brought in lines of rows and of columns, whether the parts of what has two are stored, so that
+    both are multiplied from shared memory, and how many products there are."""
 
     rows: int
     outputs: int
@@ -38,10 +39,17 @@ class Shape:
     result_bytes: int = 4
     turned: tuple[bool, bool] = (False, False)
     results: int = 1
+    stored: bool = False
+    batches: int = 1
 
     @property
     def parts(self) -> int:
         return PARTS if self.left_bytes == 4 else 1
+
+    @property
+    def splits_left(self) -> bool:
+        """Whether the left operand is split in registers."""
+        return self.parts == PARTS and not self.stored
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
     step = unit.inner if shape.turned[1] else unit.columns
     shapes = [
         (row_parts * unit.rows, n, row_parts, output_parts)
-        for row_parts, output_parts, most in (SHAPES if shape.parts == PARTS else SHARED_SHAPES)
+        for row_parts, output_parts, most in (SHAPES if shape.splits_left else SHARED_SHAPES)
         for n in range(output_parts * max(step, LEAST_OUTPUTS // output_parts), most + 1, output_parts * step)
     ]
     steps = -(-shape.inner // unit.inner)
@@ -109,43 +117,63 @@ def _fits(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
 
 def stages(tiling: Tiling, shape: Shape, target: Gpu) -> int:
     """How many steps of k a block's memory holds at once."""
+    beside = 0 if shares_stages(tiling, shape, target) else staging_bytes(tiling, shape, target)
+    return _stages(tiling, shape, target, beside)
+
+
+def _stages(tiling: Tiling, shape: Shape, target: Gpu, beside: int) -> int:
     unit = target.warpgroup
     assert unit is not None
     # Barriers take the last 1024 bytes, and as many go to alignment.
-    room = target.dynamic_shared_bytes - 2048 - staging_bytes(tiling, shape, target)
-    return min(MOST_STAGES, room // tiling.stage_bytes(shape, unit.inner))
+    return min(MOST_STAGES, (target.dynamic_shared_bytes - 2048 - beside) // tiling.stage_bytes(shape, unit.inner))
+
+
+def shares_stages(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
+    """Whether results take the place of the stages, once a block's only tile is multiplied: where both have no room
+    beside each other, since a warpgroup then has to wait for the other one."""
+    few = _stages(tiling, shape, target, staging_bytes(tiling, shape, target)) < FEWEST_STAGES
+    return few and one_wave(tiling, shape, target)
+
+
+def one_wave(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
+    """Whether there is a block for each tile."""
+    if tiling.shares is not None:
+        return False
+    blocks = tiling.blocks(shape.rows, shape.outputs) * shape.batches
+    return tiling.splits > 1 or blocks <= target.cores_for(tiling.cluster)
 
 
 def staging_bytes(tiling: Tiling, shape: Shape, target: Gpu) -> int:
-    """What a block keeps free for results on their way to memory."""
+    """What results on their way to memory take."""
     unit = target.warpgroup
     assert unit is not None
     subgroups = tiling.row_parts * tiling.output_parts * unit.threads // target.subgroup
     return STAGING_BYTES * subgroups * shape.results if tiling.splits == 1 else 0
 
 
-def cost(tiling: Tiling, shape: Shape, target: Gpu, batches: int = 1) -> float:
+def cost(tiling: Tiling, shape: Shape, target: Gpu) -> float:
     """Clock cycles, roughly: for every wave of blocks the steps of k, each the longest of what the matrix units, copies
     from L2 and their latency take, and a tile's results.
 
-    Fitted to 240 products on an H200 (2026), which it tells within 7 %.
+    Fitted to 240 products on an H200 (2026), which it tells within 7 %, and where a wave is all to those of a prefill
+    of 128 and of 1024 in their place: there splits and pairs take up to 2 us more than alone.
     """
     unit, rows, outputs = target.warpgroup, shape.rows, shape.outputs
     assert unit is not None
-    waves = -(-tiling.blocks(rows, outputs) * batches // target.cores_for(tiling.cluster))
+    waves = -(-tiling.blocks(rows, outputs) * shape.batches // target.cores_for(tiling.cluster))
     area = tiling.rows * tiling.outputs
     multiply = unit.inner * shape.parts * area / (0.937 * unit.multiply_adds) * (1 + 8 / tiling.outputs)
     if tiling.row_parts == 1:  # both warpgroups read all of the left operand
         multiply *= 1.26
     lines = shape.left_bytes * min(tiling.rows, rows) + 2 * min(tiling.outputs, outputs) / tiling.pair
-    step = max(multiply, unit.inner * lines / 73, 340) + (280 if shape.parts == PARTS else 0)
+    step = max(multiply, unit.inner * lines / (64 if waves == 1 else 73), 340) + (280 if shape.splits_left else 0)
     steps = -(-shape.inner // (unit.inner * tiling.splits))
     if tiling.splits > 1:
-        return waves * (2500 + steps * step + 1180 + area * 4 / 13)
+        return waves * (2500 + steps * step + 1180 + 80 * tiling.splits + area * 4 / 8)
     rest = tiling.outputs // tiling.output_parts % unit.inner  # columns that are not stored in bulk
     results = 1070 + 0.0168 * area * shape.result_bytes + 5 * rest
     if tiling.shares is not None:
         return 4300 + 0.985 * tiling.shares.longest * step + results
     if tiling.pair > 1:  # which has to meet, and spares L2 and power
-        return 3300 + waves * (0.985 * steps * step + results)
+        return (5500 if waves == 1 else 3300) + waves * (0.985 * steps * step + results)
     return 2500 + waves * (steps * step + results)

@@ -35,14 +35,23 @@ SUFFIXES = (".bin", ".safetensors", ".gguf", ".pt", ".pth", ".onnx", ".lgpt")
 """What says by itself of which kind a file is."""
 
 
-def make(path: str | Path, shape: Shape, format: str = "llmc", dtype: str = "bf16", seed: int = 0) -> Path | None:
+def make(
+    path: str | Path,
+    shape: Shape,
+    format: str = "llmc",
+    dtype: str = "bf16",
+    seed: int = 0,
+    source: Checkpoint | None = None,
+) -> Path | None:
     """Write a random checkpoint ("f32" or "bf16") and a tokenizer that fits it; returns the tokenizer's path.
+
+    source: of the weights, where they are not as loud as `RandomCheckpoint` makes them.
 
     A vocabulary of fewer than 257 tokens cannot spell every byte and gets no tokenizer (None).
     """
     path = Path(path)
     writer = format_named(format)
-    source = RandomCheckpoint(shape, seed)
+    source = source or RandomCheckpoint(shape, seed)
     _check_place(path, format, _nbytes(source, _checked(dtype)))
     writer.write(path, source, _checked(dtype))
     vocab = source.config["vocab"]

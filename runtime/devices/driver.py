@@ -114,6 +114,8 @@ class Driver:
         function = getattr(self.module, symbol, None)
         if function is None:
             raise UserError(f"{self.api.package} here has no {symbol}: it is too old")
+        if all(word == "_" for word in words):
+            return function
         values = [self._constant(word) for word in words]
         given = [
             (i, None if word == "_" else getattr(self.module, word)) for i, word in enumerate(words) if _is_given(word)

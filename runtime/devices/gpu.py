@@ -142,6 +142,12 @@ class GpuDevice:
         self.sync()
 
     def copy_out(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
+        if 0 < array.nbytes <= READ_LATER_BYTES:
+            place = self._inputs.place(array.nbytes, self.sync)
+            self._copy("MemcpyDtoHAsync", place, buffer + offset, array.nbytes)
+            self.sync()
+            ctypes.memmove(array.ctypes.data, place, array.nbytes)
+            return
         self._copy("MemcpyDtoHAsync", array.ctypes.data, buffer + offset, array.nbytes)
         self.sync()
 

@@ -1,4 +1,4 @@
-"""Small inputs on their way to a GPU: in pinned memory, so that nobody has to wait until they have been copied."""
+"""Small arrays on their way to a GPU and back: in pinned memory, so that copies need no help of the host's."""
 
 from __future__ import annotations
 
@@ -31,14 +31,19 @@ class PinnedInputs:
 
         wait: does that, and makes `used` zero.
         """
-        if not self._address or OF_A_KIND * source.nbytes > max(self._room, POOL_BYTES):
-            self._room, self.used = max(POOL_BYTES, OF_A_KIND * source.nbytes), 0
+        place = self.place(source.nbytes, wait)
+        ctypes.memmove(place, source.ctypes.data, source.nbytes)
+        return place
+
+    def place(self, nbytes: int, wait: Callable[[], None]) -> int:
+        """The address of so many bytes, which are nobody else's until the stream has been waited for."""
+        if not self._address or OF_A_KIND * nbytes > max(self._room, POOL_BYTES):
+            self._room, self.used = max(POOL_BYTES, OF_A_KIND * nbytes), 0
             (host,) = self._driver("MemAllocHost", self._room, about="pinned memory")
             self._owned.append(("MemFreeHost", host))
             self._address = int(host)
-        if self.used + source.nbytes > self._room:
+        if self.used + nbytes > self._room:
             wait()
         place = self._address + self.used
-        self.used += -(-source.nbytes // ALIGNMENT) * ALIGNMENT
-        ctypes.memmove(place, source.ctypes.data, source.nbytes)
+        self.used += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return place

@@ -27,9 +27,7 @@ class AsyncCopies:
 
     def op_cp(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Past as many bytes as the last operand says it writes zeros."""
-        if "prefetch" in suffixes and "tensor" not in suffixes:
-            self.places(operands[0], 16, lanes)
-        elif "prefetch" in suffixes:
+        if "prefetch" in suffixes:
             tensor = operands[0].strip("[]{} ").split(",")[0]
             assert all(int(handle) in self.tensors for handle in self.value(tensor, "u64")[lanes]), "no tensor map"
         elif "bulk" in suffixes:

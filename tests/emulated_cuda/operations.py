@@ -197,6 +197,11 @@ class Operations(ABC):
         elif source == "bf16":
             bits = self.value(operands[1], "u16").astype(np.uint32) << np.uint32(16)
             self.write(operands[0], bits.view(np.float32), lanes)
+        elif to == "f16":
+            with np.errstate(over="ignore"):
+                self.write(operands[0], self.value(operands[1], "f32").astype(np.float16).view(np.uint16), lanes)
+        elif source == "f16":
+            self.write(operands[0], self.value(operands[1], "u16").view(np.float16).astype(np.float32), lanes)
         elif source == "f32" and to != "f32":
             assert "rzi" in suffixes
             limits = np.iinfo(_integer(to))

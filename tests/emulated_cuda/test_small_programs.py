@@ -30,6 +30,11 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(contract [a b c d] (slice w [2 0] [24 1]) [k b] x [c d k a])",
         lambda a: np.einsum("kb,cdka->abcd", a["w"][2:], a["x"]),
     ),
+    "numbers through f16 and back": (
+        "(weights (w [3 48]))",
+        "(* 3.0 (cast (cast w f16) f32))",
+        lambda a: 3 * a["w"].astype(np.float16).astype(np.float64),
+    ),
     "a sum of slices that start inside a vector": (
         "(weights (w [51 1]))",
         "(+ (slice w [3 0] [48 1]) (slice w [1 0] [48 1]))",

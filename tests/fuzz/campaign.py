@@ -12,6 +12,7 @@ from fuzz.execute import compile_programs, run
 from fuzz.mutated.execute import check
 from fuzz.typed.execute import compile_program
 from fuzz.typed.execute import run as run_typed
+from fuzz.wide import execute as wide
 
 from lispgpt.base.child import Reporter, run_in_child
 from lispgpt.base.errors import InternalError, UserError
@@ -81,10 +82,27 @@ def run_each_mutated(programs: dict[str, Any], seeds: dict[str, int], target: st
     return {name: text for name, text in found.items() if text}
 
 
+def compile_wide(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
+    for program in programs.values():
+        wide.compile_program(program, target)
+    return {}
+
+
+def run_each_wide(programs: dict[str, Any], seeds: dict[str, int], target: str) -> dict[str, str]:
+    """Wide programs, each with a file of its own."""
+    chip = "cpu" if target == "checked" else target
+    found = {
+        name: wide.run(wide.compile_program(program, chip), device_for(target), program)
+        for name, program in programs.items()
+    }
+    return {name: text for name, text in found.items() if text}
+
+
 WORKS: dict[str, tuple[Work, Work]] = {
     "plain": (compile_only, compile_and_run),
     "typed": (compile_typed, run_each_typed),
     "mutated": (compile_mutated, run_each_mutated),
+    "wide": (compile_wide, run_each_wide),
 }
 """By generator: what compiles its programs, and what runs them too."""
 

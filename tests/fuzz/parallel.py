@@ -13,8 +13,9 @@ from fuzz.generate import program
 from fuzz.mutated import mutate
 from fuzz.program import source
 from fuzz.typed.builder import generate
+from fuzz.wide.program import generate as generate_wide
 
-GENERATORS = {"plain": program, "typed": generate, "mutated": mutate.program}
+GENERATORS = {"plain": program, "typed": generate, "mutated": mutate.program, "wide": generate_wide}
 """What makes a program of a seed, by name."""
 
 
@@ -32,7 +33,12 @@ class Check:
         return GENERATORS[self.generator](seed)
 
     def text(self, made: Any) -> str:
-        texts = {"plain": lambda: source({"out": made}), "typed": lambda: made.text, "mutated": lambda: made}
+        texts = {
+            "plain": lambda: source({"out": made}),
+            "typed": lambda: made.text,
+            "mutated": lambda: made,
+            "wide": lambda: made.text,
+        }
         return str(texts[self.generator]())
 
     def repeated(self, seed: int) -> str:

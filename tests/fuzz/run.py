@@ -1,9 +1,11 @@
 """Random model programs against numpy: `python tests/fuzz/run.py --count 1000 --seed 1 --targets cpu,cuda:sm_90a`.
 
-Three generators that share nothing make them: of entries on weights alone; with `--typed` of entries with inputs, free
-dimensions, named results, layers, states, caches, updates and gradients; with `--mutated` of the examples, changed,
-which may be refused, and are else held to float64 on the ops that no pass has touched.  Each failure prints its seed,
-the smallest program found that fails alike (mutated ones as they are), and the command that repeats it.
+Four generators that share nothing make them: of entries on weights alone; with `--typed` of entries with inputs, free
+dimensions, named results, layers, states, caches, updates and gradients; with `--wide` of everything that can stand in
+a graph of values, results within what moving all values by their last places changes, and gradients of a scalar held to
+finite differences; with `--mutated` of the examples, changed, which may be refused, and are else held to float64 on the
+ops that no pass has touched.  Each failure prints its seed, the smallest program found that fails alike (mutated ones
+as they are), and the command that repeats it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from fuzz.campaign import Failure
 from fuzz.parallel import Check, failures
 from fuzz.shrink import shrink, smaller
 from fuzz.typed.smaller import smaller as smaller_typed
+from fuzz.wide.program import smaller as smaller_wide
 
 
 def main() -> int:
@@ -44,7 +47,7 @@ def main() -> int:
 def _report(failure: Failure, check: Check, smallest: bool) -> None:
     made = check.program(failure.seed)
     if smallest and check.generator != "mutated":
-        fewer, most = (smaller_typed, 60) if check.generator == "typed" else (smaller, 200)
+        fewer, most = {"typed": (smaller_typed, 60), "wide": (smaller_wide, 60)}.get(check.generator, (smaller, 200))
         made = shrink(made, fewer, lambda other: _same(failure, other, check), most)
     print(f"==== {failure.kind} on {failure.target}, seed {failure.seed}", flush=True)
     print("\n".join(failure.message.strip().splitlines()[-12:]))
@@ -61,7 +64,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=200, help="how many programs")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="of the first program")
     parser.add_argument("--targets", default="cpu")
-    generators = {"typed": "programs of the second generator", "mutated": "examples, changed"}
+    generators = {
+        "typed": "programs of the second generator",
+        "mutated": "examples, changed",
+        "wide": "programs of the third",
+    }
     for name, what in generators.items():
         parser.add_argument(f"--{name}", dest="generator", action="store_const", const=name, default="plain", help=what)
     parser.add_argument("--execute-emulated", action="store_true", help="also run GPU code, on emulators")

@@ -18,6 +18,7 @@ from lispgpt.passes.targets import Cpu, find_target
 from lispgpt.runtime.checkpoints.base import TensorInfo
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.near_ties import report_of
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
@@ -54,6 +55,7 @@ class Drawing:
             f"(weights (table [{ROWS} {columns}]) (settings [{ROWS} settings-words] i32))"
             f"(entry drawn [tokens positions] (draw-token (rows table tokens) settings positions {vocab}))"
             f"(entry best [tokens positions] (best-token (rows table tokens) {vocab}))"
+            f"(entry said [tokens positions] (best-report (rows table tokens) {vocab}))"
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(CAPABILITIES, "max-threads", most_threads)
@@ -68,11 +70,15 @@ class Drawing:
     def best(self, logits: np.ndarray) -> list[int]:
         return self._run("best", logits, np.zeros((ROWS, SETTINGS), np.int32), np.arange(ROWS))
 
+    def said(self, logits: np.ndarray) -> np.ndarray:
+        """The reports on the best tokens, i32 [ROWS 3]."""
+        return np.array(self._run("said", logits, np.zeros((ROWS, SETTINGS), np.int32), np.arange(ROWS)), np.int32)
+
     def _run(self, entry: str, logits: np.ndarray, settings: np.ndarray, positions: np.ndarray) -> list[int]:
         table = np.full((ROWS, self.columns), 1e30, np.float32)
         table[:, : self.vocab] = logits
         with open_poisoned(self.artifact, Given({"table": table, "settings": settings})) as session:
-            return [int(token) for token in step(session, np.arange(ROWS), positions, entry)[entry]]
+            return np.asarray(step(session, np.arange(ROWS), positions, entry)[entry]).tolist()
 
 
 @pytest.fixture(scope="module", params=[(16601, 16700, 128), (150, 150, 1024)], ids=["chunks-to-a-thread", "odd"])
@@ -113,6 +119,26 @@ def test_the_kernels_choose_as_the_hosts_sampler_does(drawing: Drawing, temperat
 def test_the_best_token_is_the_first_of_the_largest(drawing: Drawing) -> None:
     logits = awkward_rows(drawing.vocab)
     assert drawing.best(logits) == logits.argmax(-1).tolist()
+
+
+def test_reports_say_how_clearly_the_best_token_is_that(drawing: Drawing) -> None:
+    """Leads are in sizes of the logits, which are those of the best of each chunk here."""
+    logits = awkward_rows(drawing.vocab)
+    wanted, found = np.array([report_of(row) for row in logits], np.int32), drawing.said(logits)
+    assert found[:, :2].tolist() == wanted[:, :2].tolist()
+    chunk = 4 * CAPABILITIES["subgroup-size"]
+    tops = np.stack([logits[:, n : n + chunk].max(-1) for n in range(0, drawing.vocab, chunk)], -1)
+    sizes = (
+        np.abs(np.where(np.isfinite(tops), tops, 0)).max(-1),
+        np.abs(np.where(np.isfinite(logits), logits, 0)).max(-1),
+    )
+    some = sizes[0] > 0
+    leads = (
+        found[some, 2].copy().view(np.float32) * sizes[0][some],
+        wanted[some, 2].copy().view(np.float32) * sizes[1][some],
+    )
+    np.testing.assert_allclose(*leads, rtol=1e-6)
+    assert np.isinf(found[4, 2:].copy().view(np.float32)).all() and found[4, 1] == drawing.vocab
 
 
 def test_draws_follow_the_distribution(drawing: Drawing) -> None:

@@ -32,6 +32,30 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
+def multiplied(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.repeat((x @ y).T[:, None], 2, 1) * (x @ y).T[:, None]
+
+
+MULTIPLIED = """(let [start (linalg.fill {:result tensor<3x5xf32>} (: 0.0 f32) (tensor.empty {:result tensor<3x5xf32>}))
+        p (linalg.matmul {:result tensor<3x5xf32>} x y start)
+        q (linalg.transpose {:permutation array<i64: 1, 0>} p (tensor.empty {:result tensor<5x3xf32>}))
+        r (linalg.broadcast {:dimensions array<i64: 1>} q (tensor.empty {:result tensor<5x2x3xf32>}))]
+    (linalg.mul {:result tensor<5x2x3xf32>} r r (tensor.empty {:result tensor<5x2x3xf32>})))"""
+
+
+def moved(x: np.ndarray, y: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """A part from where ids[0] says, which goes to where ids[1] says in y."""
+    z = y.copy()
+    z[ids[1] : ids[1] + 2, 1] = x[ids[0] : ids[0] + 2, 2]
+    return x[ids[0], :3, None] * z[:3]
+
+
+MOVED = """(let [[a b] [(cast (at ids 0) index) (cast (at ids 1) index)]
+        z (insert (slice x [a 2] [2 nil]) y [b 1] [2 nil])
+        row (slice x [a 0] [nil 3])]
+    (tensor [i 3 j 6] (* (at row i) (at z i j))))"""
+
+
 def inserted(x: np.ndarray) -> np.ndarray:
     y = x.copy()
     y[:2, :3] = x[1:3, 2:5]
@@ -155,6 +179,8 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("(reduce (fn [a b] (+ (* b (exp b)) a)) 0.0 x)", lambda x: (x * np.exp(x)).sum(-1), {"x": (5,)}),
     ("(reduce (fn [a b] (* a (+ 3.0 b))) 1.0 x)", lambda x: (3 + x).prod(-1), {"x": (3, 5)}),
     ("(reduce (fn [a b] (max a (abs b))) 0.0 x)", lambda x: np.abs(x).max(-1), {"x": (3, 5)}),
+    (MULTIPLIED, multiplied, {"x": (3, 4), "y": (4, 5)}),
+    (MOVED, moved, {"x": (5, 4), "y": (5, 6), "ids": (4, 2)}),
 ]
 
 

@@ -45,14 +45,14 @@ def test_gpt2_prefill_and_decode_agree_with_float64() -> None:
         # Five tokens in six rows: the chunk's first token comes twice, at its own position.
         rows = np.array([tokens[0], *tokens[:5]], np.int32), np.array([0, 0, 1, 2, 3, 4], np.int32)
         kv[:, :, :, :, :, :] = 0
-        out, following, kv = call(made, [*rows, *weights, kv], "prefill_batch1_positions6")
-        assert following[0] == np.argmax(out[0, :23])
+        out, following, report, kv = call(made, [*rows, *weights, kv], "prefill_batch1_positions6")
+        assert following[0] == report[0, 0] == np.argmax(out[0, :23])
         check_logits(out[0], logits(exact, 3, list(tokens[:5]), 23)[-1])
         for position in range(5, 8):
             one = np.array([tokens[position]], np.int32), np.array([position], np.int32)
-            out, following, kv = call(made, [*one, *weights, kv], "decode_greedy_batch1_positions1")
+            out, following, report, kv = call(made, [*one, *weights, kv], "decode_greedy_batch1_positions1")
             check_logits(out[0], logits(exact, 3, list(tokens[: position + 1]), 23)[-1])
-            assert following[0] == np.argmax(out[0, :23])
+            assert following[0] == report[0, 0] == np.argmax(out[0, :23])
 
 
 def test_sequences_of_a_batch_do_not_meet() -> None:
@@ -64,7 +64,7 @@ def test_sequences_of_a_batch_do_not_meet() -> None:
         positions = np.array([0, 1, 2, 0, 1, 2], np.int32)
         kv = np.zeros((2, 2, 2, 3, 12, 4), np.float32)
         inputs = [tokens.reshape(-1).astype(np.int32), positions, *weights, kv]
-        out, _, _ = call(made, inputs, "prefill_batch2_positions3")
+        out, *_ = call(made, inputs, "prefill_batch2_positions3")
         for sequence in range(2):
             wanted = logits(exact, 3, list(tokens[sequence]), 23)[-1]
             check_logits(out[sequence], wanted)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from head_sizes import HeadSize, write_program
+from random_products import RandomProduct
 
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.cli.kernel_report import kernel_facts, kernel_table
@@ -161,3 +162,14 @@ def test_a_missing_driver_is_one_line(kind: str) -> None:
         with pytest.raises(UserError) as caught:
             attempt()
         assert "\n" not in caught.value.message and len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize("chip", ["gfx1100", "gfx1151"])
+def test_elements_that_are_loaded_one_by_one_leave_registers(chip: str, tmp_path: Path) -> None:
+    """Both operands in f32, with k along no dimension of memory and of a length that no vector divides."""
+    sizes = {"b0": 2, "r0": 1, "r1": 97, "c0": 1, "c1": 145, "k0": 2, "k1": 227}
+    indices = ("k0", "k1", "r0", "r1", "b0"), ("k1", "b0", "k0", "c1", "c0"), ("c1", "b0", "r0", "c0", "r1")
+    product = RandomProduct(*indices, sizes, ("f32", "f32"), True)
+    assembly = emit(Request(product.write(tmp_path), f"rocm:{chip}"), "asm", Observer())
+    (facts,) = (f for name, f in kernel_facts(assembly).items() if name.startswith("contraction"))
+    assert not facts.spills and not facts.scratch

@@ -146,7 +146,7 @@ def test_steps_choose_by_adjusted_logits_and_report_on_their_tokens(on_the_cpu: 
             logits, report = results["logits"][:, :VOCAB], results["report"]
             wanted = [choose(adjust(row)) for choose, adjust, row in zip(samplers, own, logits, strict=True)]
             assert results["next"].tolist() == report[:, 0].tolist() == wanted
-            said = np.ascontiguousarray(report[:, 1]).view(np.float32)
+            said = np.ascontiguousarray(report[:, -1]).view(np.float32)
             np.testing.assert_allclose(
                 said, [log_probability(r, t) for r, t in zip(logits, wanted, strict=True)], atol=1e-4
             )

@@ -103,10 +103,10 @@ def test_a_device_that_ends_or_hangs_ends_all_and_the_run_goes_on(
 ) -> None:
     take = Trainer.step
 
-    def step(self: Trainer, number: int) -> dict[str, float]:
+    def step(self: Trainer, number: int, more: bool = False) -> dict[str, float]:
         if number == 17 and self.rank == 1:
             does()
-        return take(self, number)
+        return take(self, number, more)
 
     run = place / f"ended-{len(said)}"
     with monkeypatch.context() as patched, pytest.raises(UserError, match=said):

@@ -101,13 +101,17 @@ def same_value(evaluator: Evaluator, value: ir.Value, form: Form) -> ir.Value:
 
 
 def window(evaluator: Evaluator, tensor: ir.Value, op: ir.Operation, form: Form) -> ir.Value:
-    """The part of a tensor that a static tensor.insert_slice or extract_slice is about."""
+    """The part of a tensor that a tensor.insert_slice is about."""
+    offsets = list(op.operands)[2:]
+    kind = shapes.tensor_type(evaluator, shape_of(op.operands[0]), tensor.type.element_type, form)
+    attributes = _place(op, [1, len(offsets), 0, 0])
+    return evaluator.builder.emit("tensor.extract_slice", [tensor, *offsets], [kind], attributes, form)
+
+
+def _place(op: ir.Operation, segments: list[int]) -> dict[str, ir.Attribute]:
+    """The attributes of another slice op that is about the same part, which has so many operands of each kind."""
     names = ("static_offsets", "static_sizes", "static_strides")
-    attributes = {name: op.attributes[name] for name in names}
-    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 0, 0, 0])
-    part = op.operands[0] if op.name == "tensor.insert_slice" else op.results[0]
-    kind = shapes.tensor_type(evaluator, shape_of(part), tensor.type.element_type, form)
-    return evaluator.builder.emit("tensor.extract_slice", [tensor], [kind], attributes, form)
+    return {n: op.attributes[n] for n in names} | {"operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments)}
 
 
 # ---- what rules of whole tensors are written with
@@ -178,13 +182,10 @@ def _inserted(evaluator: Evaluator, form: Form, gradient: Any, part: Any) -> Any
     """`(inserted g y)`: zeros of the tensor that the slice y was taken from, with g where y was."""
     op = _made_by(evaluator, part, ("tensor.extract_slice",), form)
     gradient = shapes.tensor_of(evaluator, gradient, form, "inserted")
-    if len(op.operands) > 1:
-        evaluator.site.fail("a slice at an offset that is computed has no gradient rule; use `at`", form)
+    offsets = list(op.operands)[1:]
     zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, gradient.type.element_type, form)
-    names = ("static_offsets", "static_sizes", "static_strides")
-    attributes = {name: op.attributes[name] for name in names}
-    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0])
-    return evaluator.builder.emit("tensor.insert_slice", [gradient, zeros], [zeros.type], attributes, form)
+    attributes = _place(op, [1, 1, len(offsets), 0, 0])
+    return evaluator.builder.emit("tensor.insert_slice", [gradient, zeros, *offsets], [zeros.type], attributes, form)
 
 
 @builtin("window", 2, 2)
@@ -192,8 +193,6 @@ def _window(evaluator: Evaluator, form: Form, gradient: Any, result: Any) -> Any
     """`(window g y)`: the part of g that y = (insert part whole …) took from part."""
     op = _made_by(evaluator, result, ("tensor.insert_slice",), form)
     gradient = shapes.tensor_of(evaluator, gradient, form, "window")
-    if len(op.operands) > 2:
-        evaluator.site.fail("an insertion at an offset that is computed has no gradient rule", form)
     return window(evaluator, gradient, op, form)
 
 
@@ -204,4 +203,5 @@ def _without_window(evaluator: Evaluator, form: Form, gradient: Any, result: Any
     gradient = shapes.tensor_of(evaluator, gradient, form, "without-window")
     zeros = tensors.filled(evaluator, shape_of(op.operands[0]), 0.0, gradient.type.element_type, form)
     attributes = {name: op.attributes[name] for name in op.attributes}
-    return evaluator.builder.emit("tensor.insert_slice", [zeros, gradient], [gradient.type], attributes, form)
+    operands = [zeros, gradient, *list(op.operands)[2:]]
+    return evaluator.builder.emit("tensor.insert_slice", operands, [gradient.type], attributes, form)

@@ -21,6 +21,7 @@ from lispgpt.language.forms import arithmetic, casts, shapes, tensors
 from lispgpt.language.model import body_clones, elementwise_gradients, index_algebra
 from lispgpt.language.model.blocks import is_in_blocks
 from lispgpt.language.model.gradient_rules import GradientRules, is_filled_with, same_value, window
+from lispgpt.language.model.named_ops import is_contraction, made_generic
 from lispgpt.language.model.scattering import Scatter
 from lispgpt.language.reader.forms import Form
 
@@ -118,7 +119,7 @@ class _Backward:
             rule, given, arguments = self.rules.calls[result]
             self._apply(rule, gradient, given, [a for a in arguments if isinstance(a, ir.Value)], op)
             return
-        if op.name == "linalg.generic" and not _is_contraction(op):
+        if op.name == "linalg.generic" and not is_contraction(op):
             found = elementwise_gradients.of(evaluator, op, gradient, self.active, self.form)
             if found is None:
                 raise self._no_rule(op, op.name)
@@ -130,23 +131,34 @@ class _Backward:
             return
         key = "linalg.contract" if op.name == "linalg.generic" else op.name
         count = len(op.operands) - (len(op.results) if op.name.startswith("linalg.") else 0)
-        given = list(op.operands)[:count]
+        given = [v for v in list(op.operands)[:count] if not isinstance(v.type, ir.IndexType)]
         if key == "linalg.reduce":
             combiner, given[0] = body_clones.combined(evaluator, op, self.form)
             key = f"{key} {combiner}"
         if key not in self.rules.of_ops:
-            raise self._no_rule(op, key.replace(" ", " by "))
+            if not self._through_its_body(op, gradient):
+                raise self._no_rule(op, key.replace(" ", " by "))
+            return
         for start in list(op.operands)[count:]:
             if start in self.active and key not in SUMS:
                 raise self._no_rule(op, f"{key.replace(' ', ' by ')} onto what is there")
             if start in self.active:
                 self.add(start, gradient)
-        if given[0] == op.operands[0]:
-            self._apply(self.rules.of_ops[key], gradient, result, given, op)
-            return
-        self.active.add(given[0])
+        if given[0] != op.operands[0]:
+            self.active.add(given[0])
         self._apply(self.rules.of_ops[key], gradient, result, given, op)
-        self._walk([defining_op(given[0])])
+        if given[0] != op.operands[0]:
+            self._walk([defining_op(given[0])])
+
+    def _through_its_body(self, op: ir.Operation, gradient: ir.Value) -> bool:
+        """Go on through the linalg.generic that computes what a named op does, if there is one."""
+        made = made_generic(self.evaluator, op, self.form)
+        if made is None:
+            return False
+        self.sums[made.results[0]] = _Sum([gradient])
+        self._spread_activity([made])
+        self._walk([made])
+        return True
 
     def _is_asked_for(self, value: ir.Value) -> bool:
         """Whether a value is a part, or a view, of one of those to differentiate by."""
@@ -280,11 +292,3 @@ def _apart(one: ir.Operation, other: ir.Operation) -> bool:
     starts = [integers(op.attributes["static_offsets"]) for op in (one, other)]
     sizes = [integers(op.attributes["static_sizes"]) for op in (one, other)]
     return any(a + n <= b or b + m <= a for a, b, n, m in zip(*starts, *sizes, strict=True))
-
-
-def _is_contraction(op: ir.Operation) -> bool:
-    """Whether a linalg.generic is a sum of products, one of whose operands alone has an index that is summed."""
-    if len(op.operands) != 3 or all("parallel" in str(kind) for kind in op.attributes["iterator_types"]):
-        return False
-    names = [inner.name for inner in operations(op.regions[0].blocks[0]) if inner.name != "arith.extf"]
-    return names == ["arith.mulf", "arith.addf", "linalg.yield"] and is_filled_with(op.operands[2], 0.0)

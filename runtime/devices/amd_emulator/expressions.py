@@ -29,6 +29,7 @@ SYMBOLS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Mod: "%"
            ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Eq: "==", ast.NotEq: "!=",
            ast.Lt: "<", ast.Gt: ">", ast.LtE: "<=", ast.GtE: ">=", ast.USub: "-", ast.Invert: "~"}  # fmt: skip
 CONSTANTS = {"INF": float("inf"), "NAN": float("nan"), "PI": np.pi, "UNDERFLOW_F32": 0.0, "OVERFLOW_F32": float("inf"),
+             "UNDERFLOW_F64": 0.0, "OVERFLOW_F64": float("inf"),
              "DENORM": 1e-39, "ROUND_MODE": 0, "ROUND_NEAREST_EVEN": 0, "ADDR": 0, "addr": 0, "OFFSET": 0}  # fmt: skip
 
 

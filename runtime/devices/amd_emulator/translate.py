@@ -33,9 +33,10 @@ from lispgpt.runtime.devices.amd_emulator.values import (
 NAMES: dict[str, Any] = {**vars(numerics), "inf": np.inf, "nan": np.nan, "np": np}
 OVERRIDES = [(re.compile(pattern), text) for pattern, text in (
     # shorter than AMD's text, or saying what it leaves out
-    (r"[VS]_(?:DUAL_)?(MAX|MIN)(?:_NUM)?_F32", "D0.f32 = v_{}_f32(S0.f32, S1.f32)"),
-    (r"[VS]_(MAX|MIN)IMUM_F32", "D0.f32 = v_{}imum_f32(S0.f32, S1.f32)"),
+    (r"[VS]_(?:DUAL_)?(MAX|MIN)(?:_NUM)?_(F32|F64)", "D0.{1} = v_{0}_{1}(S0.{1}, S1.{1})"),
+    (r"[VS]_(MAX|MIN)IMUM_(F32|F64)", "D0.{1} = v_{0}imum_{1}(S0.{1}, S1.{1})"),
     (r"V_LDEXP_(F32|F64)", "D0.{0} = ldexp(S0.{0}, S1.i32)"),
+    (r"V_MAD_LEGACY_U16", "tmp = S0.u16 * S1.u16 + S2.u16; D0 = {{ 16'0, tmp.u16 }}"),
     (r"V_ACCVGPR_.*", "D0.b32 = S0.b32"),
     (r"V_RNDNE_F32", "D0.f32 = rint(S0.f32)"),
     (r"V_PERM_B32", "D0.u32 = permute_bytes(S0.u32, S1.u32, S2.u32)"),

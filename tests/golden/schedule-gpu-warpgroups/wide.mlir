@@ -27,72 +27,63 @@ module {
 func.func "contraction_128x256"
   access = ["read", "read", "write"]
   block = [384, 1, 1]
-  cluster = array<i32: 2, 1, 1>
   function_type = (memref<128x128xf32>, memref<256x128xbf16>, memref<128x256xf32>) -> ()
-  grid = [64, 1, 1]
+  grid = [32, 1, 1]
   kernel = "contraction"
   product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 128, 256, 128>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}
   residency = 1 : i32
-  shared_bytes = 20480 : i64
+  shared_bytes = 71680 : i64
   sym_visibility = "private"
-  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 256>, offset = 0 : i64, strides = array<i64: 256>}]
+  tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 256>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 2 : i64, box = array<i64: 32, 16>, dtype = "f32", extents = array<i64: 256, 128>, offset = 0 : i64, strides = array<i64: 1024>}]
   tied = [-1]
   work = {bytes = 262144 : i64, context = 0 : i64, operations = 8388608 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  1 arith.addf vector<4xf32>
-  155 arith.addi
-  4 arith.andi
-  48 arith.andi vector<2xi32>
-  15 arith.cmpi
-  253 arith.constant
-  48 arith.constant vector<2xi32>
-  12 arith.divui
-  3 arith.extui
-  94 arith.index_cast
-  1 arith.minui
-  45 arith.muli
-  3 arith.ori
+  213 arith.addi
+  5 arith.andi
+  64 arith.andi vector<2xi32>
+  21 arith.cmpi
+  321 arith.constant
+  64 arith.constant vector<2xi32>
+  13 arith.divui
+  4 arith.extui
+  119 arith.index_cast
+  49 arith.muli
+  4 arith.ori
   13 arith.remui
-  8 arith.select
-  3 arith.shrui
-  48 arith.subf vector<2xf32>
-  3 arith.subi
-  48 arith.truncf vector<2xbf16>
-  4 arith.trunci
-  9 arith.xori
-  2 builtin.unrealized_conversion_cast
+  10 arith.select
+  4 arith.shrui
+  64 arith.subf vector<2xf32>
+  2 arith.subi
+  64 arith.truncf vector<2xbf16>
+  5 arith.trunci
+  10 arith.xori
+  3 builtin.unrealized_conversion_cast
   1 func.return
+  1 gpu.barrier
   2 gpu.block_id
   1 gpu.dynamic_shared_memory
-  2 gpu.thread_id
-  48 llvm.call_intrinsic
-  208 llvm.extractvalue
-  50 llvm.inline_asm
-  50 llvm.inttoptr
-  48 llvm.load vector<2xf32>
-  2 llvm.load vector<4xf32>
+  1 gpu.thread_id
+  64 llvm.call_intrinsic
+  276 llvm.extractvalue
+  70 llvm.inline_asm
+  64 llvm.inttoptr
+  64 llvm.load vector<2xf32>
   4 llvm.mlir.undef
-  4 memref.extract_aligned_pointer_as_index
-  1 memref.view
-  1 nvvm.barrier
-  5 nvvm.cluster.arrive
-  5 nvvm.cluster.wait
+  2 memref.extract_aligned_pointer_as_index
   3 nvvm.griddepcontrol
-  2 nvvm.mapa
-  3 nvvm.wgmma.commit.group.sync.aligned
-  2 nvvm.wgmma.wait.group.sync.aligned
-  4 scf.condition
+  4 nvvm.wgmma.commit.group.sync.aligned
+  3 nvvm.wgmma.wait.group.sync.aligned
+  5 scf.condition
   2 scf.for
-  8 scf.if
-  4 scf.while
-  15 scf.yield
-  48 vector.bitcast vector<1xi32>
-  48 vector.bitcast vector<2xf32>
-  48 vector.bitcast vector<2xi32>
-  48 vector.extract vector<1xi32>
-  96 vector.extract vector<2xi32>
+  12 scf.if
+  5 scf.while
+  20 scf.yield
+  64 vector.bitcast vector<1xi32>
+  64 vector.bitcast vector<2xf32>
+  64 vector.bitcast vector<2xi32>
+  64 vector.extract vector<1xi32>
+  128 vector.extract vector<2xi32>
   2 vector.from_elements vector<2xf32>
   2 vector.store vector<2xf32>
-  1 vector.store vector<4xf32>
 func.func "y"
   arguments = ["input:x", "weight:w", "result:y"]
   entry = "y"

@@ -1,0 +1,148 @@
+"""Greedy tokens that do not depend on how a sequence is run: near ties are decided by one way of running alone.
+
+A sequence runs by entries for one and for several sequences, for one position and for many, alone or behind a draft.
+Their kernels add up in different orders, so that logits differ in their last bits, and with them would the most
+probable token where two are nearly as probable.  A clear lead is larger than these differences: there every way of
+running finds the same token.  Any other is decided by logits that depend on the sequence's tokens alone: these are
+taken in from nothing, in chunks of fixed sizes.
+
+Tokens whose weights are equal have equal logits in every way of running, and the lowest of them is taken: an exact tie
+is no near one where all that tie are known to be such twins.
+
+This holds where numbers between the kernels are F32.  What rounds them to 16 bits on the way (a BF16 cache,
+`--precision fast`) makes differences in the last bits a hundred to a thousand times larger: too many leads would not be
+clear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from lispgpt.base.dtypes import BLOCK_DTYPES
+from lispgpt.base.precisions import EXACT
+from lispgpt.runtime.decoding import chunk_sizes, padded, reports, taking_in
+from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.samplers.greedy import Greedy
+from lispgpt.runtime.session import Session
+
+CLEAR = 4e-5
+"""A clear lead of the best logit, in sizes of the logits: seven times the standard deviation of how much leads differ
+between ways of running, where that was the largest.
+
+Measured in a GPT-2 of 124M with loud random weights: 5.5e-6 (at most 2.4e-5 in 768 places) on an H200, 7e-7 on a CPU;
+in a trained one of 2.6M 1e-7.
+"""
+CLEAR_BLOCKS = 2.5e-4
+"""The same where CPUs multiply weights in blocks, by activations of 16 bits: measured 3.5e-5."""
+CLEAR_BITS, CLEAR_BLOCKS_BITS = (int(np.float32(lead).view(np.int32)) for lead in (CLEAR, CLEAR_BLOCKS))
+"""Numbers that are not negative have the order of their bits."""
+CHUNKS, LONG_CHUNK = (128, 16, 1), 1024
+"""Positions that are taken in at once: the first that the context has room for; longer ones beside, where they pay."""
+PROBES = 24
+"""Random texts after which tokens' logits have to be equal to take them for twins: those of tokens that are nearly
+twins are equal after one in three."""
+
+
+def report_of(logits: np.ndarray) -> list[int]:
+    """What the library's `best-and-report` says of f32 [vocab]: the best token, the lowest of equals; how many are as
+    good; how far the next one below is, in sizes of the logits, an f32's bits.  UserError where none is a number."""
+    token = Greedy()(logits)
+    best = logits[token]
+    below = np.max(logits, where=logits < best, initial=-np.inf)
+    size = np.max(np.abs(logits), where=np.isfinite(logits), initial=0)
+    with np.errstate(all="ignore"):
+        return [token, int(np.count_nonzero(logits == best)), int(np.float32((best - below) / size).view(np.int32))]
+
+
+def near_rows(reports: np.ndarray) -> np.ndarray:
+    """Which rows of reports, i32 [rows 3], are of near ties, as far as they say."""
+    return np.flatnonzero((reports[:, 2] < CLEAR_BITS) | (reports[:, 1] > 1)) if reports.shape[1] > 2 else np.empty(0)
+
+
+class NearTies:
+    """What decides near ties of a session's sequences, on its states for one sequence.
+
+    entry: the model's own, where the program has none that takes in prompts.  more: gives the entry that takes in so
+    many positions of one sequence, where it can be compiled.  decided: how many near ties there were so far.
+    repeatable: whether steps that were launched before may go on after it.
+    """
+
+    def __init__(self, session: Session, entry: str, more: Callable[[int], Entry] | None = None) -> None:
+        self._session, self._entry, self._more = session, entry, more
+        context = session.config.get("context")
+        self._context = context if type(context) is int else 1
+        self._entries = taking_in(session, entry)
+        self._last = next(iter(self._entries.values()))
+        self.repeatable = all(each.repeatable for each in self._entries.values())
+        self._sizes = self._fixed_sizes()
+        kept = {session.declared(name).dtype for name in session.held("state", self._entries.values())}
+        blocks = {facts["dtype"] for facts in session.artifact.weights.values()} & set(BLOCK_DTYPES)
+        self._clear = CLEAR_BLOCKS_BITS if blocks and session.artifact.target.startswith("cpu") else CLEAR_BITS
+        self.watches = not kept - {"f32", "i32"} and session.artifact.precision == EXACT
+        self.decided = 0
+        self._twins: np.ndarray | None = None
+
+    def _fixed_sizes(self) -> tuple[int, ...]:
+        """The chunks' sizes, which may not depend on what happens to be compiled already."""
+        sizes = [next(size for size in CHUNKS if size <= self._context)]
+        if self._session.device.weight_rows >= sizes[0] and self._context >= LONG_CHUNK:
+            sizes.append(LONG_CHUNK)
+        if self._more is None:
+            sizes = [size for size in sizes if size in self._entries] or [max(self._entries, default=1)]
+        return tuple(sorted({*sizes} if self.repeatable else {1, *sizes}))
+
+    def near(self, report: Sequence[int]) -> bool:
+        """Whether the best token of a report (see `report_of`) may be another in another way of running."""
+        if not self.watches or len(report) < 3 or report[0] < 0 or not report[1]:  # none equals where nothing ran
+            return False
+        token, equal, lead = report[:3]
+        return lead < self._clear or (equal > 1 and (self._twins is None or equal != self._twins[token]))
+
+    def decide(self, report: Sequence[int], tokens: Sequence[int], vocab: int, holder: object) -> int:
+        """The token after these, which the states for one sequence then hold: they are the holder's or nobody's.
+
+        report: which is not clear.
+        """
+        self.decided += 1
+        if self._session.holder is not holder:
+            self._session.holder = None
+        if report[1] > 1 and self._twins is None:
+            self._twins = self._count_twins(vocab)
+        self._run(tokens)
+        if "next" not in self._last.results:
+            return Greedy()(self.logits(vocab))
+        return reports(self._session, self._last)[0][0]
+
+    def logits(self, vocab: int) -> np.ndarray:
+        """What decided last, f32 [vocab]."""
+        return np.asarray(self._session.result(self._last, next(iter(self._last.results)))[0, :vocab])
+
+    def _count_twins(self, vocab: int) -> np.ndarray:
+        """How many tokens are one with each token, itself among them, i64 [vocab]."""
+        random, classes = np.random.default_rng(0), np.zeros(vocab, np.int64)
+        for _ in range(PROBES):
+            self._run(random.integers(0, vocab, min(self._context, CHUNKS[0])).tolist())
+            kinds = np.unique(self.logits(vocab), return_inverse=True)[1].astype(np.int64)
+            classes = np.unique(classes * vocab + kinds, return_inverse=True)[1].astype(np.int64)
+        return np.bincount(classes)[classes]
+
+    def _run(self, tokens: Sequence[int]) -> None:
+        """Take tokens in from nothing."""
+        if not self.repeatable:
+            self._session.forget(self._entries.values())
+        start = 0
+        for size in chunk_sizes(len(tokens), self._sizes, self._session.device.weight_rows, self.repeatable):
+            part, self._last = tokens[start : start + size], self._chunk(size)
+            inputs = padded(part, start, size)
+            self._session.start(self._last, dict(zip(self._last.inputs, inputs, strict=True)))
+            start += len(part)
+
+    def _chunk(self, size: int) -> Entry:
+        if size not in self._entries:  # others may have had it compiled meanwhile
+            self._entries = taking_in(self._session, self._entry)
+        if size not in self._entries:
+            assert self._more is not None
+            self._entries[size] = self._more(size)
+        return self._entries[size]
