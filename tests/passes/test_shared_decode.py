@@ -61,10 +61,16 @@ def check(folder: Path, clusters: int, start: int, count: int, order: int = 0, *
         session.put(entry, {"tokens": [[3]], "positions": [[start]]})
         found = [int(next_.item()) for next_ in session.repeat(entry, "next", count)]
         made = session.read(entry.results["logits"])[0]
+        report = session.read(entry.results["report"])[0]
         assert session.read(next(iter(entry.inputs.values()))).item() == found[-1]
     size = min(made.size, logits.size)
     np.testing.assert_allclose(made[:size], logits[:size], rtol=1e-3, atol=1e-3, err_msg=f"seed {seed}")
     assert found == tokens, f"seed {seed}"
+    ranked = np.sort(logits[: GPT2["vocab"]])
+    assert report[:2].tolist() == [tokens[-1], 1], f"seed {seed}"
+    size = max(abs(ranked[0]), abs(ranked[-1]))
+    clear = report[2:].view(np.float32).item()
+    assert 0.9 * (ranked[-1] - ranked[-2]) / size <= clear <= 1.1, f"seed {seed}"
 
 
 def test_clusters_make_the_cpus_tokens(tmp_path: Path) -> None:
