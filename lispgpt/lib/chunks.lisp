@@ -121,6 +121,7 @@
 
 ; For each chunk: the best of its logits.
 (kernel top-chunks [logits bests vocab]
+  {:means "largest of chunks"}
   (let [b (block-id y)
         chunk (+ (* (block-id x) chunks-of-a-block) (subgroup))]
     (when (< chunk (dim bests 1))

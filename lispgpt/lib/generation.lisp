@@ -35,6 +35,7 @@
 
 ; A `next` that is no token (-1, or the largest i32) is for the host to see; the steps after it take token 0.
 (kernel advance [next tokens positions sequences]
+  {:means "advance"}
   (let [i (+ (* (block-id x) (capability subgroup-size)) (thread-id x))]
     (when (arith.cmpi {:predicate "ult"} i (: sequences index))
       (let [token (memref.load next i)

@@ -142,6 +142,7 @@
       (store-report words report b))))
 
 (kernel choose-top [bests token report threads]
+  {:means "largest"}
   (let [b (block-id x)
         words (best-of-chunks bests b threads)]
     (when (= (thread-id x) 0)

@@ -15,7 +15,8 @@
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)
     (pass count-work)
-    (pass place-hand-kernels))
+    (pass place-hand-kernels)
+    (pass shard-decode))              ; {:when "modelled"} or "always": still to be proved on GPUs
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-scatters)

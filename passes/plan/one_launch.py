@@ -131,7 +131,8 @@ class OneLaunch(Pass):
         said = [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
         said += reasons if any(taken for _, taken in chosen) else ()
         if said:
-            entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in said])
+            before = strings(entry.attributes["remarks"]) if "remarks" in entry.attributes else []
+            entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in [*before, *said]])
         return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]
 
     def _exchanges(self, entry: ir.Operation, run: Sequence[Tasks], called: dict[str, ir.Operation]) -> Exchanges:
@@ -201,10 +202,10 @@ def _own_memory(entry: ir.Operation, made: PersistentKernel, repeats: Repeats) -
         most = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), repeats.most)
         of = [ir.StringAttr.get(names[i].partition(":")[2]) for i in results]
         entry.attributes["repeats"] = ir.DictAttr.get({"most": most, "kept": ir.ArrayAttr.get(of)})
-    return [_argument(entry, name, type_) for name, type_ in wanted]
+    return [add_argument(entry, name, type_) for name, type_ in wanted]
 
 
-def _argument(entry: ir.Operation, name: str, type_: ir.RankedTensorType) -> ir.Value:
+def add_argument(entry: ir.Operation, name: str, type_: ir.RankedTensorType) -> ir.Value:
     """An entry's argument of a name, as bytes, which it gets where it has none."""
     block, names = entry.regions[0].blocks[0], strings(entry.attributes["arguments"])
     if name in names:

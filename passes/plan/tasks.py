@@ -17,6 +17,7 @@ from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
 from lispgpt.passes.plan.idle_threads import check_idle
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.rates import Rates
 
 WHOLE_BLOCK = ("gpu.all_reduce", "gpu.num_subgroups", "gpu.global_id", "gpu.dynamic_shared_memory", "gpu.printf")
 """Ops whose meaning depends on what the launch is."""
@@ -102,18 +103,21 @@ class Modelled:
     together: float
 
 
+def floor_seconds(kernel: ir.Operation, rates: Rates) -> float:
+    """The least that a kernel takes by what it reads, writes and computes."""
+    work = recorded_work(kernel) or {}
+    looked = work.get("context", 0)
+    nbytes = work.get("bytes", 0) + looked * work.get("position_bytes", 0)
+    operations = work.get("operations", 0) + looked * work.get("position_operations", 0)
+    return max(nbytes / rates.bandwidth, operations / rates.vector)
+
+
 def modelled_seconds(run: Sequence[Tasks], signalled: Sequence[bool], ahead: bool, target: Gpu) -> Modelled | None:
     """Floors of the steps, and what it costs that one waits for another.  signalled: whether each does by signals.
     ahead: whether weights come while steps wait."""
     if target.rates is None or not target.launch_seconds:
         return None
-    rates, floors = target.rates, []
-    for step in run:
-        work = recorded_work(step.kernel) or {}
-        looked = work.get("context", 0)
-        nbytes = work.get("bytes", 0) + looked * work.get("position_bytes", 0)
-        operations = work.get("operations", 0) + looked * work.get("position_operations", 0)
-        floors.append(max(nbytes / rates.bandwidth, operations / rates.vector))
+    floors = [floor_seconds(step.kernel, target.rates) for step in run]
     waits = [target.exchange_seconds if signal else target.words_seconds for signal in signalled]
     together = [max(times) if ahead else sum(times) for times in zip(floors, waits, strict=True)]
     return Modelled(sum(floors) + len(run) * target.launch_seconds, sum(together))

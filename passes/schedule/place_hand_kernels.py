@@ -87,6 +87,9 @@ def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target:
         kernel.attributes[key] = ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n) for n in extents])
     kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(i64, 0)
     kernel.attributes["kernel"] = ir.StringAttr.get("hand")
+    for name in ("means", "numbers"):
+        if name in hand.attributes:
+            kernel.attributes[name] = hand.attributes[name]
 
 
 def _arguments(call: ir.Operation, body: list[ir.Operation]) -> dict[ir.Value, ir.Value]:

@@ -111,17 +111,16 @@ class Gpu(Target):
 
     subgroup: lanes that run together.  shared_bytes: on-chip memory of one block without asking for more, and
     dynamic_shared_bytes what it can have if it asks; 0 where that is no more.  most_teams: of a block that team_barrier
-    can tell apart.
-    cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and cluster_cores
-    those of them that clusters of more than two large blocks can use at once; 0: all.  A cluster stays within a group
-    of twice as many cores as its blocks may be.
+    can tell apart.  cores: compute units or multiprocessors, which grids are sized for (code runs on any number), and
+    cluster_cores those of them that clusters of more than two large blocks can use at once; 0: all.  A cluster stays
+    within a group of twice as many cores as its blocks may be.
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
     finished.  async_copies: whether threads can start copies to shared memory and go on.  cluster: blocks that can read
     each other's shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with bulk `copies`
-    of tensors.  l2_bytes: of the cache that all cores share.
-    launch_seconds, exchange_seconds: what it costs that a launch waits for the one ahead of it, and that blocks of one
-    launch wait for others by signals; 0 where nobody has measured it.  words_seconds: the same by marked words.
+    of tensors.  l2_bytes: of the cache of all cores.  Measured seconds, or 0: launch_, that a launch waits for the one
+    ahead of it; exchange_ and words_, that blocks of one launch wait for others by signals, or by marked words;
+    cluster_, from one exchange among clusters that share layers to the next.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -167,6 +166,7 @@ class Gpu(Target):
     launch_seconds: float = 0.0
     exchange_seconds: float = 0.0
     words_seconds: float = 0.0
+    cluster_seconds: float = 0.0
 
     def capabilities(self) -> dict[str, int]:
         return {

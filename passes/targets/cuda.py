@@ -156,6 +156,9 @@ same few lines of the cache until words are there, and what is done with them ta
 hand takes 0.75 us from stores to loads by letting few blocks look and hand on what they see within their cluster.
 Weights copied ahead take 2 us more in all; they pay once steps take less than their weights' bytes."""
 
+HOPPER_CLUSTERS = 3.2e-6
+"""Seconds from one exchange among clusters to the next, with what is done between them (see sharded_exchange.py)."""
+
 H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
 
 HOPPER = Cuda(
@@ -186,8 +189,10 @@ CHIPS = {
         chip="sm_90a",
         warpgroup=WGMMA,
         copies=TENSOR_COPIES,
+        ptx="+ptx84",
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,
+        cluster_seconds=HOPPER_CLUSTERS,
     ),
 }
 DEFAULT_CHIP = "sm_90"

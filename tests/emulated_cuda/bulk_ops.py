@@ -115,22 +115,23 @@ class BulkOps(ABC):
             return
         operands = tuple(o for o in operands if o != "_")
         addresses = self.value(operands[0].strip("[]"), "u32")
+        counted = what == "arrive" and "expect_tx" not in suffixes and len(operands) > 1
         numbers = self.value(operands[1], "u32") if len(operands) > 1 else addresses
         for thread in np.flatnonzero(lanes):
-            key = self._place(int(addresses[thread]), int(self.block[thread]))
+            key = self.remote_place(int(addresses[thread]), int(self.block[thread]))
             if what == "init":
                 assert key not in self.progress.barriers, "a barrier that is made twice"
                 self.progress.barriers[key] = Barrier(int(numbers[thread]), int(numbers[thread]))
                 continue
             assert what == "arrive", suffixes
             barrier = self.progress.barriers[key]
-            barrier.pending -= 1
+            barrier.pending -= int(numbers[thread]) if counted else 1
             if "expect_tx" in suffixes:
                 barrier.expected += int(numbers[thread])
             barrier.settle()
         self.wake()
 
-    def _place(self, address: int, block: int) -> tuple[int, int]:
+    def remote_place(self, address: int, block: int) -> tuple[int, int]:
         """(block, address) of an address in the cluster's shared memory."""
         if address >= REMOTE:
             block, address = block // self.cluster * self.cluster + address // REMOTE - 1, address % REMOTE
@@ -140,9 +141,10 @@ class BulkOps(ABC):
         """Threads whose phase has not ended stay here until it has."""
         addresses, parities = self.value(operands[1].strip("[]"), "u32"), self.value(operands[2], "u32")
         over = np.zeros(lanes.size, bool)
-        for thread in np.flatnonzero(lanes):
-            barrier = self.progress.barriers[int(self.block[thread]), int(addresses[thread])]
-            over[thread] = barrier.phase != parities[thread]
+        wanted = (self.block[lanes].astype(np.int64) << 32) | (addresses[lanes].astype(np.int64) << 1)
+        kinds, which = np.unique(wanted | (parities[lanes] != 0), return_inverse=True)
+        known = [self.progress.barriers[int(k >> 32), int(k >> 1 & 0x7FFFFFFF)].phase != (k & 1) for k in kinds]
+        over[lanes] = np.array(known)[which]
         self.write(operands[0], over, lanes)
         self.stuck |= lanes & ~over
 
@@ -166,7 +168,7 @@ class BulkOps(ABC):
             if loads:
                 barrier = int(self.value(operands[2].strip("[]"), "u32")[thread])
                 blocks = [block]
-                if len(operands) > 3:
+                if "multicast::cluster" in suffixes:
                     mask, first = int(self.value(operands[3], "u16")[thread]), block // self.cluster * self.cluster
                     blocks = [first + i for i in range(self.cluster) if mask >> i & 1]
                 for to in blocks:

@@ -121,6 +121,14 @@ class Operations(ABC):
         shifted = a >> by.astype(a.dtype)
         self.write(operands[0], np.where(by < a.itemsize * 8, shifted, a.dtype.type(0)), lanes)
 
+    def op_shf(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """Two words shifted as one: the upper word to the left, the lower one to the right."""
+        assert suffixes[1:] == ["wrap", "b32"], suffixes
+        low, high, by = (self.value(o, "u32").astype(np.uint64) for o in operands[1:])
+        whole, by = high << np.uint64(32) | low, by & np.uint64(31)
+        found = (whole << by) >> np.uint64(32) if suffixes[0] == "l" else whole >> by
+        self.write(operands[0], found.astype(np.uint32), lanes)
+
     def op_bfe(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a = self.value(operands[1], suffixes[-1])
         start, length = (self.value(o, "u32").astype(a.dtype) for o in operands[2:])
@@ -147,7 +155,11 @@ class Operations(ABC):
 
     def op_mov(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         to, source = operands
-        if to.startswith("{"):
+        if suffixes[-1] == "b128":
+            pairs = [names(o) if o.startswith("{") else names(self.halves(o)) for o in operands]
+            for one, other in zip(*pairs, strict=True):
+                self.write(one, self.value(other, "u64"), lanes)
+        elif to.startswith("{"):
             size = int(suffixes[-1][1:]) // len(names(to))
             whole = self.value(source, "u64")
             for i, register in enumerate(names(to)):
@@ -160,6 +172,14 @@ class Operations(ABC):
             self.write(to, np.bitwise_or.reduce(parts), lanes)
         else:
             self.write(to, self.value(source, "u64"), lanes)
+
+    @staticmethod
+    def halves(register: str) -> str:
+        """A register of 128 bits as two."""
+        return f"{{{register}.low, {register}.high}}"
+
+    def op_createpolicy(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        self.write(operands[0], np.zeros(self.count, np.uint64), lanes)
 
     def op_cvta(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         self.write(operands[0], self.value(operands[1], "u64"), lanes)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from emulated_cuda.async_copies import AsyncCopies
 from emulated_cuda.bulk_ops import BulkOps, MappedTensor, Progress
+from emulated_cuda.cluster_ops import ClusterOps
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.operations import Operations
 from emulated_cuda.ptx import Kernel
@@ -43,7 +44,7 @@ def _polls(kernel: Kernel) -> np.ndarray:
     return found
 
 
-class Threads(WarpOps, AsyncCopies, BulkOps, MatrixOps, Operations):
+class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
     """The threads of blocks `first` to `first + count` of a launch.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
@@ -73,12 +74,15 @@ class Threads(WarpOps, AsyncCopies, BulkOps, MatrixOps, Operations):
         self.unfenced = np.zeros(self.shared.size // 4, np.int32)
         self.by_turns = seed > 0 and any(i.op.startswith("ld.relaxed") for i in kernel.body)
         self.role = self.block if self.by_turns else threads % kernel.threads // 128
+        if any(i.op.startswith("st.async") for i in kernel.body):  # warps have roles
+            self.role = threads // 32 if self.by_turns else threads % kernel.threads // 32
         self.patience = int(self.rng.choice([50, 1000, 100000])) if self.by_turns else 50
         self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
         self.polls = _polls(kernel)
         self.begin_copies()
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
+        self.passed = np.zeros(32 * (len(blocks) + 1) + self.count // 32, np.int64)
 
     def _special(self, threads: np.ndarray, grid: Sequence[int]) -> dict[str, np.ndarray]:
         width, cluster = self.kernel.threads, self.kernel.cluster
@@ -190,14 +194,20 @@ class Threads(WarpOps, AsyncCopies, BulkOps, MatrixOps, Operations):
         numbers = self.value(operands[0], "u32").astype(np.int64)
         assert (numbers[lanes] < 16).all()
         counts = self.value(operands[1], "u32") if len(operands) > 1 else np.full(self.count, self.kernel.threads)
+        if "arrive" in suffixes:
+            np.add.at(self.passed, (32 * self.block + numbers)[lanes], 1)
+            return
         self.waiting[lanes] = (32 * self.block + numbers)[lanes]
         self.wanted[lanes] = counts[lanes]
 
     def _open_barriers(self) -> bool:
         """A barrier opens when as many threads wait at it as it counts; whether one did."""
         here = self.waiting >= 0
-        arrived = np.bincount(self.waiting[here], minlength=1)
-        opened = here & (arrived[np.maximum(self.waiting, 0)] == self.wanted)
+        arrived = np.bincount(self.waiting[here], minlength=self.passed.size) + self.passed
+        together = arrived[np.maximum(self.waiting, 0)]
+        assert (together[here] <= self.wanted[here]).all(), "more threads at a barrier than it counts"
+        opened = here & (together == self.wanted)
+        self.passed[self.waiting[opened]] = 0
         self.waiting[opened] = -1
         return bool(opened.any())
 
@@ -253,6 +263,8 @@ class Threads(WarpOps, AsyncCopies, BulkOps, MatrixOps, Operations):
         if "param" in suffixes:
             self.write(operands[0], np.full(self.count, self.arguments[operands[1].strip("[]")], np.uint64), lanes)
             return
+        if suffixes[-1] == "b128":
+            operands, suffixes = (self.halves(operands[0]), operands[1]), [*suffixes[:-1], "b64"]
         registers, size = names(operands[0]), int(suffixes[-1][1:]) // 8
         memory, places = self.places(operands[1], size * len(registers), lanes)
         words = memory.view(UNSIGNED[size * 8])
@@ -263,6 +275,11 @@ class Threads(WarpOps, AsyncCopies, BulkOps, MatrixOps, Operations):
             self.write(register, values.view(SIGNED[size * 8]).astype(np.int64) if signed else values, lanes)
 
     def op_st(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        if "async" in suffixes:
+            self.send(operands, lanes)
+            return
+        if suffixes[-1] == "b128":
+            operands, suffixes = (operands[0], self.halves(operands[1])), [*suffixes[:-1], "b64"]
         registers, size = names(operands[1]), int(suffixes[-1][1:]) // 8
         memory, places = self.places(operands[0], size * len(registers), lanes)
         words = memory.view(UNSIGNED[size * 8])

@@ -19,7 +19,7 @@ from lispgpt.language.core.evaluator import Evaluator
 from lispgpt.language.core.values import Closure, describe
 from lispgpt.language.forms.shapes import is_tensor
 from lispgpt.language.forms.tensors import elementwise
-from lispgpt.language.reader.forms import Form, show
+from lispgpt.language.reader.forms import Form, Literal, Map, show
 
 Emit = Callable[[Any, Closure, list[Any], list[Any], Form], None]
 WIDEST_VECTOR = 16
@@ -148,6 +148,7 @@ def _define(
         "sym_visibility": ir.StringAttr.get("private"),
         "hand": ir.UnitAttr.get(),
         "in_place": ir.DenseI64ArrayAttr.get(tied),
+        **_meaning(kernel, arguments),
     }
     with builder.at_module_start():
         function = builder.emit("func.func", [], [], attributes, form, 1)
@@ -165,6 +166,17 @@ def _define(
         builder.emit("func.return", results, [], {}, form)
     evaluator.site.verify(function, form)
     return symbol
+
+
+def _meaning(kernel: Closure, arguments: list[Any]) -> dict[str, ir.Attribute]:
+    """What a kernel says of itself, `{:means "…"}` ahead of its body, and the whole numbers that it is given."""
+    said = kernel.body[0]
+    if not isinstance(said, Map) or len(said.items) != 2 or show(said.items[0]) != ":means":
+        return {}
+    numbers = [a for a in arguments if isinstance(a, int)]
+    word = said.items[1]
+    text = word.value if isinstance(word, Literal) else show(word)
+    return {"means": ir.StringAttr.get(str(text)), "numbers": ir.DenseI64ArrayAttr.get(numbers)}
 
 
 def _memory(evaluator: Evaluator, argument: Any, form: Form) -> Any:

@@ -1,0 +1,189 @@
+"""What threads of a cluster of blocks do with each other's shared memory, and warps with their own: PTX of sm_90.
+
+Addresses in shared memory are i32.  Source: "Parallel Thread Execution ISA", sections st.async, mbarrier, mapa,
+barrier, ldmatrix, mma and createpolicy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.kernels.words import Word, assembly, word
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
+
+REMOTE = "st.async.shared::cluster.mbarrier::complete_tx::bytes"
+
+
+def wait(barrier: Any, parity: Any) -> None:
+    """Until the phase of that parity is over."""
+    TENSOR_COPIES.wait(word(barrier).value, word(parity).value)
+
+
+def expect(barrier: Any, nbytes: Any) -> None:
+    """Arrive, and let the phase last until so many bytes have come."""
+    TENSOR_COPIES.expect(word(barrier).value, word(nbytes).value)
+
+
+def arrive(barrier: Any, count: int) -> None:
+    assembly(f"mbarrier.arrive.shared::cta.b64 _, [$0], {count};", [barrier])
+
+
+def address_at(address: Any, rank: Any) -> Word:
+    """Where an address of this block's lies in the block of a rank."""
+    return assembly("mapa.shared::cluster.u32 $0, $1, $2;", [address, rank], "r", pure=True)[0]
+
+
+def send(address: Word, words: Sequence[Word], barrier: Word) -> None:
+    """1, 2 or 4 words to another block's memory, whose barrier counts their bytes."""
+    kind = {1: ".b32", 2: ".v2.b32", 4: ".v4.b32"}[len(words)]
+    names = ", ".join(f"${i + 1}" for i in range(len(words)))
+    names = names if len(words) == 1 else f"{{{names}}}"
+    bits = [w.bits() if w.is_real else w for w in words]
+    assembly(f"{REMOTE}{kind} [$0], {names}, [${len(words) + 1}];", [address, *bits, barrier])
+
+
+def load_words(address: Any, count: int) -> list[Word]:
+    """1, 2 or 4 words of this block's memory, as i32."""
+    kind = {1: "", 2: ".v2", 4: ".v4"}[count]
+    names = ", ".join(f"${i}" for i in range(count))
+    names = names if count == 1 else f"{{{names}}}"
+    return assembly(f"ld.shared{kind}.b32 {names}, [${count}];", [address], "r" * count)
+
+
+def load_reals(address: Any, count: int) -> list[Word]:
+    return [w.bits() for w in load_words(address, count)]
+
+
+def store_words(address: Any, words: Sequence[Word]) -> None:
+    kind = {1: "", 2: ".v2", 4: ".v4"}[len(words)]
+    names = ", ".join(f"${i + 1}" for i in range(len(words)))
+    names = names if len(words) == 1 else f"{{{names}}}"
+    assembly(f"st.shared{kind}.b32 [$0], {names};", [address, *(w.bits() if w.is_real else w for w in words)])
+
+
+def load_matrices(address: Word) -> list[Word]:
+    """Four 8x8 matrices of bf16, from the rows whose addresses lanes have."""
+    return assembly("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];", [address], "rrrr")
+
+
+def multiply(a: Sequence[Word], right: Sequence[Word], total: Sequence[Word]) -> list[Word]:
+    """One m16n8k16 step by a warp."""
+    text = (
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, "
+        "{$10, $11, $12, $13};"
+    )
+    return assembly(text, [*a, *right, *total], "ffff", memory=False)
+
+
+def packed(low: Word, high: Word) -> Word:
+    """Two reals as bf16 in one word."""
+    return assembly("cvt.rn.bf16x2.f32 $0, $1, $2;", [high, low], "r", pure=True)[0]
+
+
+def unpacked(pair: Word) -> tuple[Word, Word]:
+    return (pair << 16).bits(), (pair & -65536).bits()
+
+
+def split(a: Word, c: Word) -> list[Word]:
+    """Two reals as three bf16 parts each, whose sum they are; a word for each part."""
+    found = []
+    for number in range(3):
+        found.append(packed(a, c))
+        if number < 2:
+            low, up = unpacked(found[-1])
+            a, c = a - low, c - up
+    return found
+
+
+def meet(number: int, threads: int) -> None:
+    """Wait at the block's barrier of that number until so many threads have come."""
+    assembly(f"barrier.sync {number}, {threads};", [])
+
+
+def pass_by(number: int, threads: int) -> None:
+    """Come to it and go on."""
+    assembly(f"barrier.arrive {number}, {threads};", [])
+
+
+def warp_barrier() -> None:
+    assembly("bar.warp.sync -1;", [])
+
+
+def load_line(pointer: ir.Value) -> list[Word]:
+    """Four words that another block of the launch has written at once, as two i64."""
+    text = "{ .reg .b128 t; ld.relaxed.gpu.global.b128 t, [$2]; mov.b128 {$0, $1}, t; }"
+    return assembly(text, [pointer], "ll")
+
+
+def words_of(halves: Sequence[Word]) -> list[Word]:
+    """The four words of two i64."""
+    thirty_two = b.constant(32, ir.IntegerType.get_signless(64))
+    found = []
+    for half in halves:
+        upper = b.emit("arith.shrui", [half.value, thirty_two], [half.value.type])
+        found += [_low(half), _low(Word(upper))]
+    return found
+
+
+def store_line(pointer: ir.Value, words: Sequence[Word]) -> None:
+    """Four words at once, for other blocks of the launch."""
+    i64 = ir.IntegerType.get_signless(64)
+    thirty_two = b.constant(32, i64)
+    wide = [b.emit("arith.extui", [(w.bits() if w.is_real else w).value], [i64]) for w in words]
+    halves = [
+        b.emit("arith.ori", [wide[i], b.emit("arith.shli", [wide[i + 1], thirty_two], [i64])], [i64]) for i in (0, 2)
+    ]
+    text = "{ .reg .b128 t; mov.b128 t, {$1, $2}; st.relaxed.gpu.global.b128 [$0], t; }"
+    assembly(text, [pointer, *halves])
+
+
+def _low(half: Word) -> Word:
+    return Word(b.emit("arith.trunci", [half.value], [b.i32()]))
+
+
+def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word]) -> list[list[Word]]:
+    """Four words each, once right(…) of all lines' words: 0 for what is there."""
+    i64 = ir.IntegerType.get_signless(64)
+    count = len(pointers)
+    again = create_op("scf.while", results=[i64] * (2 * count), regions=2)
+    with ir.InsertionPoint(again.regions[0].blocks.append()):
+        found = [half for pointer in pointers for half in load_line(pointer)]
+        wrong = [right(words_of(found[2 * i : 2 * i + 2])) for i in range(count)]
+        create_op("scf.condition", [(reduce(Word.__or__, wrong) != 0).value, *(half.value for half in found)])
+    with ir.InsertionPoint(again.regions[1].blocks.append(*[i64] * (2 * count))):
+        create_op("scf.yield")
+    found = list(map(Word, again.results))
+    return [words_of(found[2 * i : 2 * i + 2]) for i in range(count)]
+
+
+def pointer(memory: ir.Value, offset: Any) -> ir.Value:
+    """A pointer so many bytes into an argument."""
+    i64 = ir.IntegerType.get_signless(64)
+    start = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
+    first = b.emit("arith.index_cast", [start], [i64])
+    more = b.emit("arith.extui", [word(offset).value], [i64])
+    return b.emit("llvm.inttoptr", [b.emit("arith.addi", [first, more], [i64])], [ir.Type.parse("!llvm.ptr<1>")])
+
+
+def policy(kind: str) -> Word:
+    """What a copy says of how long its bytes are wanted in the cache: evict_first or evict_last."""
+    return assembly(f"createpolicy.fractional.L2::{kind}.b64 $0, 1.0;", [], "l", pure=True)[0]
+
+
+def copy_box(map_: ir.Value, at: Sequence[Any], shared: Word, barrier: Word, hint: Word) -> None:
+    """Start to bring a tensor map's box; the barrier counts its bytes."""
+    places = ", ".join(f"${4 + i}" for i in range(len(at)))
+    text = (
+        f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        f"[$0], [$1, {{{places}}}], [$2], $3;"
+    )
+    assembly(text, [shared, map_, barrier, hint, *at])
+
+
+def cluster_barrier() -> None:
+    create_op("nvvm.cluster.arrive")
+    create_op("nvvm.cluster.wait")

@@ -1,0 +1,172 @@
+"""shard-decode: a decode step becomes one launch of clusters that share its layers out by heads and hidden units.
+
+Before:                                          After:
+  func.func @entry(%tokens, …, %next) {            func.func private @entry_shared(%tokens, …, %exchange, …)
+    call @rows(%tokens, …, %x)                         {kernel = "persistent", grid = [blocks, 1, 1], cluster = 8} {
+    call @contraction(%x, %qkv, …)                   each warp by its role: bring weights | multiply | exchange | …
+    call @attention(%cache, …)                     func.func @entry(%tokens, …, %next, %exchange, …) {
+    …                                                call @entry_shared(%tokens, …, %exchange, …)
+    call @choose_top(…, %next)
+
+The rule by which work is shared is that of tensor-parallel training: what a product has in rows the next one sums over,
+so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
+layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.
+
+It is off unless it is asked for: on an H200 one of its settings has lost numbers past position 400, why is
+not known; no order of roles does so on the interpreter.
+
+Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
+the chip has no clusters and bulk copies, and where that is modelled to be as fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lispgpt.base.access import READ, READ_WRITE, WRITE
+from lispgpt.ir import build as b
+from lispgpt.ir.collectives import collective_functions
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, shape_of, strings, symbol_of
+from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.model.attention import attention_of
+from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
+from lispgpt.passes.plan.one_launch import WORTH, add_argument
+from lispgpt.passes.plan.sharded_chain import STEPS, Chain, find_chain
+from lispgpt.passes.plan.sharded_heads import head_loop, rows_of_heads
+from lispgpt.passes.plan.sharded_kernel import ShardedKernel
+from lispgpt.passes.plan.sharded_layout import RANKS, Layout
+from lispgpt.passes.plan.tasks import floor_seconds
+from lispgpt.passes.targets import Gpu
+
+MORE = "control:more"
+
+
+@dataclass(frozen=True)
+class ShardDecode(Pass):
+    """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done; or
+    "never".  runs: of an entry in one launch, at most.  clusters: of a
+    launch, at most; 0: as many as the chip holds."""
+
+    when: str = "never"
+    runs: int = 8
+    clusters: int = 0
+
+    def run(self, module: ir.Module, target: Gpu) -> None:
+        if self.when == "never" or target.copies is None or not target.intrinsics:
+            return
+        functions = {symbol_of(kernel): kernel for kernel in kernel_functions(module)} | collective_functions(module)
+        for entry in entry_functions(module):
+            names = strings(entry.attributes["arguments"])
+            if "repeatable" not in entry.attributes or "input:tokens" not in names:
+                continue
+            try:
+                self._share(entry, functions, target)
+            except Refused as refused:
+                if self.when == "always":
+                    _remark(entry, f"it is not shared among clusters: {refused}")
+        left = {callee_of(op) for e in entry_functions(module) for op in _calls(e)}
+        for kernel in kernel_functions(module):
+            if symbol_of(kernel) not in left:
+                kernel.erase()
+
+    def _share(self, entry: ir.Operation, functions: dict[str, ir.Operation], target: Gpu) -> None:
+        chain = find_chain(entry, functions)
+        attention = attention_of(chain.attention)
+        assert attention is not None
+        loop = head_loop(attention)
+        firsts = rows_of_heads(chain.attention, chain.rows_argument, target)
+        blocks = target.cores_for(RANKS) // RANKS * RANKS
+        if self.clusters:
+            blocks = min(blocks, RANKS * self.clusters)
+        layout = Layout(chain, attention.extents[loop], attention.depth, attention.context, blocks)
+        kernels = [functions[callee_of(call)] for call in chain.calls]
+        apart, together = _seconds(kernels, target)
+        if self.when != "always" and not (target.cluster_seconds and together <= WORTH * apart):
+            return
+        name = f"{symbol_of(entry)}_shared"
+        buffers = _buffers(entry, chain)
+        made = ShardedKernel(entry, name, chain, layout, firsts, buffers, self.runs, target)
+        _record(made.function, kernels)
+        _replace(entry, chain, made, name, self.runs)
+        said = f"{len(kernels)} launches are one, of {blocks // RANKS} clusters"
+        if target.cluster_seconds:
+            said += f": modelled {apart * 1e6:.0f} us apart, {together * 1e6:.0f} us as one"
+        _remark(entry, said)
+
+
+def _seconds(kernels: Sequence[ir.Operation], target: Gpu) -> tuple[float, float]:
+    """(what launches take one by one, what the clusters take) by what is known of a chip, or zeros."""
+    if target.rates is None:
+        return 0.0, 0.0
+    floors = [floor_seconds(kernel, target.rates) for kernel in kernels]
+    layers = range(1, len(floors) - STEPS + 1, STEPS)
+    rounds = [max(sum(floors[i : i + STEPS]), 2 * target.cluster_seconds) for i in layers]
+    rest = floors[0] + sum(floors[len(rounds) * STEPS + 1 :])
+    return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * target.cluster_seconds
+
+
+def _calls(entry: ir.Operation) -> list[ir.Operation]:
+    return [op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"]
+
+
+def _remark(entry: ir.Operation, text: str) -> None:
+    entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text)])
+
+
+def _record(made: ir.Operation, kernels: Sequence[ir.Operation]) -> None:
+    """What the one launch does: all that the kernels do."""
+    works = [work for kernel in kernels if (work := recorded_work(kernel)) is not None]
+    names = ("bytes", "operations", "position_bytes", "position_operations")
+    context = max((work["context"] for work in works), default=0)
+    record_work(made, KernelWork(**{n: sum(w[n] for w in works) for n in names}, context=context))
+
+
+def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:
+    """The entry's arguments that the chain's calls touch: (bytes, what is done to them)."""
+    arguments = list(entry.regions[0].blocks[0].arguments)
+    kinds = [name.partition(":")[0] for name in strings(entry.attributes["arguments"])]
+    changed = {
+        chain.tokens: READ_WRITE,
+        chain.positions: READ_WRITE,
+        chain.logits.buffer: WRITE,
+        chain.next.buffer: WRITE,
+    }
+    changed |= {chain.report.buffer: WRITE}
+    changed |= {chain.attended[chain.cached].buffer: READ_WRITE}
+    used = {i for i, argument in enumerate(arguments) if list(argument.uses)}
+    for i in used:
+        if kinds[i] in ("result", "state") and i not in changed:
+            raise Refused(f"it leaves more than the choice: {kinds[i]}")
+    return {i: (shape_of(arguments[i])[0], changed.get(i, READ)) for i in sorted(used)}
+
+
+def _replace(entry: ir.Operation, chain: Chain, made: ShardedKernel, name: str, most: int) -> None:
+    """One call in place of all."""
+    names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
+    results = (chain.next.buffer, chain.report.buffer)
+    wanted = [(f"signals:{name}/exchange", made.types[len(made.buffers)].shape)]
+    if most > 1:
+        wanted.append((MORE, [1]))
+        for result in results:
+            type_ = ir.TypeAttr(types[result]).value
+            wanted.append((names[result].replace("result:", "kept:"), [most, *type_.shape]))
+        count = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), most)
+        of = ir.ArrayAttr.get([ir.StringAttr.get(names[result].partition(":")[2]) for result in results])
+        entry.attributes["repeats"] = ir.DictAttr.get({"most": count, "kept": of})
+    own = [add_argument(entry, text, ir.RankedTensorType.get(shape, b.i32())) for text, shape in wanted]
+    block = entry.regions[0].blocks[0]
+    sources = [*(block.arguments[i] for i in made.buffers), *own]
+    with ir.InsertionPoint(chain.calls[-1]), chain.calls[-1].location:
+        views = [
+            b.emit("memref.view", [source, b.as_value(0)], [type_])
+            for source, type_ in zip(sources, made.types, strict=True)
+        ]
+        create_op("func.call", views, [], {"callee": ir.FlatSymbolRefAttr.get(name)})
+    for call in chain.calls:
+        call.erase()
+    for op in reversed(operations(block)):
+        if op.name in ("memref.alloc", "memref.view") and not list(op.results[0].uses):
+            op.erase()

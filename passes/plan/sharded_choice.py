@@ -1,0 +1,139 @@
+"""The choice of the largest logit in a sharded launch: every block tells its largest, and those that go on read all.
+
+Logits are ordered as integers, a NaN above all; of equals the first token is taken.  How clearly it wins is told as
+lib/sampling.lisp does: how many are as good, and how far the next one below is, in sizes of the parts' largest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, greater, lesser, real, when, word
+from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_layout import WARPS
+
+LOWEST, INFINITE, NOT_A_NUMBER, NOBODY = -2139095041, 0x7F800000, 0x7FFFFFFF, 0x7FFFFFFF
+
+
+def rank_of(value: Word) -> Word:
+    """A number in the order of reals, both zeros equal."""
+    return (value != value).where(word(NOT_A_NUMBER), _flip((value + real(0.0)).bits()))
+
+
+def _flip(bits: Word) -> Word:
+    return bits ^ (bits.signed_shift(31) & 0x7FFFFFFF)
+
+
+@dataclass(frozen=True)
+class Best:
+    """Of some logits: the largest's rank, the lowest token that has it, the next rank below, how many have it."""
+
+    rank: Word
+    token: Word
+    below: Word
+    equals: Word
+
+    @staticmethod
+    def of(words: list[Word]) -> Best:
+        return Best(*words)
+
+    @staticmethod
+    def none() -> Best:
+        return Best(word(LOWEST), word(NOBODY), word(LOWEST), word(0))
+
+    @property
+    def words(self) -> list[Word]:
+        return [self.rank, self.token, self.below, self.equals]
+
+    def where(self, condition: Word) -> Best:
+        """None of these where a condition does not hold."""
+        return Best.of([condition.where(x, y) for x, y in zip(self.words, Best.none().words, strict=True)])
+
+    def joined(self, other: Best) -> Best:
+        """Of these logits and others."""
+        rank = greater(self.rank, other.rank)
+        mine, theirs = self.rank == rank, other.rank == rank
+        token = lesser(mine.where(self.token, NOBODY), theirs.where(other.token, NOBODY))
+        below = greater(mine.where(self.below, self.rank), theirs.where(other.below, other.rank))
+        return Best(rank, token, below, mine.where(self.equals, 0) + theirs.where(other.equals, 0))
+
+    def across(self) -> Best:
+        """Of a warp's lanes."""
+        found = self
+        for distance in (16, 8, 4, 2, 1):
+            found = found.joined(Best.of([w.from_lane(distance) for w in found.words]))
+        return found
+
+    def size(self) -> Word:
+        """The largest's size as bits, 0 where it is no number."""
+        bits = _flip(self.rank) & 0x7FFFFFFF
+        return (bits < INFINITE).where(bits, 0)
+
+
+def _widest(size: Word) -> Word:
+    for distance in (16, 8, 4, 2, 1):
+        size = greater(size, size.from_lane(distance))
+    return size
+
+
+def tell(launch: Launch, run: Word) -> None:
+    """By the exchanger: this block's best of its warps' bests.  run: one more than the number of runs before."""
+    lane = (launch.lane < WARPS).where(launch.lane, 0)
+    found = Best.of(c.load_words(launch.place("best") + lane * 16, 4)).where(launch.lane < WARPS)
+    size = _widest(found.size())
+    best = found.across()
+    place = launch.block * 32 + launch.layout.lines["best"]
+    lines = [[best.rank, best.token, run, best.below], [best.equals, size, run, word(0)]]
+
+    def store() -> None:
+        for i, line in enumerate(lines):
+            c.store_line(c.pointer(launch.exchange, place + 16 * i), line)
+
+    when(launch.lane == 0, store)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """token: to go on with.  result: the same, or -1 where the largest is no number.  report: how clearly it wins."""
+
+    token: Word
+    result: Word
+    report: list[Word]
+
+
+def choose(launch: Launch, run: Word) -> Choice:
+    """By a warp, once all blocks have told."""
+    blocks = launch.layout.blocks
+    best, size, pointers, there = Best.none(), word(0), [], []
+    for first in range(0, blocks, 32):
+        number = launch.lane + first
+        there.append(number < blocks)
+        place = there[-1].where(number, 0) * 32 + launch.layout.lines["best"]
+        pointers += [c.pointer(launch.exchange, place), c.pointer(launch.exchange, place + 16)]
+    lines = c.await_lines(pointers, lambda found: found[2] ^ run)
+    for i, inside in enumerate(there):
+        (rank, token, _, below), (equals, wide, *_) = lines[2 * i : 2 * i + 2]
+        best = best.joined(Best(rank, token, below, equals).where(inside))
+        size = greater(size, wide)
+    c.warp_barrier()
+    best, size = best.across(), _widest(size)
+    known = ((best.rank > LOWEST).where(word(1), 0) & (best.rank < INFINITE).where(word(1), 0)) == 1
+    result = known.where(best.token, -1)
+    gap = (_flip(best.rank).bits() - _flip(best.below).bits()) / size.bits()
+    return Choice(known.where(best.token, 0), result, [result, best.equals, gap.bits()])
+
+
+def leave(launch: Launch, choice: Choice, run: Word | None) -> None:
+    """By one thread: a run's results.  run: where they are kept; None: as the launch's."""
+    if run is not None:
+        for memory, words in zip(launch.kept, ([choice.result], choice.report), strict=True):
+            for i, value in enumerate(words):
+                b.store(value.value, memory, [run.index(), i])
+        return
+    for series, words in ((launch.chain.next, [choice.result]), (launch.chain.report, choice.report)):
+        memory = launch.view(series, 0, ir.MemRefType.get([len(words)], b.i32()))
+        for i, value in enumerate(words):
+            b.store(value.value, memory, [i])

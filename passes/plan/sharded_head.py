@@ -1,0 +1,101 @@
+"""The head of a sharded launch: each warp a ring's slots of its own, 8 tokens' rows at once, the largest on the way.
+
+A warp always reads the same slots, so that it sees every phase of their barriers.
+"""
+
+from __future__ import annotations
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, each, either, loop, real, when, word
+from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of
+from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
+from lispgpt.passes.plan.sharded_layout import MULTIPLIERS, WARPS
+from lispgpt.passes.plan.sharded_products import QUAD, Products
+
+
+class Head:
+    def __init__(self, products: Products) -> None:
+        self.products, self.launch = products, products.launch
+
+    def norm(self) -> None:
+        """Put the normed stream, in parts, where the head reads it; by all warps that multiply, each some columns."""
+        launch, layout = self.launch, self.launch.layout
+        norm = launch.chain.norms[2]
+        gamma = launch.floats(norm.gamma, 0)
+        beta = None if norm.beta is None else launch.floats(norm.beta, 0)
+        mean, factor = statistics(launch, norm.centred, norm.epsilon)
+
+        def pair(number: Word) -> None:
+            late, quad = number & 1, number // 2
+            at = quad * QUAD + late * 4
+            column = ((quad // 4) * 16 + (quad % 4) * 2 + late * 8).index()
+            scales = lanes(b.load(gamma, [column], 2))
+            shifts = [real(0.0)] * 2 if beta is None else lanes(b.load(beta, [column], 2))
+            values = c.load_reals(launch.place("stream") + number * 8, 2)
+            made = []
+            for value, scale, shift in zip(values, scales, shifts, strict=True):
+                value = value - mean * scale if norm.centred else value
+                made.append(factor * value + shift)
+            for i, part in enumerate(c.split(*made)):
+                c.store_words(launch.place("normed") + at + 8 * i, [part])
+
+        each(launch.warp * 32 + launch.lane, layout.width // 2, pair, 32 * WARPS)
+        c.meet(MULTIPLIERS, 32 * WARPS)
+
+    def emit(self, chunk: Word) -> None:
+        """Multiply all of the block's rows, and leave its warps' largest.  chunk: the first one's number."""
+        launch, layout = self.launch, self.launch.layout
+        right = self.products.operand("normed", 0, layout.width // 32)
+        slots = layout.stages
+        offset = chunk % slots
+        with finished(launch, launch.chain.head, 0) as made:
+
+            def of_round(round_: Word, *best: Word) -> list[Word]:
+                def of_slot(slot: Word, *best: Word) -> list[Word]:
+                    number = (slot + slots - offset) % slots + round_ * slots
+                    return self._rows(chunk, number, slot, right, made, Best.of(list(best)))
+
+                return loop(launch.warp, slots, best, of_slot, WARPS)
+
+            rounds = (launch.heads + (slots - 1)) // slots
+            found = loop(0, rounds, Best.none().words, of_round)
+        best = Best.of(found).across()
+        when(launch.lane == 0, lambda: c.store_words(launch.place("best") + launch.warp * 16, best.words))
+
+    def _rows(
+        self,
+        chunk: Word,
+        number: Word,
+        slot: Word,
+        right: list[list[Word]],
+        made: Copied,
+        best: Best,
+    ) -> list[Word]:
+        launch, layout = self.launch, self.launch.layout
+
+        def multiply() -> list[Word]:
+            _, parity = launch.slot(chunk + number)
+            c.wait(launch.full(slot), parity)
+            base = launch.start + slot * layout.chunk
+            chains = [[real(0.0)] * 4 for _ in range(4)]
+            for step, (place, b_) in enumerate(zip(self.products.row_places(base, 0, len(right)), right, strict=True)):
+                chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
+            c.warp_barrier()
+            when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
+            totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
+            value = self.products.across_halves(totals)
+            row = (launch.first_head + number) * 8 + self.products.group
+            where = [0, row.index()]
+            made.hold_product(value.value, where)
+            with made.reader.scope():
+                result = Word(made.reader.read(made.result, where))
+            memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
+            first = self.products.part == 0
+            when(first, lambda: b.store(result.value, memory, [0, row.index()]))
+            inside = b.emit("arith.andi", [first.value, (row < launch.chain.vocab).value], [first.value.type])
+            own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
+            return best.joined(own).words
+
+        return either(number < launch.heads, "rrrr", multiply, lambda: best.words)

@@ -1,0 +1,197 @@
+"""The kernel of a sharded launch: its arguments, who its threads are, and their roles."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lispgpt.base.access import READ, READ_WRITE
+from lispgpt.ir import build as b
+from lispgpt.ir.access import set_access
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.kernel import contract, set_launch
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.words import Word, each, when, word
+from lispgpt.passes.plan.sharded_chain import Chain
+from lispgpt.passes.plan.sharded_choice import choose, leave
+from lispgpt.passes.plan.sharded_exchange import Exchanger
+from lispgpt.passes.plan.sharded_finish import Finisher
+from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_layout import (
+    EXCHANGER,
+    FINISHER,
+    LINE,
+    RANKS,
+    STREAMER,
+    THREADS,
+    WARPS,
+    Layout,
+)
+from lispgpt.passes.plan.sharded_multiply import Multipliers
+from lispgpt.passes.plan.sharded_stream import Streamer, weight_map
+from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
+
+
+class ShardedKernel:
+    """Made in front of `before` as `name`.  buffers: the entry's arguments that it gets, by their numbers, as (bytes,
+    what is done to them); behind them memory for exchanges, the number of more runs, and each run's results."""
+
+    def __init__(
+        self,
+        before: ir.Operation,
+        name: str,
+        chain: Chain,
+        layout: Layout,
+        firsts: tuple[int, int, int],
+        buffers: dict[int, tuple[int, str]],
+        most: int,
+        target: Gpu,
+    ) -> None:
+        self.chain, self.layout, self.firsts, self.target, self.buffers = chain, layout, firsts, target, buffers
+        i8 = ir.IntegerType.get_signless(8)
+        self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
+        own = [[layout.lines["end"] // 4], *([[1], [most, 1], [most, 3]] if most > 1 else [])]
+        self.types += [ir.MemRefType.get(shape, b.i32()) for shape in own]
+        attributes = {
+            "sym_name": ir.StringAttr.get(name),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(self.types, [])),
+            "sym_visibility": ir.StringAttr.get("private"),
+            "kernel": ir.StringAttr.get("persistent"),
+            "persistent": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), RANKS),
+        }
+        where = before.location
+        self.function = create_op(
+            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before)
+        )
+        self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
+        set_launch(self.function, [layout.blocks], [THREADS])
+        access = [how for _, how in buffers.values()] + [
+            READ_WRITE,
+            *([READ, READ_WRITE, READ_WRITE] if most > 1 else []),
+        ]
+        set_access(self.function, access)
+        target.set_residency(self.function, 1)
+        target.set_cluster(self.function, RANKS)
+        try:
+            with ir.InsertionPoint(self.body), where:
+                self._emit(most)
+                create_op("func.return")
+        except Refused:
+            self.function.erase()
+            raise
+        contract(self.function)
+
+    def _emit(self, most: int) -> None:
+        layout, chain = self.layout, self.chain
+        arguments = list(self.body.arguments)
+        memories = dict(zip(self.buffers, arguments, strict=False))
+        memory = BlockMemory(self.target, layout.bytes, aligned=True)
+        view = memory.view(0, [layout.bytes], ir.IntegerType.get_signless(8))
+        start = word(b.emit("memref.extract_aligned_pointer_as_index", [view], [ir.IndexType.get()]))
+        memory.record(self.function)
+        maps = self._maps()
+        thread, block = word(b.thread_id()), word(b.block_id())
+        exchange, more = arguments[len(self.buffers)], arguments[len(self.buffers) + 1 :]
+        times = word(b.load(more[0], [0], 1)) + 1 if most > 1 else word(1)
+        first, heads = self._heads(block)
+        launch = Launch(
+            chain, layout, self.target, memories, exchange, more[1:], start, block,
+            block // RANKS, block % RANKS, thread // 32, thread % 32, block < RANKS * layout.layer_clusters,
+            times, word(b.load(exchange, [0], 1)), self._input(memories, chain.tokens),
+            self._input(memories, chain.positions), first, heads, maps,
+        )  # fmt: skip
+        self._clear(launch, thread)
+        when(thread == 0, lambda: self._barriers(launch))
+        b.barrier()
+        c.cluster_barrier()
+
+        def stream() -> None:
+            when(launch.lane == 0, Streamer(launch, self.firsts).emit)
+
+        def exchange_() -> None:
+            Exchanger(launch).emit()
+            when(launch.block == 0, lambda: self._end(launch))
+
+        when(launch.warp == STREAMER, stream)
+        when(launch.warp == EXCHANGER, exchange_)
+        when(launch.warp == FINISHER, Finisher(launch, self.firsts).emit)
+        when(launch.warp < WARPS, Multipliers(launch).emit)
+        b.barrier()
+        c.cluster_barrier()
+
+    def _clear(self, launch: Launch, thread: Word) -> None:
+        """Zeros where operands have no part."""
+        layout = self.layout
+        sizes = {"x": layout.width, "normed": layout.width, "hidden_units": layout.hidden, "attended": layout.depth}
+        for name, count in sizes.items():
+            place = launch.place(name)
+            each(thread, 2 * count, partial(_clear, place), THREADS)
+
+    def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
+        type_ = ir.MemRefType.get([1], b.i32())
+        return word(b.load(b.emit("memref.view", [memories[buffer], b.as_value(0)], [type_]), [0], 1))
+
+    def _heads(self, block: Word) -> tuple[Word, Word]:
+        """(first, how many) of the head's chunks that a block has."""
+        layout = self.layout
+        each_, rest = layout.head_share()
+        if not layout.others:
+            total, count, number, offset = layout.head_chunks, layout.blocks, block, 0
+        else:
+            total, count = rest, layout.others
+            offset = each_ * RANKS * layout.layer_clusters
+            number = block - RANKS * layout.layer_clusters
+        low, high = (number * total) // count, ((number + 1) * total) // count
+        if not layout.others:
+            return low, high - low
+        layered = block < RANKS * layout.layer_clusters
+        return layered.where(block * each_, low + offset), layered.where(word(each_), high - low)
+
+    def _maps(self) -> dict[str, ir.Value]:
+        layout, chain = self.layout, self.chain
+        lines, numbers = layout.width // LINE, list(self.buffers)
+        boxes = {
+            "into": (chain.into, layout.layers, 8, lines),
+            "out": (chain.out, layout.layers, layout.columns, 1),
+            "up": (chain.up, layout.layers, 8, lines),
+            "down": (chain.down, layout.layers, layout.columns, 1),
+            "head": (chain.head, 1, 8, lines),
+        }
+        return {
+            name: weight_map(self.function, product, layers, numbers.index(product.weights.buffer), rows, count)
+            for name, (product, layers, rows, count) in boxes.items()
+        }
+
+    def _barriers(self, launch: Launch) -> None:
+        layout = self.layout
+
+        def make(slot: Word) -> None:
+            TENSOR_COPIES.make_barrier(launch.full(slot).value, 1)
+            TENSOR_COPIES.make_barrier(launch.empty(slot).value, layout.arrivals)
+
+        each(0, layout.stages, make)
+        for name in layout.barrier:
+            TENSOR_COPIES.make_barrier(launch.barrier(name).value, 1)
+        TENSOR_COPIES.publish_barriers()
+
+    def _end(self, launch: Launch) -> None:
+        """By the first block's exchanger: results, and what the next launch starts from."""
+        chain = self.chain
+        choice = choose(launch, launch.before + launch.times)
+
+        def end() -> None:
+            i32 = ir.MemRefType.get([1], b.i32())
+            leave(launch, choice, None)
+            for buffer, value in ((chain.tokens, choice.token), (chain.positions, launch.position + launch.times)):
+                b.store(value.value, b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32]), [0])
+            b.store((launch.before + launch.times).value, launch.exchange, [0])
+            if launch.kept:
+                leave(launch, choice, launch.times - 1)
+
+        when(launch.lane == 0, end)
+
+
+def _clear(start: Word, number: Word) -> None:
+    c.store_words(start + number * 4, [word(0)])

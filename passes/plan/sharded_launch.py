@@ -1,0 +1,173 @@
+"""What the roles of a sharded launch have in common: who a thread is, where memory lies, and which run this is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import operations
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.words import Word, word
+from lispgpt.passes.plan.sharded_chain import Chain, Product, Series
+from lispgpt.passes.plan.sharded_layout import RANKS, Layout
+from lispgpt.passes.targets import Gpu
+
+
+@dataclass
+class Launch:
+    """memories: the kernel's argument for each buffer of the entry.  exchange: memory for what clusters hand on.
+    start: the address of the block's memory.  block, cluster, rank, warp, lane: who this thread is.  layered: whether
+    its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first.
+    first_head, heads: of the head's chunks, this block's.
+    """
+
+    chain: Chain
+    layout: Layout
+    target: Gpu
+    memories: dict[int, ir.Value]
+    exchange: ir.Value
+    kept: list[ir.Value]
+    start: Word
+    block: Word
+    cluster: Word
+    rank: Word
+    warp: Word
+    lane: Word
+    layered: Word
+    times: Word
+    before: Word
+    token: Word
+    position: Word
+    first_head: Word
+    heads: Word
+    maps: dict[str, ir.Value] = field(default_factory=dict)
+
+    def place(self, name: str) -> Word:
+        """The address of a part of the block's memory."""
+        return self.start + self.layout.at[name]
+
+    def barrier(self, name: str) -> Word:
+        return self.start + self.layout.barrier[name]
+
+    def full(self, slot: Word) -> Word:
+        return self.start + self.layout.full + slot * 8
+
+    def empty(self, slot: Word) -> Word:
+        return self.start + self.layout.empty + slot * 8
+
+    def slot(self, number: Word) -> tuple[Word, Word]:
+        """(slot of a chunk, parity of the phase in which it is there)."""
+        return number % self.layout.stages, (number // self.layout.stages) & 1
+
+    def exchanged(self, run: Word, number: Word) -> Word:
+        """The parity of the phase of an exchange of the stream in a cluster that has layers."""
+        return (run * self.layout.exchanges + number) & 1
+
+    def at_layer(self, run: Word, layer: Word) -> Word:
+        """The parity of what happens once a layer."""
+        return (run * self.layout.layers + layer) & 1
+
+    def view(self, series: Series, layer: Word | int, type_: ir.Type) -> ir.Value:
+        offset = word(layer) * series.stride + series.first if series.stride else word(series.first)
+        return b.emit("memref.view", [self.memories[series.buffer], offset.index()], [type_])
+
+    def floats(self, series: Series, layer: Word | int) -> ir.Value:
+        return self.view(series, layer, ir.MemRefType.get([self.layout.width], b.f32()))
+
+    def remote(self, rank: Word | int) -> Word:
+        """The address of a rank's memory."""
+        return c.address_at(self.start, rank)
+
+
+@dataclass
+class Copied:
+    """A kernel's body to read from, while a launch's own code is emitted.  tensors: of its arguments, by number."""
+
+    op: ir.Operation
+    reader: Reader
+    arguments: list[ir.Value]
+    tensors: dict[int, list[ir.Value]]
+
+    @property
+    def result(self) -> ir.Value:
+        """What it leaves last."""
+        return outputs_of(self.op)[-1][0]
+
+    @property
+    def product(self) -> ir.Value:
+        body = operations(self.op.regions[0].blocks[0])
+        return next(op for op in body if op.name == "linalg.contract").results[0]
+
+    def hold(self, argument: int, value: ir.Value, place: Sequence[Index] | None = None) -> None:
+        """Take an argument's elements to be this value; at a place: Refused where others are asked for."""
+        for tensor in self.tensors[argument]:
+            self._hold(tensor, value, place)
+
+    def hold_product(self, value: ir.Value, place: Sequence[Index]) -> None:
+        self._hold(self.product, value, place)
+
+    def _hold(self, tensor: ir.Value, value: ir.Value, place: Sequence[Index] | None) -> None:
+        def held(index: Sequence[Index], width: int) -> ir.Value:
+            if place is not None and (index[-1] != place[-1] or width != b.width_of(value)):
+                raise Refused("what comes behind a product takes its results from elsewhere")
+            return value
+
+        self.reader.bind(tensor, held)
+
+
+@contextmanager
+def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], layer: Word | int) -> Iterator[Copied]:
+    """A kernel's body, with its arguments in place for a layer."""
+    copy = kernel.clone().operation
+    arguments = list(copy.regions[0].blocks[0].arguments)
+    tensors: dict[int, list[ir.Value]] = {i: [] for i in range(len(arguments))}
+    for op in operations(copy.regions[0].blocks[0]):
+        if op.name == "bufferization.to_tensor":
+            tensors[ir.BlockArgument(op.operands[0]).arg_number].append(op.results[0])
+    with ir.InsertionPoint(copy):
+        for i, argument in enumerate(arguments):
+            if i in series:
+                argument.replace_all_uses_with(launch.view(series[i], layer, argument.type))
+    yield Copied(copy, Reader(launch.target), arguments, tensors)
+    copy.erase()
+
+
+def finished(launch: Launch, product: Product, layer: Word | int) -> AbstractContextManager[Copied]:
+    """A product's kernel for a layer."""
+    return copied(launch, product.kernel, product.arguments, layer)
+
+
+def preload(made: Copied, place: Sequence[object], width: int) -> None:
+    """Load now what is beside a product in its result."""
+    made.reader.preload(made.result, list(place), width, lambda memory: not isinstance(memory, ir.BlockArgument))
+
+
+def halves(values: Sequence[Word]) -> list[ir.Value]:
+    """Neighbours as vectors of two."""
+    return [b.vector_of([values[i].value, values[i + 1].value]) for i in range(0, len(values), 2)]
+
+
+def lanes(vector: ir.Value) -> list[Word]:
+    return [Word(b.lane_of(vector, i)) for i in range(b.width_of(vector))]
+
+
+def statistics(launch: Launch, centred: bool, epsilon: float) -> tuple[Word, Word]:
+    """(mean, 1 / deviation) of the stream, from what its ranks have sent."""
+    width = launch.layout.width
+    parts = [c.load_reals(launch.place("statistics") + 8 * i, 2) for i in range(RANKS)]
+    total, square = parts[0]
+    for one, other in parts[1:]:
+        total, square = total + one, square + other
+    mean = total * (1 / width)
+    variance = square * (1 / width)
+    if centred:
+        variance = variance - mean * mean
+        variance = (variance > 0.0).where(variance, 0.0)
+    raised = (variance + epsilon).value
+    return mean, Word(b.intrinsic(launch.target.intrinsics["rsqrt"], [raised], raised.type))

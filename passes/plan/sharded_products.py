@@ -1,0 +1,223 @@
+"""Products of a sharded launch by warps: weights of a ring's chunks in registers before the other side is there.
+
+The stream comes as three bf16 parts of each number, which fill columns of a matrix instruction.  In a product of rows,
+8 of them at once, both halves of the depth take part: rows 0 to 7 of an instruction are these rows along its first
+half, rows 8 to 15 the same along the second.  Its norm's weights go through the same instructions before the stream is
+there: what the norm adds and subtracts is put in order afterwards (see sharded_finish.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from lispgpt.ir import build as b
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, real, when, word
+from lispgpt.passes.plan.sharded_chain import NormWeights
+from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
+
+Fragments = list[list[Word]]
+QUAD = 32
+"""Bytes of an operand's four numbers that a lane has in a step: two words for each part, and two zeros."""
+
+
+@dataclass
+class Loaded:
+    """A warp's share of a product, with its weights.  works: whether it has one, where not all warps have."""
+
+    sharing: Sharing
+    tile: Word
+    slice: Word
+    works: Word | None
+    weights: Fragments
+
+
+class Products:
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.group, self.part = launch.lane // 4, launch.lane % 4
+
+    def _share(self, sharing: Sharing) -> tuple[Word, Word | None]:
+        """(a warp's number among those that work, whether it does)."""
+        if sharing.workers == WARPS:
+            return self.launch.warp, None
+        return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
+
+    def _release(self, slot: Word, count: int, works: Word | None) -> None:
+        c.warp_barrier()
+        self._when_works(self.launch.lane == 0, works, lambda: c.arrive(self.launch.empty(slot), count))
+
+    # ---- products of rows
+
+    def load_rows(self, chunk: Word, sharing: Sharing, norm: NormWeights, layer: Word, sums: str, run: Word) -> Loaded:
+        """The chunk-th chunk and those behind it, each 8 rows; in a launch's first run also what does not change."""
+        launch, layout = self.launch, self.launch.layout
+        number, works = self._share(sharing)
+        tile, part = number // sharing.slices, number % sharing.slices
+        first = part * sharing.steps
+        slot, parity = launch.slot(chunk + tile)
+        c.wait(launch.full(slot), parity)
+        start = launch.start + slot * layout.chunk
+        if sharing.steps % 4 == 0:
+            places = self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
+        else:
+            places = self.row_places(start, first, sharing.steps)
+        weights = list(map(c.load_matrices, places))
+        self._release(slot, layout.arrivals // sharing.slices, works)
+        loaded = Loaded(sharing, tile, part, works, weights)
+        when(run == 0, lambda: self._fixed_sums(loaded, first, norm, layer, sums))
+        return loaded
+
+    def _fixed_sums(self, loaded: Loaded, first: Word, norm: NormWeights, layer: Word, sums: str) -> None:
+        """Leave sums of gamma and beta for the finisher."""
+        sharing = loaded.sharing
+        totals = [real(0.0)] * 4
+        scales = [self._norm_parts(norm, layer, first + step) for step in range(sharing.steps)]
+        for a, numbers in zip(loaded.weights, scales, strict=True):
+            for right in self._split_parts(numbers):
+                totals = c.multiply(a, right, totals)
+        fixed = self._across_pairs(totals)
+        kind = (self.part == 0).where(word(1), 2)
+        place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.tiles)
+        self._when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
+
+    def split_up(self, source: str, name: str, count: int) -> None:
+        """By all warps that multiply: so many numbers that ranks have sent, as parts for the instructions."""
+        launch = self.launch
+
+        def pair(number: Word) -> None:
+            values = c.load_reals(launch.place(source) + number * 8, 2)
+            to = launch.place(name) + (number // 2) * QUAD + (number & 1) * 4
+            for i, part in enumerate(c.split(*values)):
+                c.store_words(to + 8 * i, [part])
+
+        first, threads = launch.warp * 32 + launch.lane, 32 * WARPS
+        for start in range(0, count // 2, threads):
+            number = first + start
+            if start + threads <= count // 2:
+                pair(number)
+            else:
+                when(number < count // 2, partial(pair, number))
+        c.meet(MULTIPLIERS, threads)
+
+    def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
+        """The addresses of a lane's row for some steps: of 8 rows, along the first and the second half of the depth."""
+        line = 8 * 2 * LINE
+        row, half, late = self.launch.lane % 8, (self.launch.lane // 8) & 1, self.launch.lane // 16
+        start = start + half * (self.launch.layout.width // 128 * line) + row * (2 * LINE)
+        if isinstance(first, int):
+            turns = [((late + 2 * i) ^ row) << 4 for i in range(4)]
+            return [start + turns[(first + i) % 4] + (first + i) // 4 * line for i in range(count)]
+        numbers = [first * 2 + late + 2 * i for i in range(count)]
+        return [start + (number // 8) * line + (((number % 8) ^ row) << 4) for number in numbers]
+
+    def _norm_parts(self, norm: NormWeights, layer: Word, step: Word) -> list[Word]:
+        """Four numbers of gamma (lanes of columns 0 to 3) or beta (4 to 7): of the column's half of the depth."""
+        layout = self.launch.layout
+        half = (self.group // 2) & 1
+        column = half * (layout.width // 2) + step * 16 + self.part * 2
+
+        def read(series: object) -> list[Word]:
+            memory = self.launch.floats(series, layer)  # type: ignore[arg-type]
+            pairs = [b.load(memory, [(column + more).index()], 2) for more in (0, 8)]
+            return [Word(b.lane_of(pair, i)) for pair in pairs for i in (0, 1)]
+
+        gamma = read(norm.gamma)
+        if norm.beta is None:
+            return [(self.group < 4).where(g, 0.0) for g in gamma]
+        beta = read(norm.beta)
+        return [(self.group < 4).where(g, a) for g, a in zip(gamma, beta, strict=True)]
+
+    def _split_parts(self, values: list[Word]) -> list[list[Word]]:
+        """The parts of four numbers, in two words: the first or the second by the column, then the third or none."""
+        pairs = [c.split(*values[i : i + 2]) for i in (0, 2)]
+        even = (self.group & 1) == 0
+        return [[even.where(p[0], p[1]) for p in pairs], [even.where(p[2], 0) for p in pairs]]
+
+    def _across_pairs(self, totals: list[Word]) -> Word:
+        """Of the norm's weights: a lane's columns of its half's rows, and its neighbour's of the other half."""
+        own = ((self.part & 1) == 0).where(totals[0] + totals[1], totals[2] + totals[3])
+        return own + own.from_lane(1)
+
+    def across_halves(self, totals: list[Word]) -> Word:
+        """Of the stream: four columns, a part each, of either half's rows: a row's sum."""
+        own = (self.part < 2).where(totals[0] + totals[1], totals[2] + totals[3])
+        own = own + own.from_lane(1)
+        return own + own.from_lane(2)
+
+    def operand(self, name: str, first: Word | int, count: int) -> list[list[Word]]:
+        """What a lane has of an operand along both halves of its depth, from a step on."""
+        half, part = self.group // 4, self.group & 3
+        start = self.launch.place(name) + (half * (self.launch.layout.width // 8) + self.part) * QUAD + part * 8
+        start = start + first * (4 * QUAD)
+        return [c.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
+
+    def rows(self, loaded: Loaded, sums: str) -> None:
+        """Multiply by the stream, and leave sums for the finisher."""
+        sharing = loaded.sharing
+        totals = self._stream_sums(loaded.weights, loaded.slice * sharing.steps)
+        own = self.across_halves(totals)
+        place = self._sum_place(loaded, sums)
+        self._when_works(self.part == 0, loaded.works, lambda: c.store_words(place, [own]))
+
+    def _sum_place(self, loaded: Loaded, sums: str) -> Word:
+        """Where a lane's row's sum goes."""
+        rows = 8 * loaded.sharing.tiles
+        return self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.group) * 4
+
+    def _when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
+        if works is not None:
+            condition = Word(b.emit("arith.andi", [condition.value, works.value], [condition.value.type]))
+        when(condition, body)
+
+    def _stream_sums(self, weights: Fragments, first: Word) -> list[Word]:
+        """Two chains of instructions, which do not wait for each other."""
+        right = self.operand("x", first, len(weights))
+        chains = [[real(0.0)] * 4, [real(0.0)] * 4]
+        for step, a in enumerate(weights):
+            chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
+        return [x + y for x, y in zip(*chains, strict=True)]
+
+    # ---- products that sum over what a cluster has
+
+    def load_columns(self, chunk: Word, sharing: Sharing) -> Loaded:
+        """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
+        launch, layout = self.launch, self.launch.layout
+        number, works = self._share(sharing)
+        tile, part = number % sharing.tiles, number // sharing.tiles
+        first, line = part * sharing.steps, LINE // 16
+        row = tile * 16 + launch.lane % 16
+        weights: Fragments = []
+        for start in range(0, sharing.steps, line):
+            slot, parity = launch.slot(chunk + (first + start) // line)
+            c.wait(launch.full(slot), parity)
+            base = launch.start + slot * layout.chunk + row * (2 * LINE)
+            for step in range(start, min(start + line, sharing.steps)):
+                number = ((first + step) % line) * 2 + launch.lane // 16
+                weights.append(c.load_matrices(base + ((number ^ (row % 8)) << 4)))
+            self._release(slot, layout.arrivals // layout.readers(sharing), works)
+        return Loaded(sharing, tile, part, works, weights)
+
+    def columns(self, loaded: Loaded, source: str, sums: str) -> None:
+        """Multiply by what the cluster has, and leave sums for the exchanger."""
+        sharing, layout = loaded.sharing, self.launch.layout
+        start = self.launch.place(source) + self.part * QUAD + (self.group & 3) * 8
+        start = start + loaded.slice * (4 * QUAD * sharing.steps)
+        right = [c.load_words(start + 4 * QUAD * step, 2) for step in range(sharing.steps)]
+        chains = [[real(0.0)] * 4, [real(0.0)] * 4]
+        for step, a in enumerate(loaded.weights):
+            chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
+        x = [one + other for one, other in zip(*chains, strict=True)]
+        place = self.launch.place(sums) + (loaded.slice * layout.columns + loaded.tile * 16 + self.group) * 4
+
+        both = [x[0] + x[1], x[2] + x[3]]
+        both = [value + value.from_lane(1) for value in both]
+
+        def store() -> None:
+            c.store_words(place, [both[0]])
+            c.store_words(place + 32, [both[1]])
+
+        self._when_works(self.part == 0, loaded.works, store)

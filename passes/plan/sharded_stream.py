@@ -1,0 +1,110 @@
+"""The weights' stream of a sharded launch: one thread of each block brings its chunks to a ring, in the order in which
+they are used, ahead of all that is computed.
+
+While the stream's exchanges go on few chunks are under way at once, as what clusters tell each other would queue behind
+them; while the head is multiplied, more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.tensor_maps import address_of_map
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, each, either, loop, when, word
+from lispgpt.passes.plan.sharded_chain import Product
+from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_layout import LINE
+
+UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 8
+"""Chunks of a block that are brought at once."""
+KEPT = 16
+"""Chunks of a block's head that are asked to stay in the cache from run to run."""
+
+
+def weight_map(kernel: ir.Operation, product: Product, layers: int, argument: int, rows: int, lines: int) -> ir.Value:
+    """The address of a map of a product's weights as [layers, lines of 64, rows, 64], for boxes of rows and lines."""
+    i64 = ir.IntegerType.get_signless(64)
+    pitch = 2 * product.depth
+    extents = [LINE, product.rows, product.depth // LINE]
+    strides = [pitch, 2 * LINE]
+    box = [LINE, rows, lines]
+    if layers > 1:
+        extents, strides, box = [*extents, layers], [*strides, product.weights.stride], [*box, 1]
+    fields: dict[str, ir.Attribute] = {
+        "argument": ir.IntegerAttr.get(i64, argument),
+        "offset": ir.IntegerAttr.get(i64, product.weights.first),
+        "dtype": ir.StringAttr.get("bf16"),
+        "extents": ir.DenseI64ArrayAttr.get(extents),
+        "strides": ir.DenseI64ArrayAttr.get(strides),
+        "box": ir.DenseI64ArrayAttr.get(box),
+    }
+    return address_of_map(kernel, ir.DictAttr.get(fields))
+
+
+class Streamer:
+    """firsts: rows of a layer's first product at which queries, keys and values of the first head start."""
+
+    def __init__(self, launch: Launch, firsts: tuple[int, int, int]) -> None:
+        self.launch, self.firsts = launch, firsts
+
+    def emit(self) -> None:
+        """By one thread."""
+        launch, layout = self.launch, self.launch.layout
+        self.early, self.late = c.policy("evict_first"), c.policy("evict_last")
+
+        def run(number: Word, chunk: Word) -> list[Word]:
+            def layers() -> list[Word]:
+                def layer(layer: Word) -> None:
+                    self._layer(layer, chunk + layer * layout.layer_chunks)
+
+                each(0, layout.layers, layer)
+                return [chunk + layout.layers * layout.layer_chunks]
+
+            (chunk,) = either(launch.layered, "r", layers, lambda: [chunk])
+            each(0, launch.heads, lambda i: self._head(i, chunk + i))
+            return [chunk + launch.heads]
+
+        loop(0, launch.times, [word(0)], run)
+
+    def _layer(self, layer: Word, first: Word) -> None:
+        launch, layout = self.launch, self.launch.layout
+        where = [] if layout.layers == 1 else [layer]
+        own = launch.cluster * layout.depth + launch.rank * layout.head_rows
+        into = [own + first_row for first_row in self.firsts]
+        up = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
+        column = launch.rank * layout.columns
+        boxes = [("into", [0, row, 0]) for row in into]
+        boxes += [
+            ("out", [0, column, launch.cluster * (layout.depth // LINE) + i]) for i in range(layout.depth // LINE)
+        ]
+        boxes += [("up", [0, up + 8 * i, 0]) for i in range(layout.up.tiles)]
+        lines = layout.hidden // LINE
+        boxes += [("down", [0, column, launch.cluster * lines + i]) for i in range(lines)]
+        for i, (name, at) in enumerate(boxes):
+            self._bring(first + i, name, [*at, *where], word(UNDER_WAY), self.early)
+
+    def _head(self, number: Word, chunk: Word) -> None:
+        row = (self.launch.first_head + number) * 8
+        begins = number < self.launch.layout.stages
+        stays = (number >= self.launch.layout.stages).value
+        late = b.emit("arith.andi", [stays, (number < self.launch.layout.stages + KEPT).value], [stays.type])
+        hint = Word(late).where(self.late, self.early)
+        self._bring(chunk, "head", [0, row, 0], begins.where(word(UNDER_WAY), UNDER_WAY_IN_HEAD), hint)
+
+    def _bring(self, chunk: Word, name: str, at: list[Any], under_way: Word, hint: Word) -> None:
+        """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""
+        launch, layout = self.launch, self.launch.layout
+        slot, parity = launch.slot(chunk)
+        c.wait(launch.empty(slot), parity ^ 1)
+
+        def pace() -> None:
+            earlier, phase = launch.slot(chunk - under_way)
+            c.wait(launch.full(earlier), phase)
+
+        when(chunk >= under_way, pace)
+        full = launch.full(slot)
+        c.expect(full, layout.chunk)
+        c.copy_box(launch.maps[name], at, launch.start + slot * layout.chunk, full, hint)
