@@ -48,8 +48,9 @@ def _run(words: Sequence[str]) -> tuple[dict[str, Any], int]:
         process.returncode = os.waitstatus_to_exitcode(status)
         if status:
             errors.seek(0)
-            raise UserError(errors.read().decode(errors="replace").strip().removeprefix("error: "))
-    report = json.loads(out.splitlines()[-1]) if b"timing" in out else None
-    if not isinstance(report, dict):
-        raise UserError(f"{words[0]} generates no tokens: it is a program with a `main`")
+            said = errors.read().decode(errors="replace").strip().removeprefix("error: ")
+            if said.endswith("is a program with a `main`"):  # which has no use for what `_run` asks for
+                said = f"{words[0]} generates no tokens: it is a program with a `main`"
+            raise UserError(said)
+    report: dict[str, Any] = json.loads(out.splitlines()[-1])
     return report, usage.ru_maxrss * 1024

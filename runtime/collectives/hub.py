@@ -111,7 +111,7 @@ class Hub:
         left = sorted(other for other in self._ranks if other not in self._done)
         speaker = (left[0] if left else rank) if speaker is None else speaker
         self._end = {"kind": "ended", "message": message, "speaker": speaker}
-        for other in left:
+        for other in sorted(left, key=lambda other: other == speaker):  # who has been told may end, and the hub with it
             self._tell(other, self._end)
 
     def _tell(self, rank: int, message: dict[str, Any]) -> None:
