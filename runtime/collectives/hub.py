@@ -15,7 +15,8 @@ from lispgpt.runtime.collectives.peers import send
 class Hub:
     """lines: a connected socket of each process; a thread listens to each until it is closed.
 
-    Of those that end, the first alone counts: `failure` is (its rank, why).
+    Of those that end, the first alone counts: `failure` is (its rank, why).  Rank 0 is told last: the hub may be of its
+    process, which ends once it knows.
     """
 
     def __init__(self, lines: Sequence[socket.socket]) -> None:
@@ -87,7 +88,7 @@ class Hub:
         if len(given) == len(self._lines):
             del self._given[name]
             values = [given[number] for number in range(len(given))]
-            for other in range(len(values)):
+            for other in reversed(range(len(values))):
                 self._tell(other, {"kind": "gathered", "name": name, "values": values})
 
     def _missing(self, message: dict[str, Any]) -> str:
@@ -111,7 +112,7 @@ class Hub:
         left = sorted(other for other in self._ranks if other not in self._done)
         speaker = (left[0] if left else rank) if speaker is None else speaker
         self._end = {"kind": "ended", "message": message, "speaker": speaker}
-        for other in sorted(left, key=lambda other: other == speaker):  # who has been told may end, and the hub with it
+        for other in reversed(left):
             self._tell(other, self._end)
 
     def _tell(self, rank: int, message: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from lispgpt.runtime.collectives.beside import LAUNCH, START, WAIT, prepare, wai
 from lispgpt.runtime.collectives.host import HostEngine, rounded, widened
 from lispgpt.runtime.collectives.hub import Hub
 from lispgpt.runtime.collectives.local import SLOT, LocalTransport
-from lispgpt.runtime.collectives.peers import EndedByAnother, Peers, Place
+from lispgpt.runtime.collectives.peers import EndedByAnother, Peers, Place, send
 from lispgpt.runtime.devices.null import NullDevice
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.steps import (
@@ -135,6 +135,37 @@ def test_who_comes_after_the_end_is_told_of_it() -> None:
         second.leave()
     finally:
         hub.close()
+
+
+LAST = [{"kind": "gather", "name": "the end", "value": None}, {"kind": "failed", "message": "no more memory"}]
+
+
+@pytest.mark.parametrize("last", LAST, ids=[str(message["kind"]) for message in LAST])
+def test_rank_0_is_told_when_all_others_have_been(last: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub may be of its process, which ends then."""
+    told: list[int] = []
+    tell = Hub._tell
+
+    def recorded(self: Hub, rank: int, message: dict[str, Any]) -> None:
+        told.append(rank)
+        tell(self, rank, message)
+
+    monkeypatch.setattr(Hub, "_tell", recorded)
+    ours, theirs = zip(*(socket.socketpair() for _ in range(3)), strict=True)
+    hub = Hub(ours)
+    try:
+        for rank, line in enumerate(theirs):
+            send(line, {"kind": "here", "rank": rank})
+        while len(hub._ranks) < len(theirs):
+            time.sleep(0.001)
+        for line in theirs:
+            send(line, last)
+        assert all(line.recv(1 << 12) for line in theirs)
+        assert told[-1] == 0 and sorted(told) == [0, 1, 2]
+    finally:
+        hub.close()
+        for line in theirs:
+            line.close()
 
 
 def test_facts_that_differ_and_ranks_that_do_not_come_are_named() -> None:
