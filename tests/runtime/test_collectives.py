@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -140,19 +141,23 @@ def test_who_comes_after_the_end_is_told_of_it() -> None:
 LAST = [{"kind": "gather", "name": "the end", "value": None}, {"kind": "failed", "message": "no more memory"}]
 
 
+class Recorded(Hub):
+    """Keeps the ranks that it told, in order."""
+
+    def __init__(self, lines: Sequence[socket.socket]) -> None:
+        self.told: list[int] = []
+        super().__init__(lines)
+
+    def _tell(self, rank: int, message: dict[str, Any]) -> None:
+        self.told.append(rank)
+        super()._tell(rank, message)
+
+
 @pytest.mark.parametrize("last", LAST, ids=[str(message["kind"]) for message in LAST])
-def test_rank_0_is_told_when_all_others_have_been(last: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_0_is_told_when_all_others_have_been(last: dict[str, Any]) -> None:
     """The hub may be of its process, which ends then."""
-    told: list[int] = []
-    tell = Hub._tell
-
-    def recorded(self: Hub, rank: int, message: dict[str, Any]) -> None:
-        told.append(rank)
-        tell(self, rank, message)
-
-    monkeypatch.setattr(Hub, "_tell", recorded)
     ours, theirs = zip(*(socket.socketpair() for _ in range(3)), strict=True)
-    hub = Hub(ours)
+    hub = Recorded(ours)
     try:
         for rank, line in enumerate(theirs):
             send(line, {"kind": "here", "rank": rank})
@@ -161,7 +166,7 @@ def test_rank_0_is_told_when_all_others_have_been(last: dict[str, Any], monkeypa
         for line in theirs:
             send(line, last)
         assert all(line.recv(1 << 12) for line in theirs)
-        assert told[-1] == 0 and sorted(told) == [0, 1, 2]
+        assert hub.told[-1] == 0 and sorted(hub.told) == [0, 1, 2]
     finally:
         hub.close()
         for line in theirs:
