@@ -22,6 +22,10 @@ class Norm:
     centred: bool
     epsilon: float
 
+    def resembles(self, other: Norm) -> bool:
+        """Whether it does the same, to whatever and with whatever weights."""
+        return (self.centred, self.epsilon, self.beta is None) == (other.centred, other.epsilon, other.beta is None)
+
 
 def norm_of(value: ir.Value) -> Norm | None:
     """The norm that makes a tensor of one row; None where none does."""
