@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -13,7 +13,7 @@ from lispgpt.ir.structure import operations
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, lesser, word
+from lispgpt.passes.kernels.words import Word, assembly, lesser, word
 from lispgpt.passes.plan.sharded_chain import Chain, Product, Series
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
 from lispgpt.passes.targets import Gpu
@@ -47,6 +47,12 @@ class Launch:
     first_head: Word
     heads: Word
     maps: dict[str, ir.Value] = field(default_factory=dict)
+
+    def again(self) -> Launch:
+        """The same, with what depends on the thread's number to be computed where it is needed: not ahead of a loop,
+        where all of it at once would be more than registers hold."""
+        warp, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.warp, self.lane))
+        return replace(self, warp=warp, lane=lane)
 
     def place(self, name: str) -> Word:
         """The address of a part of the block's memory."""

@@ -61,7 +61,8 @@ class Multipliers:
         c.wait(launch.barrier(name), parity)
 
     def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
-        launch, layout, chain, products = self.launch, self.launch.layout, self.launch.chain, self.products
+        launch = self.launch.again()
+        layout, chain, products = launch.layout, launch.chain, Products(launch)
         into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run))
         up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run))
         out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums")
