@@ -50,7 +50,7 @@ class NormWeights:
 
 @dataclass(frozen=True)
 class Ahead:
-    """A kernel whose results are the same for all layers' attention.  results: for the kernel's argument attention's."""
+    """A kernel whose results all layers' attention reads.  results: for its argument the number of attention's."""
 
     kernel: ir.Operation
     arguments: dict[int, Series]

@@ -25,12 +25,11 @@ from lispgpt.passes.plan.sharded_layout import RANKS, STREAM, TWO_ROLES, Sharing
 class Exchanger:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        layout, lane = launch.layout, launch.lane
-        self.turns = [_Turn.of(launch, lane + 32 * i) for i in range(layout.quad_turns)]
+        self.turns = [_Turn.of(launch, launch.lane + 32 * i) for i in range(launch.layout.quad_turns)]
+        self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
         launch = self.launch
-        self.ranks = [launch.remote(i) for i in range(RANKS)]
 
         def run(number: Word, token: Word) -> list[Word]:
             def layered() -> list[Word]:
@@ -73,19 +72,24 @@ class Exchanger:
         self._send(x, self._four(chain.norms[0].gamma, 0))
 
         def layer(number: Word, *stream: Word) -> list[Word]:
-            gamma = self._four(chain.norms[1].gamma, number)
-            now = self._exchange(run, number, 0, chain.out, list(stream), "out_sums")
-            self._send(now, gamma)
-            gamma = either(
-                number + 1 < layout.layers, "f" * len(gamma),
-                lambda: self._four(chain.norms[0].gamma, number + 1), lambda: self._four(chain.norms[2].gamma, 0),
-            )  # fmt: skip
-            now = self._exchange(run, number, 1, chain.down, now, "down_sums")
-            when(self._last(number), lambda: self._leave(run, now))
-            self._send(now, gamma)
-            return now
+            return self._layer(run, number, list(stream))
 
         loop(0, layout.layers, x, layer)
+
+    def _layer(self, run: Word, number: Word, stream: list[Word]) -> list[Word]:
+        """The stream behind a layer."""
+        chain, last = self.launch.chain, self.launch.layout.layers - 1
+        gamma = self._four(chain.norms[1].gamma, number)
+        now = self._exchange(run, number, 0, chain.out, stream, "out_sums")
+        self._send(now, gamma)
+        gamma = either(
+            number < last, "f" * len(gamma),
+            lambda: self._four(chain.norms[0].gamma, number + 1), lambda: self._four(chain.norms[2].gamma, 0),
+        )  # fmt: skip
+        now = self._exchange(run, number, 1, chain.down, now, "down_sums")
+        when(self._last(number), lambda: self._leave(run, now))
+        self._send(now, gamma)
+        return now
 
     def _four(self, series: Series, layer: Word | int) -> list[Word]:
         """Four numbers of each turn."""

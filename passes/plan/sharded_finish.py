@@ -27,10 +27,10 @@ from lispgpt.passes.plan.sharded_merge import merge
 class Finisher:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
+        self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
-        self.ranks = [launch.remote(i) for i in range(RANKS)]
 
         def run(number: Word) -> None:
             def layers() -> None:
