@@ -99,10 +99,10 @@ class Head:
             with made.reader.scope():
                 result = Word(made.reader.read(made.result, where))
             memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
-            first = self.products.part == 0
-            within = b.emit("arith.andi", [first.value, (row <= end).value], [first.value.type])
+            own_lane = self.products.part == 0
+            within = b.emit("arith.andi", [own_lane.value, (row <= end).value], [own_lane.value.type])
             when(Word(within), lambda: b.store(result.value, memory, [0, row.index()]))
-            inside = b.emit("arith.andi", [first.value, (row < launch.chain.vocab).value], [first.value.type])
+            inside = b.emit("arith.andi", [own_lane.value, (row < launch.chain.vocab).value], [own_lane.value.type])
             own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
             return best.joined(own).words
 
