@@ -98,7 +98,7 @@ def poison(session: Session) -> None:
     """Fill the arena and the results with bytes that read as NaN."""
     for buffer in session.artifact.plan.buffers:
         if buffer.kind in ("arena", "result"):
-            session._buffers[buffer.name][:] = 0xFF
+            session.device.copy_in(session._buffers[buffer.name], np.full(buffer.nbytes, 0xFF, np.uint8))
 
 
 def step(session: Session, tokens: Any, positions: Any, entry: str = "logits") -> dict[str, np.ndarray]:
