@@ -31,6 +31,7 @@ class Weights:
     values: dict[str, np.ndarray]
     bf16: frozenset[str] = frozenset()
     config: dict[str, Any] = field(default_factory=dict)
+    format: str = "made here"
 
     def names(self) -> list[str]:
         return list(self.values)
