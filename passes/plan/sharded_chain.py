@@ -18,18 +18,10 @@ from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.row_norms import Norm, norm_of
+from lispgpt.passes.plan.sharded_tail import Series, chosen_by
 
 STEPS = 5
 """Calls of a layer."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """Where the layers' parts of an entry's buffer start: byte first + layer · stride of argument `buffer`."""
-
-    buffer: int
-    first: int
-    stride: int
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,8 @@ class NormWeights:
 @dataclass(frozen=True)
 class Chain:
     """The tokens' and positions' arguments are inputs that a run leaves for the next; embedding: the kernel that makes
-    the stream, `stream` the number of its result, embedded: its arguments.  vocab: tokens that may be chosen."""
+    the stream, `stream` the number of its result, embedded: its arguments.  vocab: tokens that may be chosen.
+    settings: by which the next token is drawn; report: how clearly the largest is that, where that is taken."""
 
     calls: Sequence[ir.Operation]
     embedding: ir.Operation
@@ -79,7 +72,8 @@ class Chain:
     head: Product
     logits: Series
     next: Series
-    report: Series
+    report: Series | None
+    settings: Series | None
     tokens: int
     positions: int
     vocab: int
@@ -87,6 +81,11 @@ class Chain:
     @property
     def width(self) -> int:
         return self.into.depth
+
+    @property
+    def chosen(self) -> list[Series]:
+        """Where a run leaves what it has chosen."""
+        return [self.next] if self.report is None else [self.next, self.report]
 
 
 def find_chain(entry: ir.Operation, functions: dict[str, ir.Operation]) -> Chain:
@@ -136,11 +135,11 @@ class _Finder:
             raise Refused("its attention rounds or leaves more than its result")
         product = self._product([head])
         logits = self._place(head.operands[-1])
-        tokens, positions, next_, report, vocab = self._tail(tail, head.operands[-1])
+        chosen = chosen_by(tail, [self.kernel(call) for call in tail], self._place(head.operands[-1]), self._place)
         return Chain(
             self.calls, self.kernel(first), made[0], self._series([first]), self.layers,
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
-            attended, cached[0], rows[0], out, up, down, product, logits, next_, report, tokens, positions, vocab,
+            attended, cached[0], rows[0], out, up, down, product, logits, *chosen,
         )  # fmt: skip
 
     def _layer(self, layer: list[ir.Operation], stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
@@ -276,18 +275,3 @@ class _Finder:
             raise Refused("it reads or leaves something beside the chain")
         offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
         return Series(ir.BlockArgument(view.operands[0]).arg_number, offset, 0)
-
-    def _tail(self, tail: list[ir.Operation], logits: ir.Value) -> tuple[int, int, Series, Series, int]:
-        """(tokens, positions, next, report, vocab) of what chooses the largest and leaves the next run's inputs."""
-        tops, choose, advance = tail
-        kernels = [self.kernel(call) for call in tail]
-        meanings = [ir.StringAttr(k.attributes["means"]).value if "means" in k.attributes else "" for k in kernels]
-        if meanings != ["largest of chunks", "largest", "advance"]:
-            raise Refused("what comes behind the last product is not known")
-        if self._at(tops, 0) != (self._place(logits).buffer, self._place(logits).first):
-            raise Refused("what is chosen from is not what the last product makes")
-        next_, report = (self._place(choose.operands[i]) for i in (1, 2))
-        if self._place(advance.operands[0]).buffer != next_.buffer:
-            raise Refused("what comes behind the last product is not known")
-        vocab = next(iter(ir.DenseI64ArrayAttr(kernels[0].attributes["numbers"])))
-        return self._place(advance.operands[1]).buffer, self._place(advance.operands[2]).buffer, next_, report, vocab

@@ -61,6 +61,8 @@ class Head:
 
             rounds = (launch.heads + (slots - 1)) // slots
             found = loop(0, rounds, Best.none().words, of_round)
+        if layout.draws:
+            return
         best = Best.of(found).across()
         when(launch.lane == 0, lambda: c.store_words(launch.place("best") + launch.warp * 16, best.words))
 
@@ -95,6 +97,12 @@ class Head:
             first = self.products.part == 0
             when(first, lambda: b.store(result.value, memory, [0, row.index()]))
             inside = b.emit("arith.andi", [first.value, (row < launch.chain.vocab).value], [first.value.type])
+            if layout.draws:
+                when(
+                    first,
+                    lambda: c.store_words(launch.place("logits") + (number * 8 + self.products.group) * 4, [result]),
+                )
+                return best.words
             own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
             return best.joined(own).words
 

@@ -14,8 +14,9 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, word
-from lispgpt.passes.plan.sharded_chain import Chain, Product, Series
+from lispgpt.passes.plan.sharded_chain import Chain, Product
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
+from lispgpt.passes.plan.sharded_tail import Series
 from lispgpt.passes.targets import Gpu
 
 

@@ -82,6 +82,7 @@ class Layout:
             raise Refused("rows or columns do not fill tiles")
         self.arrivals = lcm(self.into.slices, self.up.slices, self.readers(self.out), self.readers(self.down))
         self.quads = self.columns // 4
+        self.draws = chain.settings is not None
         self._place()
 
     @staticmethod
@@ -113,6 +114,8 @@ class Layout:
             "out_sums": 4 * self.out.slices * self.columns,
             "down_sums": 4 * self.down.slices * self.columns,
             "best": 16 * WARPS,
+            "logits": 32 * self.most_heads if self.draws else 0,
+            "clocks": 32 * self.most_heads if self.draws else 0,
             "barriers": 8 * (2 * 64 + 8),
         }
         self.stages = min(60, (SHARED_BYTES - sum(-(-n // 64) * 64 for n in sizes.values())) // self.chunk)
@@ -144,7 +147,14 @@ class Layout:
         slots = 2 * RANKS * self.layer_clusters * self.quads * 16
         final = 128 + slots
         best = final + RANKS * self.quads * 16
-        return {"slots": 128, "final": final, "best": best, "end": best + 32 * self.blocks}
+        draws = best + 32 * self.blocks
+        return {
+            "slots": 128,
+            "final": final,
+            "best": best,
+            "draws": draws,
+            "end": draws + 64 * self.blocks * self.draws,
+        }
 
     def head_share(self) -> tuple[int, int]:
         """(chunks of the head for a block of a layer's cluster, those that are left for all others)."""
@@ -152,3 +162,9 @@ class Layout:
             return 0, 0
         each = max(0, (self.head_chunks - 4 * self.others) // self.blocks)
         return each, self.head_chunks - each * RANKS * self.layer_clusters
+
+    @property
+    def most_heads(self) -> int:
+        """Chunks of the head of the block that has most."""
+        each, rest = self.head_share()
+        return max(each, -(-rest // self.others)) if self.others else -(-self.head_chunks // self.blocks)
