@@ -1,4 +1,5 @@
-"""The draw of a token in a sharded launch: the rule of lib/sampling.lisp, by exchangers that each know a block's logits.
+"""The draw of a token in a sharded launch: the rule of lib/sampling.lisp, by exchangers, each of a
+block's logits.
 
 Clocks are made while the head is multiplied.  Then all blocks tell each other the winners of their races and know that
 of all.  Where top-k, top-p or min-p cut, a round of telling says how many tokens, of which mass, are more probable than
@@ -71,12 +72,6 @@ class Draw:
 
     def __init__(self, launch: Launch) -> None:
         self.launch, self.vocab = launch, launch.chain.vocab
-        settings = launch.chain.settings
-        assert settings is not None
-        memory = launch.view(settings, 0, ir.MemRefType.get([8], b.i32()))
-        words = [word(b.load(memory, [i], 1)) for i in range(8)]
-        self.scale, self.k, self.p, self.least = words[0].bits(), words[1], words[2].bits(), words[7].bits()
-        self.key, self.stream, self.draws = words[3:5], words[5], words[6]
         self.rows, self.first = launch.heads * 8, launch.first_head * 8
         self.top = real(0.0)
         self.round = word(b.load(launch.exchange, [1], 1))
@@ -84,8 +79,13 @@ class Draw:
     # ---- a block's tokens
 
     def prepare(self, position: Word) -> None:
-        """Leave the block's clocks."""
-        draw = position + self.draws
+        """Take the settings, and leave the block's clocks."""
+        settings = self.launch.chain.settings
+        assert settings is not None
+        memory = self.launch.view(settings, 0, ir.MemRefType.get([8], b.i32()))
+        words = [word(b.load(memory, [i], 1)) for i in range(8)]
+        self.scale, self.k, self.p, self.least = words[0].bits(), words[1], words[2].bits(), words[7].bits()
+        self.key, self.stream, draw = words[3:5], words[5], position + words[6]
 
         def quad(number: Word) -> None:
             counter = [(self.first >> 2) + number, draw, self.stream, word(0)]
@@ -144,27 +144,30 @@ class Draw:
         rank = _across(greater, self._over([word(LOWEST)], lambda x, t, p, rank: [greater(rank, rank_of(x))])[0])
         self.top = value_of(greater(rank, word(LOWEST + 1)))
 
-        def race(x: Word, token: Word, place: Word, total: Word, *best: Word) -> list[Word]:
-            return [total + self._weight(x), *Race(*best).joined(self._race(x, token, place)).words]
+        def race(x: Word, token: Word, place: Word, mass: Word, likely: Word, *best: Word) -> list[Word]:
+            likely = lesser(likely, (rank_of(x) == rank).where(token, NOBODY))
+            return [mass + self._weight(x), likely, *Race(*best).joined(self._race(x, token, place)).words]
 
-        mass, *best = self._over([real(0.0), *Race.none().words], race)
+        mass, likely, *best = self._over([real(0.0), word(NOBODY), *Race.none().words], race)
         own = Race(*best).across()
-        told = self._told(round_, [rank, own.time, own.token, own.rank, _total(mass), word(0)])
+        told = self._told(round_, [rank, own.time, own.token, own.rank, _total(mass), _across(lesser, likely)])
         high = word(LOWEST)
         for inside, words in told:
             high = greater(high, inside.where(words[0], LOWEST))
         high = _across(greater, high)
         self.top = value_of(greater(high, word(LOWEST + 1)))
-        total, winner = real(0.0), Race.none()
-        for inside, (top, time, token, its, sum_, _) in told:
+        total, winner, likely = real(0.0), Race.none(), word(NOBODY)
+        for inside, (top, time, token, its, sum_, best_) in told:
+            likely = lesser(likely, (inside & (top == high)).where(best_, NOBODY))
             share = inside.where(self._weight(value_of(top)), 0.0)
             total = total + share * sum_.bits()
             winner = winner.joined(Race(inside.where(share * time.bits(), -1.0), token, its))
         self.total, winner = _total(total), winner.across()
         known = (high > LOWEST) & (high < INFINITE)
-        cut = (self.k < self.vocab) | (self.p < 1.0) | (self.least > 0.0)
+        cuts = (self.k < self.vocab) | (self.p < 1.0) | (self.least > 0.0)
+        cut = known & cuts & (winner.token != _across(lesser, likely))  # which nothing cuts off
         first = known.where(winner.token, -1)
-        return either(known & cut, "rr", lambda: self._within(winner, round_ + 1), lambda: [first, round_ + 1])
+        return either(cut, "rr", lambda: self._within(winner, round_ + 1), lambda: [first, round_ + 1])
 
     # ---- cuts
 
