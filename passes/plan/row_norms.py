@@ -22,6 +22,10 @@ class Norm:
     centred: bool
     epsilon: float
 
+    def resembles(self, other: Norm) -> bool:
+        """Whether it does the same, to whatever and with whatever weights."""
+        return (self.centred, self.epsilon, self.beta is None) == (other.centred, other.epsilon, other.beta is None)
+
 
 def norm_of(value: ir.Value) -> Norm | None:
     """The norm that makes a tensor of one row; None where none does."""
@@ -58,7 +62,7 @@ def _chain(op: ir.Operation | None) -> list[str] | None:
     *ops, end = operations(block)
     for inner in ops:
         taken = list(inner.operands)
-        if taken[0] != now and not (inner.name == "arith.mulf" and taken[1] == now):
+        if not taken or (taken[0] != now and not (inner.name == "arith.mulf" and taken[1] == now)):
             return None
         for other in taken if taken[0] != now else taken[1:]:
             if other == now or (defining_op(other) is not None and defining_op(other).name == "arith.constant"):

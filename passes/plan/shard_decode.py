@@ -33,9 +33,10 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
+from lispgpt.passes.plan.find_chain import find_chain
 from lispgpt.passes.plan.one_launch import WORTH, add_argument
-from lispgpt.passes.plan.sharded_chain import STEPS, Chain, find_chain
-from lispgpt.passes.plan.sharded_heads import head_loop, rows_of_heads
+from lispgpt.passes.plan.sharded_chain import Chain
+from lispgpt.passes.plan.sharded_heads import heads_of
 from lispgpt.passes.plan.sharded_kernel import ShardedKernel
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
 from lispgpt.passes.plan.tasks import floor_seconds
@@ -76,19 +77,19 @@ class ShardDecode(Pass):
         chain = find_chain(entry, functions)
         attention = attention_of(chain.attention)
         assert attention is not None
-        loop = head_loop(attention)
-        firsts = rows_of_heads(chain.attention, chain.rows_argument, target)
+        ahead = [theirs for one in chain.aheads for theirs in one.results.values()]
+        heads = heads_of(chain.attention, chain.rows_argument, ahead, target)
         blocks = target.cores_for(RANKS) // RANKS * RANKS
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
-        layout = Layout(chain, attention.extents[loop], attention.depth, attention.context, blocks)
+        layout = Layout(chain, heads, attention.context, blocks)
         kernels = [functions[callee_of(call)] for call in chain.calls]
-        apart, together = _seconds(kernels, target)
+        apart, together = _seconds(kernels, chain, target)
         if self.when != "always" and not (target.cluster_seconds and together <= WORTH * apart):
             return
         name = f"{symbol_of(entry)}_shared"
         buffers = _buffers(entry, chain)
-        made = ShardedKernel(entry, name, chain, layout, firsts, buffers, self.runs, target)
+        made = ShardedKernel(entry, name, chain, layout, buffers, self.runs, target)
         _record(made.function, kernels)
         _replace(entry, chain, made, name, self.runs)
         said = f"{len(kernels)} launches are one, of {blocks // RANKS} clusters"
@@ -97,14 +98,15 @@ class ShardDecode(Pass):
         _remark(entry, said)
 
 
-def _seconds(kernels: Sequence[ir.Operation], target: Gpu) -> tuple[float, float]:
+def _seconds(kernels: Sequence[ir.Operation], chain: Chain, target: Gpu) -> tuple[float, float]:
     """(what launches take one by one, what the clusters take) by what is known of a chip, or zeros."""
     if target.rates is None:
         return 0.0, 0.0
     floors = [floor_seconds(kernel, target.rates) for kernel in kernels]
-    layers = range(1, len(floors) - STEPS + 1, STEPS)
-    rounds = [max(sum(floors[i : i + STEPS]), 2 * target.cluster_seconds) for i in layers]
-    rest = floors[0] + sum(floors[len(rounds) * STEPS + 1 :])
+    first, steps = len(chain.aheads) + 1, 4 + len(chain.ups)
+    end = first + steps * chain.layers
+    rounds = [max(sum(floors[i : i + steps]), 2 * target.cluster_seconds) for i in range(first, end, steps)]
+    rest = sum(floors[:first]) + sum(floors[end:])
     return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * target.cluster_seconds
 
 

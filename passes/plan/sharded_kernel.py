@@ -43,12 +43,11 @@ class ShardedKernel:
         name: str,
         chain: Chain,
         layout: Layout,
-        firsts: tuple[int, int, int],
         buffers: dict[int, tuple[int, str]],
         most: int,
         target: Gpu,
     ) -> None:
-        self.chain, self.layout, self.firsts, self.target, self.buffers = chain, layout, firsts, target, buffers
+        self.chain, self.layout, self.target, self.buffers = chain, layout, target, buffers
         i8 = ir.IntegerType.get_signless(8)
         self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
         kept = [[most, 1], [most, 3]][: len(chain.chosen)]
@@ -108,14 +107,14 @@ class ShardedKernel:
         c.cluster_barrier()
 
         def stream() -> None:
-            when(launch.lane == 0, Streamer(launch, self.firsts).emit)
+            when(launch.lane == 0, Streamer(launch).emit)
 
         def exchange_() -> None:
             Exchanger(launch).emit()
 
         when(launch.warp == STREAMER, stream)
         when(launch.warp == EXCHANGER, exchange_)
-        when(launch.warp == FINISHER, Finisher(launch, self.firsts).emit)
+        when(launch.warp == FINISHER, Finisher(launch).emit)
         when(launch.warp < WARPS, Multipliers(launch).emit)
         b.barrier()
         c.cluster_barrier()
@@ -123,7 +122,7 @@ class ShardedKernel:
     def _clear(self, launch: Launch, thread: Word) -> None:
         """Zeros where operands have no part."""
         layout = self.layout
-        sizes = {"x": layout.width, "normed": layout.width, "hidden_units": layout.hidden, "attended": layout.depth}
+        sizes = {"x": layout.width, "hidden_units": layout.hidden, "attended": layout.attended}
         for name, count in sizes.items():
             place = launch.place(name)
             each(thread, 2 * count, partial(_clear, place), THREADS)
@@ -153,11 +152,11 @@ class ShardedKernel:
         lines, numbers = layout.width // LINE, list(self.buffers)
         boxes = {
             "into": (chain.into, layout.layers, 8, lines),
-            "out": (chain.out, layout.layers, layout.columns, 1),
-            "up": (chain.up, layout.layers, 8, lines),
-            "down": (chain.down, layout.layers, layout.columns, 1),
+            "out": (chain.out, layout.layers, layout.columns, 0),
+            "down": (chain.down, layout.layers, layout.columns, 0),
             "head": (chain.head, 1, 8, lines),
         }
+        boxes |= {f"up{i}": (product, layout.layers, 8, lines) for i, product in enumerate(chain.ups)}
         return {
             name: weight_map(self.function, product, layers, numbers.index(product.weights.buffer), rows, count)
             for name, (product, layers, rows, count) in boxes.items()

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.plan.sharded_chain import Series
 
 GREEDY = ["largest of chunks", "largest", "advance"]
 DRAWN = ["races of chunks", "drawn", "advance"]
-
-
-@dataclass(frozen=True)
-class Series:
-    """Where the layers' parts of an entry's buffer start: byte first + layer · stride of argument `buffer`."""
-
-    buffer: int
-    first: int
-    stride: int
 
 
 class Chosen(NamedTuple):
