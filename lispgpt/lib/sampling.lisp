@@ -150,6 +150,7 @@
       (store-report words report b))))
 
 (kernel choose-token [logits settings positions tops sums races-won winners token vocab threads]
+  {:means "drawn"}
   (let [b (block-id x)
         chunks (dim tops 1)
         subgroups (/ threads (lanes))

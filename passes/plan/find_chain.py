@@ -12,6 +12,7 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.row_norms import Norm, norm_of
 from lispgpt.passes.plan.sharded_chain import Ahead, Chain, NormWeights, Product, Series
+from lispgpt.passes.plan.sharded_tail import chosen_by
 
 TAIL = 4
 """Calls behind the layers: the last product, the choice in two steps, and what leaves the next run's inputs."""
@@ -84,12 +85,11 @@ class _Finder:
             raise Refused("its attention rounds or leaves more than its result")
         product = self._product([head])
         logits = self._place(head.operands[-1])
-        tokens, positions, next_, report, vocab = self._tail(tail, head.operands[-1])
+        chosen = chosen_by(tail, [self.kernel(call) for call in tail], self._place(head.operands[-1]), self._place)
         return Chain(
             self.calls, self.kernel(first), made, self._series([first]), aheads, len(layers),
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
-            attended, cached[0], rows[0], out, tuple(ups), down, product, logits, next_, report, tokens, positions,
-            vocab,
+            attended, cached[0], rows[0], out, tuple(ups), down, product, logits, *chosen,
         )  # fmt: skip
 
     def _layer(self, layer: list[ir.Operation], stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
@@ -245,18 +245,3 @@ class _Finder:
             raise Refused("it reads or leaves something beside the chain")
         offset = ir.IntegerAttr(defining_op(view.operands[1]).attributes["value"]).value
         return Series(ir.BlockArgument(view.operands[0]).arg_number, offset, 0)
-
-    def _tail(self, tail: list[ir.Operation], logits: ir.Value) -> tuple[int, int, Series, Series, int]:
-        """(tokens, positions, next, report, vocab) of what chooses the largest and leaves the next run's inputs."""
-        tops, choose, advance = tail
-        kernels = [self.kernel(call) for call in tail]
-        meanings = [ir.StringAttr(k.attributes["means"]).value if "means" in k.attributes else "" for k in kernels]
-        if meanings != ["largest of chunks", "largest", "advance"]:
-            raise Refused("what comes behind the last product is not known")
-        if self._at(tops, 0) != (self._place(logits).buffer, self._place(logits).first):
-            raise Refused("what is chosen from is not what the last product makes")
-        next_, report = (self._place(choose.operands[i]) for i in (1, 2))
-        if self._place(advance.operands[0]).buffer != next_.buffer:
-            raise Refused("what comes behind the last product is not known")
-        vocab = next(iter(ir.DenseI64ArrayAttr(kernels[0].attributes["numbers"])))
-        return self._place(advance.operands[1]).buffer, self._place(advance.operands[2]).buffer, next_, report, vocab

@@ -134,9 +134,8 @@ def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:
         chain.tokens: READ_WRITE,
         chain.positions: READ_WRITE,
         chain.logits.buffer: WRITE,
-        chain.next.buffer: WRITE,
+        **{series.buffer: WRITE for series in chain.chosen},
     }
-    changed |= {chain.report.buffer: WRITE}
     changed |= {chain.attended[chain.cached].buffer: READ_WRITE}
     used = {i for i, argument in enumerate(arguments) if list(argument.uses)}
     for i in used:
@@ -148,7 +147,7 @@ def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:
 def _replace(entry: ir.Operation, chain: Chain, made: ShardedKernel, name: str, most: int) -> None:
     """One call in place of all."""
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
-    results = (chain.next.buffer, chain.report.buffer)
+    results = [series.buffer for series in chain.chosen]
     wanted = [(f"signals:{name}/exchange", made.types[len(made.buffers)].shape)]
     if most > 1:
         wanted.append((MORE, [1]))

@@ -61,7 +61,8 @@ class Ahead:
 class Chain:
     """The tokens' and positions' arguments are inputs that a run leaves for the next; embedding: the kernel that makes
     the stream, `stream` the number of its result, embedded: its arguments.  ups: products whose rows are hidden units;
-    where there are two the second reads what the first has made, as its `stream`.  vocab: tokens that may be chosen."""
+    where there are two the second reads what the first has made, as its `stream`.  vocab: tokens that may be chosen.
+    settings: by which the next token is drawn; report: how clearly the largest is that, where that is taken."""
 
     calls: Sequence[ir.Operation]
     embedding: ir.Operation
@@ -81,7 +82,8 @@ class Chain:
     head: Product
     logits: Series
     next: Series
-    report: Series
+    report: Series | None
+    settings: Series | None
     tokens: int
     positions: int
     vocab: int
@@ -89,3 +91,8 @@ class Chain:
     @property
     def width(self) -> int:
         return self.into.depth
+
+    @property
+    def chosen(self) -> list[Series]:
+        """Where a run leaves what it has chosen."""
+        return [self.next] if self.report is None else [self.next, self.report]

@@ -15,9 +15,10 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
-from lispgpt.passes.kernels.words import Word, either, loop, when
+from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_chain import Product, Series
-from lispgpt.passes.plan.sharded_choice import choose, leave, tell
+from lispgpt.passes.plan.sharded_choice import Choice, choose, end, leave, tell
+from lispgpt.passes.plan.sharded_draw import Draw
 from lispgpt.passes.plan.sharded_launch import Launch, copied, finished, joined, lanes, preload
 from lispgpt.passes.plan.sharded_layout import RANKS, STREAM, TWO_ROLES, Sharing
 
@@ -29,7 +30,11 @@ class Exchanger:
         self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
+        """With the last run's results by the first block."""
         launch = self.launch
+        if launch.layout.draws:
+            self._drawn(Draw(launch))
+            return
 
         def run(number: Word, token: Word) -> list[Word]:
             def layered() -> list[Word]:
@@ -47,15 +52,41 @@ class Exchanger:
             return [token]
 
         loop(0, launch.times, [launch.token], run)
+        when(launch.block == 0, lambda: end(launch, choose(launch, launch.before + launch.times), launch.times - 1))
+
+    def _drawn(self, draw: Draw) -> None:
+        """The same where every exchanger draws the token that its next run starts from."""
+        launch = self.launch
+
+        def run(number: Word, token: Word, _: Word, round_: Word) -> list[Word]:
+            b.either(launch.layered.value, lambda: self._stream(number, token), lambda: self._final(number))
+            draw.prepare(launch.position + number)
+            c.meet(STREAM, TWO_ROLES)
+            result, round_ = draw.choose(round_)
+            choice = Choice((result < 0).where(0, result), result, [])
+            if launch.kept:
+                when(self._reports, lambda: leave(launch, choice, number))
+            return [choice.token, result, round_]
+
+        _, result, round_ = loop(0, launch.times, [launch.token, word(0), draw.round], run)
+
+        def last() -> None:
+            end(launch, Choice((result < 0).where(0, result), result, []), None)
+            when(launch.lane == 0, lambda: b.store(round_.value, launch.exchange, [1]))
+
+        when(launch.block == 0, last)
+
+    @property
+    def _reports(self) -> Word:
+        """Whether this thread leaves results."""
+        return (self.launch.block == 0) & (self.launch.lane == 0)
 
     def _chosen(self, run: Word) -> Word:
         """The token that the run before this one has chosen."""
         launch = self.launch
         choice = choose(launch, launch.before + run)
         if launch.kept:
-            first = (launch.block == 0).value
-            mine = Word(b.emit("arith.andi", [first, (launch.lane == 0).value], [first.type]))
-            when(mine, lambda: leave(launch, choice, run - 1))
+            when(self._reports, lambda: leave(launch, choice, run - 1))
         return choice.token
 
     # ---- the stream

@@ -63,6 +63,8 @@ class Head:
 
             rounds = (launch.heads + (slots - 1)) // slots
             found = loop(0, rounds, Best.none().words, of_round)
+        if layout.draws:
+            return
         best = Best.of(found).across()
         when(launch.lane == 0, lambda: c.store_words(launch.place("best") + launch.warp * 16, best.words))
 
@@ -83,9 +85,9 @@ class Head:
             base = launch.start + slot * layout.chunk
             chains = [[real(0.0)] * 4 for _ in range(4)]
             places = self.products.row_places(base, 0, layout.width // 32)
-            for first in range(0, len(places), AT_ONCE):
-                now = places[first : first + AT_ONCE]
-                sides = right[first : first + AT_ONCE] if right else self.products.operand("x", first, len(now))
+            for at in range(0, len(places), AT_ONCE):
+                now = places[at : at + AT_ONCE]
+                sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
                 for step, (place, b_) in enumerate(zip(now, sides, strict=True)):
                     chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
             c.warp_barrier()
@@ -103,6 +105,10 @@ class Head:
             within = b.emit("arith.andi", [own_lane.value, (row <= end).value], [own_lane.value.type])
             when(Word(within), lambda: b.store(result.value, memory, [0, row.index()]))
             inside = b.emit("arith.andi", [own_lane.value, (row < launch.chain.vocab).value], [own_lane.value.type])
+            if layout.draws:
+                place = launch.place("logits") + (number * 8 + self.products.group) * 4
+                when(own_lane, lambda: c.store_words(place, [result]))
+                return best.words
             own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
             return best.joined(own).words
 

@@ -94,6 +94,7 @@ class Layout:
         self.hidden_rows = self.hidden // RANKS
         self.chunk = 16 * self.width
         self.quads = self.columns // 4
+        self.draws = chain.settings is not None
         self.quad_turns = -(-self.quads // 32)
         self.attended = up_to(self.each * self.depth, LINE)
         self.into_tiles = -(-self.head_rows // (8 * RANKS))
@@ -176,6 +177,8 @@ class Layout:
             "out_sums": 4 * self.out.slices * self.sum_columns,
             "down_sums": 4 * self.down.slices * self.sum_columns,
             "best": 16 * WARPS,
+            "logits": 32 * self.most_heads if self.draws else 0,
+            "clocks": 32 * self.most_heads if self.draws else 0,
             "barriers": 8 * (2 * 64 + 8),
         }
         self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in sizes.values())) // self.chunk)
@@ -225,8 +228,9 @@ class Layout:
         final = 128 + slots
         best = final + RANKS * self.quads * 16
         fixed = best + 32 * self.blocks
-        end = fixed + RANKS * self.layer_clusters * self.layers * self.layer_rows * 8
-        return {"slots": 128, "final": final, "best": best, "fixed": fixed, "end": end}
+        draws = fixed + RANKS * self.layer_clusters * self.layers * self.layer_rows * 8
+        end = draws + 64 * self.blocks * self.draws
+        return {"slots": 128, "final": final, "best": best, "fixed": fixed, "draws": draws, "end": end}
 
     def head_share(self) -> tuple[int, int]:
         """(chunks of the head for a block of a layer's cluster, those that are left for all others)."""
@@ -234,3 +238,9 @@ class Layout:
             return 0, 0
         each = max(0, (self.head_chunks - 4 * self.others) // self.blocks)
         return each, self.head_chunks - each * RANKS * self.layer_clusters
+
+    @property
+    def most_heads(self) -> int:
+        """Chunks of the head of the block that has most."""
+        each, rest = self.head_share()
+        return max(each, -(-rest // self.others)) if self.others else -(-self.head_chunks // self.blocks)
