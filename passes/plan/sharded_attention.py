@@ -17,7 +17,7 @@ from lispgpt.passes.kernels.attention import read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
 from lispgpt.passes.kernels.words import Word, each, either, fused, greater, lesser, real, when, word
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
-from lispgpt.passes.plan.sharded_layout import MOST_NUMBERS, RANKS, WARPS
+from lispgpt.passes.plan.sharded_layout import RANKS, WARPS
 from lispgpt.passes.plan.sharded_queries import HeadReader
 
 LOG2_E = 1.4426950408889634
@@ -56,7 +56,7 @@ class Earlier(HeadReader):
         self.step = self.at_once * layout.head_warps
         """Positions of the block that a head's warps take at once."""
         turns = -(-layout.context // (RANKS * self.step))
-        self.turns = min(turns, MOST_NUMBERS // self.numbers)
+        self.turns = min(turns, max(1, layout.numbers // self.numbers))
         self.more = turns > self.turns
 
     def _number(self, turn: Word | int) -> Word:
