@@ -146,7 +146,9 @@ class Clocks:
         strong = told if releases else self._fences.get(warp, told * 0)
         for place in places:
             before = self._words.get(place) if adds else None
-            after = (told, strong) if before is None else (self._joined(before[0], told), self._joined(before[1], strong))
+            after = (
+                (told, strong) if before is None else (self._joined(before[0], told), self._joined(before[1], strong))
+            )
             self._words[place] = after
 
     def load_word(self, warp: int, place: int, acquires: bool) -> None:

@@ -43,9 +43,7 @@ class MatrixOps(ABC):
     def places(self, operand: str, size: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
     @abstractmethod
-    def watch(
-        self, memory: np.ndarray, places: np.ndarray, nbytes: int, lanes: np.ndarray, writes: bool
-    ) -> None: ...
+    def watch(self, memory: np.ndarray, places: np.ndarray, nbytes: int, lanes: np.ndarray, writes: bool) -> None: ...
 
     def warps(self, operand: str, kind: str) -> np.ndarray:
         """A register as [warps 32]."""

@@ -98,9 +98,7 @@ class Races:
         self._check(access, wide, np.zeros(words.size, np.int64))
         self._record(access)
 
-    def counted(
-        self, barrier: tuple[int, int], words: np.ndarray, view: View, line: int, who: int = COPY
-    ) -> None:
+    def counted(self, barrier: tuple[int, int], words: np.ndarray, view: View, line: int, who: int = COPY) -> None:
         """Words of shared memory that were written on their own, and which a barrier is about to count."""
         clocks = self.clocks
         self.by_copy(True, words, clocks.agent(barrier), clocks.phase(barrier), view, True, line, who)
@@ -155,7 +153,9 @@ class Races:
 
     def _record(self, access: Access) -> None:
         shadow, words = access.shadow, access.words
-        made = np.stack([access.agents, access.moments, np.full(words.size, access.who), np.full(words.size, access.line)], 1)
+        made = np.stack(
+            [access.agents, access.moments, np.full(words.size, access.who), np.full(words.size, access.line)], 1
+        )
         if access.writes:
             shadow.writes[words] = made
             shadow.reads[words] = -1
