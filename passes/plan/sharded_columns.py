@@ -25,15 +25,19 @@ class ColumnProducts:
         tile, part = number % sharing.tiles, number // sharing.tiles
         first, line = part * sharing.steps, LINE // 16
         row = self._row(tile)
-        weights: Fragments = []
-        for start in range(0, sharing.steps, line):
-            slot, parity = launch.slot(chunk + (first + start) // line)
-            c.wait(launch.full(slot), parity)
-            base = launch.start + slot * layout.chunk
-            for step in range(start, min(start + line, sharing.steps)):
-                weights.append(self._matrices(base, (first + step) % line, row))
-            self.products.release(slot, layout.arrivals // layout.readers(sharing), works)
-        return Loaded(sharing, tile, part, works, weights)
+
+        def load() -> Fragments:
+            weights: Fragments = []
+            for start in range(0, sharing.steps, line):
+                slot, parity = launch.slot(chunk + (first + start) // line)
+                c.wait(launch.full(slot), parity)
+                base = launch.start + slot * layout.chunk
+                for step in range(start, min(start + line, sharing.steps)):
+                    weights.append(self._matrices(base, (first + step) % line, row))
+                self.products.release(slot, layout.arrivals // layout.readers(sharing))
+            return weights
+
+        return Loaded(sharing, tile, part, works, self.products.load_where(works, sharing.steps, load))
 
     def multiply(self, loaded: Loaded, source: str, sums: str) -> None:
         """Multiply by what the cluster has, and leave sums for the exchanger."""
@@ -64,7 +68,7 @@ class ColumnProducts:
                 before = list(totals[4 * i : 4 * i + 4])
                 multiply = partial(self._tile, base, tile, right, before)
                 found += multiply() if there is None else either(there, "ffff", multiply, partial(list, before))
-            self.products.release(slot, 1, None)
+            self.products.release(slot, 1)
             return found
 
         totals = loop(0, count, [real(0.0)] * (4 * len(mine)), one)

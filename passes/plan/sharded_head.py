@@ -90,6 +90,7 @@ class Head:
                 sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
                 for step, (place, b_) in enumerate(zip(now, sides, strict=True)):
                     chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
+            c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
             totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]

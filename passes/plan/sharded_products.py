@@ -14,7 +14,7 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, real, when, word
+from lispgpt.passes.kernels.words import Word, each, either, real, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
@@ -53,9 +53,18 @@ class Products:
             return self.launch.warp, None
         return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
 
-    def release(self, slot: Word, count: int, works: Word | None) -> None:
+    def release(self, slot: Word, count: int) -> None:
+        c.fence_copies()
         c.warp_barrier()
-        self.when_works(self.launch.lane == 0, works, lambda: c.arrive(self.launch.empty(slot), count))
+        when(self.launch.lane == 0, lambda: c.arrive(self.launch.empty(slot), count))
+
+    def load_where(self, works: Word | None, steps: int, load: Callable[[], Fragments]) -> Fragments:
+        """Weights of so many steps by a warp that works; who has no share of a chunk may not touch its slot either, as
+        nobody waits for it to have done so."""
+        if works is None:
+            return load()
+        found = either(works, "r" * (4 * steps), lambda: sum(load(), []), lambda: [word(0)] * (4 * steps))
+        return [found[i : i + 4] for i in range(0, 4 * steps, 4)]
 
     # ---- products of rows
 
@@ -65,12 +74,16 @@ class Products:
         number, works = self.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first = part * sharing.steps
-        slot, parity = launch.slot(chunk + tile)
-        c.wait(launch.full(slot), parity)
-        places = self._places(launch.start + slot * layout.chunk, first, sharing)
-        weights = list(map(c.load_matrices, places))
-        self.release(slot, layout.arrivals // sharing.slices, works)
-        loaded = Loaded(sharing, tile, part, works, weights)
+
+        def load() -> Fragments:
+            slot, parity = launch.slot(chunk + tile)
+            c.wait(launch.full(slot), parity)
+            places = self._places(launch.start + slot * layout.chunk, first, sharing)
+            weights = list(map(c.load_matrices, places))
+            self.release(slot, layout.arrivals // sharing.slices)
+            return weights
+
+        loaded = Loaded(sharing, tile, part, works, self.load_where(works, sharing.steps, load))
         self._fix(loaded, first, source)
         return loaded
 
@@ -103,7 +116,7 @@ class Products:
             loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, places)
             self._fix(loaded, first, source)
             for slot, _ in slots:
-                self.release(slot, 1, None)
+                self.release(slot, 1)
             self._leave_rows(loaded, totals, source[2])
 
         each(0, sharing.all // sharing.tiles, some)

@@ -13,7 +13,6 @@ from shared_steps import GPT2, by_cpu, compiled
 
 from lispgpt.runtime.session import Session
 
-
 WALKED = ":steps 0 :numbers 8"
 """No weights wait in registers, and few keys do."""
 
