@@ -80,8 +80,7 @@ class ShardDecode(Pass):
         chain = find_chain(entry, functions)
         attention = attention_of(chain.attention)
         assert attention is not None
-        ahead = [theirs for one in chain.aheads for theirs in one.results.values()]
-        heads = heads_of(chain.attention, chain.rows_argument, ahead, target)
+        heads = heads_of(chain, target)
         blocks = target.cores_for(RANKS) // RANKS * RANKS
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
@@ -108,7 +107,7 @@ def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tu
         return 0.0, 0.0
     floors = [floor_seconds(kernel, target.rates) for kernel in kernels]
     chain = layout.chain
-    first, steps = len(chain.aheads) + 1, 4 + len(chain.ups)
+    first, steps = len(chain.aheads) + 1, 4 + len(chain.ups) + len(chain.head_norms)
     end = first + steps * chain.layers
     brought = layout.layer_chunks * layout.chunk * layout.blocks / target.rates.bandwidth
     least = max(brought, 2 * target.cluster_seconds)

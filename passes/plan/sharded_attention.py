@@ -37,8 +37,8 @@ def rows_at_once(depth: int) -> tuple[int, int]:
 class Earlier(HeadReader):
     """A warp's part of earlier positions.  made: attention's kernel for a layer.  position: the row's own."""
 
-    def __init__(self, launch: Launch, made: Copied, position: Word) -> None:
-        super().__init__(launch, made, position)
+    def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
+        super().__init__(launch, made, normed, position)
         layout = launch.layout
         self.numbers, self.across = rows_at_once(self.depth)
         self.at_once = 32 // self.across

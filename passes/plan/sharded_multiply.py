@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
@@ -69,8 +71,11 @@ class Multipliers:
         up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run))
         out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums")
         down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums")
-        with copied(launch, chain.attention, chain.attended, layer) as made:
-            earlier = Earlier(launch, made, launch.position + run)
+        with ExitStack() as stack:
+            made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
+            norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
+            normed = [stack.enter_context(one) for one in norms]
+            earlier = Earlier(launch, made, normed, launch.position + run)
             rows = earlier.load()
             into.load(chunk)
             out.load(chunk + layout.first_out)
@@ -84,7 +89,7 @@ class Multipliers:
             earlier.attend(rows)
 
             def own() -> None:
-                one = Own(launch, made, launch.position + run)
+                one = Own(launch, made, normed, launch.position + run)
                 when(one.owns, one.attend)
 
             when(launch.warp >= WARPS - layout.kv, own)

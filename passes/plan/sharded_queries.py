@@ -15,16 +15,18 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import bind_cache, own_index, read_operand, read_row
+from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.team import Team
 from lispgpt.passes.kernels.words import Word, each, lesser, when, word
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 
 
 class HeadReader:
-    """made: attention's kernel for a layer.  position: the row's own."""
+    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own."""
 
-    def __init__(self, launch: Launch, made: Copied, position: Word) -> None:
-        self.launch, self.made, self.position = launch, made, position
+    def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
+        self.launch, self.made, self.normed, self.position = launch, made, normed, position
         attention, layout = attention_of(made.op), launch.layout
         assert attention is not None
         self.attention, self.heads, self.depth = attention, layout.heads, layout.depth
@@ -34,7 +36,13 @@ class HeadReader:
     def _bind(self) -> None:
         launch, made = self.launch, self.made
         for tensor in made.tensors[launch.chain.rows_argument]:
-            made.reader.bind(tensor, self._own_columns)
+            made.reader.bind(tensor, partial(self._own_columns, made.reader))
+        for one, norm in zip(self.normed, launch.chain.head_norms, strict=True):
+            one.reader = Reader(launch.target, Team(launch.lane.index(), 32, 32, launch.warp.value))
+            for tensor in one.tensors[norm.source]:
+                one.reader.bind(tensor, partial(self._own_columns, one.reader))
+            for tensor in made.tensors[norm.result]:
+                made.reader.bind(tensor, partial(_through, one))
         for argument, shape in launch.layout.ahead_shapes.items():
             for tensor in made.tensors[argument]:
                 made.reader.bind(tensor, partial(self._ahead, launch.layout.ahead_place(argument), shape))
@@ -43,9 +51,9 @@ class HeadReader:
                 made.hold(argument, self.position.value)
         bind_cache(self.attention, made.reader)
 
-    def _own_columns(self, index: Sequence[Index], width: int) -> ir.Value:
+    def _own_columns(self, reader: Reader, index: Sequence[Index], width: int) -> ir.Value:
         """What the product before has made of the row's columns, of those that are the cluster's."""
-        return _loaded(self.launch.place("own") + (word(index[-1]) - self.base) * 4, width, self.made.reader.in_step)
+        return _loaded(self.launch.place("own") + (word(index[-1]) - self.base) * 4, width, reader.in_step)
 
     def _ahead(self, first: int, shape: Sequence[int], index: Sequence[Index], width: int) -> ir.Value:
         number = word(index[0])
@@ -96,6 +104,12 @@ class HeadReader:
 
     def part(self, slot: Word) -> Word:
         return slot * ((self.launch.layout.head_warps + 1) * self.launch.layout.part)
+
+
+def _through(made: Copied, index: Sequence[Index], width: int) -> ir.Value:
+    """Elements of another kernel's result."""
+    with made.reader.scope():
+        return made.reader.read(made.result, index, width)
 
 
 def if_there(condition: Word | None, body: Callable[[], None]) -> None:

@@ -89,6 +89,7 @@ def test_other_models_and_clusters(
         ("llama_tiny.lisp", 2, 20, {"heads": 3, "kv-heads": 3, "width": 192, "hidden": 160, "context": 512}),
         ("llama_tiny.lisp", 3, 12, {"width": 64, "head-width": 256}),
         ("qwen2.lisp", 3, 12, {"heads": 6, "width": 192}),
+        ("qwen3.lisp", 2, 12, {"head-width": 32}),  # norms of each head
         ("mistral.lisp", 2, 30, {"window": 11, "context": 64}),
     ],
 )
