@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from emulated_cuda.bulk_ops import MappedTensor
-from emulated_cuda.ptx import Kernel, parse
 from emulated_cuda.memory_ops import GLOBAL_BASE
+from emulated_cuda.ptx import Kernel, parse
 from emulated_cuda.threads import MOST_THREADS, MOST_WATCHED, Threads
 
 from lispgpt.runtime.plan.steps import Launch
