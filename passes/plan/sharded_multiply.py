@@ -76,9 +76,9 @@ class Multipliers:
             norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
             normed = [stack.enter_context(one) for one in norms]
             earlier = Earlier(launch, made, normed, launch.position + run)
-            rows = earlier.load()
             into.load(chunk)
             out.load(chunk + layout.first_out)
+            rows = earlier.load()
             self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
             products.split_up("stream", "x", layout.width)
             into.multiply()

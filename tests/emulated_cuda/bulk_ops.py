@@ -164,6 +164,8 @@ class BulkOps(ABC):
         over[lanes] = np.array(known)[which]
         self.write(operands[0], over, lanes)
         late = lanes & ~over
+        if self.races and self.rng.random() < 0.5:  # it may also give up, and say so
+            late[:] = False
         self.stuck |= late
         self.awaited[late] = (self.block[late].astype(np.int64) << 32) | addresses[late].astype(np.int64)
         for thread in np.flatnonzero(over & lanes) if self.races else ():

@@ -80,7 +80,10 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
             self.races = Races.of(kernel, self.count // 32, self.shared.size, memory.size)
         self.by_turns = seed > 0 and (watched or any(i.op.startswith("ld.relaxed") for i in kernel.body))
         self.role = self.block if self.by_turns else threads % kernel.threads // 128
-        if watched or any(i.op.startswith("st.async") for i in kernel.body):  # warps have roles
+        groups = any(i.op.startswith(("wgmma", "setmaxnreg")) for i in kernel.body)
+        if watched and groups:
+            self.role = threads // 128
+        elif watched or any(i.op.startswith("st.async") for i in kernel.body):  # warps have roles
             self.role = threads // 32 if self.by_turns else threads % kernel.threads // 32
         self.patience = int(self.rng.choice([50, 1000, 100000])) if self.by_turns else 50
         self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
