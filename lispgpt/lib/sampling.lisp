@@ -184,25 +184,35 @@
         [id] (across-block [[min nobody (select (= best all) id nobody) numbers]])
         row [logits settings positions b vocab ranks subgroups]
         chosen (if {:result i32} (and (is-number high) (or (or (< k vocab) (< p 1.0)) (> least 0.0)))
-                 (chosen-within row own-chunks (map first mine) k p least high total id scale numbers reals)
+                 (chosen-within row k p least high total id scale numbers reals)
                  (select (is-number high) id -1))]
     (when (= (thread-id x) 0)
       (memref.store chosen token b))))
 
+; The k-th of the chunks' largest ranks, which is at most the k-th of all: by one subgroup, for which no other has to wait
+; at each step of the search.
+(defn largest-in-order [ranks k high numbers]
+  (gpu.barrier)
+  (when (= (subgroup) 0)
+    (let [chunks (dim ranks 0)
+          own (map (fn [i] (+ (lane) (* i (lanes)))) (range (blocks-of (lanes) chunks)))
+          seen (map (fn [c] (select (< c chunks) (memref.load ranks (select (< c chunks) c (: 0 index))) lowest-rank)) own)
+          low (across-lanes min (fold min nobody (map (fn [rank c] (select (< c chunks) rank nobody)) seen own)))
+          reach (fn [rank] (across-lanes + (fold + 0 (map (fn [one] (one-if (>= one rank))) seen))))
+          found (threshold reach k low high)]
+      (when (= (lane) 0)
+        (memref.store found numbers (: 0 index)))))
+  (gpu.barrier)
+  (memref.load numbers (: 0 index)))
+
 ; The first winner in the set that top-k, top-p and min-p leave; id is the first of all.
-(defn chosen-within [row own-chunks own-tops k p least high total id scale numbers reals]
+(defn chosen-within [row k p least high total id scale numbers reals]
   (let [[logits _ _ b vocab ranks _] row
         top (value-of high)
-        count-tops (fn [rank]
-                     (let [reaching (map (fn [own] (one-if (>= own rank))) own-tops)]
-                       (first (across-block [[+ 0 (fold + 0 reaching) numbers]]))))
         count-all (fn [rank] (first (tally row rank (: 0 i32) top scale numbers reals)))
         few (and (< k vocab) (<= k (dim ranks 0)))
-        ; the k-th of the chunks' largest is at most the k-th of all
-        lowest (fold min nobody (map (fn [own c] (select (< c (dim ranks 0)) own nobody)) own-tops own-chunks))
         low (if {:result i32} few
-              (let [[low] (across-block [[min nobody lowest numbers]])]
-                (threshold count-tops k low high))
+              (largest-in-order ranks k high numbers)
               (: lowest-rank i32))
         total (if {:result f32} (and (< k vocab) (< p 1.0))
                 (let [edge (threshold (fn [rank] (count-all (- rank 1))) k low high)
