@@ -11,7 +11,7 @@ from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.row_norms import Norm, norm_of
-from lispgpt.passes.plan.sharded_chain import Ahead, Chain, NormWeights, Product, Series
+from lispgpt.passes.plan.sharded_chain import Ahead, Chain, HeadNorm, NormWeights, Product, Series
 from lispgpt.passes.plan.sharded_tail import chosen_by
 
 TAIL = 4
@@ -41,17 +41,24 @@ class _Finder:
         kinds = list(map(self._kind, self.calls))
         attended = [i for i, kind in enumerate(kinds) if kind == "attention"]
         first = attended[0] - 1 if attended else 0
+        while first > 1 and kinds[first] == "rows":
+            first -= 1
         if first < 1 or len(self.calls) < first + TAIL:
             raise Refused("it is no chain of layers")
         steps = attended[1] - attended[0] if len(attended) > 1 else len(self.calls) - TAIL - first
         layers = [self.calls[first + steps * i : first + steps * (i + 1)] for i in range(len(attended))]
         for layer in layers:
             of_layer = list(map(self._kind, layer))
-            if steps not in (5, 6) or of_layer != ["contraction", "attention", *["contraction"] * (steps - 2)]:
+            norms = attended[0] - first - 1
+            others = steps - norms - 2
+            known = ["contraction", *["rows"] * norms, "attention", *["contraction"] * others]
+            if others not in (3, 4) or of_layer != known:
                 raise Refused(f"its layers are {', '.join(of_layer)}")
         if first + steps * len(layers) + TAIL != len(self.calls):
             raise Refused("it is no chain of layers")
-        return self.calls[:first], layers
+        norms = attended[0] - first - 1
+        self.normed = [layer[1 : norms + 1] for layer in layers]
+        return self.calls[:first], [[layer[0], *layer[norms + 1 :]] for layer in layers]
 
     def chain(self) -> Chain:
         before, layers = self._layers()
@@ -76,7 +83,8 @@ class _Finder:
             raise Refused("its attention does not write its own rows")
         cached = [i for i, s in attended.items() if self.names[s.buffer].startswith("state:")]
         rows = [i for i, v in enumerate(layers[-1][1].operands) if v == layers[-1][0].operands[-1]]
-        wanted = [2, 2, 3, *range(2, len(ups) + 2), 3, 1]
+        normed = tuple(self._head_norm(calls, layers) for calls in zip(*self.normed, strict=True))
+        wanted = [2, 2 + len(normed), 3, *range(2, len(ups) + 2), 3, 1]
         if any(self._handed(call) != count for call, count in zip([*layers[-1], head], wanted, strict=True)):
             raise Refused("a kernel reads more than the chain has")
         if len(cached) != 1:
@@ -87,7 +95,7 @@ class _Finder:
         logits = self._place(head.operands[-1])
         chosen = chosen_by(tail, [self.kernel(call) for call in tail], self._place(head.operands[-1]), self._place)
         return Chain(
-            self.calls, self.kernel(first), made, self._series([first]), aheads, len(layers),
+            self.calls, self.kernel(first), made, self._series([first]), aheads, normed, len(layers),
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
             attended, cached[0], rows[0], out, tuple(ups), down, product, logits, *chosen,
         )  # fmt: skip
@@ -125,6 +133,24 @@ class _Finder:
                 raise Refused("what a kernel ahead of the layers makes goes elsewhere than into attention")
             results[i] = place[0]
         return Ahead(self.kernel(call), self._series([call]), results)
+
+    def _head_norm(self, calls: Sequence[ir.Operation], layers: list[list[ir.Operation]]) -> HeadNorm:
+        """A norm of heads' rows between the first product and attention, which alone reads it."""
+        kernel = self.kernel(calls[-1])
+        norm = norm_of(outputs_of(kernel)[-1][0])
+        if norm is None:
+            raise Refused("what lies between a layer's first product and attention is no norm")
+        source = self._argument(viewed(norm.source))
+        places = set()
+        for call, layer in zip(calls, layers, strict=True):
+            made = call.operands[-1]
+            if call.operands[source] != layer[0].operands[-1] or len(list(made.uses)) != 2 or self._handed(call) != 2:
+                raise Refused("a norm between a layer's first product and attention is not of heads")
+            places.add(tuple(n for n, v in enumerate(layer[1].operands) if v == made))
+        (place,) = places if len(places) == 1 else [()]
+        if len(place) != 1:
+            raise Refused("a norm between a layer's first product and attention is not of heads")
+        return HeadNorm(kernel, self._series(list(calls)), source, place[0])
 
     def _handed(self, call: ir.Operation) -> int:
         """How many of a call's operands the chain's kernels hand on to each other."""

@@ -12,8 +12,9 @@ The rule by which work is shared is that of tensor-parallel training: what a pro
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
 layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.
 
-It is off unless it is asked for: on an H200 one of its settings has lost numbers past position 400, why is
-not known; no order of roles does so on the interpreter.
+It is off unless it is asked for: on an H200 it has lost numbers past position 400, as loads of weights that waited in
+a block's queue behind those of the cache were overtaken by the copies that a barrier had let write there (a fence in
+front of the barrier orders them; it has not run on a GPU since).
 
 Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
 the chip has no clusters and bulk copies, and where that is modelled to be as fast.
@@ -48,12 +49,15 @@ MORE = "control:more"
 @dataclass(frozen=True)
 class ShardDecode(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done; or
-    "never".  runs: of an entry in one launch, at most.  clusters: of a
-    launch, at most; 0: as many as the chip holds."""
+    "never".  runs: of an entry in one launch, at most.  clusters: of a launch, at most; 0: as many as the chip holds.
+    steps: of two products, 16 of their depth each, whose weights wait in a warp's registers where they fit; 0: none
+    do.  numbers: of keys, and of values, that a lane has at once."""
 
     when: str = "never"
-    runs: int = 8
+    runs: int = 16
     clusters: int = 0
+    steps: int = 16
+    numbers: int = 24
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never" or target.copies is None or not target.intrinsics:
@@ -77,14 +81,13 @@ class ShardDecode(Pass):
         chain = find_chain(entry, functions)
         attention = attention_of(chain.attention)
         assert attention is not None
-        ahead = [theirs for one in chain.aheads for theirs in one.results.values()]
-        heads = heads_of(chain.attention, chain.rows_argument, ahead, target)
+        heads = heads_of(chain, target)
         blocks = target.cores_for(RANKS) // RANKS * RANKS
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
-        layout = Layout(chain, heads, attention.context, blocks)
+        layout = Layout(chain, heads, attention.context, blocks, self.steps, self.numbers)
         kernels = [functions[callee_of(call)] for call in chain.calls]
-        apart, together = _seconds(kernels, chain, target)
+        apart, together = _seconds(kernels, layout, target)
         if self.when != "always" and not (target.cluster_seconds and together <= WORTH * apart):
             return
         name = f"{symbol_of(entry)}_shared"
@@ -93,19 +96,23 @@ class ShardDecode(Pass):
         _record(made.function, kernels)
         _replace(entry, chain, made, name, self.runs)
         said = f"{len(kernels)} launches are one, of {blocks // RANKS} clusters"
+        said += f", {layout.layer_clusters} with {layout.each} heads and {layout.hidden} hidden units each"
         if target.cluster_seconds:
             said += f": modelled {apart * 1e6:.0f} us apart, {together * 1e6:.0f} us as one"
         _remark(entry, said)
 
 
-def _seconds(kernels: Sequence[ir.Operation], chain: Chain, target: Gpu) -> tuple[float, float]:
+def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tuple[float, float]:
     """(what launches take one by one, what the clusters take) by what is known of a chip, or zeros."""
     if target.rates is None:
         return 0.0, 0.0
     floors = [floor_seconds(kernel, target.rates) for kernel in kernels]
-    first, steps = len(chain.aheads) + 1, 4 + len(chain.ups)
+    chain = layout.chain
+    first, steps = len(chain.aheads) + 1, 4 + len(chain.ups) + len(chain.head_norms)
     end = first + steps * chain.layers
-    rounds = [max(sum(floors[i : i + steps]), 2 * target.cluster_seconds) for i in range(first, end, steps)]
+    brought = layout.layer_chunks * layout.chunk * layout.blocks / target.rates.bandwidth
+    least = max(brought, 2 * target.cluster_seconds)
+    rounds = [max(sum(floors[i : i + steps]), least) for i in range(first, end, steps)]
     rest = sum(floors[:first]) + sum(floors[end:])
     return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * target.cluster_seconds
 

@@ -58,6 +58,17 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class HeadNorm:
+    """A kernel that norms the heads' rows in what a layer's first product makes, its argument `source`; attention
+    reads them as its own argument `result`."""
+
+    kernel: ir.Operation
+    arguments: dict[int, Series]
+    source: int
+    result: int
+
+
+@dataclass(frozen=True)
 class Chain:
     """The tokens' and positions' arguments are inputs that a run leaves for the next; embedding: the kernel that makes
     the stream, `stream` the number of its result, embedded: its arguments.  ups: products whose rows are hidden units;
@@ -69,6 +80,7 @@ class Chain:
     stream: int
     embedded: dict[int, Series]
     aheads: tuple[Ahead, ...]
+    head_norms: tuple[HeadNorm, ...]
     layers: int
     norms: tuple[NormWeights, NormWeights, NormWeights]
     into: Product

@@ -129,7 +129,7 @@ class Finisher:
         for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
             value = self._finished(made, place, value)
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
-            when(there, partial(self._send, "own", "own", number, value))
+            self._send("own", "own", number, value, there)
 
     def _hidden(self, run: Word, layer: Word, made: Sequence[Copied]) -> None:
         """A lane's hidden units, as parts of the next product's operand, to all ranks."""
@@ -155,17 +155,21 @@ class Finisher:
                 made[1].hold(before, unit.value, place)
                 unit = self._finished(made[1], place, sums[len(numbers) + turn])
             k = number + launch.rank * count
-            send = partial(self._send, "units", "hidden_units", k, unit)
-            if count % 32 and turn == len(lanes_) - 1:
-                when(lane < count, send)
-            else:
-                send()
+            there = lane < count if count % 32 and turn == len(lanes_) - 1 else None
+            self._send("units", "hidden_units", k, unit, there)
 
-    def _send(self, name: str, barrier: str, number: Word, value: Word) -> None:
-        """One number to all ranks."""
+    def _send(self, name: str, barrier: str, number: Word, value: Word, there: Word | None) -> None:
+        """Four neighbouring lanes' numbers at once to all ranks; there: whether they have any."""
         layout = self.launch.layout
-        for remote in self.ranks:
-            c.send(remote + (number * 4 + layout.at[name]), [value], remote + layout.barrier[barrier])
+        four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
+        to = number * 4 + layout.at[name]
+
+        def send() -> None:
+            for remote in self.ranks:
+                c.send(remote + to, four, remote + layout.barrier[barrier])
+
+        first = self.launch.lane % 4 == 0
+        when(first if there is None else first.where(there, False), send)
 
 
 def make_ahead(launch: Launch, position: Word) -> None:

@@ -90,6 +90,7 @@ class Head:
                 sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
                 for step, (place, b_) in enumerate(zip(now, sides, strict=True)):
                     chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
+            c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
             totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
@@ -101,13 +102,13 @@ class Head:
             with made.reader.scope():
                 result = Word(made.reader.read(made.result, where))
             memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
-            first = self.products.part == 0
-            within = b.emit("arith.andi", [first.value, (row <= end).value], [first.value.type])
+            own_lane = self.products.part == 0
+            within = b.emit("arith.andi", [own_lane.value, (row <= end).value], [own_lane.value.type])
             when(Word(within), lambda: b.store(result.value, memory, [0, row.index()]))
-            inside = b.emit("arith.andi", [first.value, (row < launch.chain.vocab).value], [first.value.type])
+            inside = b.emit("arith.andi", [own_lane.value, (row < launch.chain.vocab).value], [own_lane.value.type])
             if layout.draws:
                 place = launch.place("logits") + (number * 8 + self.products.group) * 4
-                when(first, lambda: c.store_words(place, [result]))
+                when(own_lane, lambda: c.store_words(place, [result]))
                 return best.words
             own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
             return best.joined(own).words

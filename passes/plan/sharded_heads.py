@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import shape_of
+from lispgpt.ir.structure import operations, shape_of
 from lispgpt.passes.kernels.attention import own_index, read_operand, read_row
-from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.plan.row_norms import norm_of
+from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.targets import Gpu
 
 
@@ -36,18 +38,19 @@ class Heads:
         return [shared if i == self.shared else member if i == self.member else 0 for i in range(self.loops)]
 
 
-def heads_of(kernel: ir.Operation, argument: int, ahead: Sequence[int], target: Gpu) -> Heads:
-    """Heads of attention that reads an argument's columns, and what is made ahead.
+def heads_of(chain: Chain, target: Gpu) -> Heads:
+    """Heads of a chain's attention.
 
     Refused where they lie otherwise.  What is emitted to find out is dropped.
     """
+    kernel = chain.attention
     block = kernel.regions[0].blocks[0]
     attention = attention_of(kernel)
     assert attention is not None
     heads = _loops(attention)
     ops = list(block.operations)
     with ir.InsertionPoint(ops[-1]), kernel.location:
-        firsts = _Columns(kernel, attention, heads, argument, ahead, target).firsts()
+        firsts = _Columns(chain, attention, heads, target).firsts()
     for op in reversed(list(block.operations)[len(ops) - 1 : -1]):
         op.operation.erase()
     return Heads(heads.shared, heads.member, heads.count, heads.group, heads.depth, heads.loops, firsts)
@@ -69,28 +72,38 @@ def _loops(attention: Attention) -> Heads:
     return Heads(loop, member, count, group, attention.depth, len(attention.extents))
 
 
+def _tensors(kernel: ir.Operation, argument: int) -> list[ir.Value]:
+    """An argument's elements in a kernel's body."""
+    block = kernel.regions[0].blocks[0]
+    ops = [op for op in operations(block) if op.name == "bufferization.to_tensor"]
+    return [op.results[0] for op in ops if op.operands[0] == block.arguments[argument]]
+
+
 class _Columns:
     """Which columns queries, keys and values are made of."""
 
-    def __init__(
-        self,
-        kernel: ir.Operation,
-        attention: Attention,
-        heads: Heads,
-        argument: int,
-        ahead: Sequence[int],
-        target: Gpu,
-    ) -> None:
+    def __init__(self, chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> None:
         self.attention, self.heads = attention, heads
         self.seen: list[int] = []
         self.reader = Reader(target)
-        arguments = list(kernel.regions[0].blocks[0].arguments)
-        for op in kernel.regions[0].blocks[0].operations:
-            op = op.operation
-            if op.name == "bufferization.to_tensor" and op.operands[0] == arguments[argument]:
-                self.reader.bind(op.results[0], self._note)
-            if op.name == "bufferization.to_tensor" and any(op.operands[0] == arguments[i] for i in ahead):
-                self.reader.bind(op.results[0], lambda index, width: b.splat(b.constant(0.0, b.f32()), width))
+        for tensor in _tensors(chain.attention, chain.rows_argument):
+            self.reader.bind(tensor, self._note)
+        for theirs in (theirs for ahead in chain.aheads for theirs in ahead.results.values()):
+            for tensor in _tensors(chain.attention, theirs):
+                self.reader.bind(tensor, lambda index, width: b.splat(b.constant(0.0, b.f32()), width))
+        for one in chain.head_norms:
+            norm = norm_of(outputs_of(one.kernel)[-1][0])
+            assert norm is not None
+            for tensor in _tensors(one.kernel, one.source):
+                self.reader.bind(tensor, self._note)
+            for tensor in _tensors(chain.attention, one.result):
+                self.reader.bind(tensor, partial(self._of_row, norm.source))
+
+    def _of_row(self, source: ir.Value, index: Sequence[Index], width: int) -> ir.Value:
+        """What a norm's result depends on: all of its row."""
+        if not all(isinstance(i, int) for i in index):
+            raise Refused("its queries do not lie in rows")
+        return [self.reader.read(source, [*index[:-1], d]) for d in range(shape_of(source)[-1])][0]
 
     def _note(self, index: Sequence[Index], width: int) -> ir.Value:
         if not all(isinstance(i, int) for i in index):

@@ -23,10 +23,6 @@ from lispgpt.passes.plan.sharded_heads import Heads
 
 RANKS, WARPS, LINE = 8, 12, 64
 """Blocks of a cluster, warps of a block that multiply, and bf16 of a line that bulk copies bring."""
-MOST_NUMBERS = 24
-"""Keys' and values' numbers of earlier positions that a lane has at once, of each."""
-MOST_STEPS = 16
-"""Steps of two products whose weights a warp has at once."""
 LEAST_STAGES = 4
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
 THREADS = 32 * (WARPS + 3)
@@ -77,9 +73,10 @@ def up_to(number: int, multiple: int) -> int:
 
 
 class Layout:
-    """Numbers of one chain's kernel.  blocks: of the launch."""
+    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers: see ShardDecode."""
 
-    def __init__(self, chain: Chain, heads: Heads, context: int, blocks: int) -> None:
+    def __init__(self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int) -> None:
+        self.numbers = numbers
         self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
         self.heads, self.blocks, self.chain = heads, blocks, chain
         if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
@@ -104,7 +101,7 @@ class Layout:
         self.first_down = self.first_up + self.up_tiles
         self.layer_chunks = self.first_down + self.hidden // LINE
         self.head_chunks = -(-chain.head.rows // 8)
-        self._share_products()
+        self._share_products(steps)
 
     def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
         """A cluster's heads: few enough, and of whole groups or of one.  Returns its rows of the first product, and
@@ -123,7 +120,7 @@ class Layout:
         rows = (self.each * self.depth, self.kv * self.depth, self.kv * self.depth)
         return sum(rows), rows
 
-    def _share_products(self) -> None:
+    def _share_products(self, most: int) -> None:
         half = self.width // 32
         tiles = -(-self.columns // 16)
         sharings = (
@@ -135,16 +132,16 @@ class Layout:
             self.into, self.up, self.out, self.down = (s for s in sharings if s is not None)
             steps = max(self.into.steps + self.out.steps, self.up.steps + self.down.steps)
             self._place()
-            self.whole = self.stages >= self.layer_chunks and steps <= MOST_STEPS
+            self.whole = self.stages >= self.layer_chunks and steps <= most
         if self.whole:
             self.arrivals = lcm(self.into.slices, self.up.slices, self.readers(self.out), self.readers(self.down))
             return
         self.arrivals = WARPS
         self.out = self.down = Sharing(tiles, 1, LINE // 16, tiles)
-        for most in (LEAST_STAGES, 2, 1):
-            self.into, self.up = (walked(n, half, most) for n in (self.into_tiles, self.up_tiles))
+        for some in (LEAST_STAGES, 2, 1):
+            self.into, self.up = (walked(n, half, some) for n in (self.into_tiles, self.up_tiles))
             self._place()
-            if self.stages >= max(LEAST_STAGES, most + 2):
+            if self.stages >= max(LEAST_STAGES, some + 2):
                 return
         raise Refused(f"a block's memory has room for {self.stages} parts of its weights at once")
 

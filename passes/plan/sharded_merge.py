@@ -70,7 +70,10 @@ def _tell(launch: Launch, position: Word, head: Word) -> None:
     top, total, *numbers = found
     to = launch.layout.at["merged"] + (head * RANKS + launch.rank) * layout.part
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
-        _when(inside, partial(_send, launch, to + number * 4, numbers[2 * i : 2 * i + 2]))
+        pair = numbers[2 * i : 2 * i + 2]
+        four = [*pair, *(word_.from_lane(1) for word_ in pair)]
+        even = lane % 2 == 0
+        when(even if inside is None else even.where(inside, False), partial(_send, launch, to + number * 4, four))
 
     def end() -> None:
         remote = launch.remote(lane)

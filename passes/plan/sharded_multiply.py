@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
+from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_head import Head
 from lispgpt.passes.plan.sharded_launch import Launch, copied
 from lispgpt.passes.plan.sharded_layout import (
@@ -19,6 +22,7 @@ from lispgpt.passes.plan.sharded_layout import (
     WARPS,
     Sharing,
 )
+from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_products import Products, Source
 
 
@@ -67,11 +71,14 @@ class Multipliers:
         up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run))
         out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums")
         down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums")
-        with copied(launch, chain.attention, chain.attended, layer) as made:
-            earlier = Earlier(launch, made, launch.position + run)
-            rows = earlier.load()
+        with ExitStack() as stack:
+            made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
+            norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
+            normed = [stack.enter_context(one) for one in norms]
+            earlier = Earlier(launch, made, normed, launch.position + run)
             into.load(chunk)
             out.load(chunk + layout.first_out)
+            rows = earlier.load()
             self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
             products.split_up("stream", "x", layout.width)
             into.multiply()
@@ -82,7 +89,8 @@ class Multipliers:
             earlier.attend(rows)
 
             def own() -> None:
-                when(earlier.owns, earlier.own)
+                one = Own(launch, made, normed, launch.position + run)
+                when(one.owns, one.attend)
 
             when(launch.warp >= WARPS - layout.kv, own)
         c.pass_by(PARTS, TWO_ROLES)
@@ -124,16 +132,17 @@ class Columns:
     """A product that sums over what a cluster has, in the same two ways.  count: of its chunks."""
 
     def __init__(self, products: Products, sharing: Sharing, count: int, source: str, sums: str) -> None:
-        self.products, self.sharing, self.count, self.source, self.sums = products, sharing, count, source, sums
+        self.products, self.sharing, self.count = ColumnProducts(products), sharing, count
+        self.source, self.sums = source, sums
         self.whole = products.launch.layout.whole
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.products.load_columns(chunk, self.sharing)
+            self.loaded = self.products.load(chunk, self.sharing)
 
     def multiply(self) -> None:
         if self.whole:
-            self.products.columns(self.loaded, self.source, self.sums)
+            self.products.multiply(self.loaded, self.source, self.sums)
         else:
-            self.products.walk_columns(self.chunk, self.count, self.source, self.sums)
+            self.products.walk(self.chunk, self.count, self.source, self.sums)

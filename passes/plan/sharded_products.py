@@ -14,7 +14,7 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, real, when, word
+from lispgpt.passes.kernels.words import Word, each, either, real, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
@@ -47,30 +47,43 @@ class Products:
         self.launch = launch
         self.group, self.part = launch.lane // 4, launch.lane % 4
 
-    def _share(self, sharing: Sharing) -> tuple[Word, Word | None]:
+    def share_out(self, sharing: Sharing) -> tuple[Word, Word | None]:
         """(a warp's number among those that work, whether it does)."""
         if sharing.workers == WARPS:
             return self.launch.warp, None
         return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
 
-    def _release(self, slot: Word, count: int, works: Word | None) -> None:
+    def release(self, slot: Word, count: int) -> None:
+        c.fence_copies()
         c.warp_barrier()
-        self._when_works(self.launch.lane == 0, works, lambda: c.arrive(self.launch.empty(slot), count))
+        when(self.launch.lane == 0, lambda: c.arrive(self.launch.empty(slot), count))
+
+    def load_where(self, works: Word | None, steps: int, load: Callable[[], Fragments]) -> Fragments:
+        """Weights of so many steps by a warp that works; who has no share of a chunk may not touch its slot either, as
+        nobody waits for it to have done so."""
+        if works is None:
+            return load()
+        found = either(works, "r" * (4 * steps), lambda: sum(load(), []), lambda: [word(0)] * (4 * steps))
+        return [found[i : i + 4] for i in range(0, 4 * steps, 4)]
 
     # ---- products of rows
 
     def load_rows(self, chunk: Word, sharing: Sharing, source: Source) -> Loaded:
         """The chunk-th chunk and those behind it, each 8 rows; in a launch's first run also what does not change."""
         launch, layout = self.launch, self.launch.layout
-        number, works = self._share(sharing)
+        number, works = self.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first = part * sharing.steps
-        slot, parity = launch.slot(chunk + tile)
-        c.wait(launch.full(slot), parity)
-        places = self._places(launch.start + slot * layout.chunk, first, sharing)
-        weights = list(map(c.load_matrices, places))
-        self._release(slot, layout.arrivals // sharing.slices, works)
-        loaded = Loaded(sharing, tile, part, works, weights)
+
+        def load() -> Fragments:
+            slot, parity = launch.slot(chunk + tile)
+            c.wait(launch.full(slot), parity)
+            places = self._places(launch.start + slot * layout.chunk, first, sharing)
+            weights = list(map(c.load_matrices, places))
+            self.release(slot, layout.arrivals // sharing.slices)
+            return weights
+
+        loaded = Loaded(sharing, tile, part, works, self.load_where(works, sharing.steps, load))
         self._fix(loaded, first, source)
         return loaded
 
@@ -84,7 +97,7 @@ class Products:
 
         Every warp waits for every chunk, so that it sees every phase of their barriers."""
         launch, layout = self.launch, self.launch.layout
-        number, works = self._share(sharing)
+        number, works = self.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first = part * sharing.steps
 
@@ -103,7 +116,7 @@ class Products:
             loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, places)
             self._fix(loaded, first, source)
             for slot, _ in slots:
-                self._release(slot, 1, None)
+                self.release(slot, 1)
             self._leave_rows(loaded, totals, source[2])
 
         each(0, sharing.all // sharing.tiles, some)
@@ -124,7 +137,7 @@ class Products:
         fixed = self._across_pairs(totals)
         kind = (self.part == 0).where(word(1), 2)
         place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.all)
-        self._when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
+        self.when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
 
     def split_up(self, source: str, name: str, count: int) -> None:
         """By all warps that multiply: so many numbers that ranks have sent, as parts for the instructions."""
@@ -207,14 +220,14 @@ class Products:
     def _leave_rows(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
         own = self.across_halves(totals)
         place = self._sum_place(loaded, sums)
-        self._when_works(self.part == 0, loaded.works, lambda: c.store_words(place, [own]))
+        self.when_works(self.part == 0, loaded.works, lambda: c.store_words(place, [own]))
 
     def _sum_place(self, loaded: Loaded, sums: str) -> Word:
         """Where a lane's row's sum goes."""
         rows = 8 * loaded.sharing.all
         return self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.group) * 4
 
-    def _when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
+    def when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
         if works is not None:
             condition = Word(b.emit("arith.andi", [condition.value, works.value], [condition.value.type]))
         when(condition, body)
@@ -226,94 +239,6 @@ class Products:
         for step, a in enumerate(weights):
             chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
         return [x + y for x, y in zip(*chains, strict=True)]
-
-    # ---- products that sum over what a cluster has
-
-    def load_columns(self, chunk: Word, sharing: Sharing) -> Loaded:
-        """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
-        launch, layout = self.launch, self.launch.layout
-        number, works = self._share(sharing)
-        tile, part = number % sharing.tiles, number // sharing.tiles
-        first, line = part * sharing.steps, LINE // 16
-        row = self._row(tile)
-        weights: Fragments = []
-        for start in range(0, sharing.steps, line):
-            slot, parity = launch.slot(chunk + (first + start) // line)
-            c.wait(launch.full(slot), parity)
-            base = launch.start + slot * layout.chunk
-            for step in range(start, min(start + line, sharing.steps)):
-                weights.append(self._column_matrices(base, (first + step) % line, row))
-            self._release(slot, layout.arrivals // layout.readers(sharing), works)
-        return Loaded(sharing, tile, part, works, weights)
-
-    def columns(self, loaded: Loaded, source: str, sums: str) -> None:
-        """Multiply by what the cluster has, and leave sums for the exchanger."""
-        sharing, layout = loaded.sharing, self.launch.layout
-        right = self._column_operand(source, loaded.slice * sharing.steps, sharing.steps)
-        chains = [[real(0.0)] * 4, [real(0.0)] * 4]
-        for step, a in enumerate(w for w in loaded.weights if isinstance(w, list)):
-            chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
-        x = [one + other for one, other in zip(*chains, strict=True)]
-        place = self.launch.place(sums) + (loaded.slice * layout.sum_columns + loaded.tile * 16 + self.group) * 4
-        self._leave_columns(place, x, loaded.works)
-
-    def walk_columns(self, chunk: Word, count: int, source: str, sums: str) -> None:
-        """Multiply so many chunks of 64 columns by what the cluster has; a warp has some
-        tiles of rows in all of them."""
-        launch, layout = self.launch, self.launch.layout
-        tiles = layout.out.all
-        mine = [launch.warp + first for first in range(0, tiles, WARPS)]
-        works = [None if WARPS * (i + 1) <= tiles else tile < tiles for i, tile in enumerate(mine)]
-
-        def one(number: Word, *totals: Word) -> list[Word]:
-            slot, parity = launch.slot(chunk + number)
-            c.wait(launch.full(slot), parity)
-            base = launch.start + slot * layout.chunk
-            right = self._column_operand(source, number * (LINE // 16), LINE // 16)
-            found: list[Word] = []
-            for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
-                before = list(totals[4 * i : 4 * i + 4])
-                multiply = partial(self._tile, base, tile, right, before)
-                found += multiply() if there is None else either(there, "ffff", multiply, partial(list, before))
-            self._release(slot, 1, None)
-            return found
-
-        totals = loop(0, count, [real(0.0)] * (4 * len(mine)), one)
-        for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
-            place = launch.place(sums) + (tile * 16 + self.group) * 4
-            self._leave_columns(place, totals[4 * i : 4 * i + 4], there)
-
-    def _tile(self, base: Word, tile: Word, right: Fragments, totals: list[Word]) -> list[Word]:
-        row = self._row(tile)
-        weights = [self._column_matrices(base, step, row) for step in range(len(right))]
-        for a, b_ in zip(weights, right, strict=True):
-            totals = c.multiply(a, b_, totals)
-        return totals
-
-    def _row(self, tile: Word) -> Word:
-        """A lane's row of a tile of 16, one that is there."""
-        row = tile * 16 + self.launch.lane % 16
-        columns = self.launch.layout.columns
-        return lesser(row, word(columns - 1)) if columns % 16 else row
-
-    def _column_matrices(self, base: Word, step: Word | int, row: Word) -> list[Word]:
-        number = self.launch.lane // 16 + step * 2
-        return c.load_matrices(base + row * (2 * LINE) + ((number ^ (row % 8)) << 4))
-
-    def _column_operand(self, source: str, first: Word, count: int) -> Fragments:
-        start = self.launch.place(source) + self.part * QUAD + (self.group & 3) * 8 + first * (4 * QUAD)
-        return [c.load_words(start + 4 * QUAD * step, 2) for step in range(count)]
-
-    def _leave_columns(self, place: Word, x: list[Word], works: Word | None) -> None:
-        """Sums of the parts' columns, of a lane's two rows."""
-        both = [x[0] + x[1], x[2] + x[3]]
-        both = [value + value.from_lane(1) for value in both]
-
-        def store() -> None:
-            c.store_words(place, [both[0]])
-            c.store_words(place + 32, [both[1]])
-
-        self._when_works(self.part == 0, works, store)
 
 
 def place_of_pair(number: Word) -> Word:

@@ -42,6 +42,9 @@ class MatrixOps(ABC):
     @abstractmethod
     def places(self, operand: str, size: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
+    @abstractmethod
+    def watch(self, memory: np.ndarray, places: np.ndarray, nbytes: int, lanes: np.ndarray, writes: bool) -> None: ...
+
     def warps(self, operand: str, kind: str) -> np.ndarray:
         """A register as [warps 32]."""
         return self.value(operand, kind).reshape(-1, 32)
@@ -52,6 +55,7 @@ class MatrixOps(ABC):
         assert "m8n8" in suffixes
         registers = names(operands[0])
         memory, places = self.places(operands[1], 16, lanes & (self.lane < 8 * len(registers)))
+        self.watch(memory, places, 16, lanes & (self.lane < 8 * len(registers)), False)
         rows = memory.view(np.uint16)[places[:, None] // 2 + np.arange(8)]
         matrices = rows.reshape(-1, len(registers), 8, 8)
         if "trans" in suffixes:
