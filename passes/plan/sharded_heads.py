@@ -57,10 +57,8 @@ def heads_of(chain: Chain, target: Gpu) -> Heads:
 
 
 def _loops(attention: Attention) -> Heads:
-    if attention.own is None or attention.lower is not None or attention.depth != attention.width:
-        raise Refused(
-            "its attention is not of one sequence's heads, whose keys are as deep as values, over all positions"
-        )
+    if attention.own is None or attention.depth != attention.width:
+        raise Refused("its attention is not of heads whose keys, as deep as values, it writes itself")
     long = {i: extent for i, extent in enumerate(attention.extents) if extent > 1}
     shared = [i for i in long if i in attention.shared]
     members = [i for i in long if i not in attention.shared]
