@@ -63,8 +63,9 @@ class Products:
         nobody waits for it to have done so."""
         if works is None:
             return load()
-        found = either(works, "r" * (4 * steps), lambda: sum(load(), []), lambda: [word(0)] * (4 * steps))
-        return [found[i : i + 4] for i in range(0, 4 * steps, 4)]
+        count = 4 * steps
+        found = either(works, "r" * count, lambda: [w for a in load() for w in a], lambda: [word(0)] * count)
+        return [found[i : i + 4] for i in range(0, count, 4)]
 
     # ---- products of rows
 

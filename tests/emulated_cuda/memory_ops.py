@@ -42,6 +42,20 @@ class MemoryOps(ABC):
         if self.races and places.size:
             self.races.by_threads(memory is self.shared, places, nbytes, np.flatnonzero(lanes), writes, who)
 
+    def _watch_store(
+        self, memory: np.ndarray, places: np.ndarray, size: int, lanes: np.ndarray, suffixes: list[str],
+        registers: list[str],
+    ) -> None:  # fmt: skip
+        """Whoever stores what is there already harms no other store."""
+        if not self.races or not places.size:
+            return
+        kind = UNSIGNED[size * 8]
+        values = np.stack([self.value(register, f"u{size * 8}")[lanes] for register in registers], axis=1)
+        there = memory.view(kind)[places[:, None] // size + np.arange(len(registers))]
+        nbytes, who = size * len(registers), self._exchanged(suffixes)
+        stored, found = (np.ascontiguousarray(a).view(np.uint8).reshape(len(places), nbytes) for a in (values, there))
+        self.races.by_threads(memory is self.shared, places, nbytes, np.flatnonzero(lanes), True, who, stored, found)
+
     @staticmethod
     def _exchanged(suffixes: list[str]) -> int:
         return WORD if {"relaxed", "acquire", "release"} & set(suffixes) else THREADS
@@ -105,7 +119,7 @@ class MemoryOps(ABC):
             operands, suffixes = (operands[0], self.halves(operands[1])), [*suffixes[:-1], "b64"]
         registers, size = names(operands[1]), int(suffixes[-1][1:]) // 8
         memory, places = self.places(operands[0], size * len(registers), lanes)
-        self.watch(memory, places, size * len(registers), lanes, True, self._exchanged(suffixes))
+        self._watch_store(memory, places, size, lanes, suffixes, registers)
         self._words(suffixes, places, size * len(registers), lanes, "store")
         words = memory.view(UNSIGNED[size * 8])
         if memory is self.shared:

@@ -50,6 +50,8 @@ class Access:
     who: int
     writes: bool
     line: int
+    values: list[bytes] | None = None
+    changes: np.ndarray | None = None
 
 
 @dataclass
@@ -71,15 +73,21 @@ class Races:
         return Races(kernel, warps, Clocks(count), *slots)
 
     def by_threads(
-        self, shared: bool, places: np.ndarray, nbytes: int, threads: np.ndarray, writes: bool, who: int = THREADS
-    ) -> None:
-        """places: where each of these threads accesses so many bytes."""
+        self, shared: bool, places: np.ndarray, nbytes: int, threads: np.ndarray, writes: bool, who: int = THREADS,
+        stored: np.ndarray | None = None, found: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """places: where each of these threads accesses so many bytes.  stored, found: [threads nbytes], what it stores
+        and what is there."""
         each = np.arange(max(1, nbytes // 4))
         words = (places[:, None] // 4 + each).reshape(-1)
         warps = np.repeat(threads // 32, each.size)
         access = Access(
             self.shared if shared else self.memory, words, warps, self.clocks.now(warps), who, writes, self.line
         )
+        if stored is not None and found is not None:
+            whole = stored.reshape(len(places), each.size, -1)
+            access.values = [row.tobytes() for row in whole.reshape(words.size, -1)]
+            access.changes = (whole != found.reshape(whole.shape)).any(2).reshape(-1)
         if writes:
             self._check_each_other(access)
         self._check(access, self.clocks.views, warps)
@@ -112,13 +120,17 @@ class Races:
         """Warps that execute one instruction side by side."""
         order = np.argsort(access.words, kind="stable")
         words, agents = access.words[order], access.agents[order]
-        for i in np.flatnonzero((words[1:] == words[:-1]) & (agents[1:] != agents[:-1]))[:1]:
-            if access.who != WORD:
+        for i in np.flatnonzero((words[1:] == words[:-1]) & (agents[1:] != agents[:-1])):
+            same = access.values is not None and access.values[order[i]] == access.values[order[i + 1]]
+            if access.who != WORD and not same:
                 self._tell(access, access.line, int(agents[i]), int(agents[i + 1]), int(words[i]))
 
     def _check(self, access: Access, views: np.ndarray, rows: np.ndarray) -> None:
         shadow, words = access.shadow, access.words
-        self._compare(access, shadow.writes[words], views, rows, PAST if access.writes else KNOWN)
+        writes = shadow.writes[words]
+        if access.changes is not None:
+            writes[~access.changes, 0] = -1
+        self._compare(access, writes, views, rows, PAST if access.writes else KNOWN)
         if access.writes:
             reads = shadow.reads[words]
             self._compare(access, reads, views, rows[:, None], PAST)

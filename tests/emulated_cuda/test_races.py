@@ -116,7 +116,8 @@ FAULTS = {
     "a wait for the wrong phase of an empty slot": ("[%empty], %before", "[%empty], %parity"),
     "a slot given back before it is read": (
         "\tld.shared.b32 %value, [%place];\n",
-        "\t@%first mbarrier.arrive.shared::cta.b64 _, [%empty];\n\tld.shared.b32 %value, [%place];\n\tmov.b32 %first, 0;\n",
+        "\t@%first mbarrier.arrive.shared::cta.b64 _, [%empty];\n\tld.shared.b32 %value, [%place];\n"
+        "\tmov.b32 %first, 0;\n",
     ),
     "no fence between a load and a copy": ("fence.proxy.async.shared::cta;", ""),
     "one arrival too few": ("[%emptier], 1;", "[%emptier], 2;"),
@@ -148,7 +149,7 @@ def test_a_fault_of_a_ring_is_found_in_one_of_few_orders(fault: str) -> None:
     right, wrong = FAULTS[fault]
     assert RING.count(right) == 1
     seed = seeded.fresh_seed()
-    with pytest.raises(AssertionError, match="races\n|deadlock|more arrivals"):
+    with pytest.raises(AssertionError, match=r"races\n|deadlock|more arrivals"):
         for order in range(ORDERS):
             found(RING.replace(right, wrong), seed + order)
 
@@ -156,7 +157,7 @@ def test_a_fault_of_a_ring_is_found_in_one_of_few_orders(fault: str) -> None:
 def test_a_race_is_told_with_both_lines() -> None:
     fence = FAULTS["no fence between a load and a copy"]
     text = RING.replace(*fence)
-    with pytest.raises(AssertionError, match="ld.shared.b32") as raised:
+    with pytest.raises(AssertionError, match=r"ld\.shared\.b32") as raised:
         found(text, 1 + seeded.fresh_seed())
     lines = {i + 1: line.strip() for i, line in enumerate(text.splitlines())}
     load, copy = (next(i for i, line in lines.items() if start in line) for start in ("ld.shared", "cp.async.bulk"))
@@ -171,5 +172,5 @@ def test_a_fault_of_what_a_block_hands_on_is_found(right: str, wrong: str) -> No
     assert HANDED_ON.count(right) == 1
     seed = seeded.fresh_seed()
     for order in range(ORDERS):
-        with pytest.raises(AssertionError, match="races\n|deadlock|more threads"):
+        with pytest.raises(AssertionError, match=r"races\n|deadlock|more threads"):
             found(HANDED_ON.replace(right, wrong), seed + order)
