@@ -190,6 +190,13 @@
             (contract [b s g h d] (softmax seen) [b s g h t] values [b g t d])))]
     (reshape weighted [n (* heads size)])))
 
+; The logarithm of the last dimension's sum of exponentials.
+(defn log-sum-exp [x]
+  (let [top (maximum x)
+        [a b c d t] (shape x)
+        powers (tensor [i a j b k c l d p t] (exp (- (at x i j k l p) (at top i j k l))))]
+    (+ top (log (sum powers)))))
+
 ; The same where each head has a score of its own, sinks [heads], that takes its share and gives nothing: "Efficient
 ; Streaming Language Models with Attention Sinks", Xiao et al. 2024, as gpt-oss has them
 (defn attend-with-sinks [q k v cache sinks weigh]
@@ -202,14 +209,11 @@
         seen (tensor [i b j s g groups h sharing t context]
                (let [position (at positions i j)]
                  (select (<= t position) (weigh (* (at scores i j g h t) scale) (head g h) t position) -inf)))
-        most (maximum seen)
-        top (tensor [i b j s g groups h sharing] (max (at most i j g h) (at sinks (head g h))))
-        powers (tensor [i b j s g groups h sharing t context] (exp (- (at seen i j g h t) (at top i j g h))))
-        all (sum powers)
-        y (contract [b s g h d] powers [b s g h t] values [b g t d])]
+        kept (log-sum-exp seen)
+        y (contract [b s g h d] (softmax seen) [b s g h t] values [b g t d])]
     (reshape
       (tensor [i b j s g groups h sharing d size]
-        (/ (at y i j g h d) (+ (at all i j g h) (exp (- (at sinks (head g h)) (at top i j g h))))))
+        (/ (at y i j g h d) (+ 1.0 (exp (- (at sinks (head g h)) (at kept i j g h))))))
       [n (* heads size)])))
 
 (defn plain-score [score head t position] score)
