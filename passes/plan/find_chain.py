@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from lispgpt.ir.mlir import ir
@@ -77,6 +78,9 @@ class _Finder:
             now = self._layer(layer, now, norms)
         final = self._norm(head, now)
         into, out, *ups, down = (self._product([layer[i] for layer in layers]) for i in range(len(layers[0])) if i != 1)
+        if len(ups) > 1:
+            *_, gate, up, _ = layers[-1]
+            ups[1] = replace(ups[1], stream=list(up.operands).index(gate.operands[-1]))
         attended = self._series([layer[1] for layer in layers])
         attention = attention_of(self.kernel(layers[-1][1]))
         if attention is None or attention.own is None:

@@ -38,11 +38,10 @@ class HeadReader:
         for tensor in made.tensors[launch.chain.rows_argument]:
             made.reader.bind(tensor, partial(self._own_columns, made.reader))
         for one, norm in zip(self.normed, launch.chain.head_norms, strict=True):
-            one.reader = Reader(launch.target, Team(launch.lane.index(), 32, 32, launch.warp.value))
             for tensor in one.tensors[norm.source]:
                 one.reader.bind(tensor, partial(self._own_columns, one.reader))
             for tensor in made.tensors[norm.result]:
-                made.reader.bind(tensor, partial(_through, one))
+                made.reader.bind(tensor, partial(self._normed, one))
         for argument, shape in launch.layout.ahead_shapes.items():
             for tensor in made.tensors[argument]:
                 made.reader.bind(tensor, partial(self._ahead, launch.layout.ahead_place(argument), shape))
@@ -60,6 +59,12 @@ class HeadReader:
         for i, extent in zip(index[1:], shape[1:], strict=True):
             number = number * extent + word(i)
         return _loaded(self.launch.place("ahead") + first + number * 4, width, self.made.reader.in_step)
+
+    def _normed(self, made: Copied, index: Sequence[Index], width: int) -> ir.Value:
+        """What a norm makes of a head's row, whose sum a warp's lanes find together."""
+        made.reader.team = Team(self.launch.lane.index(), 32, 32, self.launch.warp.value)
+        with made.reader.scope():
+            return made.reader.read(made.result, index, width)
 
     def place(self, shared: Word, member: Word | int) -> list[Index]:
         """Indices of attention's leading loops: of a cluster's head of keys, and one of its heads of queries."""
@@ -104,12 +109,6 @@ class HeadReader:
 
     def part(self, slot: Word) -> Word:
         return slot * ((self.launch.layout.head_warps + 1) * self.launch.layout.part)
-
-
-def _through(made: Copied, index: Sequence[Index], width: int) -> ir.Value:
-    """Elements of another kernel's result."""
-    with made.reader.scope():
-        return made.reader.read(made.result, index, width)
 
 
 def if_there(condition: Word | None, body: Callable[[], None]) -> None:
