@@ -99,7 +99,7 @@ def test_a_fault_of_a_shared_step_is_found(fault: str, tmp_path: Path, monkeypat
     artifact = compiled(tmp_path, "cuda:sm_90a", layers=1)
     monkeypatch.undo()
     with pytest.raises(AssertionError, match=r"races\n|deadlock|more arrivals|order \d"):
-        steps(artifact, 1, tmp_path)
+        steps(artifact, 2, tmp_path)
 
 
 @pytest.mark.slow
