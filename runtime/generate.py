@@ -75,6 +75,8 @@ class Generator:
         self.repeatable = all(entry.repeatable for entry in self._entries.values())
         for entry in self._entries.values():
             check_results(session, entry, self.vocab)
+            if not runs_on(entry):
+                session.read_at_once(entry)
         self.tokens: list[int] = []
         self.log_probabilities: list[float] = []
         self.position, self.parted = 0, False
@@ -87,6 +89,7 @@ class Generator:
         if not self.repeatable:
             raise UserError("this model's states add up over positions, so that no draft can be taken back")
         verify = self.session.entry(VERIFY, batch=1, length=self.lookup + 1)
+        self.session.read_at_once(verify)
         return Lookup(verify, self.lookup, 1.0 if self.decoder() is None else CHECK_STEPS)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,6 +93,79 @@ def test_many_small_inputs_come_without_waiting_for_each(driver: StandIn) -> Non
     assert 0 < waits < 10
 
 
+def test_neighbouring_inputs_are_one_copy_and_others_their_own(driver: StandIn) -> None:
+    driver.slow = True
+    device, rng = opened(driver), seeded.rng()
+    sizes = [int(size) for size in rng.integers(1, 700, 4)]
+    buffers, apart = device.alloc_together(sizes), device.alloc(100)
+    assert all(buffer % 256 == buffers[0] % 256 for buffer in buffers)
+    assert all(a + size <= b for a, size, b in zip(buffers, sizes, buffers[1:], strict=False))
+    values = [rng.integers(0, 256, size, np.uint8) for size in sizes]
+    more = rng.integers(0, 256, (10, 10), np.uint8)
+    found = [np.empty(size, np.uint8) for size in sizes]
+
+    def copies(*which: int) -> int:
+        driver.calls.clear()
+        filled = [(buffers[i], values[i]) for i in which]
+        device.copy_in_together(filled)
+        for i in which:
+            values[i] = values[i].copy()  # what was given may be changed at once
+            filled[which.index(i)][1][:] = 0xEE
+        return len(driver.made("MemcpyHtoDAsync"))
+
+    assert copies(2, 0, 1, 3) == 1
+    assert copies(1, 2) == 1
+    assert copies(0, 2) == 2
+    assert copies(3) == 1
+    device.copy_in_together([(buffers[0], values[0]), (apart, more.T)])
+    for i, buffer in enumerate(buffers):
+        device.copy_out(buffer, found[i])
+        np.testing.assert_array_equal(found[i], values[i])
+    last = np.empty((10, 10), np.uint8)
+    device.copy_out(apart, last)
+    np.testing.assert_array_equal(last, more.T)
+    assert device.alloc_together([]) == []
+    device.close()
+    assert driver.memory == {}
+
+
+def test_a_shared_result_is_read_without_a_copy_once_the_step_is_done(driver: StandIn) -> None:
+    driver.slow = True
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    shared, values = device.alloc_shared(12), iter(range(1, 99))
+    executable = device.prepare(entry(), {"a": shared, "b": shared})
+    driver.when_launched = lambda: ctypes.memmove(shared, np.full(3, next(values), np.int32).tobytes(), 12)
+    found = np.full(3, -1, np.int32)
+    device.copy_out(shared, found)
+    assert found.tolist() == [0, 0, 0]
+    device.launch(executable)
+    device.copy_out(shared, found)
+    assert found.tolist() == [1, 1, 1]
+    later = device.launch_reading(executable, shared, np.empty(1, np.int32))
+    device.launch(executable)
+    device.sync()
+    assert later().tolist() == [2], "what a later step wrote is not what was asked for"
+    assert not driver.made("MemcpyDtoHAsync")
+    device.close()
+    assert driver.memory == {}
+
+
+def test_runs_by_one_launch_each_begin_when_the_one_before_has_ended(driver: StandIn) -> None:
+    device = opened(driver)
+    device.load(b"code", FACTS)
+    buffers = {"a": device.alloc(32), "b": device.alloc(32), "c": device.alloc(64)}
+    moved = tuple(replace(a, buffer="c", offset=a.offset + 32) for a in entry().launches[1].arguments)
+    second = replace(entry(), steps=(entry().launches[0], replace(entry().launches[1], arguments=moved)))
+    driver.calls.clear()
+    device.prepare_runs([entry(), second], buffers)
+    launches = driver.made(driver.launching)
+    assert driver.order().count("GraphInstantiate") == 1 and len(launches) == 5
+    assert [given.addresses[-1] for given in launches[3:]] == [buffers["b"], buffers["c"] + 48]
+    if driver.by_cuda:
+        assert [bool(given.attributes) for given in launches] == [False, True, True, False, True]
+
+
 def test_a_copy_that_fails_says_that_a_kernel_may_have(driver: StandIn) -> None:
     device, array = opened(driver), np.zeros(2, np.int32)
     buffer = device.alloc(8)
@@ -155,8 +229,7 @@ def test_reads_are_those_of_their_own_launch_however_many_are_ahead(slow: bool, 
             waiting.append(device.launch_reading(executable, buffer, np.empty(1, np.int32)))
         found.append(int(waiting.pop(0)()[0]))
     assert found == list(range(3 * READS_AHEAD))
-    pinned = driver.made("MemAllocHost")
-    assert len(pinned) == READS_AHEAD and len(driver.made("EventCreate")) == READS_AHEAD
+    assert len(driver.made("MemAllocHost")) == 1 and len(driver.made("EventCreate")) == READS_AHEAD
     start = driver.order().index("GraphLaunch")
     assert driver.order()[start : start + 3] == ["GraphLaunch", "MemcpyDtoHAsync", "EventRecord"]
     with pytest.raises(UserError, match="8,000 bytes is too large"):
