@@ -137,7 +137,7 @@ class Device(Protocol):
         device's."""
 
     def prepare_runs(self, entries: Sequence[Entry], buffers: Mapping[str, Any]) -> Any:
-        """The same of at most `most_runs` entries, one after another; asked of no device whose `most_runs` is 1."""
+        """The same for the launches of some entries, one after another."""
 
     def launch(self, executable: Any) -> None:
         """Run an executable; may return before it is done."""

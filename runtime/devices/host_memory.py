@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,14 @@ class HostMemory:
     def alloc_shared(self, nbytes: int) -> np.ndarray:
         return self.alloc(nbytes)
 
-    def prepare_runs(self, entries: Sequence[Entry], buffers: Mapping[str, np.ndarray]) -> Any:
-        """Nothing is gained by it here."""
+    def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> Any:
+        """What runs an entry's launches."""
         raise NotImplementedError
+
+    def prepare_runs(self, entries: Sequence[Entry], buffers: Mapping[str, np.ndarray]) -> Any:
+        return self.prepare(
+            replace(entries[0], steps=tuple(step for entry in entries for step in entry.steps)), buffers
+        )
 
     def reserve(self, nbytes: int) -> np.ndarray:
         return self.alloc(nbytes)
