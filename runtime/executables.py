@@ -17,6 +17,8 @@ from lispgpt.runtime.plan import flow
 from lispgpt.runtime.plan.plan import Buffer, Entry
 
 ROW_ALIGNMENT = 256
+LONG_STEP = 1 << 30
+"""Bytes of weights: beside reading these the host's part of a step is nothing, and its results come one by one."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Executables:
     ) -> None:
         self._device, self._engine, self._buffers, self._declared = device, engine, buffers, declared
         self._made: dict[int, tuple[Entry, Any]] = {}
-        self._several: dict[tuple[int, str, int], tuple[Entry, Several]] = {}
+        self._several: dict[tuple[int, str, int], tuple[Entry, Several | None]] = {}
 
     def of(self, entry: Entry) -> Any:
         """What an entry was prepared as, or is now."""
@@ -82,12 +84,19 @@ class Executables:
             return None
         key = id(entry), result, runs
         if key not in self._several:
-            kept = f"{declared.name}, of {runs} runs"
-            buffers = {**self._buffers, kept: self._device.alloc(runs * row)}
-            each = [_keeping(entry, declared.name, kept, number * row) for number in range(runs)]
-            executable = self._device.prepare_runs(each, buffers)
-            self._several[key] = entry, Several(executable, buffers[kept], runs, row, declared)
+            made = None if self._is_long(entry) else self._runs(entry, declared, runs, row)
+            self._several[key] = entry, made
         return self._several[key][1]
+
+    def _is_long(self, entry: Entry) -> bool:
+        read = (a for step in entry.steps for a in step.arguments if self._declared[a.buffer].kind == "weight")
+        return sum(a.nbytes for a in read) > LONG_STEP
+
+    def _runs(self, entry: Entry, declared: Buffer, runs: int, row: int) -> Several:
+        kept = f"{declared.name}, of {runs} runs"
+        buffers = {**self._buffers, kept: self._device.alloc(runs * row)}
+        each = [_keeping(entry, declared.name, kept, number * row) for number in range(runs)]
+        return Several(self._device.prepare_runs(each, buffers), buffers[kept], runs, row, declared)
 
     def forget(self, name: str) -> None:
         """Prepare anew what uses a buffer, which is now another."""

@@ -17,7 +17,7 @@ from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.decoding import DRAWN, GREEDY, VERIFY
 from lispgpt.runtime.devices.base import READ_LATER_BYTES
 from lispgpt.runtime.devices.cpu import CpuDevice
-from lispgpt.runtime.executables import ROW_ALIGNMENT, Executables
+from lispgpt.runtime.executables import LONG_STEP, ROW_ALIGNMENT, Executables
 from lispgpt.runtime.generate import Generator
 from lispgpt.runtime.options import Options
 from lispgpt.runtime.plan.artifact import Artifact
@@ -160,4 +160,11 @@ def test_entries_that_gain_nothing_run_step_by_step() -> None:
     executables = Executables(device, None, {}, fewer)  # type: ignore[arg-type]
     assert executables.several(small, "r", 1) is None
     assert executables.several(replace(small, repeats=Repeats(4, "more", {})), "r", 9) is None
+    weight = Buffer("w", "weight", (2, LONG_STEP), "i8")
+    reading = replace(
+        small.launches[0], arguments=(*small.launches[0].arguments, Argument("w", 0, LONG_STEP + 1, "read"))
+    )
+    long = replace(small, steps=(reading, small.launches[1]))
+    executables = Executables(device, None, {}, {**fewer, "w": weight})  # type: ignore[arg-type]
+    assert executables.several(long, "r", 9) is None, "results of long steps come one by one"
     assert device.made == []
