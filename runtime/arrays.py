@@ -65,7 +65,10 @@ def input_buffers(device: Device, plan: Plan, there: Collection[str]) -> dict[st
 
 
 def shareable(entry: Entry, declared: Mapping[str, Buffer]) -> list[str]:
-    """The small results of an entry that its steps write and never read."""
+    """The small results of an entry that its steps write and never read; none where it may run ahead of what is read,
+    as it leaves inputs for its next run."""
+    if any(map(entry.leaves, entry.inputs)):
+        return []
     read = {a.buffer for step in entry.steps for a in step.arguments if a.access != WRITE}
     places = dict.fromkeys(entry.results.values())
     return [place for place in places if place not in read and 0 < declared[place].nbytes <= READ_LATER_BYTES]
