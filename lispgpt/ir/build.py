@@ -42,6 +42,14 @@ def i32() -> ir.Type:
     return ir.IntegerType.get_signless(32)
 
 
+def i64() -> ir.Type:
+    return ir.IntegerType.get_signless(64)
+
+
+def i1() -> ir.Type:
+    return ir.IntegerType.get_signless(1)
+
+
 def select(condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     return emit("arith.select", [condition, a, b], [a.type])
 
@@ -99,7 +107,7 @@ def load(memref: ir.Value, index: Sequence[Index], width: int, aligned: bool = T
     operands = [memref, *map(as_value, index)]
     if width == 1:
         return emit("memref.load", operands, [memref.type.element_type])
-    if element_of(memref.type) == ir.IntegerType.get_signless(1):  # a vector of them would be loaded bit by bit
+    if element_of(memref.type) == i1():  # a vector of them would be loaded bit by bit
         return vector_of([load(memref, [*index[:-1], add(index[-1], i)], 1) for i in range(width)])
     return emit("vector.load", operands, [with_width(memref.type, width)], **_alignment(memref, width, aligned))
 
@@ -110,16 +118,26 @@ def store(value: ir.Value, memref: ir.Value, index: Sequence[Index], aligned: bo
     width = width_of(value)
     if width == 1:
         create_op("memref.store", operands)
-    elif element_of(value.type) == ir.IntegerType.get_signless(1):  # a vector of them would be stored bit by bit
+    elif element_of(value.type) == i1():  # a vector of them would be stored bit by bit
         for i in range(width):
             store(lane_of(value, i), memref, [*index[:-1], add(index[-1], i)])
     else:
         create_op("vector.store", operands, attributes=_alignment(memref, width, aligned))
 
 
-def _alignment(memref: ir.Value, width: int, aligned: bool) -> dict[str, ir.Attribute]:
+def _alignment(memref: ir.Value, width: int, aligned: bool) -> dict[str, int]:
     size = width * item_bytes(memref.type)
-    return {"alignment": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), size & -size)} if aligned else {}
+    return {"alignment": size & -size} if aligned else {}
+
+
+def call(name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type] = ()) -> ir.Operation:
+    """A call of a function of the module."""
+    return create_op("func.call", operands, results, {"callee": ir.FlatSymbolRefAttr.get(name)})
+
+
+def allocated(type_: ir.Type, op: str = "memref.alloc") -> ir.Value:
+    """Memory of a static type: in an entry what plan-arena places; in a kernel, with memref.alloca, its own."""
+    return emit(op, [], [type_], operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
 
 
 def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:
@@ -206,7 +224,7 @@ def shuffle_xor(value: ir.Value, distance: int, subgroup: int) -> ir.Value:
     """The value of the lane whose number differs by `distance` in exclusive or."""
     mode = ir.Attribute.parse("#gpu<shuffle_mode xor>")
     operands = [value, constant(distance, i32()), constant(subgroup, i32())]
-    return create_op("gpu.shuffle", operands, [value.type, ir.IntegerType.get_signless(1)], {"mode": mode}).results[0]
+    return create_op("gpu.shuffle", operands, [value.type, i1()], {"mode": mode}).results[0]
 
 
 def thread_id() -> ir.Value:
@@ -227,7 +245,7 @@ def barrier() -> None:
 
 def shared(shape: Sequence[int], type_: ir.Type) -> ir.Value:
     """Memory of the block; becomes an attribution when kernels are collected into a gpu.module."""
-    return emit("memref.alloca", [], [shared_type(shape, type_)], operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
+    return allocated(shared_type(shape, type_), "memref.alloca")
 
 
 def shared_type(shape: Sequence[int], type_: ir.Type) -> ir.Type:

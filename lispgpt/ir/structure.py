@@ -49,6 +49,12 @@ def symbol_of(op: ir.Operation) -> str:
     return name
 
 
+def retype(function: ir.Operation, results: Sequence[ir.Type] = ()) -> None:
+    """Have a function's type say what its block's arguments are by now."""
+    given = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(given, list(results)))
+
+
 def callee_of(call: ir.Operation) -> str:
     """The name of the function that a call calls."""
     name: str = ir.FlatSymbolRefAttr(call.attributes["callee"]).value

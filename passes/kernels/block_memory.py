@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir
 from lispgpt.passes.targets import Gpu
 
 ALIGNMENT = 1024
@@ -50,5 +50,4 @@ class BlockMemory:
 
     def record(self, kernel: ir.Operation) -> None:
         """On a kernel's function, after `reschedule`, what its launches ask for."""
-        i64 = ir.IntegerType.get_signless(64)
-        kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(i64, self.dynamic_bytes)
+        kernel.attributes["shared_bytes"] = attribute(self.dynamic_bytes)

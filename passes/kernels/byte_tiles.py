@@ -158,7 +158,7 @@ class ByteTiles:
         largest = b.reduce_vector("maxui", b.binary("arith.maxui", *sizes))
         largest = b.emit("arith.bitcast", [largest], [b.f32()])
         zero, most = b.constant(0.0, b.f32()), b.constant(float(LARGEST), b.f32())
-        some = b.emit("arith.cmpf", [largest, zero], [_i(1)], predicate=ir.IntegerAttr.get(_i(64), 2))
+        some = b.emit("arith.cmpf", [largest, zero], [_i(1)], predicate=2)
         inverse = b.splat(b.select(some, b.binary("arith.divf", most, largest), zero), UNIT)
         nearest = [b.emit("math.roundeven", [b.binary("arith.mulf", part, inverse)], [part.type]) for part in parts]
         wholes = [b.emit("arith.fptosi", [value], [_vector(UNIT, 32)]) for value in nearest]

@@ -12,7 +12,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of
 from lispgpt.ir.build import Index
 from lispgpt.ir.collectives import collective_functions
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import (
     callee_of,
     defining_op,
@@ -75,7 +75,7 @@ def set_launch(kernel: ir.Operation, grid: Sequence[int], block: Sequence[int]) 
     """Record how many blocks a kernel has and how many threads a block, up to three extents of each."""
     kernel.attributes["grid"] = _extents(grid)
     kernel.attributes["block"] = _extents(block)
-    kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+    kernel.attributes["shared_bytes"] = attribute(0)
 
 
 STRIDE = "per_block"
@@ -85,7 +85,7 @@ STRIDE = "per_block"
 def stride(blocks: int, each: int) -> ir.Value:
     """Emit blocks * each as a constant that `resize` finds: how far apart the parts of a block lie that loops."""
     value = b.constant(blocks * each, ir.IndexType.get())
-    defining_op(value).attributes[STRIDE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), each)
+    defining_op(value).attributes[STRIDE] = attribute(each)
     return value
 
 
@@ -100,9 +100,7 @@ def resize(kernel: ir.Operation, blocks: int) -> None:
 
 
 def _extents(values: Sequence[int]) -> ir.Attribute:
-    i64 = ir.IntegerType.get_signless(64)
-    padded = [*values, 1, 1][:3]
-    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, v) for v in padded])
+    return numbers([*values, 1, 1][:3])
 
 
 def constant_arguments(module: ir.Module) -> Callable[[ir.Operation], set[ir.Value]]:

@@ -79,7 +79,7 @@ def _without_mark(bits: ir.Value) -> ir.Value:
 
 
 def _pointer(address: Index) -> ir.Value:
-    i64 = ir.IntegerType.get_signless(64)
+    i64 = b.i64()
     return b.emit("llvm.inttoptr", [b.emit("arith.index_cast", [b.as_value(address)], [i64])], [global_pointer()])
 
 

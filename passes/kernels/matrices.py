@@ -104,7 +104,5 @@ def _exchanged(upper: ir.Value, lower: ir.Value, distance: int) -> tuple[ir.Valu
     size = b.width_of(upper)
     even = [i if not i & distance else size + i - distance for i in range(size)]
     odd = [i + distance if not i & distance else size + i for i in range(size)]
-    found = [
-        b.emit("vector.shuffle", [upper, lower], [upper.type], mask=ir.DenseI64ArrayAttr.get(m)) for m in (even, odd)
-    ]
+    found = [b.emit("vector.shuffle", [upper, lower], [upper.type], mask=m) for m in (even, odd)]
     return found[0], found[1]

@@ -84,9 +84,9 @@ class Operand:
         strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
         attributes = {
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
-            "static_offsets": ir.DenseI64ArrayAttr.get([0]),
-            "static_sizes": ir.DenseI64ArrayAttr.get(list(shape)),
-            "static_strides": ir.DenseI64ArrayAttr.get(strides),
+            "static_offsets": [0],
+            "static_sizes": list(shape),
+            "static_strides": strides,
         }
         type_ = ir.MemRefType.get(list(shape), buffer.type.element_type)
         view = create_op("memref.reinterpret_cast", [buffer], [type_], attributes).results[0]

@@ -173,9 +173,9 @@ def _global(op: ir.Operation, dense: ir.Attribute, memref: ir.Type) -> str:
             if f"{other.attributes['initial_value']}" == text:
                 return symbol_of(other)
     attributes = {
-        "sym_name": ir.StringAttr.get(f"constant_{taken}"),
-        "sym_visibility": ir.StringAttr.get("private"),
-        "type": ir.TypeAttr.get(memref),
+        "sym_name": f"constant_{taken}",
+        "sym_visibility": "private",
+        "type": memref,
         "initial_value": dense,
         "constant": ir.UnitAttr.get(),
     }

@@ -45,8 +45,7 @@ class TileSizes:
 
 def scratch(shape: list[int], element: ir.Type | None = None) -> ir.Value:
     """Memory on the stack of this call of the kernel, f32 if nothing else is said."""
-    i64 = ir.IntegerType.get_signless(64)
-    attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "alignment": ir.IntegerAttr.get(i64, 64)}
+    attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "alignment": 64}
     return create_op("memref.alloca", [], [ir.MemRefType.get(shape, element or b.f32())], attributes).results[0]
 
 

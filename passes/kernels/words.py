@@ -39,11 +39,11 @@ class Word:
         return Word(b.emit(f"arith.{name}", operands[::-1] if turned else operands, [self.value.type]))
 
     def _compared(self, order: str, other: Any) -> Word:
-        i64 = ir.IntegerType.get_signless(64)
+        i64 = b.i64()
         number = ir.IntegerAttr.get(i64, ORDERS[order][self.is_real])
         name = "arith.cmpf" if self.is_real else "arith.cmpi"
         operands = [self.value, self._like(other)]
-        return Word(b.emit(name, operands, [ir.IntegerType.get_signless(1)], predicate=number))
+        return Word(b.emit(name, operands, [b.i1()], predicate=number))
 
     def __add__(self, other: Any) -> Word:
         return self if isinstance(other, int) and other == 0 else self._binary("add", other)
@@ -198,12 +198,12 @@ def assembly(
     pure: that may be moved and left out, as it does nothing but to make its results.
     """
     values = [o.value if isinstance(o, Word) else word(o).value if isinstance(o, int) else o for o in operands]
-    kinds = {"r": b.i32(), "f": b.f32(), "l": ir.IntegerType.get_signless(64)}
+    kinds = {"r": b.i32(), "f": b.f32(), "l": b.i64()}
     types = [kinds[r] for r in results]
     letters = list(inputs) if inputs is not None else [_letter(v.type) for v in values]
     constraints = [f"={r}" for r in results] + letters + (["~{memory}"] if memory and not pure else [])
-    fields: dict[str, ir.Attribute] = {"asm_string": ir.StringAttr.get(text)}
-    fields["constraints"] = ir.StringAttr.get(",".join(constraints))
+    fields: dict[str, ir.Attribute] = {"asm_string": text}
+    fields["constraints"] = ",".join(constraints)
     if not pure:
         fields["has_side_effects"] = ir.UnitAttr.get()
     if len(types) < 2:

@@ -82,10 +82,9 @@ class Number:
     def is_(self, relation: str, other: Operand) -> Number:
         """A comparison: of floats ordered, but for "!=" and names with u in them; of integers signed, but with a u."""
         number = (FLOAT_PREDICATES if self.real else INTEGER_PREDICATES).index(relation)
-        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
-        types = [self.like(ir.IntegerType.get_signless(1))]
+        types = [self.like(b.i1())]
         name = "arith.cmpf" if self.real else "arith.cmpi"
-        return Number(b.emit(name, [self.value, self.operand(other)], types, predicate=attribute))
+        return Number(b.emit(name, [self.value, self.operand(other)], types, predicate=number))
 
     def clamp(self, low: float, high: float) -> Number:
         return self.emit("arith.maximumf", low).emit("arith.minimumf", high)
@@ -108,7 +107,7 @@ class Number:
 
     def bit(self, position: int) -> Number:
         """Whether a bit of an integer is set."""
-        return ((self >> position) & 1).emit("arith.trunci", element=ir.IntegerType.get_signless(1))
+        return ((self >> position) & 1).emit("arith.trunci", element=b.i1())
 
     def power_of_two(self) -> Number:
         """2^n as an F32 for an integer -126 ≤ n ≤ 127."""

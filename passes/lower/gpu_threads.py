@@ -8,7 +8,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import operations, retype
 from lispgpt.passes.lower.arithmetic import Number
 from lispgpt.passes.lower.gpu_exchanges import Exchanges, integer
 from lispgpt.passes.lower.gpu_launchers import AT_BARRIER, DONE, Launcher
@@ -47,9 +47,7 @@ def make_thread_function(module: ir.Module, kernel: ir.Operation, name: str, sub
             block.append_to(function.regions[0])
         results = [ir.Type.parse("!llvm.ptr")] if waits else []
         function.attributes["sym_name"] = ir.StringAttr.get(f"{name}_thread")
-        function.attributes["function_type"] = ir.TypeAttr.get(
-            ir.FunctionType.get([a.type for a in entry.arguments], results)
-        )
+        retype(function, results)
         function.attributes["llvm.linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
     _Thread(function, launcher).convert()
     return launcher
@@ -60,9 +58,7 @@ def _give_private_memory(entry: ir.Block, first: int) -> None:
     for index in reversed(range(first, len(entry.arguments))):
         argument = entry.arguments[index]
         with ir.InsertionPoint.at_block_begin(entry):
-            segments = ir.DenseI32ArrayAttr.get([0, 0])
-            local = create_op("memref.alloca", [], [argument.type], {"operandSegmentSizes": segments})
-        argument.replace_all_uses_with(local.results[0])
+            argument.replace_all_uses_with(b.allocated(argument.type, "memref.alloca"))
         entry.erase_argument(index)
 
 
@@ -147,15 +143,15 @@ class _Thread(Exchanges):
         text = ir.StringAttr(op.attributes["format"]).value + "\0"
         name = f"{self.launcher.name}_format_{len(self.formats)}"
         self.formats.append(name)
-        i64 = ir.IntegerType.get_signless(64)
+        i64 = b.i64()
         with ir.InsertionPoint(self.function):
             array = ir.Type.parse(f"!llvm.array<{len(text.encode())} x i8>")
             attributes = {
-                "sym_name": ir.StringAttr.get(name),
-                "global_type": ir.TypeAttr.get(array),
+                "sym_name": name,
+                "global_type": array,
                 "linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
                 "constant": ir.UnitAttr.get(),
-                "value": ir.StringAttr.get(text),
+                "value": text,
                 "addr_space": ir.IntegerAttr.get(self.i32, 0),
             }
             create_op("llvm.mlir.global", attributes=attributes, regions=1)
@@ -167,7 +163,7 @@ class _Thread(Exchanges):
             values.append(b.emit("arith.index_cast", [value], [i64]) if isinstance(value.type, ir.IndexType) else value)
         attributes = {
             "callee": ir.FlatSymbolRefAttr.get("gpu_printf"),
-            "var_callee_type": ir.TypeAttr.get(ir.Type.parse("!llvm.func<i32 (ptr, ...)>")),
+            "var_callee_type": ir.Type.parse("!llvm.func<i32 (ptr, ...)>"),
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
             "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         }
@@ -176,25 +172,24 @@ class _Thread(Exchanges):
 
     def _begin_coroutine(self) -> None:
         """Allocate the frame in the entry block, free it in `cleanup`, leave through `suspended`."""
-        token, i64 = ir.Type.parse("token"), ir.IntegerType.get_signless(64)
+        token, i64 = ir.Type.parse("token"), b.i64()
         self.function.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("presplitcoroutine")])
         null = b.emit("llvm.mlir.zero", [], [self.pointer])
         self.no_token = b.emit("llvm.mlir.none", [], [token])
-        self.not_final = b.constant(0, ir.IntegerType.get_signless(1))
+        self.not_final = b.constant(0, b.i1())
         identity = b.emit("llvm.intr.coro.id", [b.constant(0, self.i32), null, null, null], [token])
         bytes_ = b.emit("llvm.intr.coro.size", [], [i64])
-        call = {"callee": ir.FlatSymbolRefAttr.get("gpu_thread_alloc")}
-        memory = create_op("func.call", [bytes_], [self.pointer], call).results[0]
+        memory = b.call("gpu_thread_alloc", [bytes_], [self.pointer]).results[0]
         handle = b.emit("llvm.intr.coro.begin", [identity, memory], [self.pointer])
         last = list(self.function.regions[0].blocks)[-1]
         self.cleanup = last.create_after()
         self.suspended = self.cleanup.create_after()
         with ir.InsertionPoint(self.cleanup):
             frame = b.emit("llvm.intr.coro.free", [identity, handle], [self.pointer])
-            create_op("func.call", [frame], [], {"callee": ir.FlatSymbolRefAttr.get("gpu_thread_free")})
+            b.call("gpu_thread_free", [frame])
             create_op("cf.br", successors=[self.suspended])
         with ir.InsertionPoint(self.suspended):
-            create_op("llvm.intr.coro.end", [handle, self.not_final, self.no_token], [ir.IntegerType.get_signless(1)])
+            create_op("llvm.intr.coro.end", [handle, self.not_final, self.no_token], [b.i1()])
             create_op("func.return", [handle])
 
     def suspend(self, op: ir.Operation, status: int | None = None) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from math import prod
 
-from lispgpt.ir.mlir import create_op, ir, passmanager
+from lispgpt.ir.mlir import create_op, ir, numbers, passmanager
 from lispgpt.ir.structure import integers, kernel_functions, operations, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower.collect_gpu_kernels import MODULE_NAME, CollectGpuKernels
@@ -164,6 +164,6 @@ def _call_block_function(kernel: ir.Operation) -> None:
     for op in reversed(old[:-1]):
         op.erase()
     blocks = prod(integers(kernel.attributes["grid"]))
-    kernel.attributes["grid"] = ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n) for n in (blocks, 1, 1)])
+    kernel.attributes["grid"] = numbers((blocks, 1, 1))
     for name in ("block", "shared_bytes"):
         del kernel.attributes[name]

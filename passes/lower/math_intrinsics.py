@@ -75,7 +75,7 @@ def _exact(op: ir.Operation) -> ir.Value | None:
 def _of_bits(op: ir.Operation) -> ir.Value | None:
     if op.name not in OF_BITS:
         return None
-    flag = [] if op.name == "math.ctpop" else [b.constant(0, ir.IntegerType.get_signless(1))]
+    flag = [] if op.name == "math.ctpop" else [b.constant(0, b.i1())]
     return _call(OF_BITS[op.name], [*op.operands, *flag], op.results[0].type)
 
 
@@ -83,7 +83,7 @@ def _call(name: str, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
     """LLVM's intrinsic of that name for a type."""
     suffix = f"v{math.prod(type_.shape)}{type_.element_type}" if isinstance(type_, ir.VectorType) else str(type_)
     attributes = {
-        "intrin": ir.StringAttr.get(f"llvm.{name}.{suffix}"),
+        "intrin": f"llvm.{name}.{suffix}",
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
         "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
     }

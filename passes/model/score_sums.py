@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
 from lispgpt.passes.model.visible import Bound, Bounded, is_minus_infinity, known_within, visible_bounds
@@ -172,9 +172,9 @@ def record_sums(sums: ScoreSums) -> None:
     bounds = {"upper": sums.upper, "lower": sums.lower}
     facts = {
         "over": ir.StringAttr.get("positions" if sums.over_positions else "queries"),
-        "extents": _numbers([*sums.extents, sums.context]),
-        "depths": _numbers([*(p.depth for p in sums.products), *(s.other.depth for s in sums.sums)]),
-        "bounds": ir.ArrayAttr.get([ir.StringAttr.get(name) for name, bound in bounds.items() if bound is not None]),
+        "extents": numbers([*sums.extents, sums.context]),
+        "depths": numbers([*(p.depth for p in sums.products), *(s.other.depth for s in sums.sums)]),
+        "bounds": ir.ArrayAttr.get([attribute(name) for name, bound in bounds.items() if bound is not None]),
     }
     sums.sums[0].op.attributes["sums"] = ir.DictAttr.get(facts)
 
@@ -188,11 +188,6 @@ def score_sums_of(kernel: ir.Operation) -> ScoreSums | None:
         if "role" in op.attributes:
             by_role[ir.StringAttr(op.attributes["role"]).value].append(op)
     return score_sums(*by_role.values()) if by_role["scores"] and by_role["sum"] else None
-
-
-def _numbers(values: Sequence[int]) -> ir.Attribute:
-    i64 = ir.IntegerType.get_signless(64)
-    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, v) for v in values])
 
 
 # ---- what hidden positions weigh

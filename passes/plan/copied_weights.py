@@ -155,5 +155,5 @@ def _address(memory: ir.Value, place: Sequence[Index]) -> Index:
 
 
 def _pointer(address: Index, type_: str) -> ir.Value:
-    word = b.emit("arith.index_cast", [b.as_value(address)], [ir.IntegerType.get_signless(64)])
+    word = b.emit("arith.index_cast", [b.as_value(address)], [b.i64()])
     return b.emit("llvm.inttoptr", [word], [ir.Type.parse(type_)])

@@ -15,6 +15,7 @@ from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import set_launch
 from lispgpt.passes.kernels.marked_words import MarkedWords
 from lispgpt.passes.kernels.signals import Signals, Wanted
+from lispgpt.passes.memory.kernel_buffers import byte_array
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
 from lispgpt.passes.plan.copied_weights import CopiedWeights
 from lispgpt.passes.plan.exchanges import Exchanges
@@ -71,9 +72,8 @@ class PersistentKernel:
         self.buffers = touched_buffers(run, whole)
         self.threads = max(step.threads for step in run)
         self.cluster = max(step.cluster for step in run)
-        i8 = ir.IntegerType.get_signless(8)
         more = [[1], *([repeats.most, result.nbytes // 4] for result in repeats.results)] if repeats.most > 1 else []
-        self.types = [ir.MemRefType.get([buffer.nbytes], i8) for buffer in self.buffers]
+        self.types = [byte_array(buffer.nbytes) for buffer in self.buffers]
         self.marked = [[self.exchanges.nbytes // 4]] if self.exchanges.nbytes else []
         self.types += [ir.MemRefType.get(shape, b.i32()) for shape in ([words], *self.marked, *more)]
         self._function()
@@ -85,11 +85,11 @@ class PersistentKernel:
 
     def _function(self) -> None:
         attributes = {
-            "sym_name": ir.StringAttr.get(self.name),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(self.types, [])),
-            "sym_visibility": ir.StringAttr.get("private"),
-            "kernel": ir.StringAttr.get("persistent"),
-            "persistent": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self.cluster),
+            "sym_name": self.name,
+            "function_type": ir.FunctionType.get(self.types, []),
+            "sym_visibility": "private",
+            "kernel": "persistent",
+            "persistent": self.cluster,
         }
         before, where = self.run[0].kernel, self.run[0].kernel.location
         self.function = create_op(

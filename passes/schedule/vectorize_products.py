@@ -140,7 +140,7 @@ def _replace(module: ir.Module, op: ir.Operation, product: Product, made: dict[s
             _Builder(made[key], product, blocks).build()
     with op.location, ir.InsertionPoint(op):
         operands = [b.as_value(0), b.as_value(items), *product.operands]
-        create_op("func.call", operands, [], {"callee": ir.FlatSymbolRefAttr.get(made[key])})
+        b.call(made[key], operands)
     op.erase()
 
 
@@ -157,9 +157,9 @@ class _Builder:
         index = ir.IndexType.get()
         types = [index, index, *(v.type for v in self.product.operands)]
         attributes = {
-            "sym_name": ir.StringAttr.get(self.name),
-            "sym_visibility": ir.StringAttr.get("private"),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+            "sym_name": self.name,
+            "sym_visibility": "private",
+            "function_type": ir.FunctionType.get(types, []),
         }
         if math.prod(n for n in self.product.extents if n > 0) >= SHARED:
             attributes |= {"parallel": ir.UnitAttr.get(), "no_inline": ir.UnitAttr.get()}

@@ -221,7 +221,7 @@ class Gpu(Target):
         one piece of code to the next.  uniform: whether a block has it alike."""
         word = b.emit("arith.index_cast", [value], [b.i32()])
         constraint = self.register_constraints[uniform]
-        fields = {"asm_string": ir.StringAttr.get(""), "constraints": ir.StringAttr.get(f"={constraint},0")}
+        fields = {"asm_string": "", "constraints": f"={constraint},0"}
         made = create_op("llvm.inline_asm", [word], [b.i32()], fields | {"has_side_effects": ir.UnitAttr.get()})
         return b.emit("arith.index_castui", [made.results[0]], [ir.IndexType.get()])
 
@@ -245,16 +245,14 @@ class Gpu(Target):
 
         pointer: aligned to all of them.
         """
-        i64 = ir.IntegerType.get_signless(64)
-        fields = {"alignment": ir.IntegerAttr.get(i64, 4 * count), "volatile_": ir.UnitAttr.get()}
+        fields = {"alignment": 4 * count, "volatile_": ir.UnitAttr.get()}
         found = create_op("llvm.load", [pointer], [b.with_width(b.i32(), count)], fields).results[0]
         return [b.lane_of(found, i) for i in range(count)]
 
     def store_word(self, word: ir.Value, pointer: ir.Value) -> None:
         """Emit a store of an i32 that other blocks may load so."""
-        i64 = ir.IntegerType.get_signless(64)
-        fields = {name: ir.IntegerAttr.get(i64, value) for name, value in (("ordering", 2), ("alignment", 4))}
-        create_op("llvm.store", [word, pointer], [], fields | {"syncscope": ir.StringAttr.get(self.device_scope)})
+        fields = {"ordering": 2, "alignment": 4, "syncscope": self.device_scope}
+        create_op("llvm.store", [word, pointer], [], fields)
 
     def worker_count(self) -> ir.Value:
         """Emit how many blocks the launch has along its first side."""

@@ -63,8 +63,7 @@ class Cuda(Gpu):
 
     def loads_started(self) -> None:
         """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
-        fields = {"ordering": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ACQUIRE_RELEASE)}
-        create_op("llvm.fence", attributes=fields | {"syncscope": ir.StringAttr.get("block")})
+        create_op("llvm.fence", attributes={"ordering": ACQUIRE_RELEASE, "syncscope": "block"})
 
     def copy_async(self, shared: ir.Value, source: ir.Value, nbytes: int) -> None:
         fields = {"size": ir.IntegerAttr.get(b.i32(), nbytes)}
@@ -82,8 +81,8 @@ class Cuda(Gpu):
         vector = f".v{count}" if count > 1 else ""
         i32 = b.i32()
         made = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>") if count > 1 else i32
-        fields = {"asm_string": ir.StringAttr.get(f"ld.relaxed.gpu.global{vector}.b32 {registers}, [${count}];")}
-        fields["constraints"] = ir.StringAttr.get(",".join(["=r"] * count + ["l"]))
+        fields = {"asm_string": f"ld.relaxed.gpu.global{vector}.b32 {registers}, [${count}];"}
+        fields["constraints"] = ",".join(["=r"] * count + ["l"])
         found = create_op("llvm.inline_asm", [pointer], [made], fields | {"has_side_effects": ir.UnitAttr.get()})
         if count == 1:
             return [found.results[0]]
@@ -105,14 +104,14 @@ class Cuda(Gpu):
         create_op("nvvm.cluster.wait")
 
     def cluster_load(self, shared: ir.Value, index: Any, rank: Any, width: int = 1) -> ir.Value:
-        i64, index_type = ir.IntegerType.get_signless(64), ir.IndexType.get()
+        i64, index_type = b.i64(), ir.IndexType.get()
         base = b.emit("memref.extract_aligned_pointer_as_index", [shared], [index_type])
         address = b.emit("arith.index_cast", [b.add(base, b.mul(index, 4))], [i64])
         pointer = b.emit("llvm.inttoptr", [address], [ir.Type.parse("!llvm.ptr<3>")])
         number = b.emit("arith.index_cast", [b.as_value(rank)], [b.i32()])
         mapped = b.emit("nvvm.mapa", [pointer, number], [ir.Type.parse("!llvm.ptr<7>")])
         type_ = b.with_width(b.f32(), width)
-        return b.emit("llvm.load", [mapped], [type_], alignment=ir.IntegerAttr.get(i64, 4 * width))
+        return b.emit("llvm.load", [mapped], [type_], alignment=4 * width)
 
     def attach_options(self) -> dict[str, Any]:
         return {"features": "+ptx80"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import create_op, ir, numbers
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,7 @@ class MmaSync(MatrixUnit):
     def multiply_row(
         self, left: Sequence[ir.Value], right: Sequence[ir.Value], totals: Sequence[ir.Value]
     ) -> list[ir.Value]:
-        shape = ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IntegerType.get_signless(64), n) for n in (16, 8, 16)])
-        totals = list(totals)
+        shape, totals = numbers((16, 8, 16)), list(totals)
         for half in (0, 4):
             a = _rows([_slice(side, half + 2 * j) for j in (0, 1) for side in left])
             for n, run in enumerate(right):
@@ -105,7 +104,7 @@ class MmaSync(MatrixUnit):
 
     def load_right(self, memory: ir.Value, index: Sequence[ir.Value]) -> ir.Value:
         tiles, run = (ir.VectorType.get(shape, memory.type.element_type) for shape in ([4, 2], [8]))
-        attributes = {"transpose": ir.BoolAttr.get(True), "numTiles": _i32(4)}
+        attributes = {"transpose": True, "numTiles": _i32(4)}
         loaded = create_op("nvgpu.ldmatrix", [memory, *index], [tiles], attributes).results[0]
         return create_op("vector.shape_cast", [loaded], [run]).results[0]
 

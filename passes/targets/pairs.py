@@ -130,13 +130,13 @@ def _i16(value: int) -> ir.Value:
 
 
 def _i64(value: int) -> ir.Value:
-    return b.constant(value, ir.IntegerType.get_signless(64))
+    return b.constant(value, b.i64())
 
 
 def _address(memory: ir.Value, offset: Index) -> ir.Value:
     """Of a byte in memory."""
     start = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
-    number = b.emit("arith.index_cast", [b.as_value(b.add(start, offset))], [ir.IntegerType.get_signless(64)])
+    number = b.emit("arith.index_cast", [b.as_value(b.add(start, offset))], [b.i64()])
     return b.emit("llvm.inttoptr", [number], [ir.Type.parse("!llvm.ptr")])
 
 

@@ -41,7 +41,7 @@ class Rocm(Gpu):
         """What the driver puts behind a kernel's arguments starts with it ("User Guide for AMDGPU Backend")."""
         none = ir.DenseI32ArrayAttr.get([])
         sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "op_bundle_sizes": none}
-        name = {"intrin": ir.StringAttr.get("llvm.amdgcn.implicitarg.ptr")}
+        name = {"intrin": "llvm.amdgcn.implicitarg.ptr"}
         where = create_op("llvm.call_intrinsic", [], [ir.Type.parse("!llvm.ptr<4>")], name | sizes).results[0]
         return b.emit("arith.index_cast", [b.emit("llvm.load", [where], [b.i32()])], [ir.IndexType.get()])
 

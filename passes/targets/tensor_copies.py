@@ -70,7 +70,7 @@ class TensorCopies:
                 "{ .reg .pred over; mbarrier.try_wait.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }"
             )
             again = assembly(text, ["=r", "r", "r", "~{memory}"], operands, [b.i32()])[0]
-            flag = b.emit("arith.trunci", [again], [ir.IntegerType.get_signless(1)])
+            flag = b.emit("arith.trunci", [again], [b.i1()])
             create_op("scf.condition", [flag])
         with ir.InsertionPoint(loop.regions[1].blocks.append()):
             create_op("scf.yield")
@@ -149,15 +149,12 @@ def assembly(
 ) -> list[ir.Value]:
     """Instructions as text; their results, of these types."""
     attributes = {
-        "asm_string": ir.StringAttr.get(text),
-        "constraints": ir.StringAttr.get(",".join(constraints)),
+        "asm_string": text,
+        "constraints": ",".join(constraints),
         "has_side_effects": ir.UnitAttr.get(),
     }
     if len(types) < 2:
         return list(create_op("llvm.inline_asm", operands, list(types), attributes).results)
     struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
     result = create_op("llvm.inline_asm", operands, [struct], attributes).results[0]
-    return [
-        b.emit("llvm.extractvalue", [result], [type_], position=ir.DenseI64ArrayAttr.get([i]))
-        for i, type_ in enumerate(types)
-    ]
+    return [b.emit("llvm.extractvalue", [result], [type_], position=[i]) for i, type_ in enumerate(types)]

@@ -53,7 +53,7 @@ class WarpgroupUnit:
 
     def descriptor_at(self, address: Index, turned: bool = False) -> ir.Value:
         """The same from the address of the first line, an index."""
-        i64 = ir.IntegerType.get_signless(64)
+        i64 = b.i64()
         address = b.emit("arith.index_cast", [address], [i64])
         short = b.emit("arith.andi", [address, b.constant(0x3FFFF, i64)], [i64])
         short = b.emit("arith.shrui", [short, b.constant(4, i64)], [i64])
@@ -80,8 +80,7 @@ class WarpgroupUnit:
 
     def wait(self, newest: int) -> None:
         """Until every instruction of this warpgroup is done but those of the `newest` batches."""
-        group = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
-        create_op("nvvm.wgmma.wait.group.sync.aligned", attributes={"group": group})
+        create_op("nvvm.wgmma.wait.group.sync.aligned", attributes={"group": newest})
 
     def split(self, pair: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Two f32 as two i32 of two bf16 each that add up to them: their upper halves, and the rest, rounded."""
