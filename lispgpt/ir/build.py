@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
+from lispgpt.ir.control import both as both
 from lispgpt.ir.control import choose as choose
 from lispgpt.ir.control import each as each
 from lispgpt.ir.control import either as either
@@ -52,6 +53,16 @@ def i1() -> ir.Type:
 
 def select(condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     return emit("arith.select", [condition, a, b], [a.type])
+
+
+def or_zero(live: ir.Value | None, index: Index) -> Index:
+    """An index where there is one, else 0; live: None where there always is."""
+    return index if live is None else select(live, as_value(index), as_value(0))
+
+
+def masked(live: ir.Value | None, value: ir.Value) -> ir.Value:
+    """Floats where they are live, else zeros."""
+    return value if live is None else select(live, value, constant(0.0, value.type))
 
 
 def element_of(type_: ir.Type) -> ir.Type:

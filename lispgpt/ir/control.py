@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lispgpt.ir.indices import Index, as_value
+from lispgpt.ir.indices import Index, as_value, emit
 from lispgpt.ir.mlir import create_op, ir
 
 
@@ -13,6 +13,15 @@ def if_then(condition: ir.Value, body: Callable[[], None]) -> None:
     with ir.InsertionPoint(op.regions[0].blocks.append()):
         body()
         create_op("scf.yield")
+
+
+def both(*conditions: ir.Value | None) -> ir.Value | None:
+    """Whether all of these hold; None, which is always, where there is no other."""
+    total = None
+    for condition in conditions:
+        if condition is not None:
+            total = condition if total is None else emit("arith.andi", [total, condition], [condition.type])
+    return total
 
 
 def if_live(condition: ir.Value | None, body: Callable[[], None]) -> None:

@@ -73,15 +73,14 @@ def schedule_writes_by_one(kernel: ir.Operation, target: Target) -> bool:
         for write, buffer in writes:
             width, shape = _width(write, target), write.shape
 
-            def store(vector: ir.Value, write: CacheWrite = write, buffer: ir.Value = buffer) -> list[ir.Value]:
+            def store(vector: Index, write: CacheWrite = write, buffer: ir.Value = buffer) -> None:
                 with reader.scope():
                     index = coordinates(vector, write.shape)
                     value = read_row(write, reader, b.block_id(), index, _width(write, target))
                     place = place_of_row(write, reader, b.block_id(), index)
                     b.store(value, buffer, place, aligned=False)
-                return []
 
-            b.loop(0, prod(shape), width, [], store)
+            b.each(0, prod(shape), width, store)
 
     return reschedule(kernel, [writes[0][0].rows], [1], target, emit)
 

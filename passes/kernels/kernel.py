@@ -23,6 +23,7 @@ from lispgpt.ir.structure import (
     operations,
     strings,
     symbol_of,
+    viewed,
 )
 from lispgpt.passes.kernels.refusal import Refused, note_refusal
 from lispgpt.passes.targets import Target
@@ -127,7 +128,8 @@ def _fixed_numbers(module: ir.Module) -> dict[str, set[int]]:
         written: set[int] = set()
         for call in (op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"):
             name = callee_of(call)
-            roots = [root.arg_number if (root := _root(v)) is not None else -1 for v in call.operands]
+            memory = [viewed(v, ("memref.view", "memref.subview")) for v in call.operands]
+            roots = [ir.BlockArgument(v).arg_number if defining_op(v) is None else -1 for v in memory]
             written.update(root for root, how in zip(roots, access[name], strict=True) if how != READ)
             here = {i for i, r in enumerate(roots) if r >= 0 and kinds[r] in ("weight", "input") and r not in written}
             fixed[name] = fixed.get(name, here) & here
@@ -151,11 +153,3 @@ def coordinates(linear: Index, shape: Sequence[int]) -> list[Index]:
         where.insert(0, 0 if extent == 1 else value if outermost else b.mod(value, extent))
         inner *= extent
     return where
-
-
-def _root(value: ir.Value) -> ir.BlockArgument | None:
-    op = defining_op(value)
-    while op is not None and op.name in ("memref.view", "memref.subview"):
-        value = op.operands[0]
-        op = defining_op(value)
-    return ir.BlockArgument(value) if op is None else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -61,15 +62,11 @@ def steps(extent: int, step: int, body: Callable[[Index, int], None]) -> None:
         if stop - start == size:
             body(start, size)
         else:
-            b.loop(start, stop, size, [], _no_values(body, size))
+            b.each(start, stop, size, partial(_sized, body, size))
 
 
-def _no_values(body: Callable[[Index, int], None], size: int) -> Callable[[ir.Value], list[ir.Value]]:
-    def emit(index: ir.Value) -> list[ir.Value]:
-        body(index, size)
-        return []
-
-    return emit
+def _sized(body: Callable[[Index, int], None], size: int, index: Index) -> None:
+    body(index, size)
 
 
 def vector_ranges(extent: int, lanes: int) -> list[tuple[int, int]]:
@@ -147,7 +144,7 @@ class DotTiles:
             return after
 
         results = b.loop(first, last, lanes * unroll, [zero] * (count * unroll), step)
-        return [_add_lanes(tree("arith.addf", results[i::count])) for i in range(count)]
+        return [b.reduce_vector("add", tree("arith.addf", results[i::count])) for i in range(count)]
 
     def _left(self, block: Block, row: Index, k: Index, lanes: int) -> ir.Value:
         return b.extend(self.left.read(self.reader, block.batch, b.add(block.row, row), k, lanes))
@@ -265,14 +262,3 @@ class OuterTiles:
         for i in range(height):
             for column, _ in vectors:
                 b.store(next(values), sums, [b.add(row, i), column], aligned=False)
-
-
-def _add_lanes(vector: ir.Value) -> ir.Value:
-    """The sum of a vector's elements, in any order."""
-    if not isinstance(vector.type, ir.VectorType):
-        return vector
-    attributes = {
-        "kind": ir.Attribute.parse("#vector.kind<add>"),
-        "fastmath": ir.Attribute.parse("#arith.fastmath<reassoc>"),
-    }
-    return b.emit("vector.reduction", [vector], [vector.type.element_type], **attributes)

@@ -10,7 +10,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import attribute, ir
-from lispgpt.ir.structure import defining_op, integers, kept_dimensions, shape_of
+from lispgpt.ir.structure import defining_op, integers, kept_dimensions, reshape_groups, shape_of
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.views import DYNAMIC
@@ -165,16 +165,16 @@ def _sliced(op: ir.Operation, source: Strided) -> Strided | None:
 
 def _expanded(op: ir.Operation, source: Strided) -> Strided | None:
     shape, strides = shape_of(op.results[0]), []
-    for group, stride in zip(op.attributes["reassociation"], source.strides, strict=True):
-        extents = [shape[i] for i in integers(group)]
+    for group, stride in zip(reshape_groups(op), source.strides, strict=True):
+        extents = [shape[i] for i in group]
         strides += [stride * prod(extents[i + 1 :]) for i in range(len(extents))]
     return Strided(source.argument, source.offset, shape, tuple(strides))
 
 
 def _collapsed(op: ir.Operation, source: Strided) -> Strided | None:
     strides = []
-    for group in op.attributes["reassociation"]:
-        parts = [(source.extents[i], source.strides[i]) for i in integers(group) if source.extents[i] > 1]
+    for group in reshape_groups(op):
+        parts = [(source.extents[i], source.strides[i]) for i in group if source.extents[i] > 1]
         if any(a[1] != c[0] * c[1] for a, c in pairwise(parts)):
             return None
         strides.append(parts[-1][1] if parts else 1)

@@ -151,8 +151,7 @@ class WarpgroupProduct:
     def _tile(self, number: Index) -> Tile:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
         t, product = self.tiling, self.product
-        per_batch = self.row_tiles * self.column_tiles
-        batch, number = (0, number) if product.batches == 1 else (b.div(number, per_batch), b.mod(number, per_batch))
+        batch, number = product.of_batch(number, self.row_tiles * self.column_tiles)
         if 2 * product.columns * product.inner <= self.target.l2_bytes or self.row_tiles <= ROW_GROUP:
             row, column = b.div(number, self.column_tiles), b.mod(number, self.column_tiles)
         else:

@@ -62,10 +62,6 @@ class WarpgroupScores:
 
     def _multiply(self, left: list[ir.Value], right: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
         """Onto sums, or where there are none onto zeros."""
-        if len(left) == 1:
-            if not sums:
-                return self.unit.start_shared(left[0], right, self.count // 2)
-            return self.unit.multiply_shared(left[0], right, sums)
         return self.unit.multiply(left, right, sums) if sums else self.unit.start(left, right, self.count // 2)
 
     def add(

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import VIEWS, defining_op, integers
+from lispgpt.ir.structure import VIEWS, defining_op
 from lispgpt.passes.memory.kernel_buffers import byte_size, copy_kernel, memref_of
+from lispgpt.passes.model.placements import first_element
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,4 @@ class Places:
 
 def slice_offset(op: ir.Operation, whole: ir.Type) -> int:
     """The byte offset of a contiguous static slice in a tensor of type `whole`."""
-    offset = 0
-    for start, extent in zip(integers(op.attributes["static_offsets"]), whole.shape, strict=True):
-        offset = offset * extent + start
-    return find_dtype(str(whole.element_type)).nbytes(offset)
+    return find_dtype(str(whole.element_type)).nbytes(first_element(op, whole.shape))

@@ -26,6 +26,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.collectives import declare_collective
 from lispgpt.ir.mlir import create_op, ir, numbers
 from lispgpt.ir.structure import (
+    RESHAPES,
     captured_values,
     clone_with,
     defining_op,
@@ -36,6 +37,7 @@ from lispgpt.ir.structure import (
     retype,
     shape_of,
     strings,
+    viewed,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.cache_writes import is_scatter
@@ -291,7 +293,5 @@ def _takes_rows(op: ir.Operation) -> bool:
 
 def _is_in_memory(value: ir.Value) -> bool:
     """Whether a value, or what it is a reshape of, is an entry's argument or what a kernel makes."""
-    op = defining_op(value)
-    while op is not None and op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        op = defining_op(op.operands[0])
+    op = defining_op(viewed(value, RESHAPES))
     return op is None or not is_inline(op)

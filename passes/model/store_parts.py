@@ -22,6 +22,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
+    RESHAPES,
     defining_op,
     dim_positions,
     entry_functions,
@@ -36,8 +37,6 @@ from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.linalg_ops import elementwise
 from lispgpt.passes.states import UNPLACED
 from lispgpt.passes.targets import Gpu
-
-RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
+    RESHAPES,
     callee_of,
     clone_with,
     defining_op,
@@ -39,7 +40,6 @@ from lispgpt.passes.kernels.kernel import set_launch
 from lispgpt.passes.targets import Gpu, Target
 
 PLACES = ("block_id", "thread_id", "grid_dim", "block_dim")
-RESHAPES = {"tensor.expand_shape": "memref.expand_shape", "tensor.collapse_shape": "memref.collapse_shape"}
 
 
 class PlaceHandKernels(Pass):
@@ -114,7 +114,7 @@ def _memory(tensor: ir.Value) -> ir.Value:
     source = _memory(op.operands[0])
     kind = ir.MemRefType.get(tensor.type.shape, tensor.type.element_type)
     attributes = {key: op.attributes[key] for key in ("reassociation", "static_output_shape") if key in op.attributes}
-    return create_op(RESHAPES[op.name], [source], [kind], attributes).results[0]
+    return create_op(op.name.replace("tensor", "memref"), [source], [kind], attributes).results[0]
 
 
 def _places(launch: ir.Operation) -> dict[ir.Value, ir.Value]:

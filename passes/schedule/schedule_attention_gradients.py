@@ -113,7 +113,7 @@ class _ByRows:
         self.reader = Reader(self.target)
         self.target.dependency_passed_on()
         inside = b.less(row, self.rows)
-        row = b.select(inside, b.as_value(row), b.as_value(0))
+        row = b.or_zero(inside, row)
         extent = self.walk.extent(self.walk.kept)
         self.task, self.kept = b.div(row, extent), b.mod(row, extent)
         mine = [self._read(self.walk.sides(n)[0], 0, 0) for n in range(len(self.sums.products))]

@@ -147,9 +147,7 @@ class _Schedule:
         self.row_part = b.mod(self.subgroup, t.row_parts)
         self.output_part = b.mod(b.div(self.subgroup, t.row_parts), t.output_parts)
         self.inner_part = b.div(self.subgroup, t.row_parts * t.output_parts)
-        self.batch, row_tile = 0, b.block_id("x")
-        if self.product.batches > 1:
-            self.batch, row_tile = b.div(row_tile, self.row_tiles), b.mod(row_tile, self.row_tiles)
+        self.batch, row_tile = self.product.of_batch(b.block_id("x"), self.row_tiles)
         self.first_row, self.first_output = b.mul(row_tile, t.rows), b.mul(b.block_id("y"), t.outputs)
         self.reader = Reader(self.target)
         two = 2 * self._step_bytes(t) <= STATIC_SHARED_BYTES and t.inner_parts == 1

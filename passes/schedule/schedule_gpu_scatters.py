@@ -114,9 +114,8 @@ class _Schedule:
     def _is_mine(self, reader: Reader, number: Index) -> ir.Value:
         """Whether there is a row of that number, and goes to the block's places."""
         there = b.less(number, self.rows)
-        where = self._where(reader, b.select(there, b.as_value(number), b.as_value(0)), [0] * len(self.update.shape))
-        own = b.equal(b.mod(where[self.update.place], self.shares), self.share)
-        return b.emit("arith.andi", [there, own], [own.type])
+        where = self._where(reader, b.or_zero(there, number), [0] * len(self.update.shape))
+        return b.both(there, b.equal(b.mod(where[self.update.place], self.shares), self.share))
 
     def _add(self, reader: Reader, first: Index, count: Index, linear: Index) -> None:
         """Add some of the rows that were written down to where they go."""
