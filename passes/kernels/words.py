@@ -11,109 +11,58 @@ from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
-
-INTEGERS = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divui", "mod": "remui"}
-REALS = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf"}
-ORDERS = {"eq": (0, 1), "ne": (1, 13), "lt": (2, 4), "le": (3, 5), "gt": (4, 2), "ge": (5, 3)}
-"""MLIR's numbers of comparisons: of signed integers, and of reals, which no NaN fulfils (but for ne)."""
+from lispgpt.passes.lower.arithmetic import Number, where
 
 
-class Word:
+class Word(Number):
     """One value of a thread."""
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, value: ir.Value) -> None:
-        self.value = value
-
-    @property
-    def is_real(self) -> bool:
-        return isinstance(self.value.type, ir.F32Type)
-
-    def _like(self, other: Any) -> ir.Value:
-        return other.value if isinstance(other, Word) else b.constant(other, self.value.type)
-
-    def _binary(self, kind: str, other: Any, turned: bool = False) -> Word:
-        name = (REALS if self.is_real else INTEGERS).get(kind, kind)
-        operands = [self.value, self._like(other)]
-        return Word(b.emit(f"arith.{name}", operands[::-1] if turned else operands, [self.value.type]))
-
-    def _compared(self, order: str, other: Any) -> Word:
-        i64 = b.i64()
-        number = ir.IntegerAttr.get(i64, ORDERS[order][self.is_real])
-        name = "arith.cmpf" if self.is_real else "arith.cmpi"
-        operands = [self.value, self._like(other)]
-        return Word(b.emit(name, operands, [b.i1()], predicate=number))
-
     def __add__(self, other: Any) -> Word:
-        return self if isinstance(other, int) and other == 0 else self._binary("add", other)
+        return self if isinstance(other, int) and other == 0 else super().__add__(other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Word:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Any) -> Word:
-        return self._binary("sub", other, turned=True)
-
     def __mul__(self, other: Any) -> Word:
-        return self if isinstance(other, int) and other == 1 else self._binary("mul", other)
+        return self if isinstance(other, int) and other == 1 else super().__mul__(other)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Word:
-        return self._binary("div", other)
-
     def __floordiv__(self, other: Any) -> Word:
-        return self if other == 1 else self._binary("div", other)
-
-    def __mod__(self, other: Any) -> Word:
-        return self._binary("mod", other)
-
-    def __and__(self, other: Any) -> Word:
-        return self._binary("andi", other)
-
-    def __or__(self, other: Any) -> Word:
-        return self._binary("ori", other)
-
-    def __xor__(self, other: Any) -> Word:
-        return self._binary("xori", other)
-
-    def __lshift__(self, other: Any) -> Word:
-        return self._binary("shli", other)
+        return self if isinstance(other, int) and other == 1 else super().__floordiv__(other)
 
     def __rshift__(self, other: Any) -> Word:
-        return self._binary("shrui", other)
+        return self.emit("arith.shrui", other)
 
     def __lt__(self, other: Any) -> Word:
-        return self._compared("lt", other)
+        return self.is_("<", other)
 
     def __le__(self, other: Any) -> Word:
-        return self._compared("le", other)
+        return self.is_("<=", other)
 
     def __gt__(self, other: Any) -> Word:
-        return self._compared("gt", other)
+        return self.is_(">", other)
 
     def __ge__(self, other: Any) -> Word:
-        return self._compared("ge", other)
+        return self.is_(">=", other)
 
     def __eq__(self, other: Any) -> Word:  # type: ignore[override]
-        return self._compared("eq", other)
+        return self.is_("==", other)
 
     def __ne__(self, other: Any) -> Word:  # type: ignore[override]
-        return self._compared("ne", other)
+        return self.is_("!=", other)
 
     def where(self, a: Any, other: Any) -> Word:
         """a where this condition holds, else other; at least one of them is a Word."""
-        like = a if isinstance(a, Word) else other
-        return Word(b.select(self.value, like._like(a), like._like(other)))
+        return Word(where(self, a, other).value)
 
     def signed_shift(self, by: int) -> Word:
-        return self._binary("shrsi", by)
+        return self.emit("arith.shrsi", by)
 
     def bits(self) -> Word:
         """A real's bits, or the real of these bits."""
-        return Word(b.emit("arith.bitcast", [self.value], [b.i32() if self.is_real else b.f32()]))
+        return super().bits() if self.is_real else self.as_real()
 
     def index(self) -> ir.Value:
         return b.emit("arith.index_castui", [self.value], [ir.IndexType.get()])
@@ -140,13 +89,12 @@ def real(value: float) -> Word:
 
 def greater(a: Word, c: Word) -> Word:
     """The larger of two reals or signed integers."""
-    name = "arith.maxnumf" if a.is_real else "arith.maxsi"
-    return Word(b.binary(name, a.value, c.value))
+    return Word(b.binary("arith.maxnumf" if a.is_real else "arith.maxsi", a.value, c.value))
 
 
 def lesser(a: Word, c: Word) -> Word:
     """The smaller of two signed integers."""
-    return Word(b.emit("arith.minsi", [a.value, c.value], [a.value.type]))
+    return a.emit("arith.minsi", c)
 
 
 def fused(a: Word, c: Word, d: Word) -> Word:

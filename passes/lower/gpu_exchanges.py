@@ -87,7 +87,7 @@ class Exchanges:
             lane, distance = self.lane.emit("arith.index_cast", element=self.i32), Number(offset)
             segment = lane - lane % Number(width)
             source = {
-                "xor": lambda: lane.emit("arith.xori", distance),
+                "xor": lambda: lane ^ distance,
                 "up": lambda: lane - distance,
                 "down": lambda: lane + distance,
                 "idx": lambda: segment + distance,
@@ -139,7 +139,7 @@ class Exchanges:
         if "op" not in op.attributes:
             raise UserError(f"{op.name} with a body of its own cannot run on the cpu target", span_of(op.location))
         kind = str(op.attributes["op"]).split("<all_reduce_op ")[1].rstrip(">")
-        return Number(a).emit(COMBINE[kind][Number(a).real], Number(other)).value
+        return Number(a).emit(COMBINE[kind][Number(a).is_real], Number(other)).value
 
 
 def _cast(value: ir.Value, type_: ir.Type) -> ir.Value:
