@@ -141,6 +141,12 @@ def _alignment(memref: ir.Value, width: int, aligned: bool) -> dict[str, int]:
     return {"alignment": size & -size} if aligned else {}
 
 
+def private_function(name: str, inputs: Sequence[ir.Type] = (), **attributes: Any) -> ir.Operation:
+    """A function of the module without a body as yet, which nothing outside it calls."""
+    fields = {"sym_name": name, "function_type": ir.FunctionType.get(list(inputs), []), "sym_visibility": "private"}
+    return create_op("func.func", attributes=fields | attributes, regions=1)
+
+
 def call(name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type] = ()) -> ir.Operation:
     """A call of a function of the module."""
     return create_op("func.call", operands, results, {"callee": ir.FlatSymbolRefAttr.get(name)})

@@ -58,10 +58,10 @@ def choose(
 def loop(
     low: Index, high: Index, step: Index, inits: Sequence[ir.Value], body: Callable[..., Sequence[ir.Value]]
 ) -> list[ir.Value]:
-    """scf.for; body(index, *carried) returns what is carried on."""
+    """scf.for, by indices or integers of the bounds' type; body(index, *carried) returns what is carried on."""
     bounds = [as_value(low), as_value(high), as_value(step)]
     op = create_op("scf.for", [*bounds, *inits], [i.type for i in inits], regions=1)
-    block = op.regions[0].blocks.append(ir.IndexType.get(), *[i.type for i in inits])
+    block = op.regions[0].blocks.append(bounds[0].type, *[i.type for i in inits])
     with ir.InsertionPoint(block):
         carried = body(block.arguments[0], *block.arguments[1:])
         create_op("scf.yield", carried)

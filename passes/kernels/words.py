@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.lower.arithmetic import Number, where
+from lispgpt.passes.targets import tensor_copies
 
 
 class Word(Number):
@@ -103,21 +104,16 @@ def fused(a: Word, c: Word, d: Word) -> Word:
 
 def loop(low: Any, high: Any, inits: Sequence[Word], body: Callable[..., Sequence[Word]], step: Any = 1) -> list[Word]:
     """scf.for by i32; body(number, *carried) returns what is carried on."""
-    bounds = [word(x).value for x in (low, high, step)]
-    op = create_op("scf.for", [*bounds, *(i.value for i in inits)], [i.value.type for i in inits], regions=1)
-    block = op.regions[0].blocks.append(b.i32(), *[i.value.type for i in inits])
-    with ir.InsertionPoint(block):
-        carried = body(*map(Word, block.arguments))
-        create_op("scf.yield", [c.value for c in carried])
-    return [Word(result) for result in op.results]
+    first, last, by = (word(x).value for x in (low, high, step))
+    found = b.loop(
+        first, last, by, [i.value for i in inits], lambda *values: [w.value for w in body(*map(Word, values))]
+    )
+    return list(map(Word, found))
 
 
 def each(low: Any, high: Any, body: Callable[[Word], Any], step: Any = 1) -> None:
-    def run(number: Word) -> Sequence[Word]:
-        body(number)
-        return []
-
-    loop(low, high, [], run, step)
+    first, last, by = (word(x).value for x in (low, high, step))
+    b.each(first, last, by, lambda number: body(Word(number)))
 
 
 def when(condition: Word, body: Callable[[], Any]) -> None:
@@ -141,25 +137,16 @@ def assembly(
     memory: bool = True,
     pure: bool = False,
 ) -> list[Word]:
-    """Instructions as text.  results, inputs: a letter of a constraint for each (r, f, l, h); results' types follow.
+    """The same with letters of constraints.  results, inputs: one for each (r, f, l, h); results' types follow.
 
-    pure: that may be moved and left out, as it does nothing but to make its results.
+    memory: whether it may read or write any.
     """
     values = [o.value if isinstance(o, Word) else word(o).value if isinstance(o, int) else o for o in operands]
     kinds = {"r": b.i32(), "f": b.f32(), "l": b.i64()}
     types = [kinds[r] for r in results]
     letters = list(inputs) if inputs is not None else [_letter(v.type) for v in values]
     constraints = [f"={r}" for r in results] + letters + (["~{memory}"] if memory and not pure else [])
-    fields: dict[str, ir.Attribute] = {"asm_string": text}
-    fields["constraints"] = ",".join(constraints)
-    if not pure:
-        fields["has_side_effects"] = ir.UnitAttr.get()
-    if len(types) < 2:
-        return [Word(r) for r in create_op("llvm.inline_asm", values, types, fields).results]
-    struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
-    made = create_op("llvm.inline_asm", values, [struct], fields).results[0]
-    places = [ir.DenseI64ArrayAttr.get([i]) for i in range(len(types))]
-    return [Word(b.emit("llvm.extractvalue", [made], [t], position=p)) for t, p in zip(types, places, strict=True)]
+    return list(map(Word, tensor_copies.assembly(text, constraints, values, types, pure)))
 
 
 def _letter(type_: ir.Type) -> str:

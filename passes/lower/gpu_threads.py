@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
@@ -22,6 +23,9 @@ WAITING_OPS = {
     "gpu.all_reduce",
     "gpu.ballot",
 }
+
+DIMENSIONS = {"thread_id": "t", "block_id": "id", "grid_dim": "g", "block_dim": "b"}
+"""Ops that name one, and what the arguments that say it are called, ahead of its letter."""
 
 PRINTING_OPS = {"gpu.printf", "func.call", "llvm.call", "vector.print"}
 """What may print: a call could."""
@@ -83,8 +87,10 @@ class _Thread(Exchanges):
                     self._convert(op)
 
     def _convert(self, op: ir.Operation) -> None:
-        handler: Callable[[ir.Operation], Sequence[ir.Value]] | None
-        handler = getattr(self, "_" + op.name.removeprefix("gpu."), None)
+        name = op.name.removeprefix("gpu.")
+        handler: Callable[[ir.Operation], Sequence[ir.Value]] | None = getattr(self, f"_{name}", None)
+        if name in DIMENSIONS:
+            handler = partial(self._dimension, name=name)
         if handler is None:
             raise UserError(f"{op.name} cannot run on the cpu target", span_of(op.location))
         replacements = handler(op)
@@ -103,24 +109,13 @@ class _Thread(Exchanges):
         self.first = self.thread - self.lane
         self.padded = self.threads.emit("arith.ceildivui", self.size) * self.size
 
-    def _dimension(self, op: ir.Operation, names: str) -> list[ir.Value]:
+    def _dimension(self, op: ir.Operation, name: str) -> list[ir.Value]:
         axis = str(op.attributes["dimension"]).split("<dim ")[1][0]
-        return [self.values[names + axis]]
-
-    def _thread_id(self, op: ir.Operation) -> list[ir.Value]:
-        return self._dimension(op, "t")
-
-    def _block_id(self, op: ir.Operation) -> list[ir.Value]:
-        return self._dimension(op, "id")
-
-    def _grid_dim(self, op: ir.Operation) -> list[ir.Value]:
-        return self._dimension(op, "g")
-
-    def _block_dim(self, op: ir.Operation) -> list[ir.Value]:
-        return self._dimension(op, "b")
+        return [self.values[DIMENSIONS[name] + axis]]
 
     def _global_id(self, op: ir.Operation) -> list[ir.Value]:
-        block, size, thread = (Number(self._dimension(op, names)[0]) for names in ("id", "b", "t"))
+        names = ("block_id", "block_dim", "thread_id")
+        block, size, thread = (Number(self._dimension(op, name)[0]) for name in names)
         return [(block * size + thread).value]
 
     def _lane_id(self, _: ir.Operation) -> list[ir.Value]:

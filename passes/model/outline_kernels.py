@@ -219,18 +219,8 @@ def _build_kernel(
     """
     arguments: list[ir.Value] = []
     mapping: dict[ir.Value, ir.Value] = {}
-    region_owner = create_op(
-        "func.func",
-        attributes={
-            "sym_name": "kernel",
-            "function_type": ir.FunctionType.get([], []),
-            "sym_visibility": "private",
-            "kernel": group.kind,
-        },
-        regions=1,
-        loc=group.ops[0].location,
-        ip=ir.InsertionPoint(entry),
-    )
+    with ir.InsertionPoint(entry), group.ops[0].location:
+        region_owner = b.private_function("kernel", kernel=group.kind)
     body = region_owner.regions[0].blocks.append()
 
     def bring(value: ir.Value) -> ir.Value:

@@ -84,17 +84,10 @@ class PersistentKernel:
         self.walk.memory.record(self.function)
 
     def _function(self) -> None:
-        attributes = {
-            "sym_name": self.name,
-            "function_type": ir.FunctionType.get(self.types, []),
-            "sym_visibility": "private",
-            "kernel": "persistent",
-            "persistent": self.cluster,
-        }
         before, where = self.run[0].kernel, self.run[0].kernel.location
-        self.function = create_op(
-            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before)
-        )
+        with ir.InsertionPoint(before), where:
+            facts = {"kernel": "persistent", "persistent": self.cluster}
+            self.function = b.private_function(self.name, self.types, **facts)
         self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
 
     def _describe(self, workers: int) -> None:

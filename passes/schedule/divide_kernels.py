@@ -90,15 +90,8 @@ class _Part:
         return root_kind(self.parts.costly.get(root, root))
 
     def _function(self, kernel: ir.Operation, where: ir.Location) -> None:
-        attributes = {
-            "sym_name": self.name,
-            "function_type": ir.FunctionType.get([], []),
-            "sym_visibility": "private",
-            "kernel": self.kind,
-        }
-        self.function = create_op(
-            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(kernel)
-        )
+        with ir.InsertionPoint(kernel), where:
+            self.function = b.private_function(self.name, kernel=self.kind)
         self.body = self.function.regions[0].blocks.append()
 
     def fill(self, root: ir.Operation) -> None:

@@ -156,14 +156,9 @@ class _Builder:
     def build(self) -> None:
         index = ir.IndexType.get()
         types = [index, index, *(v.type for v in self.product.operands)]
-        attributes = {
-            "sym_name": self.name,
-            "sym_visibility": "private",
-            "function_type": ir.FunctionType.get(types, []),
-        }
-        if math.prod(n for n in self.product.extents if n > 0) >= SHARED:
-            attributes |= {"parallel": ir.UnitAttr.get(), "no_inline": ir.UnitAttr.get()}
-        function = create_op("func.func", attributes=attributes, regions=1)
+        large = math.prod(n for n in self.product.extents if n > 0) >= SHARED
+        attributes = {"parallel": ir.UnitAttr.get(), "no_inline": ir.UnitAttr.get()} if large else {}
+        function = b.private_function(self.name, types, **attributes)
         entry = ir.Block.create_at_start(function.regions[0], types)
         start, stop, self.a, self.b, self.out = entry.arguments
         self.element = self.out.type.element_type

@@ -15,7 +15,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.rates import Rates
-from lispgpt.passes.targets.tensor_copies import TensorCopies
+from lispgpt.passes.targets.tensor_copies import TensorCopies, assembly
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 DEPENDENCY_MARK = "waits_for_launches"
@@ -220,10 +220,8 @@ class Gpu(Target):
         """Emit an index below 2^31 as one that the back end knows nothing of, so that it keeps no sums made of it from
         one piece of code to the next.  uniform: whether a block has it alike."""
         word = b.emit("arith.index_cast", [value], [b.i32()])
-        constraint = self.register_constraints[uniform]
-        fields = {"asm_string": "", "constraints": f"={constraint},0"}
-        made = create_op("llvm.inline_asm", [word], [b.i32()], fields | {"has_side_effects": ir.UnitAttr.get()})
-        return b.emit("arith.index_castui", [made.results[0]], [ir.IndexType.get()])
+        made = assembly("", [f"={self.register_constraints[uniform]}", "0"], [word], [b.i32()])
+        return b.emit("arith.index_castui", made, [ir.IndexType.get()])
 
     def loads_started(self) -> None:
         """Emit what keeps loads ahead of it: else each may start when its number is wanted, and is waited for."""

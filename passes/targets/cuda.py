@@ -12,7 +12,7 @@ from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
-from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES, assembly
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -79,15 +79,8 @@ class Cuda(Gpu):
     def load_words(self, pointer: ir.Value, count: int) -> list[ir.Value]:
         registers = "{" + ", ".join(f"${i}" for i in range(count)) + "}" if count > 1 else "$0"
         vector = f".v{count}" if count > 1 else ""
-        i32 = b.i32()
-        made = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>") if count > 1 else i32
-        fields = {"asm_string": f"ld.relaxed.gpu.global{vector}.b32 {registers}, [${count}];"}
-        fields["constraints"] = ",".join(["=r"] * count + ["l"])
-        found = create_op("llvm.inline_asm", [pointer], [made], fields | {"has_side_effects": ir.UnitAttr.get()})
-        if count == 1:
-            return [found.results[0]]
-        places = [ir.DenseI64ArrayAttr.get([i]) for i in range(count)]
-        return [b.emit("llvm.extractvalue", [found.results[0]], [i32], position=place) for place in places]
+        text = f"ld.relaxed.gpu.global{vector}.b32 {registers}, [${count}];"
+        return assembly(text, ["=r"] * count + ["l"], [pointer], [b.i32()] * count)
 
     def team_barrier(self, team: Any, threads: int) -> None:
         """Named barriers, 16 of them, of which number 0 is the whole block's."""

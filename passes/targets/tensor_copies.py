@@ -145,14 +145,18 @@ TENSOR_COPIES = TensorCopies()
 
 
 def assembly(
-    text: str, constraints: Sequence[str], operands: Sequence[ir.Value], types: Sequence[ir.Type]
+    text: str,
+    constraints: Sequence[str],
+    operands: Sequence[ir.Value],
+    types: Sequence[ir.Type],
+    pure: bool = False,
 ) -> list[ir.Value]:
-    """Instructions as text; their results, of these types."""
-    attributes = {
-        "asm_string": text,
-        "constraints": ",".join(constraints),
-        "has_side_effects": ir.UnitAttr.get(),
-    }
+    """Instructions as text; their results, of these types.
+
+    pure: that may be moved and left out, as it does nothing but to make its results.
+    """
+    attributes = {"asm_string": text, "constraints": ",".join(constraints)}
+    attributes |= {} if pure else {"has_side_effects": ir.UnitAttr.get()}
     if len(types) < 2:
         return list(create_op("llvm.inline_asm", operands, list(types), attributes).results)
     struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
