@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
+from lispgpt.ir.calls import call as call
+from lispgpt.ir.calls import instruction as instruction
+from lispgpt.ir.calls import llvm_call as llvm_call
+from lispgpt.ir.calls import private_function as private_function
 from lispgpt.ir.control import both as both
 from lispgpt.ir.control import choose as choose
 from lispgpt.ir.control import each as each
@@ -141,20 +144,20 @@ def _alignment(memref: ir.Value, width: int, aligned: bool) -> dict[str, int]:
     return {"alignment": size & -size} if aligned else {}
 
 
-def private_function(name: str, inputs: Sequence[ir.Type] = (), **attributes: Any) -> ir.Operation:
-    """A function of the module without a body as yet, which nothing outside it calls."""
-    fields = {"sym_name": name, "function_type": ir.FunctionType.get(list(inputs), []), "sym_visibility": "private"}
-    return create_op("func.func", attributes=fields | attributes, regions=1)
-
-
-def call(name: str, operands: Sequence[ir.Value], results: Sequence[ir.Type] = ()) -> ir.Operation:
-    """A call of a function of the module."""
-    return create_op("func.call", operands, results, {"callee": ir.FlatSymbolRefAttr.get(name)})
-
-
 def allocated(type_: ir.Type, op: str = "memref.alloc") -> ir.Value:
     """Memory of a static type: in an entry what plan-arena places; in a kernel, with memref.alloca, its own."""
     return emit(op, [], [type_], operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
+
+
+def address_of(memory: ir.Value) -> ir.Value:
+    """Of a memref's first byte, as an index."""
+    return emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
+
+
+def pointer(address: Index, space: int = 0) -> ir.Value:
+    """LLVM's pointer to such an address, in an address space."""
+    number = emit("arith.index_cast", [as_value(address)], [i64()])
+    return emit("llvm.inttoptr", [number], [ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr")])
 
 
 def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:
@@ -164,15 +167,6 @@ def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Va
         lanes = [intrinsic(name, [lane_of(o, i) for o in operands], element_of(result)) for i in range(width)]
         return vector_of(lanes)
     return instruction(name, operands, result)
-
-
-def instruction(name: str, operands: Sequence[ir.Value], result: ir.Type | None) -> Any:
-    """A call of an LLVM intrinsic on its operands as they are: its value, or the op where it has none."""
-    sizes = ir.DenseI32ArrayAttr.get([len(operands), 0])
-    attributes = {"intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([])}
-    attributes["operandSegmentSizes"] = sizes
-    op = create_op("llvm.call_intrinsic", operands, [] if result is None else [result], attributes)
-    return op if result is None else op.results[0]
 
 
 def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:

@@ -38,8 +38,8 @@ class BlockMemory:
             return
         everything = b.shared_type([ir.ShapedType.get_dynamic_size()], i8)
         self.memory = b.emit("gpu.dynamic_shared_memory", [], [everything])
-        address = b.emit("memref.extract_aligned_pointer_as_index", [self.memory], [index])
-        below = b.emit("arith.subi", [b.as_value(0), address], [index])
+        address = b.address_of(self.memory)
+        below = b.sub(b.as_value(0), address)
         self.start = b.emit("arith.andi", [below, b.as_value(ALIGNMENT - 1)], [index])
 
     def view(self, offset: int, shape: Sequence[int], type_: ir.Type) -> ir.Value:

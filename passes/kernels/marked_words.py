@@ -16,6 +16,9 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets import Gpu
 
+GLOBAL = 1
+"""LLVM's number of the device's memory."""
+
 WIDEST = 4
 """Words that a lane loads at once."""
 
@@ -52,12 +55,12 @@ class MarkedWords:
         """One f32."""
         bits = b.emit("arith.bitcast", [value], [b.i32()])
         word = b.emit("arith.ori", [_without_mark(bits), self.mark], [b.i32()])
-        self.target.store_word(word, _pointer(address))
+        self.target.store_word(word, b.pointer(address, GLOBAL))
 
     def poll(self, places: Sequence[Sequence[tuple[Index, int]]]) -> list[ir.Value]:
         """What lies at each of some places, given as (address, words from there on): f32 numbers, or vectors of them,
         once all of them are this run's."""
-        addresses = [[(_pointer(address), width) for address, width in place] for place in places]
+        addresses = [[(b.pointer(address, GLOBAL), width) for address, width in place] for place in places]
         counts = [sum(width for _, width in place) for place in places]
         loop = create_op("scf.while", results=[b.i32()] * sum(counts), regions=2)
         with ir.InsertionPoint(loop.regions[0].blocks.append()):
@@ -76,13 +79,3 @@ class MarkedWords:
 
 def _without_mark(bits: ir.Value) -> ir.Value:
     return b.emit("arith.andi", [bits, b.constant(-2, b.i32())], [b.i32()])
-
-
-def _pointer(address: Index) -> ir.Value:
-    i64 = b.i64()
-    return b.emit("llvm.inttoptr", [b.emit("arith.index_cast", [b.as_value(address)], [i64])], [global_pointer()])
-
-
-def global_pointer() -> ir.Type:
-    """To the device's memory."""
-    return ir.Type.parse("!llvm.ptr<1>")

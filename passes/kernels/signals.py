@@ -39,8 +39,7 @@ class Signals:
 
     def __init__(self, target: Gpu, memory: ir.Value, thread: ir.Value) -> None:
         self.target, self.thread = target, thread
-        index = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
-        self.base = index
+        self.base = b.address_of(memory)
 
     def wait(self, wanted: Sequence[Wanted]) -> None:
         """Let the block go on when all of these are as far as they have to be; every thread comes here."""
@@ -91,9 +90,7 @@ class Signals:
         create_op("llvm.fence", attributes=scope | {"ordering": ordering})
 
     def _place(self, number: Index) -> ir.Value:
-        i64 = b.i64()
-        address = b.emit("arith.index_cast", [b.as_value(b.add(self.base, b.mul(number, LINE)))], [i64])
-        return b.emit("llvm.inttoptr", [address], [ir.Type.parse("!llvm.ptr<1>")])
+        return b.pointer(b.add(self.base, b.mul(number, LINE)), 1)
 
     def _atomic(self) -> dict[str, int | str]:
         return {"ordering": MONOTONIC, "syncscope": self.target.device_scope, "alignment": 4}

@@ -139,8 +139,7 @@ class WarpgroupProduct:
         ahead = 0 if self.shares_stages else nbytes
         nbytes = max(nbytes, ahead + staging)
         self.memory = BlockMemory(self.target, nbytes + BARRIER_BYTES, aligned=True)
-        base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
-        start = b.add(base, self.memory.start)
+        start = b.add(b.address_of(self.memory.memory), self.memory.start)
         self.staging = b.add(start, ahead)
         barriers = b.add(start, nbytes)
         self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)

@@ -12,6 +12,7 @@ runtime's.
 
 from __future__ import annotations
 
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, everything_in, operations, symbol_of
 from lispgpt.passes.base import Pass
@@ -81,11 +82,5 @@ def _share(call: ir.Operation) -> None:
             value = create_op("llvm.insertvalue", [value, field], [struct], position).results[0]
         create_op("llvm.store", [value, packed])
         address = create_op("llvm.mlir.addressof", [], [pointer], {"global_name": part}).results[0]
-        operands = [address, packed, start, stop]
-        attributes = {
-            "callee": ir.FlatSymbolRefAttr.get("share_work"),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        }
-        create_op("llvm.call", operands, [], attributes)
+        b.llvm_call("share_work", [address, packed, start, stop])
     call.erase()

@@ -118,7 +118,7 @@ class PersistentKernel:
         self.before: Index = 0
         if self.marked:
             self.before = _index(b.load(arguments[count + 1], [0], 1))
-            self.walk.start = b.emit("memref.extract_aligned_pointer_as_index", [arguments[count + 1]], [_index_type()])
+            self.walk.start = b.address_of(arguments[count + 1])
         self.times: Index = 1
         if self.repeats.most > 1:
             self.times = b.add(_index(b.load(arguments[count + 1 + len(self.marked)], [0], 1)), 1)
@@ -213,8 +213,4 @@ class PersistentKernel:
 
 
 def _index(word: ir.Value) -> ir.Value:
-    return b.emit("arith.index_cast", [word], [_index_type()])
-
-
-def _index_type() -> ir.Type:
-    return ir.IndexType.get()
+    return b.emit("arith.index_cast", [word], [ir.IndexType.get()])

@@ -160,8 +160,7 @@ class _Schedule:
     def _make_memory(self) -> None:
         """The block's own vectors, stages, barriers: those of the stages, full and empty, and of the own vectors."""
         self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), True)
-        base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
-        self.base = b.add(base, self.memory.start)
+        self.base = b.add(b.address_of(self.memory.memory), self.memory.start)
         self.tiles = self._copied(self.staged, self.walk.along, self.count, self.stages, self._own_bytes())
         self.ring = TileRing(self.tiles, b.add(self.base, self._memory_bytes() - BARRIER_BYTES))
         if not self.in_registers:

@@ -97,10 +97,7 @@ class Cuda(Gpu):
         create_op("nvvm.cluster.wait")
 
     def cluster_load(self, shared: ir.Value, index: Any, rank: Any, width: int = 1) -> ir.Value:
-        i64, index_type = b.i64(), ir.IndexType.get()
-        base = b.emit("memref.extract_aligned_pointer_as_index", [shared], [index_type])
-        address = b.emit("arith.index_cast", [b.add(base, b.mul(index, 4))], [i64])
-        pointer = b.emit("llvm.inttoptr", [address], [ir.Type.parse("!llvm.ptr<3>")])
+        pointer = b.pointer(b.add(b.address_of(shared), b.mul(index, 4)), 3)
         number = b.emit("arith.index_cast", [b.as_value(rank)], [b.i32()])
         mapped = b.emit("nvvm.mapa", [pointer, number], [ir.Type.parse("!llvm.ptr<7>")])
         type_ = b.with_width(b.f32(), width)

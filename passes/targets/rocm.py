@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import linker_command, linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
@@ -39,10 +39,7 @@ class Rocm(Gpu):
 
     def worker_count(self) -> ir.Value:
         """What the driver puts behind a kernel's arguments starts with it ("User Guide for AMDGPU Backend")."""
-        none = ir.DenseI32ArrayAttr.get([])
-        sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "op_bundle_sizes": none}
-        name = {"intrin": "llvm.amdgcn.implicitarg.ptr"}
-        where = create_op("llvm.call_intrinsic", [], [ir.Type.parse("!llvm.ptr<4>")], name | sizes).results[0]
+        where = b.instruction("llvm.amdgcn.implicitarg.ptr", [], ir.Type.parse("!llvm.ptr<4>"))
         return b.emit("arith.index_cast", [b.emit("llvm.load", [where], [b.i32()])], [ir.IndexType.get()])
 
     def attach_options(self) -> dict[str, Any]:

@@ -48,8 +48,7 @@ class WarpgroupUnit:
 
     def descriptor(self, memory: ir.Value, offset: Index, turned: bool = False) -> ir.Value:
         """Of an operand's lines from a byte offset in swizzled shared memory, whose base is a multiple of 1024."""
-        base = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
-        return self.descriptor_at(b.add(base, offset), turned)
+        return self.descriptor_at(b.add(b.address_of(memory), offset), turned)
 
     def descriptor_at(self, address: Index, turned: bool = False) -> ir.Value:
         """The same from the address of the first line, an index."""
