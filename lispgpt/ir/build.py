@@ -16,6 +16,7 @@ from lispgpt.ir.control import either as either
 from lispgpt.ir.control import if_live as if_live
 from lispgpt.ir.control import if_then as if_then
 from lispgpt.ir.control import loop as loop
+from lispgpt.ir.control import repeat as repeat
 from lispgpt.ir.indices import Index as Index
 from lispgpt.ir.indices import add as add
 from lispgpt.ir.indices import as_value as as_value

@@ -68,6 +68,17 @@ def loop(
     return list(op.results)
 
 
+def repeat(types: Sequence[ir.Type], body: Callable[[], tuple[ir.Value, Sequence[ir.Value]]]) -> list[ir.Value]:
+    """scf.while whose body says whether it is to run again, and what is known after it ran last."""
+    op = create_op("scf.while", results=types, regions=2)
+    with ir.InsertionPoint(op.regions[0].blocks.append()):
+        again, values = body()
+        create_op("scf.condition", [again, *values])
+    with ir.InsertionPoint(op.regions[1].blocks.append(*types)):
+        create_op("scf.yield")
+    return list(op.results)
+
+
 def each(low: Index, high: Index, step: Index, body: Callable[[Index], None]) -> None:
     """scf.for that carries nothing."""
 

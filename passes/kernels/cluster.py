@@ -147,16 +147,14 @@ def _low(half: Word) -> Word:
 
 def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word]) -> list[list[Word]]:
     """Four words each, once right(…) of all lines' words: 0 for what is there."""
-    i64 = b.i64()
     count = len(pointers)
-    again = create_op("scf.while", results=[i64] * (2 * count), regions=2)
-    with ir.InsertionPoint(again.regions[0].blocks.append()):
+
+    def load() -> tuple[ir.Value, list[ir.Value]]:
         found = [half for pointer in pointers for half in load_line(pointer)]
         wrong = [right(words_of(found[2 * i : 2 * i + 2])) for i in range(count)]
-        create_op("scf.condition", [(reduce(Word.__or__, wrong) != 0).value, *(half.value for half in found)])
-    with ir.InsertionPoint(again.regions[1].blocks.append(*[i64] * (2 * count))):
-        create_op("scf.yield")
-    found = list(map(Word, again.results))
+        return (reduce(Word.__or__, wrong) != 0).value, [half.value for half in found]
+
+    found = list(map(Word, b.repeat([b.i64()] * (2 * count), load)))
     return [words_of(found[2 * i : 2 * i + 2]) for i in range(count)]
 
 

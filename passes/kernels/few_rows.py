@@ -82,7 +82,8 @@ class FewRows:
         self.reader = Reader(self.target, team)
         self.own_rows = self._own_rows() if self.staged else []
         self.width = b.largest_width(self.product.inner, b.item_bytes(self.left.tensor.type), self.target.vector_bytes)
-        self.chunks = [team.chunk(i, self.product.inner, self.width) for i in range(self._chunk_count(team))]
+        count = team.chunk_count(self.product.inner, self.width) if self.staged else 0
+        self.chunks = [team.chunk(i, self.product.inner, self.width) for i in range(count)]
         early = self.right.buffer() in self.constants
         weights = self._weights(block) if early else []
         self.target.dependency_release()
@@ -153,9 +154,6 @@ class FewRows:
         k, live = self._k(step)
         value = self._run(self.left, row, k)
         return [b.masked(live, value)]
-
-    def _chunk_count(self, team: Team) -> int:
-        return team.chunk_count(self.product.inner, self.width) if self.staged else 0
 
     def _own_rows(self) -> list[tuple[Index, Index]]:
         """(row in shared memory, row of x) of those that a subgroup computes for its block."""

@@ -13,7 +13,7 @@ from functools import reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets import Gpu
 
 GLOBAL = 1
@@ -62,18 +62,17 @@ class MarkedWords:
         once all of them are this run's."""
         addresses = [[(b.pointer(address, GLOBAL), width) for address, width in place] for place in places]
         counts = [sum(width for _, width in place) for place in places]
-        loop = create_op("scf.while", results=[b.i32()] * sum(counts), regions=2)
-        with ir.InsertionPoint(loop.regions[0].blocks.append()):
+
+        def load() -> tuple[ir.Value, list[ir.Value]]:
             parts = [part for place in addresses for part in place]
             words = [word for address, width in parts for word in self.target.load_words(address, width)]
             others = [b.emit("arith.xori", [word, self.mark], [b.i32()]) for word in words]
             wrong = reduce(lambda x, y: b.emit("arith.ori", [x, y], [b.i32()]), others)
             one = b.constant(1, b.i32())
-            again = b.equal(b.emit("arith.andi", [wrong, one], [b.i32()]), one)
-            create_op("scf.condition", [again, *words])
-        with ir.InsertionPoint(loop.regions[1].blocks.append(*[b.i32()] * sum(counts))):
-            create_op("scf.yield")
-        found = iter(b.emit("arith.bitcast", [_without_mark(word)], [b.f32()]) for word in loop.results)
+            return b.equal(b.emit("arith.andi", [wrong, one], [b.i32()]), one), words
+
+        words = b.repeat([b.i32()] * sum(counts), load)
+        found = iter(b.emit("arith.bitcast", [_without_mark(word)], [b.f32()]) for word in words)
         return [b.vector_of([next(found) for _ in range(count)]) for count in counts]
 
 

@@ -7,7 +7,7 @@ vector (OuterTiles); with many rows, its vectors are first put side by side, in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -92,6 +92,29 @@ def tiles_of(rows: int, most: int, step: int) -> tuple[int, int]:
     each = -(-each // step) * step if each >= step else each
     each = each if each <= rows else rows - rows % step
     return -(-rows // each), each
+
+
+def add_products(
+    reader: Reader,
+    span: tuple[Index, int],
+    start: list[ir.Value],
+    rows: Sequence[Index],
+    own: Callable[[Index, Index], ir.Value],
+    others: Callable[[Index], list[ir.Value]],
+) -> list[ir.Value]:
+    """Sums, row by row: `start` and what own(row, i) makes times each of others(i), for all i of a span, which is its
+    end and the step to it."""
+
+    def step(i: Index, *sums: ir.Value) -> list[ir.Value]:
+        with reader.scope():
+            wide = others(i)
+            totals, so_far = [], iter(sums)
+            for row in rows:
+                mine = own(row, i)
+                totals += [b.fma(mine, other, next(so_far)) for other in wide]
+        return totals
+
+    return b.loop(0, *span, start, step)
 
 
 class DotTiles:

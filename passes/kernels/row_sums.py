@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
@@ -13,7 +13,7 @@ from lispgpt.passes.kernels.attention import Place, read_operand, result_buffer,
 from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import divisor, scratch
+from lispgpt.passes.kernels.register_tiles import add_products, divisor, scratch
 from lispgpt.passes.kernels.softmax import LOWEST
 from lispgpt.passes.model.attention import Attention
 
@@ -29,29 +29,6 @@ def each(reader: Reader, low: Index, high: Index, step: int, body: Callable[[Ind
             body(index)
 
     b.each(low, high, step, run)
-
-
-def add_products(
-    reader: Reader,
-    span: tuple[Index, int],
-    start: list[ir.Value],
-    rows: Sequence[Index],
-    own: Callable[[Index, Index], ir.Value],
-    others: Callable[[Index], list[ir.Value]],
-) -> list[ir.Value]:
-    """Sums, row by row: `start` and what own(row, i) makes times each of others(i), for all i of a span, which is its
-    end and the step to it."""
-
-    def step(i: Index, *sums: ir.Value) -> list[ir.Value]:
-        with reader.scope():
-            wide = others(i)
-            totals, so_far = [], iter(sums)
-            for row in rows:
-                mine = own(row, i)
-                totals += [b.fma(mine, other, next(so_far)) for other in wide]
-        return totals
-
-    return b.loop(0, *span, start, step)
 
 
 @dataclass(frozen=True)

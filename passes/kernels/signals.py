@@ -54,12 +54,7 @@ class Signals:
             number = b.select(mine, b.as_value(wanted[i].number), number)
             count = b.select(mine, b.as_value(wanted[i].count), count)
         place, count = self._place(number), b.emit("arith.index_cast", [count], [b.i32()])
-        loop = create_op("scf.while", regions=2)
-        with ir.InsertionPoint(loop.regions[0].blocks.append()):
-            found = self._load(place)
-            create_op("scf.condition", [b.less(found, count)])
-        with ir.InsertionPoint(loop.regions[1].blocks.append()):
-            create_op("scf.yield")
+        b.repeat([], lambda: (b.less(b.emit("llvm.load", [place], [b.i32()], **self._atomic()), count), []))
         self._fence(ACQUIRE)
 
     def take(self, wanted: Wanted) -> None:
@@ -81,9 +76,6 @@ class Signals:
             create_op("llvm.store", [b.constant(0, b.i32()), self._place(number)], [], {"alignment": 4})
 
         b.each(0, count, 1, store)
-
-    def _load(self, place: ir.Value) -> ir.Value:
-        return create_op("llvm.load", [place], [b.i32()], self._atomic()).results[0]
 
     def _fence(self, ordering: int) -> None:
         scope = {"syncscope": self.target.device_scope}

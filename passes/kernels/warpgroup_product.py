@@ -95,7 +95,10 @@ class WarpgroupProduct:
         t = self.tiling
         self.thread = b.thread_id()
         self.cluster, self.rank = b.div(b.block_id(), t.cluster), b.mod(b.block_id(), t.cluster)
-        self.shares = None if t.shares is None else TileShares(self.target, t.shares, t.pair, self._worker(), self.rank)
+        self.shares = None
+        if t.shares is not None:
+            worker = b.sub(self.clusters - 1, self.cluster)
+            self.shares = TileShares(self.target, t.shares, t.pair, worker, self.rank)
         self._make_memory()
         self.maps = [side.maps(self.kernel) for side in (self.sides.left, self.sides.right)]
         self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
@@ -143,9 +146,6 @@ class WarpgroupProduct:
         self.staging = b.add(start, ahead)
         barriers = b.add(start, nbytes)
         self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
-
-    def _worker(self) -> Index:
-        return b.sub(self.clusters - 1, self.cluster)
 
     def _tile(self, number: Index) -> Tile:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""

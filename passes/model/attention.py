@@ -21,7 +21,7 @@ from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import dim_positions, indexing_maps, operations, shape_of
 from lispgpt.passes.model.cache_writes import CacheWrite
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
-from lispgpt.passes.model.score_sums import ScoreProduct, ScoreSums, WeighedSum
+from lispgpt.passes.model.score_sums import ScoreProduct, ScoreSums, WeighedSum, ops_by_role
 from lispgpt.passes.model.visible import Bound, Bounded, visible_bounds
 
 
@@ -213,10 +213,7 @@ def attention_of(kernel: ir.Operation) -> Attention | None:
     """What is written down in a kernel's body; None where that is no attention, or not as it was recognised."""
     if "attention" not in kernel.attributes:
         return None
-    by_role: dict[str, list[ir.Operation]] = {role: [] for role in ROLES}
-    for op in operations(kernel.regions[0].blocks[0]):
-        if "role" in op.attributes:
-            by_role[ir.StringAttr(op.attributes["role"]).value].append(op)
+    by_role = ops_by_role(kernel, ROLES)
     if any(len(by_role[role]) != 1 for role in ("scores", "softmax", "weighted")):
         return None
     (scores,), (softmax,), (weighted,) = (by_role[role] for role in ("scores", "softmax", "weighted"))

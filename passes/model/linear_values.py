@@ -50,7 +50,9 @@ def _through(op: ir.Operation, given: Sequence[str]) -> str | None:
     if op.name in ADDITIONS:
         return _together(given)
     if op.name in PRODUCTS:
-        return NOTHING if NOTHING in given else None if given.count(LINEAR) == 2 else _product(given)
+        if NOTHING in given:
+            return NOTHING
+        return None if given.count(LINEAR) == 2 else LINEAR if LINEAR in given else PLAIN
     if op.name == "arith.divf" and given[1] != LINEAR:
         return given[0]
     return None if LINEAR in given else PLAIN
@@ -60,10 +62,6 @@ def _together(given: Sequence[str]) -> str | None:
     """What a sum, or one of two values, is."""
     kinds = set(given) - {NOTHING}
     return NOTHING if not kinds else kinds.pop() if len(kinds) == 1 else None
-
-
-def _product(given: Sequence[str]) -> str:
-    return LINEAR if LINEAR in given else PLAIN
 
 
 def is_zero(op: ir.Operation) -> bool:

@@ -93,16 +93,13 @@ def _store_parts(op: ir.Operation) -> None:
     with ir.InsertionPoint.after(op), op.location:
         upper = elementwise([value], type_, lambda number: b.shortened(b.upper_half(number), short))
         lower = elementwise([value], type_, lambda n: b.shortened(b.binary("arith.subf", n, b.upper_half(n)), short))
-        whole = elementwise([upper, lower], value.type, _added)
+        both = [upper, lower]
+        whole = elementwise(both, value.type, lambda u, v: b.binary("arith.addf", b.extend(u), b.extend(v)))
     made = defining_op(whole)
     assert made is not None
     made.attributes["inline"] = ir.UnitAttr.get()
     for reader, number in readers:
         reader.operands[number] = whole
-
-
-def _added(upper: ir.Value, lower: ir.Value) -> ir.Value:
-    return b.binary("arith.addf", b.extend(upper), b.extend(lower))
 
 
 def parts_of(op: ir.Operation) -> list[ir.Value] | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir, passmanager
-from lispgpt.ir.structure import defining_op, operations
+from lispgpt.ir.structure import operations, viewed
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.model.product_layout import ProductLayout, factors_of, has_plain_dimensions
@@ -101,7 +101,7 @@ def _recognise(op: ir.Operation) -> Product | None:
     if factors is None or not has_plain_dimensions(op):
         return None
     block = op.regions[0].blocks[0]
-    if {_without_extension(v) for v in factors} != set(list(block.arguments)[:2]):
+    if {viewed(v, ["arith.extf"]) for v in factors} != set(list(block.arguments)[:2]):
         return None
     layout = ProductLayout.of_contraction(op)
     kept = {*layout.batch, *layout.rows, *layout.columns}
@@ -121,11 +121,6 @@ def _recognise(op: ir.Operation) -> Product | None:
 def _last_stride(value: ir.Value) -> int:
     strides, _ = ir.MemRefType(value.type).get_strides_and_offset()
     return strides[-1] if strides else 1
-
-
-def _without_extension(value: ir.Value) -> ir.Value:
-    op = defining_op(value)
-    return op.operands[0] if op is not None and op.name == "arith.extf" else value
 
 
 def _replace(module: ir.Module, op: ir.Operation, product: Product, made: dict[str, str]) -> None:

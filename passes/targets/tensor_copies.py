@@ -63,17 +63,14 @@ class TensorCopies:
 
     def wait(self, barrier: Index, parity: Index) -> None:
         """Until the phase of that parity has ended; on a barrier that is new, 1 has."""
+        text = "{ .reg .pred over; mbarrier.try_wait.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }"
         operands = [self.number(barrier), self.number(parity)]
-        loop = create_op("scf.while", [], [], regions=2)
-        with ir.InsertionPoint(loop.regions[0].blocks.append()):
-            text = (
-                "{ .reg .pred over; mbarrier.try_wait.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }"
-            )
-            again = assembly(text, ["=r", "r", "r", "~{memory}"], operands, [b.i32()])[0]
-            flag = b.emit("arith.trunci", [again], [b.i1()])
-            create_op("scf.condition", [flag])
-        with ir.InsertionPoint(loop.regions[1].blocks.append()):
-            create_op("scf.yield")
+
+        def again() -> tuple[ir.Value, list[ir.Value]]:
+            found = assembly(text, ["=r", "r", "r", "~{memory}"], operands, [b.i32()])
+            return b.emit("arith.trunci", found, [b.i1()]), []
+
+        b.repeat([], again)
 
     def prefetch(self, map_: ir.Value) -> None:
         """Start to bring a map to where copies read it; the first copy would wait for that."""
