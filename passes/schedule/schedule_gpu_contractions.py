@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -47,7 +46,6 @@ class ScheduleGpuContractions(Pass):
     lane holds before the row is split.  rows_each: rows of w that a subgroup loads at once.  blocks_per_core: how many
     blocks share a core where w has so many rows that subgroups loop over them."""
 
-    name: ClassVar[str] = "schedule-gpu-contractions"
     rows: int = 4
     subgroups: int = 8
     chunks: int = 4

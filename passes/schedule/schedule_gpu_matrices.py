@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -66,7 +65,6 @@ STATIC_SHARED_BYTES = 48 * 1024
 class ScheduleGpuMatrices(Pass):
     """rows: the fewest rows, and columns, to treat this way.  parts: bf16 numbers that an f32 one is split into."""
 
-    name: ClassVar[str] = "schedule-gpu-matrices"
     rows: int = 8
     parts: int = 2
 
