@@ -43,16 +43,20 @@ def f32() -> ir.Type:
     return ir.F32Type.get()
 
 
-def i32() -> ir.Type:
-    return ir.IntegerType.get_signless(32)
-
-
-def i64() -> ir.Type:
-    return ir.IntegerType.get_signless(64)
+def integer(bits: int) -> ir.Type:
+    return ir.IntegerType.get_signless(bits)
 
 
 def i1() -> ir.Type:
-    return ir.IntegerType.get_signless(1)
+    return integer(1)
+
+
+def i32() -> ir.Type:
+    return integer(32)
+
+
+def i64() -> ir.Type:
+    return integer(64)
 
 
 def select(condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:

@@ -30,7 +30,7 @@ class BlockMemory:
         """Raises InternalError where it does not fit, which schedules have to find out first."""
         if not fits(target, nbytes, aligned):
             raise InternalError(f"a kernel wants {nbytes} bytes of shared memory, more than {target} has for a block")
-        i8, index = ir.IntegerType.get_signless(8), ir.IndexType.get()
+        i8, index = b.integer(8), ir.IndexType.get()
         self.start: ir.Value | int = 0
         self.dynamic_bytes = dynamic_bytes(target, nbytes, aligned)
         if self.dynamic_bytes == 0:

@@ -178,6 +178,10 @@ class Gpu(Target):
             "cores": self.cores,
         }
 
+    def join_code(self, pieces: Sequence[bytes]) -> bytes:
+        """One after another, each of which says where it ends: the driver is given them one by one."""
+        return b"".join(pieces)
+
     def cores_for(self, cluster: int) -> int:
         """The cores that blocks in clusters of that size can use at once, one block to a core."""
         if cluster <= 2 or not self.cluster_cores:

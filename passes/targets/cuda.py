@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -116,17 +115,13 @@ class Cuda(Gpu):
         )
 
     def serialize(self, module: ir.Module) -> bytes:
-        """PTX text."""
+        """PTX text, a module from its `.version` on."""
         return serialized_objects(module, "isa")
 
     def assembled(self, code: bytes) -> bytes | None:
         """A cubin."""
         ptxas = find_ptxas()
         return None if ptxas is None else cubin(ptxas, code, self.chip)
-
-    def join_code(self, pieces: Sequence[bytes]) -> bytes:
-        """PTX modules one after another, each from its `.version` on: the driver is given them one by one."""
-        return b"".join(pieces)
 
     def assembly(self, module: ir.Module) -> str:
         return self.serialize(module).decode()

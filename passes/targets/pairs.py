@@ -126,7 +126,7 @@ def _tile_type() -> ir.Type:
 
 
 def _i16(value: int) -> ir.Value:
-    return b.constant(value, ir.IntegerType.get_signless(16))
+    return b.constant(value, b.integer(16))
 
 
 def _i64(value: int) -> ir.Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -63,12 +62,8 @@ class Rocm(Gpu):
         linker_command()
 
     def serialize(self, module: ir.Module) -> bytes:
-        """An ELF code object."""
+        """An ELF code object, as long as its header says."""
         return serialized_objects(module, "bin")
-
-    def join_code(self, pieces: Sequence[bytes]) -> bytes:
-        """Code objects one after another, each as long as its header says: the driver is given them one by one."""
-        return b"".join(pieces)
 
     def assembly(self, module: ir.Module) -> str:
         return serialized_objects(module, "isa").decode()

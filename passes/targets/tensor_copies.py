@@ -94,7 +94,7 @@ class TensorCopies:
         operands = [self.number(shared), map_, self.number(barrier), *map(self.number, at)]
         constraints = ["r", "l", "r"] + ["r"] * len(at)
         if blocks:
-            operands.append(b.constant(sum(1 << i for i in blocks), ir.IntegerType.get_signless(16)))
+            operands.append(b.constant(sum(1 << i for i in blocks), b.integer(16)))
             constraints.append("h")
         assembly(text, [*constraints, "~{memory}"], operands, [])
 
