@@ -233,9 +233,11 @@ class GpuDevice:
         self._reads += 1
         self._copy("MemcpyDtoHAsync", int(host), buffer, array.nbytes)
         self._driver("EventRecord", event, self._stream)
+        given = self._inputs.given
 
         def wait() -> np.ndarray:
             self._driver("EventSynchronize", event, hint=FAILED_BEFORE)
+            self._inputs.done(given)
             ctypes.memmove(array.ctypes.data, int(host), array.nbytes)
             return array
 
@@ -260,7 +262,7 @@ class GpuDevice:
 
     def sync(self) -> None:
         self._driver("StreamSynchronize", self._stream, hint=FAILED_BEFORE)
-        self._inputs.used = 0
+        self._inputs.done(self._inputs.given)
 
     def close(self) -> None:
         """Give everything back, once nothing is under way; the first failure is raised unless an error led here."""

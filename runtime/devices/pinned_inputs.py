@@ -16,20 +16,21 @@ OF_A_KIND = 16
 
 
 class PinnedInputs:
-    """used: bytes from which copies may be under way; none after the stream has been waited for.
+    """Memory that is given out in a ring.
 
-    owned: takes what the device is to give back when it is closed.
+    given: bytes so far, with those that were left out at the end of a round.  From those that were given last copies
+    may be under way; the others are free again.  owned: takes what the device is to give back when it is closed.
     """
 
     def __init__(self, driver: Driver, owned: list[tuple[str, Any]]) -> None:
         self._driver, self._owned = driver, owned
         self._address = self._room = 0
-        self.used = 0
+        self.given = self._free = 0
 
     def kept(self, source: np.ndarray, wait: Callable[[], None]) -> int:
         """The address of a copy of a small array's bytes, which stays as it is until the stream has been waited for.
 
-        wait: does that, and makes `used` zero.
+        wait: does that, and calls `done`.
         """
         place = self.place(source.nbytes, wait)
         ctypes.memmove(place, source.ctypes.data, source.nbytes)
@@ -37,13 +38,20 @@ class PinnedInputs:
 
     def place(self, nbytes: int, wait: Callable[[], None]) -> int:
         """The address of so many bytes, which are nobody else's until the stream has been waited for."""
-        if not self._address or OF_A_KIND * nbytes > max(self._room, POOL_BYTES):
-            self._room, self.used = max(POOL_BYTES, OF_A_KIND * nbytes), 0
+        size = -(-nbytes // ALIGNMENT) * ALIGNMENT
+        if not self._address or OF_A_KIND * size > max(self._room, POOL_BYTES):
+            self._room = max(POOL_BYTES, OF_A_KIND * size)
             (host,) = self._driver("MemAllocHost", self._room, about="pinned memory")
             self._owned.append(("MemFreeHost", host))
             self._address = int(host)
-        if self.used + nbytes > self._room:
+            self.given = self._free = -(-self.given // self._room) * self._room
+        if self.given % self._room + size > self._room:
+            self.given += self._room - self.given % self._room
+        if self.given + size - self._free > self._room:
             wait()
-        place = self._address + self.used
-        self.used += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return place
+        self.given += size
+        return self._address + (self.given - size) % self._room
+
+    def done(self, given: int) -> None:
+        """Note that all copies are done from what was given so far, or was when so many bytes were."""
+        self._free = max(self._free, given)

@@ -21,6 +21,7 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.data.batches import IGNORED, Batches, Stream, sweep
+from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Work
 from lispgpt.runtime.session import Session
@@ -70,7 +71,8 @@ class Trainer:
         for entry in self._entries:
             _check_inputs(session, entry, self._numbers)
         self._sent: dict[str, Any] = {}
-        self._begun: tuple[int, dict[str, Callable[[], np.ndarray]]] | None = None
+        self._begun: tuple[tuple[int, int], dict[str, Callable[[], np.ndarray]]] | None = None
+        self._runs = 1 if options.accumulate == 1 else options.accumulate + 1
         self._next: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
@@ -87,43 +89,40 @@ class Trainer:
 
         more: whether the next step is to be the one after it, which may then start before this one's numbers are read.
         """
-        if self.options.accumulate > 1:
-            return self._long_step(number)
-        if self._begun is None or self._begun[0] != number:
-            self._begin(number)
-        assert self._begun is not None
-        (_, waits), self._begun = self._begun, None
-        if more and self.runs_ahead:
-            self._begin(number + 1)
-        values = {name.replace("-", "_"): _number(wait()) for name, wait in waits.items()}
-        found = {name: value for name, value in values.items() if value is not None}
-        return {"loss": found.pop("loss"), **found}
+        losses: list[float] = []
+        found: dict[str, float] = {}
+        for place in range(self._runs):
+            if self._begun is None or self._begun[0] != (number, place):
+                self._begin(number, place)
+            assert self._begun is not None
+            (_, waits), self._begun = self._begun, None
+            last = place + 1 == self._runs
+            if self.runs_ahead and (more or not last):
+                self._begin(*((number + 1, 0) if last else (number, place + 1)))
+            values = {name: float(wait().item()) for name, wait in waits.items()}
+            if place < self.options.accumulate:
+                losses.append(values["loss"])
+            if last:
+                found = {name.replace("-", "_"): value for name, value in values.items() if name != "loss"}
+        return {"loss": math.fsum(losses) / len(losses), **found}
 
-    def _begin(self, number: int) -> None:
-        """Start a step of one micro-batch, and reading its results."""
-        (entry,) = self._entries
-        tokens, targets = self._batch(number - 1)
-        self._start(entry, number, self.options.seed, {TOKENS: tokens, TARGETS: targets})
+    def _begin(self, number: int, place: int) -> None:
+        """Start one run of a step's entries, a micro-batch or what comes behind them all, and reading its numbers."""
+        entry, micro = self._entries[0], (number - 1) * self.options.accumulate + place
+        if place < self.options.accumulate:
+            tokens, targets = self._batch(micro)
+            self._start(entry, number, self.options.seed + SEED_STEP * place, {TOKENS: tokens, TARGETS: targets})
+        else:
+            entry = self._entries[-1]
+            self._start(entry, number, self.options.seed, {})
         later = self.session.result_later if self.runs_ahead else lambda *which: partial(self.session.result, *which)
-        self._begun = number, {name: later(entry, name) for name in entry.results}
-        self._prefetch(number)
+        self._begun = (number, place), {name: later(entry, name) for name in self._numbers_of(entry)}
+        if place < self.options.accumulate:
+            self._prefetch(micro + 1)
 
-    def _long_step(self, number: int) -> dict[str, float]:
-        """A step of several micro-batches."""
-        count, losses, found = self.options.accumulate, [], {}
-        for micro in range(count):
-            tokens, targets = self._batch((number - 1) * count + micro)
-            seed = self.options.seed + SEED_STEP * micro
-            self._start(self._entries[0], number, seed, {TOKENS: tokens, TARGETS: targets})
-            self._prefetch((number - 1) * count + micro + 1)
-            losses.append(self.session.result(self._entries[0], "loss").item())
-        last = self._entries[-1]
-        self._start(last, number, self.options.seed, {})
-        for name in last.results:
-            value = _number(self.session.result(last, name))
-            if name != "loss" and value is not None:
-                found[name.replace("-", "_")] = value
-        return {"loss": math.fsum(losses) / count, **found}
+    def _numbers_of(self, entry: Entry) -> list[str]:
+        """The results of an entry that are one number."""
+        return [name for name, place in entry.results.items() if math.prod(self.session.shape(place)) == 1]
 
     def floor_seconds(self) -> float | None:
         """The least time that a step takes on this chip by its kernels' bytes and operations; None where not known."""
@@ -141,7 +140,9 @@ class Trainer:
     def runs_ahead(self) -> bool:
         """Whether a step can start before the one ahead of it has been looked at."""
         session = self.session
-        return self.options.accumulate == 1 and session.engine is None and session.device.asynchronous
+        works_beside = session.engine is None or session.engine.asynchronous
+        reads = max(len(self._numbers_of(entry)) for entry in self._entries)
+        return session.device.asynchronous and works_beside and 2 * reads <= READS_AHEAD
 
     @property
     def rows(self) -> list[range]:
@@ -205,11 +206,6 @@ def evaluate(
     return Evaluation(math.fsum(losses) / count, round(correct), count)
 
 
-def _number(value: np.ndarray) -> float | None:
-    """Of an array of one."""
-    return float(value.item()) if value.size == 1 else None
-
-
 def _sized(session: Session, name: str, batch: int, length: int) -> Entry:
     """The entry of that name whose tokens, where it takes any, are [batch length]."""
     for entry in session.entries(name):
@@ -230,6 +226,8 @@ def _check_inputs(session: Session, entry: Entry, numbers: Mapping[str, float]) 
             raise UserError(f"the entry {entry.name!r} takes {name} {list(session.shape(place))}, not one number: []")
     if "loss" not in entry.results and entry.name != APPLY:
         raise UserError(f"the entry {entry.name!r} gives {', '.join(entry.results)}, and no loss")
+    if entry.name != APPLY and (shape := session.shape(entry.results["loss"])):
+        raise UserError(f"the entry {entry.name!r} gives a loss {list(shape)}, not one number: []")
 
 
 class Pace:
