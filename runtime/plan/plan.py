@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from lispgpt.base.access import ACCESSES
@@ -92,8 +93,12 @@ class Entry:
 
     def leaves(self, name: str) -> bool:
         """Whether it leaves an input of its own for its next run."""
-        place = self.inputs[name]
-        return any(a.writes and a.buffer == place for step in self.steps for a in step.arguments)
+        return self.inputs[name] in self._written
+
+    @cached_property
+    def _written(self) -> frozenset[str]:
+        """The buffers that its steps write: asked for in each run, of entries that have thousands of arguments."""
+        return frozenset(a.buffer for step in self.steps for a in step.arguments if a.writes)
 
     @property
     def label(self) -> str:
