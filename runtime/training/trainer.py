@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from lispgpt.runtime.training.wholes import Wholes
 
 TRAIN, ACCUMULATE, APPLY, EVALUATE = "train", "accumulate", "apply", "evaluate"
 TOKENS, TARGETS = "tokens", "targets"
+Reads: TypeAlias = dict[str, Callable[[], np.ndarray]]
 SEED_STEP = 0x9E3779B1
 """Between the seeds of a step's micro-batches: 2**32 over the golden ratio."""
 
@@ -71,7 +73,7 @@ class Trainer:
         for entry in self._entries:
             _check_inputs(session, entry, self._numbers)
         self._sent: dict[str, Any] = {}
-        self._begun: tuple[tuple[int, int], dict[str, Callable[[], np.ndarray]]] | None = None
+        self._begun: tuple[tuple[int, int], Reads] | None = None
         self._runs = 1 if options.accumulate == 1 else options.accumulate + 1
         self._next: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None
 
@@ -115,8 +117,7 @@ class Trainer:
         else:
             entry = self._entries[-1]
             self._start(entry, number, self.options.seed, {})
-        later = self.session.result_later if self.runs_ahead else lambda *which: partial(self.session.result, *which)
-        self._begun = (number, place), {name: later(entry, name) for name in self._numbers_of(entry)}
+        self._begun = (number, place), _reads(self.session, entry, self._numbers_of(entry), self.runs_ahead)
         if place < self.options.accumulate:
             self._prefetch(micro + 1)
 
@@ -139,10 +140,8 @@ class Trainer:
     @property
     def runs_ahead(self) -> bool:
         """Whether a step can start before the one ahead of it has been looked at."""
-        session = self.session
-        works_beside = session.engine is None or session.engine.asynchronous
         reads = max(len(self._numbers_of(entry)) for entry in self._entries)
-        return session.device.asynchronous and works_beside and 2 * reads <= READS_AHEAD
+        return _works_beside(self.session) and 2 * reads <= READS_AHEAD
 
     @property
     def rows(self) -> list[range]:
@@ -193,17 +192,39 @@ def evaluate(
     own = batch // world
     entry = _sized(session, EVALUATE, own, length)
     _check_inputs(session, entry, {})
-    losses, correct, count = [], 0.0, 0
+    wanted = [name for name in ("loss", "correct") if name in entry.results]
+    losses, correct, count, waiting = [], 0.0, 0, deque[tuple[int, Reads]]()
+
+    def read() -> None:
+        nonlocal correct
+        real, waits = waiting.popleft()
+        losses.append(float(waits["loss"]().item()) * real)
+        correct += float(waits["correct"]().item()) if "correct" in waits else 0.0
+
     for tokens, targets in sweep(stream, batch, length, most):
         real = int((targets != IGNORED).sum())
         rows = slice(rank * own, (rank + 1) * own)
         session.start(entry, {TOKENS: tokens[rows], TARGETS: targets[rows]})
-        losses.append(float(session.result(entry, "loss").item()) * real)
-        correct += float(session.result(entry, "correct").item()) if "correct" in entry.results else 0.0
+        waiting.append((real, _reads(session, entry, wanted, _works_beside(session))))
         count += real
+        if len(waiting) > _works_beside(session):
+            read()
+    while waiting:
+        read()
     if not count:
         raise UserError(f"there are {stream.count} tokens to evaluate, and two are the least")
     return Evaluation(math.fsum(losses) / count, round(correct), count)
+
+
+def _works_beside(session: Session) -> bool:
+    """Whether a session's device, and what it does together with others, go on while the host does."""
+    return session.device.asynchronous and (session.engine is None or session.engine.asynchronous)
+
+
+def _reads(session: Session, entry: Entry, names: Sequence[str], ahead: bool) -> Reads:
+    """What waits for results of an entry's last run.  ahead: whether another may be started before they are read."""
+    later = session.result_later if ahead else lambda *which: partial(session.result, *which)
+    return {name: later(entry, name) for name in names}
 
 
 def _sized(session: Session, name: str, batch: int, length: int) -> Entry:
