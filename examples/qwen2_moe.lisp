@@ -3,14 +3,16 @@
 (require experts)
 
 (config vocab 151936  context 8192  layers 24  heads 16  kv-heads heads  width 2048  hidden 1408  shared 5632
-        experts 60  top 4  normed false  head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16)
+        experts 60  top 4  normed false  biased true  head-width (quot width heads)  epsilon 1e-6  tied-head false
+        weight-type bf16)
 (rotary-config)
 
-(hugging-face ["qwen2_moe"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
-                             :requires {"hidden_act" "silu"  "use_sliding_window" false  "qkv_bias" true
+(hugging-face ["qwen2_moe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
+                             :requires {"hidden_act" "silu"  "use_sliding_window" false 
                                         "mlp_only_layers" [[]]  "decoder_sparse_step" 1}}
   (config hidden "moe_intermediate_size"  shared "shared_expert_intermediate_size"
-          experts ["num_experts" "num_local_experts"]  top "num_experts_per_tok"  normed (optional "norm_topk_prob"))
+          experts ["num_experts" "num_local_experts"]  top "num_experts_per_tok"  normed (optional "norm_topk_prob")
+          biased (optional "qkv_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -22,15 +24,14 @@
       up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight"
       open-w "mlp.shared_expert_gate.weight"  shared-gate-w "mlp.shared_expert.gate_proj.weight"
       shared-up-w "mlp.shared_expert.up_proj.weight"  shared-down-w "mlp.shared_expert.down_proj.weight")))
+(gguf ["qwen2moe"])
 
 (weights
   (wte [vocab width] weight-type)
   (per layers
     (norm1-w [width] {:init 1})
-    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
-    (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)])
-    (proj-w [width (* heads head-width)] weight-type)
-    (norm2-w [width] {:init 1})
+    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)  (proj-w [width (* heads head-width)] weight-type)
+    (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]))  (norm2-w [width] {:init 1})
     (router-w [experts width] weight-type)
     (gate-w [experts hidden width] weight-type)  (up-w [experts hidden width] weight-type)
     (down-w [experts width hidden] weight-type)  (open-w [1 width] weight-type)
@@ -42,7 +43,7 @@
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
 (defn layer [x l turn]
-  (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
+  (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
         [q k v] (split-heads qkv head-width heads kv-heads)
         x (+ x (linear (attend (turn q) (turn k) v (kv l)) (proj-w l)))
         y (rms-norm x (norm2-w l) epsilon)
