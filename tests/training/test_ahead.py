@@ -122,6 +122,8 @@ class Steps:
     def take(self, peers: Peers | None) -> tuple[int, int]:
         """The last step, and the last that was begun."""
         rank, number = 0 if peers is None else peers.place.rank, 0
+        if peers is not None:
+            peers.gather("before the first step", None)  # as runs do, so that all are known to the hub
         ends = LastStep(self._steps, lambda: rank == self._asks[0] and number >= self._asks[1], peers, int(self._ahead))
         while number < ends.number:
             number += 1
