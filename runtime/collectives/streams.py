@@ -9,10 +9,9 @@ import ctypes
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
@@ -63,17 +62,17 @@ class Library:
 @dataclass(frozen=True)
 class _Prepared:
     """calls: functions and what they take before the communicator.  copies: of this rank's memory alone: from where, to
-    where, bytes.  events: to come behind them, in turns, as a step may begin again while it is waited for."""
+    where, bytes."""
 
     step: Collective
     calls: list[tuple[str, list[Any]]]
     copies: list[tuple[int, int, int]]
-    events: Iterator[Any]
 
 
 @dataclass(frozen=True)
 class _Begun:
-    """number: of all steps that have begun.  done: an event that comes behind it."""
+    """number: of all steps that have begun.  done: an event that comes behind it, which others get once it is waited
+    for: a step may begin again before."""
 
     step: Collective
     number: int
@@ -100,11 +99,12 @@ class StreamEngine:
         self._call("ncclCommInitRank", ctypes.byref(self._communicator), ctypes.c_int(size), unique, ctypes.c_int(rank))
         self._side = device.side_stream()
         self._under_way: deque[_Begun] = deque()
+        self._events: list[Any] = []
         self._count = 0
 
     def prepare(self, step: Collective, buffers: Mapping[str, Any]) -> _Prepared:
         if step.operation == ALL_SLICE:
-            return _Prepared(step, [], self._copies(step, buffers), self._events())
+            return _Prepared(step, [], self._copies(step, buffers))
         function, more = FUNCTIONS[step.operation]
         calls = []
         for source, target, dtype in step.pairs:
@@ -112,10 +112,7 @@ class StreamEngine:
             places = [ctypes.c_void_p(buffers[a.buffer] + a.offset) for a in (source, target)]
             numbers = [ctypes.c_int(DTYPES[dtype]), *map(ctypes.c_int, more)]
             calls.append((function, [*places, ctypes.c_size_t(count), *numbers]))
-        return _Prepared(step, calls, [], self._events())
-
-    def _events(self) -> Iterator[Any]:
-        return cycle((self._side.event(), self._side.event()))
+        return _Prepared(step, calls, [])
 
     def _copies(self, step: Collective, buffers: Mapping[str, Any]) -> list[tuple[int, int, int]]:
         """From where to where this rank's parts are copied, and how many bytes."""
@@ -127,7 +124,7 @@ class StreamEngine:
 
     def start(self, prepared: _Prepared) -> _Begun:
         self._count = self._peers.arrived()
-        begun = _Begun(prepared.step, self._count, next(prepared.events))
+        begun = _Begun(prepared.step, self._count, self._events.pop() if self._events else self._side.event())
         self._side.follow()
         stream = ctypes.c_void_p(self._side.handle)
         for source, target, nbytes in prepared.copies:
@@ -156,7 +153,7 @@ class StreamEngine:
             except BaseException:
                 self._abort()
                 raise
-            self._under_way.popleft()
+            self._events.append(self._under_way.popleft().done)
 
     def close(self) -> None:
         if self._communicator:
