@@ -16,7 +16,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.arrays import as_stored, input_buffers, read_later, readable, shareable
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
-from lispgpt.runtime.collectives.beside import SharedEntry
+from lispgpt.runtime.collectives.beside import SharedEntry, settled
 from lispgpt.runtime.devices.base import READS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.plan.artifact import Artifact
@@ -186,8 +186,9 @@ class Session:
         return readable(self.read(entry.results[name]), self._declared[entry.results[name]].dtype)
 
     def result_later(self, entry: Entry, name: str) -> Callable[[], np.ndarray]:
-        """What waits for it and gives it, whatever is started on this device alone; at most `READS_AHEAD` at once."""
-        return read_later(self.device, self._buffers[entry.results[name]], self._declared[entry.results[name]])
+        """What waits for it and gives it, whatever is started meanwhile; at most `READS_AHEAD` at once."""
+        read = read_later(self.device, self._buffers[entry.results[name]], self._declared[entry.results[name]])
+        return read if self.engine is None else settled(self.engine, read)
 
     def repeat(
         self,

@@ -99,15 +99,15 @@ def _meet(op: ir.Operation, waiting: _Waiting) -> bool:
     """Whether a call touches memory that collectives are to change."""
     if op.name != "func.call":
         return False
-    places = [_place(value) for value in waiting.arguments]
+    places = [place_of(value) for value in waiting.arguments]
     return any(
         base == other and start < last and first < end
-        for base, start, end in map(_place, op.operands)
+        for base, start, end in map(place_of, op.operands)
         for other, first, last in places
     )
 
 
-def _place(value: ir.Value) -> tuple[ir.Value, int, int]:
+def place_of(value: ir.Value) -> tuple[ir.Value, int, int]:
     """The memory that a value is in, and from which byte to which."""
     view, size = defining_op(value), byte_size(value.type)
     if view is None or view.name != "memref.view":

@@ -27,21 +27,22 @@ def pinned(driver: Driver, owned: Owned, nbytes: int) -> tuple[int, memoryview]:
 
 
 class PinnedInputs:
-    """used: bytes from which copies may be under way; none after the stream has been waited for.
+    """Memory that is given out in a ring.
 
-    owned: takes what the device is to give back when it is closed.
+    given: bytes so far, with those that were left out at the end of a round.  From those that were given last copies
+    may be under way; the others are free again.  owned: takes what the device is to give back when it is closed.
     """
 
     def __init__(self, driver: Driver, owned: Owned) -> None:
         self._driver, self._owned = driver, owned
         self._address, self._bytes = 0, memoryview(b"")
-        self.used = 0
+        self.given = self._free = 0
 
     def kept(self, sources: Sequence[tuple[int, np.ndarray]], nbytes: int, wait: Callable[[], None]) -> int:
         """The address of so many bytes, which stay as they are until the stream has been waited for.
 
         sources: C-contiguous arrays that are not empty, and where in these bytes each begins.  wait: waits for the
-        stream and makes `used` zero.
+        stream and calls `done`.
         """
         place = self.place(nbytes, wait)
         for offset, array in sources:
@@ -51,15 +52,21 @@ class PinnedInputs:
 
     def place(self, nbytes: int, wait: Callable[[], None]) -> int:
         """The address of so many bytes, which are nobody else's until the stream has been waited for."""
-        room = len(self._bytes)
-        if OF_A_KIND * nbytes > room:
-            room, self.used = max(POOL_BYTES, OF_A_KIND * nbytes), 0
+        size, room = -(-nbytes // ALIGNMENT) * ALIGNMENT, len(self._bytes)
+        if OF_A_KIND * size > room:
+            room = max(POOL_BYTES, OF_A_KIND * size)
             self._address, self._bytes = pinned(self._driver, self._owned, room)
-        if self.used + nbytes > room:
+            self.given = self._free = -(-self.given // room) * room
+        if self.given % room + size > room:
+            self.given += room - self.given % room
+        if self.given + size - self._free > room:
             wait()
-        place = self._address + self.used
-        self.used += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return place
+        self.given += size
+        return self._address + (self.given - size) % room
+
+    def done(self, given: int) -> None:
+        """Note that all copies are done from what was given so far, or was when so many bytes were."""
+        self._free = max(self._free, given)
 
     def fill(self, array: np.ndarray, place: int) -> None:
         """Fill an array that is not empty with the bytes at a place."""
@@ -87,8 +94,13 @@ class LaterReads:
             self._owned.append(("EventDestroy", event))
             self._events.append(event)
 
-    def read(self, copy: Callable[[int], None], array: np.ndarray) -> Callable[[], np.ndarray]:
-        """What waits for an array and gives it.  copy: has the stream copy its bytes to an address."""
+    def read(
+        self, copy: Callable[[int], None], array: np.ndarray, done: Callable[[], None]
+    ) -> Callable[[], np.ndarray]:
+        """What waits for an array and gives it.
+
+        copy: has the stream copy its bytes to an address.  done: is called once all before it has been waited for.
+        """
         number = self._count % READS_AHEAD
         event, start = self._events[number], number * READ_LATER_BYTES
         self._count += 1
@@ -97,6 +109,7 @@ class LaterReads:
 
         def wait() -> np.ndarray:
             self._driver("EventSynchronize", event, hint=FAILED_BEFORE)
+            done()
             array.data.cast("B")[:] = self._bytes[start : start + array.nbytes]
             return array
 

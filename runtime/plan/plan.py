@@ -97,6 +97,7 @@ class Entry:
 
     @cached_property
     def _written(self) -> frozenset[str]:
+        """The buffers that its steps write: asked for in each run, of entries that have thousands of arguments."""
         return frozenset(a.buffer for step in self.steps for a in step.arguments if a.writes)
 
     @property
