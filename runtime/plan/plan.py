@@ -86,7 +86,7 @@ class Entry:
     repeats: Repeats | None = field(default=None, kw_only=True)
     grows: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
-    @property
+    @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Those of its steps that are launches."""
         return tuple(step for step in self.steps if isinstance(step, Launch))
