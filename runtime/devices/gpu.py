@@ -268,12 +268,8 @@ class GpuDevice:
             self.copy_out(buffer, array)
             return lambda: array
         self._later.check(array.nbytes)
-        given = self._inputs.given
-        return self._later.read(
-            lambda place: self._copy("MemcpyDtoHAsync", place, buffer, array.nbytes),
-            array,
-            lambda: self._inputs.done(given),
-        )
+        read = self._later.read(lambda place: self._copy("MemcpyDtoHAsync", place, buffer, array.nbytes), array)
+        return self._inputs.freed_by(read)
 
     def side_stream(self) -> SideStream:
         """A second stream, whose work goes on beside the first's."""
@@ -283,7 +279,7 @@ class GpuDevice:
 
     def sync(self) -> None:
         self._driver("StreamSynchronize", self._stream, hint=FAILED_BEFORE)
-        self._inputs.done(self._inputs.given)
+        self._inputs.done()
 
     def close(self) -> None:
         """Give everything back, once nothing is under way; the first failure is raised unless an error led here."""

@@ -27,16 +27,15 @@ def pinned(driver: Driver, owned: Owned, nbytes: int) -> tuple[int, memoryview]:
 
 
 class PinnedInputs:
-    """Memory that is given out in a ring.
+    """Memory that is given out in a ring: from what was given last copies may be under way, the rest is free again.
 
-    given: bytes so far, with those that were left out at the end of a round.  From those that were given last copies
-    may be under way; the others are free again.  owned: takes what the device is to give back when it is closed.
+    owned: takes what the device is to give back when it is closed.
     """
 
     def __init__(self, driver: Driver, owned: Owned) -> None:
         self._driver, self._owned = driver, owned
         self._address, self._bytes = 0, memoryview(b"")
-        self.given = self._free = 0
+        self._given = self._free = 0
 
     def kept(self, sources: Sequence[tuple[int, np.ndarray]], nbytes: int, wait: Callable[[], None]) -> int:
         """The address of so many bytes, which stay as they are until the stream has been waited for.
@@ -52,21 +51,32 @@ class PinnedInputs:
 
     def place(self, nbytes: int, wait: Callable[[], None]) -> int:
         """The address of so many bytes, which are nobody else's until the stream has been waited for."""
-        size, room = -(-nbytes // ALIGNMENT) * ALIGNMENT, len(self._bytes)
+        room, size = len(self._bytes), -(-nbytes // ALIGNMENT) * ALIGNMENT
         if OF_A_KIND * size > room:
             room = max(POOL_BYTES, OF_A_KIND * size)
             self._address, self._bytes = pinned(self._driver, self._owned, room)
-            self.given = self._free = -(-self.given // room) * room
-        if self.given % room + size > room:
-            self.given += room - self.given % room
-        if self.given + size - self._free > room:
+            self._given = self._free = -(-self._given // room) * room
+        if self._given % room + size > room:
+            self._given += room - self._given % room
+        if self._given + size - self._free > room:
             wait()
-        self.given += size
-        return self._address + (self.given - size) % room
+        self._given += size
+        return self._address + (self._given - size) % room
 
-    def done(self, given: int) -> None:
-        """Note that all copies are done from what was given so far, or was when so many bytes were."""
-        self._free = max(self._free, given)
+    def done(self) -> None:
+        """Note that all copies are done."""
+        self._free = self._given
+
+    def freed_by(self, read: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+        """A read of the stream, after which the copies that were asked for before it are done."""
+        given = self._given
+
+        def wait() -> np.ndarray:
+            array = read()
+            self._free = max(self._free, given)
+            return array
+
+        return wait
 
     def fill(self, array: np.ndarray, place: int) -> None:
         """Fill an array that is not empty with the bytes at a place."""
@@ -94,13 +104,8 @@ class LaterReads:
             self._owned.append(("EventDestroy", event))
             self._events.append(event)
 
-    def read(
-        self, copy: Callable[[int], None], array: np.ndarray, done: Callable[[], None]
-    ) -> Callable[[], np.ndarray]:
-        """What waits for an array and gives it.
-
-        copy: has the stream copy its bytes to an address.  done: is called once all before it has been waited for.
-        """
+    def read(self, copy: Callable[[int], None], array: np.ndarray) -> Callable[[], np.ndarray]:
+        """What waits for an array and gives it.  copy: has the stream copy its bytes to an address."""
         number = self._count % READS_AHEAD
         event, start = self._events[number], number * READ_LATER_BYTES
         self._count += 1
@@ -109,7 +114,6 @@ class LaterReads:
 
         def wait() -> np.ndarray:
             self._driver("EventSynchronize", event, hint=FAILED_BEFORE)
-            done()
             array.data.cast("B")[:] = self._bytes[start : start + array.nbytes]
             return array
 
