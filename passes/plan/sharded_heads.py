@@ -101,7 +101,8 @@ class _Columns:
         """What a norm's result depends on: all of its row."""
         if not all(isinstance(i, int) for i in index):
             raise Refused("its queries do not lie in rows")
-        return [self.reader.read(source, [*index[:-1], d]) for d in range(shape_of(source)[-1])][0]
+        row = [self.reader.read(source, [*index[:-1], d]) for d in range(shape_of(source)[-1])]
+        return row[index[-1]]
 
     def _note(self, index: Sequence[Index], width: int) -> ir.Value:
         if not all(isinstance(i, int) for i in index):
