@@ -130,6 +130,20 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
         "falcon",
         FALCON | {"new_decoder_architecture": True, "num_kv_heads": 3, "num_ln_in_parallel_attn": 1},
     ),
+    (
+        "qwen2-moe-dense",
+        "qwen2_moe",
+        LLAMA
+        | {"moe_intermediate_size": 33, "num_experts": 7, "num_experts_per_tok": 3, "num_hidden_layers": 4}
+        | {"shared_expert_intermediate_size": 45, "mlp_only_layers": [1, 3], "norm_topk_prob": True},
+    ),
+    (
+        "qwen3-moe-dense",
+        "qwen3_moe",
+        LLAMA
+        | {"head_dim": 16, "moe_intermediate_size": 33, "num_experts": 7, "num_experts_per_tok": 3}
+        | {"num_hidden_layers": 3, "decoder_sparse_step": 2, "norm_topk_prob": True},
+    ),
 ]
 
 

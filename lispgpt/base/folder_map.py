@@ -63,7 +63,8 @@ class FolderMap:
     """types: what config.json's model_type may say.  prefix: what tensors' names may begin with.  ignored: endings of
     names of what is no weight.  requires: settings that must have one of these values where config.json has them.
 
-    weights: of each, the tensors whose rows it has, one below the other.  gguf: how GGUF files of such models differ.
+    weights: of each, the tensors whose rows it has, one below the other.  some: those of them that some layers may
+    lack.  gguf: how GGUF files of such models differ.
     """
 
     types: tuple[str, ...]
@@ -73,9 +74,10 @@ class FolderMap:
     ignored: tuple[str, ...] = ()
     requires: Mapping[str, tuple[Scalar | None, ...]] = field(default_factory=dict)
     gguf: Gguf = field(default_factory=Gguf)
+    some: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "some" or value}
 
     @staticmethod
     def from_json(data: Any) -> FolderMap:
@@ -93,6 +95,7 @@ class FolderMap:
                     {k: Rows(tuple(r["sizes"]), tuple(r["order"])) for k, r in data["gguf"]["rows"].items()},
                     {key: float(value) for key, value in data["gguf"]["added"].items()},
                 ),
+                tuple(data.get("some", ())),
             )
         except (KeyError, TypeError, AttributeError, ValueError):
             found = None
@@ -102,7 +105,7 @@ class FolderMap:
 
 
 def _is_sound(found: FolderMap) -> bool:
-    texts = [*found.types, found.prefix, *found.ignored, *found.requires]
+    texts = [*found.types, found.prefix, *found.ignored, *found.requires, *found.some]
     texts += [key for setting in found.config.values() for key in setting.keys]
     patterns = [pattern for several in found.weights.values() for pattern in several]
     counts = all(type(p.multiple) is int and 0 < p.multiple < MOST for p in patterns)

@@ -2,6 +2,10 @@
 ; "Outrageously Large Neural Networks", Shazeer et al. 2017; "Mixtral of Experts", Jiang et al. 2024.
 (require nn)
 
+; Whether layer l has experts: layers from 1 on that `step` divides have them, but for those among `dense`.
+(defn has-experts [l step dense]
+  (fold (fn [has other] (if (= l other) false has)) (= (mod (+ l 1) step) 0) dense))
+
 ; scores [rows experts] -> as many as `top` pairs of the next best expert of each row, i32 [rows], and its score, [rows]
 (defn best-experts [scores top]
   (let [[n count] (shape scores)]
