@@ -19,11 +19,11 @@
       qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
       qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"])
     (some "layers.*."
-          router-w "mlp.gate.weight"  gate-w "mlp.experts.*.gate_proj.weight"
-          up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight"
-          open-w "mlp.shared_expert_gate.weight"  shared-gate-w "mlp.shared_expert.gate_proj.weight"
-          shared-up-w "mlp.shared_expert.up_proj.weight"  shared-down-w "mlp.shared_expert.down_proj.weight"
-          dense-gate-w "mlp.gate_proj.weight"  dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight")))
+      router-w "mlp.gate.weight"  gate-w "mlp.experts.*.gate_proj.weight"
+      up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight"
+      open-w "mlp.shared_expert_gate.weight"  shared-gate-w "mlp.shared_expert.gate_proj.weight"
+      shared-up-w "mlp.shared_expert.up_proj.weight"  shared-down-w "mlp.shared_expert.down_proj.weight"
+      dense-gate-w "mlp.gate_proj.weight"  dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight")))
 (defn sparse? [l] (has-experts l sparse-step dense-layers))
 (weights
   (wte [vocab width] weight-type)

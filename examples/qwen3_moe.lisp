@@ -20,9 +20,9 @@
       q-norm-w "self_attn.q_norm.weight"  k-norm-w "self_attn.k_norm.weight"
       proj-w "self_attn.o_proj.weight"  norm2-w "post_attention_layernorm.weight")
     (some "layers.*."
-          dense-gate-w "mlp.gate_proj.weight"  dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight"
-          router-w "mlp.gate.weight"  gate-w "mlp.experts.*.gate_proj.weight"
-          up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight")))
+      dense-gate-w "mlp.gate_proj.weight"  dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight"
+      router-w "mlp.gate.weight"  gate-w "mlp.experts.*.gate_proj.weight"
+      up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight")))
 (gguf ["qwen3moe"])
 (defn sparse? [l] (has-experts l sparse-step dense-layers))
 (weights

@@ -52,6 +52,14 @@ GEMMA = LLAMA | {"head_dim": 16, "sliding_window": 11, "query_pre_attn_scalar": 
 FALCON = {key: LLAMA[key] for key in LLAMA if key not in ("intermediate_size", "num_key_value_heads")} | {
     "hidden_size": 72
 }
+MSCALE = YARN | {"mscale": 1.0, "mscale_all_dim": 0.6}
+DEEPSEEK = LLAMA | {
+    **{"num_key_value_heads": 6, "num_hidden_layers": 3, "first_k_dense_replace": 1, "rms_norm_eps": 1e-5},
+    **{"q_lora_rank": 17, "kv_lora_rank": 14, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8, "v_head_dim": 9},
+    **{"moe_intermediate_size": 33, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3},
+    **{"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5},
+}
+STATES = {key: LLAMA[key] for key in ("vocab_size", "hidden_size", "num_hidden_layers", "eos_token_id", "pad_token_id")}
 KINDS: list[tuple[str, str, dict[str, Any]]] = [
     ("llama-biased", "llama", LLAMA | {"attention_bias": True}),
     (
@@ -144,6 +152,19 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
         | {"head_dim": 16, "moe_intermediate_size": 33, "num_experts": 7, "num_experts_per_tok": 3}
         | {"num_hidden_layers": 3, "decoder_sparse_step": 2, "norm_topk_prob": True},
     ),
+    ("deepseek-v2", "deepseek_v2", DEEPSEEK | {"topk_method": "group_limited_greedy", "rope_parameters": MSCALE}),
+    ("deepseek-v2-lite", "deepseek_v2", DEEPSEEK | {"q_lora_rank": None, "n_group": 1, "topk_group": 1}),
+    ("deepseek-v3", "deepseek_v3", DEEPSEEK | {"norm_topk_prob": True, "rope_parameters": MSCALE | {"mscale": 0.7}}),
+    (
+        "mamba",
+        "mamba",
+        STATES | {"state_size": 5, "time_step_rank": 7, "use_bias": True},
+    ),
+    (
+        "mamba2",
+        "mamba2",
+        STATES | {"state_size": 9, "num_heads": 6, "head_dim": 20, "n_groups": 2, "chunk_size": 16},
+    ),
 ]
 
 
@@ -169,7 +190,7 @@ def record(name: str, kind: str, settings: dict[str, Any], dtype: str, seed: int
     folder = Folder(f"{name}-{dtype}", data, tensors, dtype, seed, [])
     with tempfile.TemporaryDirectory() as place:
         path = folder.write(Path(place) / "model")
-        more = {"experts_implementation": "eager"} if "xtral" in kind or "moe" in kind else {}
+        more = {"experts_implementation": "eager"} if any(word in kind for word in ("xtral", "moe", "seek")) else {}
         model, found = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **more
         )

@@ -37,7 +37,7 @@
 ; others are what these need.
 (defmacro rotary-config []
   `(config rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-           rope-fast 32.0  rope-slow 1.0  rope-attention 0.0
+           rope-fast 32.0  rope-slow 1.0  rope-attention 0.0  rope-scale 0.0  rope-scale-all 0.0
            rope-short []  rope-long []  rope-most 0  rope-short-until -1))
 
 ; The frequency of a head's i-th pair, by the program's config.
@@ -71,6 +71,17 @@
             slowed (select (< position until) (factor "rope-short" pair) (factor "rope-long" pair))]
         (/ (* (cast position f32) (plain (cast pair f32))) slowed)))))
 
+; How much larger "YaRN" makes queries and keys together, of texts `factor` times as long, times `share` of its logarithm
+(defn yarn-scale [factor share]
+  (if (> factor 1.0) (+ 1.0 (* 0.1 share (log factor))) 1.0))
+
+; What DeepSeek's models multiply scores by beside that, as the program's config says
+(defn longer-scores []
+  (let [share (configured "rope-scale-all" 0.0)]
+    (if (or (= (configured "rope-type" "default") "default") (= share 0.0))
+      1.0
+      (square (yarn-scale (configured "rope-factor" 1.0) share)))))
+
 ; positions [rows], pairs -> a function that turns x [rows heads size] by its rows' positions, as the config says
 (defn turning [positions pairs]
   (let [kind (configured "rope-type" "default")
@@ -78,7 +89,10 @@
         [original most] [(configured "rope-original" 0) (configured "rope-most" 0)]
         long (if (= kind "su") true (= kind "longrope"))
         factor (if long (if (= factor 1.0) (/ (* 1.0 most) original) factor) factor)
-        longer (cond (= kind "yarn") (+ 1.0 (* 0.1 (log factor)))
+        [scale scale-all] [(configured "rope-scale" 0.0) (configured "rope-scale-all" 0.0)]
+        longer (cond (= kind "yarn") (if (or (= scale 0.0) (= scale-all 0.0))
+                                       (yarn-scale factor 1.0)
+                                       (/ (yarn-scale factor scale) (yarn-scale factor scale-all)))
                      (not long) 1.0
                      (> factor 1.0) (sqrt (+ 1.0 (/ (log factor) (log original))))
                      :else 1.0)
@@ -104,6 +118,13 @@
     (if (= turned size)
       (rotate-all x cosine sine)
       (insert (rotate-all (slice x [0 0 0] [n heads turned]) cosine sine) x [0 0 0] [n heads turned]))))
+
+; x [rows heads size] whose pairs are neighbours, in the order of halves that `rotate` wants: scores stay the same
+(defn pairs-apart [x]
+  (let [[n heads size] (shape x)
+        pairs (quot size 2)
+        x (reshape x [n heads pairs 2])]
+    (reshape (tensor [r n h heads p 2 i pairs] (at x r h i p)) [n heads size])))
 
 (defn rotate-all [x cosine sine]
   (let [[n heads size] (shape x)

@@ -57,6 +57,8 @@ ROTARY = {
     "rope-fast": ("beta_fast",),
     "rope-slow": ("beta_slow",),
     "rope-attention": ("attention_factor",),
+    "rope-scale": ("mscale",),
+    "rope-scale-all": ("mscale_all_dim",),
     "rope-short": ("short_factor",),
     "rope-long": ("long_factor",),
     "rope-most": ("max_position_embeddings",),
@@ -163,6 +165,7 @@ def parse(form: List) -> FolderMap:
     if kinds := options.pop("rotary", ()):
         config |= {name: Setting(tuple(p + k for p in PLACES for k in keys), True) for name, keys in ROTARY.items()}
         options["requires"] = options.get("requires", {}) | dict.fromkeys(config["rope-type"].keys[:4], kinds)
+        options["requires"] |= dict.fromkeys([f"{place}truncate" for place in PLACES[:2]], (True,))
     return FolderMap(_texts(types), config, weights, some=some, **options)
 
 
