@@ -19,6 +19,8 @@ from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, Store
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
 
 NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
+INFINITE = {"__float__": "Infinity"}
+"""How transformers writes what JSON has no word for."""
 OTHER_BLOCKS = "q8_0"
 """What blocks that no kernel reads become: exact to a 254th of the largest of 32 numbers."""
 
@@ -48,8 +50,11 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
 def _at(data: Mapping[str, Any], key: str) -> Any:
     value: Any = data
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+        if isinstance(value, list):
+            value = value[int(part)] if part.isdigit() and int(part) < len(value) else None
+        else:
+            value = value.get(part) if isinstance(value, Mapping) else None
+    return math.inf if value == INFINITE else value
 
 
 def assemble(

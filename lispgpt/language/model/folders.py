@@ -17,6 +17,7 @@ is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -242,6 +243,8 @@ def _text(form: Form) -> str:
 def _scalar(form: Form) -> Any:
     if isinstance(form, Vector):
         return [_scalar(item) for item in form.items]
+    if isinstance(form, Symbol) and form.name == "inf":
+        return math.inf
     if not isinstance(form, Literal):
         raise UserError(f"`{show(form)}` is no string, number, true, false or nil", form.span)
     return form.value
