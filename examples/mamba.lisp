@@ -1,15 +1,17 @@
-; "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", Gu and Dao 2023: no attention, but a state.
+; "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", Gu and Dao 2023: no attention, but a state;
+; and "Falcon Mamba", Zuo et al. 2024, which has norms within.
 ; lispgpt run FOLDER --prompt "Once upon a time"
 (require scan)
 
 (config vocab 50280  context 1048576  layers 32  width 768  expand 2  hidden (* expand width)  states 16  taps 4
-        rank (ceil-div width 16)  biased false  conv-biased true  epsilon 1e-5  tied-head true  weight-type bf16)
+        rank (ceil-div width 16)  kind "mamba"  inner-epsilon 1e-6  biased false  conv-biased true  epsilon 1e-5
+        tied-head true  weight-type bf16)
 
-(hugging-face ["mamba"] {:prefix "backbone."  :requires {"hidden_act" "silu"}}
+(hugging-face ["mamba" "falcon_mamba"] {:prefix "backbone."  :requires {"hidden_act" "silu"}}
   (config vocab "vocab_size"  layers "num_hidden_layers"  width "hidden_size"  hidden (optional "intermediate_size")
           expand (optional "expand")  states "state_size"  taps "conv_kernel"  rank "time_step_rank"
           biased (optional "use_bias")  conv-biased (optional "use_conv_bias")  epsilon (optional "layer_norm_epsilon")
-          tied-head (optional "tie_word_embeddings"))
+          tied-head (optional "tie_word_embeddings")  kind "model_type"  inner-epsilon (optional "mixer_rms_eps"))
   (weights
     wte "embeddings.weight"  normf-w "norm_f.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -25,10 +27,13 @@
     (conv-w [hidden 1 taps])  (when conv-biased (conv-b [hidden]))
     (x-w [(+ rank states states) hidden] weight-type)  (dt-w [hidden rank] weight-type)  (dt-b [hidden])
     (a-log [hidden states])  (d-w [hidden]))
-  (normf-w [width] {:init 1})
-  (when (not tied-head) (head-w [vocab width] weight-type)))
+  (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
 (state (before [layers batch (- taps 1) hidden])  (memory [layers batch hidden states]))
+
+; each row of its own root mean square, in Falcon Mamba
+(defn even [x]
+  (if (= kind "falcon_mamba") (rms-norm x (tensor [c (dim x 1)] 1.0) inner-epsilon) x))
 
 (defn mix [y l]
   (let [n (dim y 0)
@@ -37,8 +42,9 @@
         seen (reshape seen [n hidden])
         x (silu (if conv-biased (+ seen (conv-b l)) seen))
         sizes (linear x (x-w l))
-        dt (by-text (softplus (linear (columns-of sizes 0 rank) (dt-w l) (dt-b l))))
-        [into out-of xs] (map by-text [(columns-of sizes rank states) (columns-of sizes (+ rank states) states) x])
+        dt (by-text (softplus (linear (even (columns-of sizes 0 rank)) (dt-w l) (dt-b l))))
+        [into out-of] (map (fn [i] (by-text (even (columns-of sizes (+ rank (* i states)) states)))) (range 2))
+        xs (by-text x)
         [b length _] (shape dt)
         [a-log d] [(a-log l) (d-w l)]
         keep (tensor [n b t length c hidden s states] (exp (- (* (at dt n t c) (exp (at a-log c s))))))

@@ -165,6 +165,32 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
         "mamba2",
         STATES | {"state_size": 9, "num_heads": 6, "head_dim": 20, "n_groups": 2, "chunk_size": 16},
     ),
+    (
+        "falcon-mamba",
+        "falcon_mamba",
+        STATES | {"state_size": 5, "time_step_rank": 7, "mixer_rms_eps": 1e-5},
+    ),
+    (
+        "glm4-moe",
+        "glm4_moe",
+        LLAMA
+        | {"hidden_size": 72, "num_hidden_layers": 3, "use_qk_norm": True, "attention_bias": True, "head_dim": 12}
+        | {"moe_intermediate_size": 33, "n_routed_experts": 8, "num_experts_per_tok": 3, "routed_scaling_factor": 1.5}
+        | {"rope_parameters": DEFAULT | HALF},
+    ),
+    (
+        "lfm2",
+        "lfm2",
+        LLAMA
+        | {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3}
+        | {"block_multiple_of": 7},
+    ),
+    (
+        "rwkv",
+        "rwkv",
+        {key: LLAMA[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "eos_token_id")}
+        | {"num_hidden_layers": 3, "rescale_every": 2, "context_length": 96},
+    ),
 ]
 
 

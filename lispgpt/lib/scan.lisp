@@ -26,6 +26,13 @@
     (tensor [n b t length c columns]
       (fold + 0.0 (map (fn [tap] (* (at all n (+ t tap) c) (at weight c 0 tap))) (range (+ before 1)))))))
 
+; x [texts length columns] -> the row before each; state, of [texts 1 columns], keeps the one before the first
+(defn row-before [x state]
+  (let [[b length columns] (shape x)
+        old (read-state state)]
+    (write-state state (slice x [0 (- length 1) 0] [b 1 columns]))
+    (tensor [n b t length c columns] (select (= t 0) (at old n 0 c) (at x n (max 0 (- t 1)) c)))))
+
 ; keep and new [texts length columns states]: after a position the state is `keep` times the one before, plus `new`
 ; -> the state after each position; state, of [texts columns states], is the one before the first, and then the last.
 ; By steps of 1, 2, 4 … positions: "Data Parallel Algorithms", Hillis and Steele 1986
@@ -103,3 +110,44 @@
         found (remember-heads x dt rate into out-of memory)
         all (tensor [n b t length g groups h own d size] (+ (at found n t g h d) (* (at x n t g h d) (at skip g h))))]
     (group-norm (* (reshape all [n hidden]) (silu (columns-of given 0 hidden))) norm norm-groups epsilon)))
+
+; What RWKV has in place of attention: of values so far, [texts length columns] as are keys, their mean by the weights
+; exp(key - decay * how many positions ago it was put in); that of the newest is exp(key + first).  The states, each of
+; [texts columns], are the sums of weighed values and of weights, and the logarithm of what both are divided by.
+; "RWKV: Reinventing RNNs for the Transformer Era", Peng et al. 2023
+(defn decaying-mean [key value decay first-weight sums weights tops]
+  (let [[b length columns] (shape key)
+        steps (map (fn [i] (fold * 1 (map (fn [_] 2) (range i)))) (range 20))
+        joined (fn [found step]
+                 (if (>= step length) found
+                   (let [[sum weight top] found
+                         earlier (fn [x n t c] (at x n (max 0 (- t step)) c))
+                         before (tensor [n b t length c columns]
+                                  (select (>= t step) (- (earlier top n t c) (* step (at decay c))) -1e38))
+                         over (max top before)
+                         both (fn [x]
+                                (tensor [n b t length c columns]
+                                  (+ (* (at x n t c) (exp (- (at top n t c) (at over n t c))))
+                                     (* (earlier x n t c) (exp (- (at before n t c) (at over n t c)))))))]
+                     [(both sum) (both weight) over])))
+        [sum weight top] (fold joined [value (tensor [n b t length c columns] 1.0) key] steps)
+        [old-sum old-weight old-top] (map read-state [sums weights tops])
+        old-top (tensor [n b c columns] (select (> (at old-weight n c) 0.0) (at old-top n c) -1e38))
+        until (tensor [n b t length c columns] (- (at old-top n c) (* (cast (cast (+ t 1) i32) f32) (at decay c))))
+        over (max top until)
+        both (fn [x old]
+               (tensor [n b t length c columns]
+                 (+ (* (at x n t c) (exp (- (at top n t c) (at over n t c))))
+                    (* (at old n c) (exp (- (at until n t c) (at over n t c)))))))
+        all (map both [sum weight] [old-sum old-weight])
+        newest (fn [x] (reshape (slice x [0 (- length 1) 0] [b 1 columns]) [b columns]))
+        before (fn [x old]
+                 (tensor [n b t length c columns]
+                   (select (= t 0) (at old n c) (at x n (max 0 (- t 1)) c))))
+        [sum weight top] (map before [(nth all 0) (nth all 1) over] [old-sum old-weight old-top])
+        own (+ key first-weight)
+        most (max top own)
+        [old-share own-share] (map (fn [x] (exp (- x most))) [top own])
+        found (/ (+ (* sum old-share) (* value own-share)) (+ (* weight old-share) own-share))]
+    (map (fn [state x] (write-state state (newest x))) [sums weights tops] [(nth all 0) (nth all 1) over])
+    found))
