@@ -6,7 +6,6 @@
         dense-layers []  sparse-step 1  dense-hidden 5632)
 (rotary-config)
 (def qkv-rows (* (+ heads (* 2 kv-heads)) head-width))
-
 (hugging-face ["qwen2_moe"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
                              :requires {"hidden_act" "silu"  "use_sliding_window" false  "qkv_bias" true}}
   (config hidden "moe_intermediate_size"  shared "shared_expert_intermediate_size"  dense-hidden "intermediate_size"
@@ -24,6 +23,7 @@
       open-w "mlp.shared_expert_gate.weight"  shared-gate-w "mlp.shared_expert.gate_proj.weight"
       shared-up-w "mlp.shared_expert.up_proj.weight"  shared-down-w "mlp.shared_expert.down_proj.weight"
       dense-gate-w "mlp.gate_proj.weight"  dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight")))
+(gguf ["qwen2moe"])
 (defn sparse? [l] (has-experts l sparse-step dense-layers))
 (weights
   (wte [vocab width] weight-type)

@@ -17,7 +17,8 @@ from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
 
 ARCHITECTURES = {
     **{"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3"},
-    **{"qwen3_moe": "qwen3moe", "gemma2": "gemma2", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "gpt2": "gpt2"},
+    **{"qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"},
+    **{"gemma2": "gemma2", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "gpt2": "gpt2"},
 }
 PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}
 
@@ -73,6 +74,8 @@ def _add_settings(writer: gguf.GGUFWriter, config: dict[str, Any], architecture:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config.get("moe_intermediate_size") or config["intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     rope = config.get("rope_parameters") or {}
     if "rope_theta" in rope:
         writer.add_rope_freq_base(rope["rope_theta"])

@@ -16,7 +16,7 @@ import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights, programs
 
-UNSAID = ("gpt2-by-layer", "phi3-long")
+UNSAID = ("gpt2-by-layer", "phi3-long", "qwen2-moe-dense", "qwen3-moe-dense")
 """Folders of what GGUF files have no word for here."""
 FOLDERS = {f.name: f for f in recorded_folders.folders() if f.config["model_type"] in ARCHITECTURES}
 FOLDERS = {name: folder for name, folder in FOLDERS.items() if not name.startswith(UNSAID)}

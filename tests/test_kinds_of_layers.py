@@ -16,6 +16,7 @@ from recorded_folders import Folder
 import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.compiler.folders import open_weights
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.session import Session
 
@@ -81,6 +82,22 @@ def test_a_missing_tensor_of_a_layer_that_has_others_is_told(tmp_path: Path) -> 
     left = {name: shape for name, shape in folder.tensors.items() if name != gone}
     with pytest.raises(UserError, match=r"layers\.1\.mlp\.experts\.\d\.up_proj\.weight' is missing"):
         lispgpt.load(replace(folder, tensors=left).write(tmp_path / "m"))
+
+
+def test_layers_that_guess_at_further_tokens_are_left_out(tmp_path: Path) -> None:
+    """As many as config.json says, and no more."""
+    folder = FOLDERS["glm4-moe-f32"]
+    own = {name: shape for name, shape in folder.tensors.items() if ".layers.2." in name}
+    more = {name.replace(".2.", ".3.", 1): shape for name, shape in own.items()} | {
+        "model.layers.3.eh_proj.weight": [9, 9]
+    }
+    folder = replace(folder, tensors={**folder.tensors, **more})
+    assert folder.config["num_nextn_predict_layers"] == 1
+    weights = open_weights(folder.write(tmp_path / "m"))
+    assert weights.info("norm1-w").shape[0] == 3 and weights.info("router-w").layers == (1, 2)
+    without = replace(folder, config={**folder.config, "num_nextn_predict_layers": 0})
+    with pytest.raises(UserError, match=r"the program has no weight for tensor 'layers\.3\."):
+        open_weights(without.write(tmp_path / "without"))
 
 
 @pytest.mark.parametrize(

@@ -181,9 +181,7 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
     (
         "lfm2",
         "lfm2",
-        LLAMA
-        | {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3}
-        | {"block_multiple_of": 7},
+        LLAMA | {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3} | {"block_multiple_of": 7},
     ),
     (
         "rwkv",

@@ -31,6 +31,7 @@ _NAMES = {
     "expert_count": ("num_local_experts", "num_experts"),
     "expert_used_count": ("num_experts_per_tok",),
     "expert_feed_forward_length": ("moe_intermediate_size",),
+    "expert_shared_feed_forward_length": ("shared_expert_intermediate_size",),
     "use_parallel_residual": ("use_parallel_residual",),
     "rope.freq_base": ("rope_theta",),
     "rope.freq_base_swa": ("rope_local_base_freq",),
