@@ -18,16 +18,11 @@
 
 (state (kv [layers 2 heads context (/ width heads)] f32))
 
-; The score of what lies t - position back, lowered by 2^(-8 (head + 1) / heads) a position
-(defn lowered [score head t position]
-  (let [slope (exp (* (+ 1.0 (cast (cast head i32) f32)) (/ (* -8.0 (log 2.0)) heads)))]
-    (- score (* slope (cast (- position t) f32)))))
-
 (defn attention-block [x l]
   (let [size (/ width heads)
         qkv (linear (layer-norm x (norm1-w l) (norm1-b l)) (qkv-w l) (qkv-b l))
         [q k v] (split-heads qkv size heads heads)]
-    (linear (attend q k v (kv l) lowered) (proj-w l) (proj-b l))))
+    (linear (attend q k v (kv l) (lowered-by (alibi-slope heads))) (proj-w l) (proj-b l))))
 
 (defn layer [x l]
   (let [x (+ x (attention-block x l))

@@ -10,7 +10,7 @@
 (def groups (if grouped kv-heads 1))                  ; of heads that share keys and values
 (def two-norms (if grouped (= norms 2) false))        ; one for attention and one for what is beside it
 
-(hugging-face ["falcon"] {:prefix "transformer."  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["falcon"] {:prefix "transformer."  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                           :requires {"alibi" false  "bias" false  "parallel_attn" true  "multi_query" true
                                      "activation" "gelu"}}
   (config vocab "vocab_size"  context (optional "max_position_embeddings")  layers "num_hidden_layers"

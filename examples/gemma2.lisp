@@ -36,11 +36,11 @@
 
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
 
-(defn windowed? [l] (if (= (count layer-types) 0) (= (mod l 2) 0) (= (nth layer-types l) "sliding_attention")))
+(defn windowed? [l] (sliding? layer-types l (= (mod l 2) 0)))
 
 (defn weigh-in [l]
-  (let [seen (if (windowed? l) (within window) plain-score)]
-    (fn [score head t position] (seen (* score-cap (tanh (/ score score-cap))) head t position))))
+  (let [seen (within-if (windowed? l) window)]
+    (fn [score head t position] (seen (capped score score-cap) head t position))))
 
 (defn attend-block [x l turn]
   (let [qkv (linear (norm x (norm1-w l)) (qkv-w l))
@@ -55,6 +55,6 @@
                   (+ x (norm (geglu (norm x (norm3-w l)) (gate-w l) (up-w l) (down-w l)) (norm4-w l)))))
         x (fold layer (* (rows wte tokens) (sqrt width)) (range layers))
         y (matmul-transposed (norm (last x) normf-w) (if tied-head wte head-w))]
-    (* (tanh (/ y logit-cap)) logit-cap)))
+    (capped y logit-cap)))
 
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

@@ -1,18 +1,20 @@
-; Gemma 3: "Gemma 3 Technical Report", 2025: norms on both sides of each block and over each head's query and key, a
-; window in five layers of six, and frequencies of their own there.  lispgpt run FOLDER --prompt "Once upon a time"
+; Gemma 3 (arXiv 2503.19786): norms on both sides of blocks and over heads, windows with frequencies of their own.
 (require nn)
 
 (config vocab 262144  context 32768  layers 26  heads 4  kv-heads heads  width 1152  hidden 6912  head-width 256
         epsilon 1e-6  window 512  layer-types []  tied-head true  weight-type bf16  rope-near 10000.0  rope-type "default"
-        rope-theta 1000000.0  rope-factor 1.0  score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width)))
+        rope-theta 1000000.0  rope-factor 1.0  logit-cap 0.0
+        score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width)))
 
-(hugging-face ["gemma3_text"]
-  {:prefix "model."  :usual true
-   :requires {"hidden_activation" "gelu_pytorch_tanh"  "attn_logit_softcapping" nil  "final_logit_softcapping" nil
-              "attention_bias" false  "use_bidirectional_attention" false  "rope_scaling.rope_type" "linear"
+(hugging-face ["gemma3_text" "gemma3"]
+  {:prefix ["model.language_model." "language_model.model." "language_model." "model."]  :usual true
+   :ignored ["vision_tower.*" "multi_modal_projector.*"]
+   :requires {"hidden_activation" "gelu_pytorch_tanh"  "attn_logit_softcapping" nil  "attention_bias" false
+              "use_bidirectional_attention" false  "rope_scaling.rope_type" "linear"
               "rope_parameters.full_attention.rope_type" ["default" "linear"]}}
-  (config window (optional "sliding_window")  layer-types (optional "layer_types")
-          score-scalar (optional "query_pre_attn_scalar")
+  (config vocab (optional "vocab_size")  context (optional "max_position_embeddings")  heads (optional "num_attention_heads")
+          kv-heads (optional "num_key_value_heads")  window (optional "sliding_window")  layer-types (optional "layer_types")
+          score-scalar (optional "query_pre_attn_scalar")  logit-cap (optional "final_logit_softcapping")
           rope-near (optional "rope_parameters.sliding_attention.rope_theta" "rope_local_base_freq")
           rope-type (optional "rope_parameters.full_attention.rope_type" "rope_scaling.rope_type")
           rope-theta (optional "rope_parameters.full_attention.rope_theta" "rope_theta")
@@ -31,22 +33,20 @@
   (wte [vocab width] weight-type)
   (per layers
     (norm1-w [width] {:init 0})  (norm2-w [width] {:init 0})  (norm3-w [width] {:init 0})  (norm4-w [width] {:init 0})
-    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
-    (q-norm-w [head-width] {:init 0})  (k-norm-w [head-width] {:init 0})
-    (proj-w [width (* heads head-width)] weight-type)
+    (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)  (q-norm-w [head-width] {:init 0})
+    (k-norm-w [head-width] {:init 0})  (proj-w [width (* heads head-width)] weight-type)
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
   (normf-w [width] {:init 0})  (when (not tied-head) (head-w [vocab width] weight-type)))
-
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
-(defn windowed? [l] (if (= (count layer-types) 0) (!= (mod (+ l 1) 6) 0) (= (nth layer-types l) "sliding_attention")))
+(defn windowed? [l] (sliding? layer-types l (!= (mod (+ l 1) 6) 0)))
 
 (defn attend-block [x l turn]
   (let [[q k v] (split-heads (linear (norm x (norm1-w l)) (qkv-w l)) head-width heads kv-heads)
         [q k] (map (fn [x w] (turn (head-norm x (+ w 1.0) epsilon))) [q k] [(q-norm-w l) (k-norm-w l)])
         q (* q (sqrt (/ head-width score-scalar)))]
-    (linear (attend q k v (kv l) (if (windowed? l) (within window) plain-score)) (proj-w l))))
+    (linear (attend q k v (kv l) (within-if (windowed? l) window)) (proj-w l))))
 
 (entry logits [tokens positions]
   (let [pairs (/ head-width 2)
@@ -55,6 +55,6 @@
                 (let [x (+ x (norm (attend-block x l (if (windowed? l) near far)) (norm2-w l)))]
                   (+ x (norm (geglu (norm x (norm3-w l)) (gate-w l) (up-w l) (down-w l)) (norm4-w l)))))
         x (fold layer (* (rows wte tokens) (sqrt width)) (range layers))]
-    (matmul-transposed (norm (last x) normf-w) (if tied-head wte head-w))))
+    (capped (matmul-transposed (norm (last x) normf-w) (if tied-head wte head-w)) logit-cap)))
 
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

@@ -6,7 +6,7 @@
         parallel true  turned 0.25  activation "gelu"  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                             :ignored [".attention.bias" ".attention.masked_bias" ".rotary_emb.inv_freq"]
                             :requires {"hidden_act" ["gelu" "gelu_new" "gelu_fast" "relu"]  "attention_bias" true}}
   (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
@@ -52,7 +52,7 @@
   (linear (activate (linear (layer-norm x (ln2-w l) (ln2-b l) epsilon) (fc-w l) (fc-b l))) (out-w l) (out-b l)))
 
 (entry logits [tokens positions]
-  (let [turn (turning positions (quot (* turned (quot width heads)) 2))
+  (let [turn (turning positions (turned-pairs turned (quot width heads)))
         layer (fn [x l] (let [y (+ x (attend-block x l turn))] (+ y (feed-forward (if parallel x y) l))))
         x (fold layer (rows wte tokens) (range layers))]
     (matmul-transposed (layer-norm (last x) lnf-w lnf-b epsilon) (if tied-head wte head-w))))

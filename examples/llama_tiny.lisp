@@ -3,13 +3,15 @@
 (require nn)
 
 (config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false  out-biased biased
+        mlp-biased false  activation "silu"  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["llama"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn" "longrope"]
-                         :ignored [".rotary_emb.inv_freq"]
-                         :requires {"hidden_act" ["silu" "swish"]  "mlp_bias" false}}
-  (config biased (optional "attention_bias"))
+(hugging-face ["llama" "seed_oss" "internlm3"]
+  {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn" "longrope"]
+   :activation "hidden_act"  :ignored [".rotary_emb.inv_freq"]}
+  (config biased (optional "attention_bias")  out-biased (optional "attention_out_bias" "attention_bias")
+          mlp-biased (optional "mlp_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -18,7 +20,8 @@
       qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
       proj-w "self_attn.o_proj.weight"  proj-b "self_attn.o_proj.bias"
       norm2-w "post_attention_layernorm.weight"
-      gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+      gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight"
+      gate-b "mlp.gate_proj.bias"  up-b "mlp.up_proj.bias"  down-b "mlp.down_proj.bias")))
 (gguf ["llama"] {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])
                         "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
 
@@ -28,27 +31,25 @@
     (norm1-w [width] {:init 1})
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
     (proj-w [width (* heads head-width)] weight-type)
-    (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]) (proj-b [width]))
+    (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]))  (when out-biased (proj-b [width]))
     (norm2-w [width] {:init 1})
-    (gate-w [hidden width] weight-type)
-    (up-w [hidden width] weight-type)
-    (down-w [width hidden] weight-type))
+    (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type)
+    (when mlp-biased (gate-b [hidden]) (up-b [hidden]) (down-b [width])))
   (normf-w [width] {:init 1})
-  (when (not tied-head)
-    (head-w [vocab width] weight-type)))
+  (when (not tied-head) (head-w [vocab width] weight-type)))
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))    ; keys and values of every position so far
 
 (defn attend-block [x l turn]
   (let [x (rms-norm x (norm1-w l) epsilon)
-        qkv (if biased (linear x (qkv-w l) (qkv-b l)) (linear x (qkv-w l)))
-        [q k v] (split-heads qkv head-width heads kv-heads)
-        y (attend (turn q) (turn k) v (kv l))]
-    (if biased (linear y (proj-w l) (proj-b l)) (linear y (proj-w l)))))
+        [q k v] (split-heads (linear-if biased x (qkv-w l) (qkv-b l)) head-width heads kv-heads)]
+    (linear-if out-biased (attend (turn q) (turn k) v (kv l)) (proj-w l) (proj-b l))))
 
 (defn layer [x l turn]
-  (let [x (+ x (attend-block x l turn))]
-    (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
+  (let [x (+ x (attend-block x l turn))
+        y (rms-norm x (norm2-w l) epsilon)
+        gate ((activation-named activation) (linear-if mlp-biased y (gate-w l) (gate-b l)))]
+    (+ x (linear-if mlp-biased (* gate (linear-if mlp-biased y (up-w l) (up-b l))) (down-w l) (down-b l)))))
 
 (entry logits [tokens positions]
   (let [turn (turning positions (/ head-width 2))

@@ -3,12 +3,16 @@
 (require nn)
 
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  window context  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  window context  layer-types []  longer 0.0
+        weight-type bf16)
 (rotary-config)
 
-(hugging-face ["mistral"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
-                           :requires {"hidden_act" "silu"}}
-  (config window (optional "sliding_window"))
+(hugging-face ["mistral" "ministral" "ministral3" "mistral3" "cwm"]
+  {:prefix ["model.language_model." "language_model.model." "language_model." "model."]  :usual true
+   :rotary ["default" "dynamic" "linear" "llama3" "yarn"]  :ignored ["vision_tower.*" "multi_modal_projector.*"]
+   :requires {"hidden_act" "silu"  "attention_bias" false}}
+  (config window (optional "sliding_window")  layer-types (optional "layer_types")
+          longer (optional "rope_parameters.llama_4_scaling_beta"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -33,15 +37,24 @@
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
-(defn layer [x l turn]
+; Queries are larger by this where texts are longer than those of the first training, in Ministral 3
+(defn scaled [q positions]
+  (let [[n heads size] (shape q)
+        times (fn [r] (cast (quot (at positions r) (configured "rope-original" 0)) f32))]
+    (if (= longer 0.0)
+      q
+      (tensor [r n h heads i size] (* (at q r h i) (+ 1.0 (* longer (log (+ 1.0 (times r))))))))))
+
+(defn layer [x l turn positions]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
         [q k v] (split-heads qkv head-width heads kv-heads)
-        x (+ x (linear (attend (turn q) (turn k) v (kv l) (within window)) (proj-w l)))]
+        seen (within-if (sliding? layer-types l true) window)
+        x (+ x (linear (attend (scaled (turn q) positions) (turn k) v (kv l) seen) (proj-w l)))]
     (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
 
 (entry logits [tokens positions]
   (let [turn (turning positions (/ head-width 2))
-        x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
+        x (fold (fn [x l] (layer x l turn positions)) (rows wte tokens) (range layers))]
     (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

@@ -6,7 +6,7 @@
         head-width (quot width heads)  epsilon 1e-5  tied-head false  window context  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["mixtral"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["mixtral"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                            :requires {"hidden_act" "silu"}}
   (config window (optional "sliding_window")  experts "num_local_experts"  top "num_experts_per_tok")
   (weights
@@ -18,7 +18,7 @@
       norm2-w "post_attention_layernorm.weight"
       router-w "block_sparse_moe.gate.weight"  gate-w "block_sparse_moe.experts.*.w1.weight"
       up-w "block_sparse_moe.experts.*.w3.weight"  down-w "block_sparse_moe.experts.*.w2.weight")))
-(gguf ["llama with expert_count"]
+(gguf ["llama with expert_count" "llama with expert_count and attention.sliding_window"]
   {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])  "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
 
 (weights

@@ -6,7 +6,7 @@
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.5  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["phi"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["phi"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                        :requires {"hidden_act" ["gelu_new" "gelu_pytorch_tanh"]  "qk_layernorm" false
                                   "tie_word_embeddings" false}}
   (config epsilon (optional "layer_norm_eps")
@@ -20,6 +20,7 @@
       qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
       proj-w "self_attn.dense.weight"  proj-b "self_attn.dense.bias"
       fc-w "mlp.fc1.weight"  fc-b "mlp.fc1.bias"  out-w "mlp.fc2.weight"  out-b "mlp.fc2.bias")))
+(gguf ["phi2"])
 
 (weights
   (wte [vocab width] weight-type)
@@ -42,7 +43,7 @@
     (+ x attended (linear (gelu (linear y (fc-w l) (fc-b l))) (out-w l) (out-b l)))))
 
 (entry logits [tokens positions]
-  (let [turn (turning positions (quot (* turned head-width) 2))
+  (let [turn (turning positions (turned-pairs turned head-width))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
     (linear (layer-norm (last x) lnf-w lnf-b epsilon) head-w head-b)))
 

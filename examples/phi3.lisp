@@ -6,8 +6,9 @@
         head-width (quot width heads)  turned 1.0  epsilon 1e-5  tied-head false  window context  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["phi3"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn" "longrope" "su"]
-                        :requires {"hidden_act" "silu"}}
+(hugging-face ["phi3"]
+  {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn" "longrope" "su"]
+   :requires {"hidden_act" "silu"}}
   (config window (optional "sliding_window")
           turned (optional "rope_parameters.partial_rotary_factor" "partial_rotary_factor"))
   (weights
@@ -33,20 +34,14 @@
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
-(defn feed-forward [x l]
-  (let [n (dim x 0)
-        both (linear x (gate-up-w l))
-        half (fn [i] (slice both [0 (* i hidden)] [n hidden]))]
-    (linear (* (silu (half 0)) (half 1)) (down-w l))))
-
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
         [q k v] (split-heads qkv head-width heads kv-heads)
         x (+ x (linear (attend (turn q) (turn k) v (kv l) (within window)) (proj-w l)))]
-    (+ x (feed-forward (rms-norm x (norm2-w l) epsilon) l))))
+    (+ x (swiglu-of (linear (rms-norm x (norm2-w l) epsilon) (gate-up-w l)) (down-w l)))))
 
 (entry logits [tokens positions]
-  (let [turn (turning positions (quot (* turned head-width) 2))
+  (let [turn (turning positions (turned-pairs turned head-width))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
     (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 

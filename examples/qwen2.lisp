@@ -3,11 +3,14 @@
 (require nn)
 
 (config vocab 151936  context 32768  layers 24  heads 14  kv-heads heads  width 896  hidden 4864
-        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-6  tied-head false
+        windowed false  window context  full-layers layers  layer-types []  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["qwen2"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
-                         :requires {"hidden_act" "silu"  "use_sliding_window" false}}
+(hugging-face ["qwen2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
+                         :requires {"hidden_act" "silu"}}
+  (config windowed (optional "use_sliding_window")  window (optional "sliding_window")
+          full-layers (optional "max_window_layers")  layer-types (optional "layer_types"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -36,7 +39,8 @@
 (defn layer [x l turn]
   (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
         [q k v] (split-heads qkv head-width heads kv-heads)
-        x (+ x (linear (attend (turn q) (turn k) v (kv l)) (proj-w l)))]
+        seen (within-if (if windowed (sliding? layer-types l (>= l full-layers)) false) window)
+        x (+ x (linear (attend (turn q) (turn k) v (kv l) seen) (proj-w l)))]
     (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
 
 (entry logits [tokens positions]

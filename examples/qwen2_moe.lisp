@@ -3,14 +3,14 @@
 (require experts)
 (config vocab 151936  context 8192  layers 24  heads 16  kv-heads heads  width 2048  hidden 1408  shared 5632
         experts 60  top 4  normed false  head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16
-        dense-layers []  sparse-step 1  dense-hidden 5632)
-(rotary-config)
-(def qkv-rows (* (+ heads (* 2 kv-heads)) head-width))
-(hugging-face ["qwen2_moe"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
-                             :requires {"hidden_act" "silu"  "use_sliding_window" false  "qkv_bias" true}}
+        biased true  dense-layers []  sparse-step 1  dense-hidden 5632)
+(rotary-config)  (def qkv-rows (* (+ heads (* 2 kv-heads)) head-width))
+(hugging-face ["qwen2_moe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
+                             :requires {"hidden_act" "silu"  "use_sliding_window" false}}
   (config hidden "moe_intermediate_size"  shared "shared_expert_intermediate_size"  dense-hidden "intermediate_size"
           experts ["num_experts" "num_local_experts"]  top "num_experts_per_tok"  normed (optional "norm_topk_prob")
-          dense-layers (optional "mlp_only_layers")  sparse-step (optional "decoder_sparse_step"))
+          dense-layers (optional "mlp_only_layers")  sparse-step (optional "decoder_sparse_step")
+          biased (optional "qkv_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -28,7 +28,7 @@
 (weights
   (wte [vocab width] weight-type)
   (per layers
-    (norm1-w [width] {:init 1})  (qkv-w [qkv-rows width] weight-type)  (qkv-b [qkv-rows])
+    (norm1-w [width] {:init 1})  (qkv-w [qkv-rows width] weight-type)  (when biased (qkv-b [qkv-rows]))
     (proj-w [width (* heads head-width)] weight-type)  (norm2-w [width] {:init 1}))
   (per layers :where sparse?
     (router-w [experts width] weight-type)  (open-w [1 width] weight-type)  (gate-w [experts hidden width] weight-type)
@@ -48,7 +48,7 @@
 (entry logits [tokens positions]
   (let [turn (turning positions (/ head-width 2))
         layer (fn [x l]
-                (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
+                (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
                       [q k v] (split-heads qkv head-width heads kv-heads)
                       x (+ x (linear (attend (turn q) (turn k) v (kv l)) (proj-w l)))
                       y (rms-norm x (norm2-w l) epsilon)]

@@ -3,18 +3,22 @@
 (require nn)
 
 (config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 3072
-        head-width (quot width heads)  epsilon 1e-6  tied-head false  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-6  tied-head false  biased false
+        windowed false  window context  full-layers layers  layer-types []  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["qwen3"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
-                         :requires {"hidden_act" "silu"  "use_sliding_window" false  "attention_bias" false}}
+(hugging-face ["qwen3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
+                         :requires {"hidden_act" "silu"}}
+  (config windowed (optional "use_sliding_window")  window (optional "sliding_window")  biased (optional "attention_bias")
+          full-layers (optional "max_window_layers")  layer-types (optional "layer_types"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
       norm1-w "input_layernorm.weight"
       qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
       q-norm-w "self_attn.q_norm.weight"  k-norm-w "self_attn.k_norm.weight"
-      proj-w "self_attn.o_proj.weight"
+      proj-w "self_attn.o_proj.weight"  proj-b "self_attn.o_proj.bias"
+      qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
       norm2-w "post_attention_layernorm.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
 (gguf ["qwen3"])
@@ -24,6 +28,7 @@
   (per layers
     (norm1-w [width] {:init 1})
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
+    (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]) (proj-b [width]))
     (q-norm-w [head-width] {:init 1})  (k-norm-w [head-width] {:init 1})
     (proj-w [width (* heads head-width)] weight-type)
     (norm2-w [width] {:init 1})
@@ -34,10 +39,11 @@
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
 (defn layer [x l turn]
-  (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
+  (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
         [q k v] (split-heads qkv head-width heads kv-heads)
         [q k] [(turn (head-norm q (q-norm-w l) epsilon)) (turn (head-norm k (k-norm-w l) epsilon))]
-        x (+ x (linear (attend q k v (kv l)) (proj-w l)))]
+        seen (within-if (if windowed (sliding? layer-types l (>= l full-layers)) false) window)
+        x (+ x (linear-if biased (attend q k v (kv l) seen) (proj-w l) (proj-b l)))]
     (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
 
 (entry logits [tokens positions]

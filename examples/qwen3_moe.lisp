@@ -3,22 +3,22 @@
 (require experts)
 
 (config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 768
-        experts 128  top 8  normed true  head-width (quot width heads)  epsilon 1e-6  tied-head false
+        experts 128  top 8  normed true  biased false  head-width (quot width heads)  epsilon 1e-6  tied-head false
         dense-layers []  sparse-step 1  dense-hidden hidden  weight-type bf16)
 (rotary-config)
-
-(hugging-face ["qwen3_moe"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
-                             :requires {"hidden_act" "silu"  "use_sliding_window" false  "attention_bias" false}}
+(hugging-face ["qwen3_moe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
+                             :requires {"hidden_act" "silu"  "use_sliding_window" false}}
   (config hidden "moe_intermediate_size"  experts ["num_experts" "num_local_experts"]  top "num_experts_per_tok"
           normed (optional "norm_topk_prob")  dense-layers (optional "mlp_only_layers")
-          sparse-step (optional "decoder_sparse_step")  dense-hidden (optional "intermediate_size"))
+          sparse-step (optional "decoder_sparse_step")  dense-hidden (optional "intermediate_size")  biased (optional "attention_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
       norm1-w "input_layernorm.weight"
       qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
       q-norm-w "self_attn.q_norm.weight"  k-norm-w "self_attn.k_norm.weight"
-      proj-w "self_attn.o_proj.weight"  norm2-w "post_attention_layernorm.weight")
+      qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
+      proj-w "self_attn.o_proj.weight"  proj-b "self_attn.o_proj.bias"  norm2-w "post_attention_layernorm.weight")
     (some "layers.*."
       dense-gate-w "mlp.gate_proj.weight"  dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight"
       router-w "mlp.gate.weight"  gate-w "mlp.experts.*.gate_proj.weight"
@@ -30,6 +30,7 @@
   (per layers
     (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
+    (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]) (proj-b [width]))
     (q-norm-w [head-width] {:init 1})  (k-norm-w [head-width] {:init 1})
     (proj-w [width (* heads head-width)] weight-type))
   (per layers :where (fn [l] (not (sparse? l)))
@@ -42,10 +43,10 @@
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
 (defn layer [x l turn]
-  (let [qkv (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l))
+  (let [qkv (linear-if biased (rms-norm x (norm1-w l) epsilon) (qkv-w l) (qkv-b l))
         [q k v] (split-heads qkv head-width heads kv-heads)
         [q k] [(turn (head-norm q (q-norm-w l) epsilon)) (turn (head-norm k (k-norm-w l) epsilon))]
-        x (+ x (linear (attend q k v (kv l)) (proj-w l)))
+        x (+ x (linear-if biased (attend q k v (kv l)) (proj-w l) (proj-b l)))
         y (rms-norm x (norm2-w l) epsilon)]
     (+ x (if (sparse? l)
            (mixture y (router-w l) (gate-w l) (up-w l) (down-w l) top normed)

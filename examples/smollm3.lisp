@@ -3,13 +3,15 @@
 (require nn)
 
 (config vocab 128256  context 32768  layers 36  heads 16  kv-heads heads  width 2048  hidden 11008
-        head-width (quot width heads)  epsilon 1e-6  tied-head true  turned-layers []  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-6  tied-head true  turned-layers []
+        windowed false  window context  layer-types []  weight-type bf16)
 (rotary-config)
 
-(hugging-face ["smollm3"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
-                           :requires {"hidden_act" "silu"  "use_sliding_window" false  "attention_bias" false
-                                      "mlp_bias" false}}
-  (config turned-layers "no_rope_layers")       ; which says 1 where a layer turns them, and 0 where not
+(hugging-face ["smollm3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
+                           :requires {"hidden_act" "silu"  "mlp_bias" false  "attention_bias" false}}
+  (config windowed (optional "use_sliding_window")  window (optional "sliding_window")
+          layer-types (optional "layer_types")
+          turned-layers (optional "no_rope_layers"))       ; which says 1 where a layer turns them, and 0 where not
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -18,6 +20,8 @@
       proj-w "self_attn.o_proj.weight"
       norm2-w "post_attention_layernorm.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["smollm3"]
+  {:rows {"q_proj" (["num_attention_heads" 2 nil] [0 2 1])  "k_proj" (["num_key_value_heads" 2 nil] [0 2 1])}})
 
 (weights
   (wte [vocab width] weight-type)
@@ -37,7 +41,8 @@
 (defn layer [x l turn]
   (let [[q k v] (split-heads (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l)) head-width heads kv-heads)
         turn (if (turned? l) turn (fn [x] x))
-        x (+ x (linear (attend (turn q) (turn k) v (kv l)) (proj-w l)))]
+        seen (within-if (if windowed (sliding? layer-types l (turned? l)) false) window)
+        x (+ x (linear (attend (turn q) (turn k) v (kv l) seen) (proj-w l)))]
     (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
 
 (entry logits [tokens positions]

@@ -7,7 +7,7 @@
         weight-type bf16)
 (rotary-config)
 
-(hugging-face ["stablelm"] {:prefix "model."  :usual true  :rotary ["default" "linear" "llama3" "yarn"]
+(hugging-face ["stablelm"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                             :requires {"hidden_act" "silu"  "qk_layernorm" false}}
   (config epsilon (optional "layer_norm_eps")  biased (optional "use_qkv_bias")
           parallel (optional "use_parallel_residual")
@@ -21,6 +21,7 @@
       proj-w "self_attn.o_proj.weight"
       ln2-w "post_attention_layernorm.weight"  ln2-b "post_attention_layernorm.bias"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
+(gguf ["stablelm"])
 
 (weights
   (wte [vocab width] weight-type)
@@ -45,7 +46,7 @@
     (+ x (swiglu y (gate-w l) (up-w l) (down-w l)))))
 
 (entry logits [tokens positions]
-  (let [turn (turning positions (quot (* turned head-width) 2))
+  (let [turn (turning positions (turned-pairs turned head-width))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
     (matmul-transposed (layer-norm (last x) lnf-w lnf-b epsilon) (if tied-head wte head-w))))
 

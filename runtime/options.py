@@ -83,8 +83,8 @@ class Options:
             raise UserError(f"the look-up is of {options.lookup} tokens, which must not be negative")
         if options.lookup and not options.greedy:
             raise UserError("a look-up drafts the most probable tokens: give --greedy with it")
-        plain = options.penalties.none
-        if options.lookup and (options.logprobs or not plain):
+        penalties = options.penalties  # which says what is wrong with them, look-up or not
+        if options.lookup and (options.logprobs or not penalties.none):
             raise UserError("a look-up drafts greedy tokens: it has no penalties, biases or log-probabilities")
         options.sampler()
         return options

@@ -25,7 +25,7 @@ from lispgpt.runtime.plan.steps import Collective
 from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
 from lispgpt.runtime.variants import variant
-from lispgpt.runtime.weights import stored_weight
+from lispgpt.runtime.weights import check_unused, stored_weight
 
 
 class Session:
@@ -40,6 +40,7 @@ class Session:
         self, artifact: Artifact, device: Device, checkpoint: Checkpoint, engine: Engine | None = None
     ) -> None:
         self.artifact, self.device, self.checkpoint, self.engine = artifact, device, checkpoint, engine
+        check_unused(checkpoint, artifact.folder, artifact.weights)
         self.config: Mapping[str, Any] = artifact.config
         self._declared: dict[str, Buffer] = {}
         self._buffers: dict[str, Any] = {}

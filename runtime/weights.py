@@ -10,6 +10,7 @@ import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.base.folder_map import FolderMap
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.plan.plan import Buffer
 
@@ -25,6 +26,27 @@ def stored_weight(
     if weight.dtype != buffer.dtype:  # blocks, which are bytes for the kernels
         array = np.ascontiguousarray(array).view(find_dtype(buffer.dtype).numpy).reshape(buffer.shape)
     return array, view is not None
+
+
+def check_unused(checkpoint: Checkpoint, names: FolderMap | None, declared: Mapping[str, Any]) -> None:
+    """UserError where a model's folder or GGUF file has a weight that its own settings leave out, unless it is but
+    another once more, as tied heads are: what it was trained to do would be lost silently.
+
+    names: what the program calls the folder's tensors, if it says so.  declared: its weights.
+    """
+    if names is None or checkpoint.format not in ("huggingface", "gguf"):
+        return
+    for name in checkpoint.names():
+        if name not in declared and not any(_is_same(checkpoint, name, other) for other in declared):
+            stored = names.weights[name][0].name if name in names.weights else name
+            without = "and its settings describe a model without it"
+            raise UserError(f"{checkpoint.path} holds {stored} ({name!r}), {without}")
+
+
+def _is_same(checkpoint: Checkpoint, name: str, other: str) -> bool:
+    if other not in checkpoint.names() or checkpoint.info(name) != checkpoint.info(other):
+        return False
+    return np.array_equal(checkpoint.tensor(name), checkpoint.tensor(other))
 
 
 def checkpoint_view(checkpoint: Checkpoint, buffer: Buffer, context: Any = None) -> np.ndarray | None:

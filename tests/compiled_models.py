@@ -31,6 +31,7 @@ class Weights:
     values: dict[str, np.ndarray]
     bf16: frozenset[str] = frozenset()
     config: dict[str, Any] = field(default_factory=dict)
+    format: str = "made here"
 
     def names(self) -> list[str]:
         return list(self.values)
@@ -98,7 +99,7 @@ def poison(session: Session) -> None:
     """Fill the arena and the results with bytes that read as NaN."""
     for buffer in session.artifact.plan.buffers:
         if buffer.kind in ("arena", "result"):
-            session._buffers[buffer.name][:] = 0xFF
+            session.device.copy_in(session._buffers[buffer.name], np.full(buffer.nbytes, 0xFF, np.uint8))
 
 
 def step(session: Session, tokens: Any, positions: Any, entry: str = "logits") -> dict[str, np.ndarray]:

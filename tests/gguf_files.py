@@ -5,7 +5,7 @@ This is the other way round from what is tested: from a folder's tensors to a fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,15 @@ from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
 
 ARCHITECTURES = {
     **{"llama": "llama", "mistral": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3"},
-    **{"qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe"},
-    **{"gemma2": "gemma2", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "gpt2": "gpt2"},
+    **{"qwen3_moe": "qwen3moe", "gemma2": "gemma2", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "gpt2": "gpt2"},
+    **{"gemma": "gemma", "phi": "phi2", "stablelm": "stablelm", "olmo": "olmo", "olmo2": "olmo2", "olmoe": "olmoe"},
+    **{"cohere": "command-r", "granite": "granite", "qwen2_moe": "qwen2moe", "smollm3": "smollm3", "glm4": "glm4"},
+    **{"exaone4": "exaone4", "ernie4_5": "ernie4_5", "nemotron": "nemotron", "starcoder2": "starcoder2"},
+    **{"gpt_bigcode": "starcoder", "bloom": "bloom", "mpt": "mpt"},
 }
-PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}
+PREFIXES = dict.fromkeys(("gpt2", "bloom", "mpt", "gpt_bigcode"), "transformer.") | {"gpt_neox": "gpt_neox."}
+PERMUTED = ("llama", "mistral", "mixtral", "granite", "olmo", "smollm3")
+"""Whose queries' and keys' columns are in turns what folders have in halves."""
 
 
 def write_gguf(folder: Folder, path: Path, kind: str = "F32", tokenizer: Mapping[str, Any] | None = None) -> Path:
@@ -45,25 +50,36 @@ def write_gguf(folder: Folder, path: Path, kind: str = "F32", tokenizer: Mapping
 
 
 def _add_settings(writer: gguf.GGUFWriter, config: dict[str, Any], architecture: str) -> None:
-    heads = config.get("num_attention_heads", config.get("n_head"))
-    width = config.get("hidden_size", config.get("n_embd"))
-    writer.add_context_length(config.get("max_position_embeddings", config.get("n_positions")))
+    heads = _first(config, "num_attention_heads", "n_head", "n_heads")
+    width = _first(config, "hidden_size", "n_embd", "d_model")
+    writer.add_context_length(
+        _first(config, "max_position_embeddings", "n_positions", "max_seq_len", "seq_length") or 96
+    )
     writer.add_embedding_length(width)
-    writer.add_block_count(config.get("num_hidden_layers", config.get("n_layer")))
+    writer.add_block_count(_first(config, "num_hidden_layers", "n_layer", "n_layers"))
     writer.add_head_count(heads)
-    writer.add_feed_forward_length(config.get("intermediate_size") or config.get("n_inner") or 4 * width)
-    if architecture in ("gpt2", "gptneox"):
-        writer.add_layer_norm_eps(config.get("layer_norm_eps", config.get("layer_norm_epsilon", 1e-5)))
-    else:
+    writer.add_feed_forward_length(_first(config, "intermediate_size", "n_inner") or 4 * width)
+    if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    else:
+        names = ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+        writer.add_layer_norm_eps(_first(config, *names) or 1e-5)
+    size = config.get("head_dim") or width // heads
+    if "num_key_value_heads" in config:
         writer.add_head_count_kv(config["num_key_value_heads"])
-        size = config.get("head_dim") or width // heads
         writer.add_key_length(size)
         writer.add_value_length(size)
-    if architecture == "gptneox":
-        share = config["rope_parameters"]["partial_rotary_factor"]
-        writer.add_rope_dimension_count(int(share * (width // heads)))
-        writer.add_parallel_residual(config.get("use_parallel_residual", True))
+    if config.get("multi_query"):
+        writer.add_head_count_kv(1)
+    if "use_parallel_residual" in config:
+        writer.add_parallel_residual(config["use_parallel_residual"])
+    scales = {"embedding_multiplier": "embedding_scale", "attention_multiplier": "attention_scale"}
+    scales |= {"residual_multiplier": "residual_scale", "logits_scaling": "logit_scale", "logit_scale": "logit_scale"}
+    for setting, own in (scales | {"clip_qkv": "clamp_kqv"}).items():
+        if config.get(setting):
+            getattr(writer, f"add_{own}")(config[setting])
+    if architecture == "mpt":
+        writer.add_max_alibi_bias(config["attn_config"]["alibi_bias_max"])
     if config.get("sliding_window"):
         writer.add_sliding_window(config["sliding_window"])
     for setting in ("attn_logit_softcapping", "final_logit_softcapping"):
@@ -74,15 +90,21 @@ def _add_settings(writer: gguf.GGUFWriter, config: dict[str, Any], architecture:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config.get("moe_intermediate_size") or config["intermediate_size"])
-    if "shared_expert_intermediate_size" in config:
+    if config.get("shared_expert_intermediate_size"):
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     rope = config.get("rope_parameters") or {}
+    if rope:
+        writer.add_rope_dimension_count(int(rope.get("partial_rotary_factor", 1.0) * size))
     if "rope_theta" in rope:
         writer.add_rope_freq_base(rope["rope_theta"])
     if rope.get("rope_type") == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def _first(config: dict[str, Any], *names: str) -> Any:
+    return next((config[name] for name in names if config.get(name) is not None), None)
 
 
 def _tensors(folder: Folder, config: dict[str, Any], architecture: str) -> dict[str, np.ndarray]:
@@ -97,6 +119,7 @@ def _tensors(folder: Folder, config: dict[str, Any], architecture: str) -> dict[
         values = bf16_to_f32(f32_to_bf16(values)) if folder.dtype == "bf16" else values
         full = name if name.startswith(("model.", "lm_head", "embed_out", PREFIXES.get(kind, "?"))) else None
         full = full or f"{PREFIXES.get(kind, 'model.')}{name}"
+        full = full.removeprefix("transformer.") if kind == "bloom" else full
         before, star, after = full.partition(".experts.")
         number, _, rest = after.partition(".")
         own = table.get_name(f"{before}.experts.{rest}" if star else full, (".weight", ".bias"))
@@ -115,15 +138,15 @@ def _tensors(folder: Folder, config: dict[str, Any], architecture: str) -> dict[
 
 
 def _converted(values: np.ndarray, name: str, config: dict[str, Any], kind: str) -> np.ndarray:
-    if kind in ("llama", "mistral", "mixtral") and (".q_proj." in name or ".k_proj." in name):
+    if kind in PERMUTED and (".q_proj." in name or ".k_proj." in name):
         heads = config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
-    if kind == "gpt_neox" and ".query_key_value." in name:
-        heads = config["num_attention_heads"]
+    if kind in ("gpt_neox", "bloom") and ".query_key_value." in name:
+        heads = _first(config, "num_attention_heads", "n_head")
         return values.reshape(heads, 3, -1, *values.shape[1:]).swapaxes(0, 1).reshape(values.shape)
     if kind == "gpt2" and values.ndim == 2 and ("attn.c_" in name or "mlp.c_" in name):
         return values.T
-    if "gemma" in kind and name.endswith("norm.weight"):
+    if ("gemma" in kind or kind == "nemotron") and name.endswith("norm.weight"):
         return values + 1
     return values
 
@@ -142,3 +165,23 @@ def _divisors(rope: dict[str, Any], size: int) -> np.ndarray:
             share = (original / length - low) / (high - low)
             found.append(1 / ((1 - share) / factor + share))
     return np.array(found, np.float32)
+
+
+def write_vocabulary(path: Path, rule: str, tokens: Sequence[str], merges: Sequence[str]) -> Path:
+    """Write a file with nothing but a byte-level tokenizer, whose first token is a control one."""
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(rule)
+    writer.add_token_list(tokens)
+    writer.add_token_merges(merges)
+    writer.add_token_types([3] + [1] * (len(tokens) - 1))
+    writer.add_eos_token_id(0)
+    writer.add_bos_token_id(0)
+    writer.add_add_bos_token(False)
+    config = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    _add_settings(writer, config | {"intermediate_size": 32, "rms_norm_eps": 1e-5}, "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -43,6 +43,21 @@ MISTAKES = {
         {"entries": ["e"], "inputs": {"e": {"x": (2, 3), "y": (4, 3)}}},
         r"y of e is \[n 3\] with `n` = 2, and 4 is given there",
     ),
+    "no shapes at all": (
+        "(entry e [(x [batch 3])] {:shapes []} (linear x w))",
+        {},
+        r"2:1: .*for which batch to compile e: give .* or --shape batch=4",
+    ),
+    "no shapes where a run may give them": (
+        "(entry e [(x [batch 3])] (linear x w))",
+        {"unsized": True},
+        r"2:1: .*for which batch to compile e",
+    ),
+    "an entry by name without shapes": (
+        "(entry e [(x [batch 3])] {:shapes []} (linear x w)) (entry f [(x [2 3])] (linear x w))",
+        {"entries": ["e"]},
+        r"2:1: .*for which batch to compile e",
+    ),
     "an input of another rank": (
         "(entry e [(x [n 3])] (linear x w))",
         {"entries": ["e"], "inputs": {"e": {"x": (2, 3, 1)}}},
@@ -85,3 +100,11 @@ def test_sizes_come_from_the_form_from_options_or_from_inputs(tmp_path: Path) ->
     assert [e.sizes for e in given.plan.entries] == [{"n": 7, "m": 2}]
     told = compile_text(text, tmp_path, entries=["e"], inputs={"e": {"x": (9, 3), "y": (4, 5)}})
     assert [e.sizes for e in told.plan.entries] == [{"n": 9, "m": 4}]
+
+
+def test_an_entry_that_is_asked_for_has_shapes_though_another_is_made_of_it(tmp_path: Path) -> None:
+    text = "(config vocab 8) (weights (table [8 8])) (entry logits [tokens positions] (last (rows table tokens)))"
+    text = PRELUDE + text + "(generate logits)"
+    assert "logits" not in {e.name for e in compile_text(text, tmp_path).plan.entries}
+    asked = compile_text(text, tmp_path, entries=["logits"]).plan.entries
+    assert {e.name for e in asked} == {"logits"} and {"batch": 1, "positions": 1} in [e.sizes for e in asked]

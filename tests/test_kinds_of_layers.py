@@ -105,7 +105,6 @@ def test_layers_that_guess_at_further_tokens_are_left_out(tmp_path: Path) -> Non
     [
         ("deepseek-v2-f32", {"norm_topk_prob": True}, "norm_topk_prob is false"),
         ("deepseek-v3-f32", {"rope_interleave": False}, "rope_interleave is False, and the program is for True alone"),
-        ("deepseek-v3-f32", {"rope_scaling": {"truncate": False}}, "truncate is False, and the program is for True"),
         ("mamba2-f32", {"time_step_limit": [0.0, 0.1]}, r"time_step_limit\.1 is 0\.1, and the program is for inf"),
         ("lfm2-f32", {"conv_bias": True}, "conv_bias is True, and the program is for False alone"),
     ],

@@ -31,7 +31,7 @@ LISPGPT = f"{sys.executable} -m lispgpt"
 def shell(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     given = os.environ | {"PYTHONPATH": str(ROOT), "LISPGPT_CACHE": str(folder / "cache")} | environment
     words = ["bash", "-c", command.replace("lispgpt", LISPGPT, 1)]
-    return subprocess.run(words, cwd=folder, env=given, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, cwd=folder, env=given, capture_output=True, text=True, timeout=300, check=False)
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 1) -> None:
@@ -238,5 +238,5 @@ def test_so_few_open_files_that_the_shell_keeps_none_are_said(tmp_path: Path) ->
     """The installed command is a shell's script, which has files of its own."""
     command = f"exec {Path(sys.executable).with_name('lispgpt')} repl </dev/null"
     words = ["bash", "-c", f"ulimit -n 12; {command}"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False, timeout=300)
     assert done.returncode == 0 or b"(ulimit -n)" in done.stderr, done

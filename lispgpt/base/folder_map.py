@@ -61,8 +61,9 @@ class Gguf:
 
 @dataclass(frozen=True)
 class FolderMap:
-    """types: what config.json's model_type may say.  prefix: what tensors' names may begin with.  ignored: endings of
-    names of what is no weight.  requires: settings that must have one of these values where config.json has them.
+    """types: what config.json's model_type may say.  prefix: what tensors' names may begin with, the longest first.
+    ignored: endings of names of what is no weight, or their beginnings where a `*` follows.  requires: settings that
+    must have one of these values where config.json has them.
 
     weights: of each, the tensors whose rows it has, one below the other.  some: those of them that some layers may
     lack.  gguf: how GGUF files of such models differ.
@@ -71,7 +72,7 @@ class FolderMap:
     types: tuple[str, ...]
     config: Mapping[str, Setting]
     weights: Mapping[str, tuple[Pattern, ...]]
-    prefix: str = ""
+    prefix: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     requires: Mapping[str, tuple[Scalar | None, ...]] = field(default_factory=dict)
     gguf: Gguf = field(default_factory=Gguf)
@@ -88,7 +89,7 @@ class FolderMap:
                 tuple(data["types"]),
                 {name: Setting(tuple(s["keys"]), bool(s["optional"])) for name, s in data["config"].items()},
                 {name: tuple(Pattern(**p) for p in patterns) for name, patterns in data["weights"].items()},
-                data["prefix"],
+                tuple(data["prefix"]),
                 tuple(data["ignored"]),
                 {key: tuple(values) for key, values in data["requires"].items()},
                 Gguf(
@@ -106,7 +107,7 @@ class FolderMap:
 
 
 def _is_sound(found: FolderMap) -> bool:
-    texts = [*found.types, found.prefix, *found.ignored, *found.requires, *found.some]
+    texts = [*found.types, *found.prefix, *found.ignored, *found.requires, *found.some]
     texts += [key for setting in found.config.values() for key in setting.keys]
     patterns = [pattern for several in found.weights.values() for pattern in several]
     counts = all(type(p.multiple) is int and 0 < p.multiple < MOST for p in patterns)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lispgpt.base.errors import UserError
+from lispgpt.base.errors import InternalError, UserError
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ def _run(words: Sequence[str]) -> tuple[dict[str, Any], int]:
         if status:
             errors.seek(0)
             said = errors.read().decode(errors="replace").strip().removeprefix("error: ")
+            if process.returncode != 1:
+                raise InternalError(said)
             if said.endswith("is a program with a `main`"):  # which has no use for what `_run` asks for
                 said = f"{words[0]} generates no tokens: it is a program with a `main`"
             raise UserError(said)

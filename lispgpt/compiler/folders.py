@@ -128,6 +128,8 @@ def _check_runs(path: Path) -> None:
     """UserError for what is neither a program nor an artifact, nor a model by itself."""
     if (path / LATEST).is_dir():
         raise UserError(f"{path} is the folder of a run: give the program that was trained, and --checkpoint {path}")
+    if (path / "adapter_config.json").is_file() and not is_folder(path):
+        raise UserError(f"{path} is an adapter, which changes another model: merge it into that (merge_and_unload)")
     if path.is_dir() and not (path / MANIFEST).exists():
         raise UserError(f"{path} is a folder without config.json, as models have, and manifest.json, as artifacts have")
     if path.suffix == ".gguf":

@@ -14,13 +14,6 @@
     [(contract [b s g h d] g [b g h s t] k [b t g d])
      (contract [b t g d] g [b g h s t] q [b s g h d])]))
 
-; Over the last dimension.
-(defn log-sum-exp [x]
-  (let [top (maximum x)
-        [b g h s t] (shape x)
-        powers (tensor [b b g g h h s s t t] (exp (- (at x b g h s t) (at top b g h s))))]
-    (+ top (log (sum powers)))))
-
 ; seen [b g h s t], of which lse is the log-sum-exp, v [b t g d] -> [b s g h d] in v's type
 (defn attended [seen lse v]
   (cast (contract [b s g h d] (cast (softmax seen) (dtype v)) [b g h s t] v [b t g d])

@@ -75,21 +75,33 @@
             (+ sum (tensor [r (dim x 0) c (dim x 1)] (* (at y r c) (at share r))))))
         0.0 chosen))
 
-; x [rows width]; router [experts width], gate and up [experts hidden width], down [experts width hidden]: the sum of
-; what the `top` best experts of each row make of it, each with its share of the softmax over all experts' scores, or,
-; where `normed` is true, over those of the chosen ones
-(defn mixture [x router gate up down top normed]
-  (let [[n width] (shape x)
-        scores (linear x router)
-        chosen (best-experts scores top)
+; x [rows in], w [experts in out] as some models store it, b [experts out] -> [rows out]
+(defn from-expert [x w b expert]
+  (let [[n in] (shape x)
+        own (tensor [r n o (dim w 2) i in] (at w (at expert r) i o))
+        y (contract [r o] x [r i] own [r o i])]
+    (tensor [r n o (dim w 2)] (+ (at y r o) (at b (at expert r) o)))))
+
+; scores [rows experts] -> the sum of what the `top` best experts of each row make of it, (make expert) [rows width] for
+; an expert of each row, times its share of the softmax over all experts' scores, or, where `normed` is true, over those
+; of the chosen ones
+(defn mixture-of [scores top normed make]
+  (let [chosen (best-experts scores top)
+        [n count] (shape scores)
         best (nth (first chosen) 1)             ; the largest score
         weight (fn [score] (exp (- score best)))
-        all (sum (tensor [r n e (dim router 0)] (exp (- (at scores r e) (at best r)))))
+        all (sum (tensor [r n e count] (exp (- (at scores r e) (at best r)))))
         total (if normed (fold (fn [t c] (+ t (weight (nth c 1)))) 0.0 chosen) all)
         parts (map (fn [c]
                      (let [[expert score] c
                            share (weight score)
-                           y (through-expert x expert gate up down)]
-                       (tensor [r n c width] (* (at y r c) (/ (at share r) (at total r))))))
+                           y (make expert)]
+                       (tensor [r n c (dim y 1)] (* (at y r c) (/ (at share r) (at total r))))))
                    chosen)]
     (fold + (first parts) (rest parts))))
+
+; x [rows width]; router [experts width], gate and up [experts hidden width], down [experts width hidden]: the mixture of
+; experts that are feed-forward layers with a gate
+(defn mixture [x router gate up down top normed]
+  (mixture-of (linear x router) top normed
+              (fn [expert] (through-expert x expert gate up down))))

@@ -40,8 +40,8 @@
         plain (- each turned)
         kv (linear x kv-a)
         q (reshape q [n heads each])
-        q-turned (turn (pairs-apart (slice q [0 0 plain] [n heads turned])))
-        key (turn (pairs-apart (reshape (slice kv [0 rank] [n turned]) [n 1 turned])))
+        q-turned (turn (halves-first (slice q [0 0 plain] [n heads turned]) turned))
+        key (turn (halves-first (reshape (slice kv [0 rank] [n turned]) [n 1 turned]) turned))
         latent (rms-norm (slice kv [0 0] [n rank]) norm 1e-6)]
     (attend-latent (slice q [0 0 0] [n heads plain]) q-turned latent key kv-b cache (/ (longer-scores) (sqrt each)))))
 

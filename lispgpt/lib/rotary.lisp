@@ -22,22 +22,26 @@
 
 ; "YaRN", Peng et al. 2023: pairs that turn more than `fast` times in `original` positions keep their frequency, those
 ; that turn less than `slow` times are slowed by `factor`, and between them a share is
-(defn yarn-frequency [theta pairs factor original fast slow]
+(defn yarn-frequency [theta pairs factor original fast slow whole]
   (let [plain (rotary-frequency theta pairs)
         pair-of (fn [turns] (/ (* pairs (log (/ original (* turns 2 pi)))) (log theta)))
-        from (max 0 (quot (pair-of fast) 1))
-        to (min (- (* 2 pairs) 1) (ceil-div (pair-of slow) 1))
+        from (max 0 (if whole (quot (pair-of fast) 1) (pair-of fast)))
+        to (min (- (* 2 pairs) 1) (if whole (ceil-div (pair-of slow) 1) (pair-of slow)))
         span (max 0.001 (- to from))]
     (fn [i]
       (let [slowed (max 0.0 (min 1.0 (/ (- i from) span)))]
         (* (plain i) (+ (- 1.0 slowed) (/ slowed factor)))))))
 
+; What queries and keys are larger by, of a text that is `factor` times as long
+(defn yarn-scale [factor share]
+  (if (> factor 1.0) (+ 1.0 (* 0.1 share (log factor))) 1.0))
+
 ; What the positions of a program are turned by, as a part of its config, where the checkpoint may say it otherwise
-; (`:rotary` in `hugging-face`): rope-type is "default", "linear", "llama3", "yarn" or "longrope" (once "su"), and the
-; others are what these need.
+; (`:rotary` in `hugging-face`): rope-type is "default", "dynamic" (which is that up to the length of training), "linear",
+; "llama3", "yarn" or "longrope" (once "su"), and the others are what these need.
 (defmacro rotary-config []
   `(config rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
-           rope-fast 32.0  rope-slow 1.0  rope-attention 0.0  rope-scale 0.0  rope-scale-all 0.0
+           rope-fast 32.0  rope-slow 1.0  rope-whole true  rope-attention 0.0  rope-mscale 0.0  rope-mscale-all 0.0
            rope-short []  rope-long []  rope-most 0  rope-short-until -1))
 
 ; The frequency of a head's i-th pair, by the program's config.
@@ -50,10 +54,14 @@
         plain (rotary-frequency theta pairs)]
     (cond
       (= kind "default") plain
+      (= kind "dynamic") (if (> (configured "context" 0) (configured "rope-most" 0))
+                           (error "with rope_type dynamic no context beyond max_position_embeddings is computed" kind)
+                           plain)
       (= kind "linear") (fn [i] (/ (plain i) factor))
       (= kind "llama3") (slowed-frequency plain factor (configured "rope-low" 1.0) (configured "rope-high" 4.0) original)
-      (= kind "yarn") (yarn-frequency theta pairs factor original (configured "rope-fast" 32.0) (configured "rope-slow" 1.0))
-      :else (error "rope-type is default, linear, llama3 or yarn" kind))))
+      (= kind "yarn") (yarn-frequency theta pairs factor original (configured "rope-fast" 32.0)
+                                      (configured "rope-slow" 1.0) (configured "rope-whole" true))
+      :else (error "rope-type is default, dynamic, linear, llama3 or yarn" kind))))
 
 ; "LongRoPE", Ding et al. 2024: every pair is slowed by a factor of its own, which is another where texts are longer than
 ; those of the first training.  Rows from there on take it, as the first texts of that length would; with
@@ -71,17 +79,6 @@
             slowed (select (< position until) (factor "rope-short" pair) (factor "rope-long" pair))]
         (/ (* (cast position f32) (plain (cast pair f32))) slowed)))))
 
-; How much larger "YaRN" makes queries and keys together, of texts `factor` times as long, times `share` of its logarithm
-(defn yarn-scale [factor share]
-  (if (> factor 1.0) (+ 1.0 (* 0.1 share (log factor))) 1.0))
-
-; What DeepSeek's models multiply scores by beside that, as the program's config says
-(defn longer-scores []
-  (let [share (configured "rope-scale-all" 0.0)]
-    (if (or (= (configured "rope-type" "default") "default") (= share 0.0))
-      1.0
-      (square (yarn-scale (configured "rope-factor" 1.0) share)))))
-
 ; positions [rows], pairs -> a function that turns x [rows heads size] by its rows' positions, as the config says
 (defn turning [positions pairs]
   (let [kind (configured "rope-type" "default")
@@ -89,10 +86,9 @@
         [original most] [(configured "rope-original" 0) (configured "rope-most" 0)]
         long (if (= kind "su") true (= kind "longrope"))
         factor (if long (if (= factor 1.0) (/ (* 1.0 most) original) factor) factor)
-        [scale scale-all] [(configured "rope-scale" 0.0) (configured "rope-scale-all" 0.0)]
-        longer (cond (= kind "yarn") (if (or (= scale 0.0) (= scale-all 0.0))
-                                       (yarn-scale factor 1.0)
-                                       (/ (yarn-scale factor scale) (yarn-scale factor scale-all)))
+        [m all] [(configured "rope-mscale" 0.0) (configured "rope-mscale-all" 0.0)]
+        longer (cond (= kind "yarn") (if (= (* m all) 0.0) (yarn-scale factor 1.0)
+                                       (/ (yarn-scale factor m) (yarn-scale factor all)))
                      (not long) 1.0
                      (> factor 1.0) (sqrt (+ 1.0 (/ (log factor) (log original))))
                      :else 1.0)
@@ -101,6 +97,18 @@
                (turning-through (long-angles positions pairs original))
                (turning-by positions pairs (configured-frequency pairs)))]
     (if (= scale 1.0) turn (fn [x] (turn (* x scale))))))
+
+; What DeepSeek's models multiply scores by beside that, as the program's config says
+(defn longer-scores []
+  (let [share (configured "rope-mscale-all" 0.0)]
+    (if (or (= (configured "rope-type" "default") "default") (= share 0.0))
+      1.0
+      (square (yarn-scale (configured "rope-factor" 1.0) share)))))
+
+; As many pairs as a share of a head of this size has (config.json's partial_rotary_factor)
+(defn turned-pairs [share size]
+  (let [columns (quot (* share size) 1)]
+    (if (= (mod columns 2) 0) (quot columns 2) (error "what of a head is turned is no whole number of pairs" columns))))
 
 ; the same by a frequency of one's own
 (defn turning-by [positions pairs frequency]
@@ -111,6 +119,15 @@
   (let [[cosine sine] [(cos angles) (sin angles)]]
     (fn [x] (rotate x cosine sine))))
 
+; x [rows heads size] with its first `turned` columns, of which neighbours are pairs, in the order of halves: scores stay
+; as they are where queries and keys both are so
+(defn halves-first [x turned]
+  (let [[n heads size] (shape x)
+        pairs (quot turned 2)
+        part (reshape (slice x [0 0 0] [n heads turned]) [n heads pairs 2])
+        sorted (reshape (tensor [r n h heads p 2 i pairs] (at part r h i p)) [n heads turned])]
+    (if (= turned size) sorted (insert sorted x [0 0 0] [n heads turned]))))
+
 ; x [rows heads size], cosine and sine [rows pairs] -> x with each pair of its first 2*pairs columns turned by its angle
 (defn rotate [x cosine sine]
   (let [[n heads size] (shape x)
@@ -118,13 +135,6 @@
     (if (= turned size)
       (rotate-all x cosine sine)
       (insert (rotate-all (slice x [0 0 0] [n heads turned]) cosine sine) x [0 0 0] [n heads turned]))))
-
-; x [rows heads size] whose pairs are neighbours, in the order of halves that `rotate` wants: scores stay the same
-(defn pairs-apart [x]
-  (let [[n heads size] (shape x)
-        pairs (quot size 2)
-        x (reshape x [n heads pairs 2])]
-    (reshape (tensor [r n h heads p 2 i pairs] (at x r h i p)) [n heads size])))
 
 (defn rotate-all [x cosine sine]
   (let [[n heads size] (shape x)

@@ -116,7 +116,7 @@ def linker_command() -> str:
         return f'exec "{found}" "$@"'
     if (package := importlib.util.find_spec("ziglang")) is not None and package.origin is not None:
         return f'exec "{Path(package.origin).with_name("zig")}" ld.lld "$@"'
-    raise UserError("linking for an AMD GPU needs LLD: install lld, ROCm or the Python package ziglang")
+    raise UserError("linking needs LLD: install lld, ROCm or the Python package ziglang")
 
 
 def _shim(script: str) -> Path:

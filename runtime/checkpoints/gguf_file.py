@@ -96,7 +96,7 @@ def _stored(
     patterns = [pattern for several in names.weights.values() for pattern in several]
     for pattern, layer in product(patterns, range(layers)):
         name = pattern.name.replace("*", str(layer), 1)
-        own = next((k for p in (names.prefix, "") if (k := known(f"{p}{name}".replace(".*", ""))) is not None), None)
+        own = next((k for p in (*names.prefix, "") if (k := known(f"{p}{name}".replace(".*", ""))) is not None), None)
         if own is None or own not in tensors or (layer and "*" not in pattern.name):
             continue
         used.add(own)

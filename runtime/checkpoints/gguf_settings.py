@@ -16,15 +16,20 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.gguf.header import Header
 
 _NAMES = {
-    "context_length": ("max_position_embeddings", "n_positions"),
-    "block_count": ("num_hidden_layers", "n_layer"),
-    "embedding_length": ("hidden_size", "n_embd"),
+    "context_length": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
+    "block_count": ("num_hidden_layers", "n_layer", "n_layers"),
+    "embedding_length": ("hidden_size", "n_embd", "d_model"),
     "feed_forward_length": ("intermediate_size", "n_inner"),
-    "attention.head_count": ("num_attention_heads", "n_head"),
+    "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
     "attention.head_count_kv": ("num_key_value_heads",),
     "attention.key_length": ("head_dim",),
     "attention.layer_norm_rms_epsilon": ("rms_norm_eps",),
-    "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon"),
+    "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
+    "attention.clamp_kqv": ("clip_qkv",),
+    "attention.scale": ("attention_multiplier",),
+    "embedding_scale": ("embedding_multiplier",),
+    "residual_scale": ("residual_multiplier",),
+    "logit_scale": ("logit_scale", "logits_scaling"),
     "attention.sliding_window": ("sliding_window",),
     "attn_logit_softcapping": ("attn_logit_softcapping",),
     "final_logit_softcapping": ("final_logit_softcapping",),
@@ -59,7 +64,11 @@ def config_of(header: Header, shapes: Mapping[str, tuple[int, ...]], frequencies
     found = {name: data[key] for key, names in _NAMES.items() if _is_said(data.get(key)) for name in names}
     found["vocab_size"] = shapes["token_embd.weight"][0]
     found["tie_word_embeddings"] = "output.weight" not in shapes
-    found["attention_bias"] = any(name.startswith("blk.0.attn_q") and name.endswith(".bias") for name in shapes)
+    biased = any(name.startswith("blk.0.attn_q") and name.endswith(".bias") for name in shapes)
+    found |= dict.fromkeys(("attention_bias", "use_qkv_bias", "qkv_bias", "use_bias"), biased)
+    found["attention_out_bias"] = "blk.0.attn_output.bias" in shapes
+    found["mlp_bias"] = "blk.0.ffn_down.bias" in shapes
+    found["use_qk_norm"] = found["qk_layernorm"] = "blk.0.attn_q_norm.weight" in shapes
     size = data.get("attention.key_length") or _share(data)
     if size and "rope.dimension_count" in data:
         found["partial_rotary_factor"] = found["rotary_pct"] = data["rope.dimension_count"] / size

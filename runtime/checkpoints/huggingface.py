@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
     except UserError as error:
         known = error.message.startswith(str(folder))
         raise error if known else UserError(f"{folder / CONFIG}: {error.message}") from error
-    stored = _read_weights(folder, None if path.is_dir() else path, architecture.PREFIX)
+    stored = _read_weights(folder, None if path.is_dir() else path, (architecture.PREFIX,))
     tensors = _assemble(folder, architecture, shape, stored)
     weight_type = "bf16" if tensors["wte"].info.dtype == "bf16" else "f32"
     files = {id(entry.file): entry.file for entry in stored.values()}
@@ -151,8 +151,8 @@ def _architecture_of(source: Checkpoint) -> tuple[Any, Any]:
     raise UserError(f"{source.path} is of no architecture that Hugging Face's format is written for here")
 
 
-def _read_weights(folder: Path, file: Path | None, prefix: str) -> dict[str, Stored]:
-    """All tensors of the folder by their names without the prefix."""
+def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> dict[str, Stored]:
+    """All tensors of the folder by their names without the first of the prefixes that they have."""
     if file is None and not (folder / WEIGHTS).exists() and (folder / INDEX).exists():
         index = read_json(folder / INDEX)
         places = index.get("weight_map")
@@ -164,7 +164,7 @@ def _read_weights(folder: Path, file: Path | None, prefix: str) -> dict[str, Sto
     found: dict[str, Stored] = {}
     for path in files:
         for full_name, tensor in read_safetensors(path).items():
-            name = full_name.removeprefix(prefix)
+            name = full_name.removeprefix(next(filter(full_name.startswith, prefixes), ""))
             if name in found:
                 raise UserError(f"{path}: tensor {name!r} is there twice")
             found[name] = tensor

@@ -26,12 +26,18 @@ OTHER_BLOCKS = "q8_0"
 
 
 def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict[str, Any]:
-    """The program's config values that config.json gives; UserError for a model that the program is not for."""
-    for key, allowed in names.requires.items():
+    """The program's config values that config.json gives; UserError for a model that the program is not for.
+
+    What a model of texts and images says of texts counts before what it says of both.
+    """
+    texts = data.get("text_config")
+    data = {**data, **(texts if isinstance(texts, Mapping) else {})}
+    for key, allowed in {**names.requires, "quantization_config": (None,)}.items():
         value = _at(data, key)
         if value is not None and value not in allowed:
             wanted = " or ".join("none" if a is None else repr(a) for a in allowed)
-            raise UserError(f"{path}: {key} is {value!r}, and the program is for {wanted} alone")
+            said = repr(value) if len(repr(value)) < 100 else repr(value)[:80] + " …"
+            raise UserError(f"{path}: {key} is {said}, and the program is for {wanted} alone")
     found: dict[str, Any] = {}
     for name, setting in names.config.items():
         value = next((v for v in (_at(data, key) for key in setting.keys) if v is not None), None)
@@ -76,8 +82,10 @@ def assemble(
         if wanted and not missing:
             used.update(wanted)
             tensors[name] = _tensor(folder, name, patterns, [stored[p] for p in wanted], own, name in names.some)
+    endings = tuple(ending for ending in names.ignored if not ending.endswith("*"))
+    beginnings = tuple(beginning[:-1] for beginning in names.ignored if beginning.endswith("*"))
     for name in stored:
-        if name not in used and not name.endswith(tuple(names.ignored)):
+        if name not in used and not name.endswith(endings) and not name.startswith(beginnings):
             raise UserError(f"{folder}: the program has no weight for tensor {name!r}")
     config = {**config, "weight-type": _weight_type(tensors.values())}
     if in_blocks := {name: kind for name, tensor in tensors.items() if (kind := _block_type(tensor))}:

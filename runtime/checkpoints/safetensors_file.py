@@ -20,6 +20,7 @@ from lispgpt.base.files import parse_json, replacing
 from lispgpt.runtime.checkpoints.base import MappedFile
 
 MODEL = "model.safetensors"
+POINTER = b"version https://git-lfs"
 """The file in a folder that is a checkpoint."""
 
 _READ = {dtype.safetensors: dtype.name for dtype in DTYPES.values() if dtype.smallest_nonfinite is not None}
@@ -51,7 +52,11 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
     """Views of all tensors of floats and of i32 of a file by name (others appear as raw bytes); UserError for a damaged
     file."""
     if not path.is_file():
-        raise UserError(f"{path} is missing; save the model with save_pretrained, which writes model.safetensors")
+        if path.name == MODEL:
+            raise UserError(f"{path} is missing; save the model with save_pretrained, which writes model.safetensors")
+        raise UserError(f"{path} is missing, which is a part of the model: copy or download it, too")
+    if _is_pointer(path):
+        raise UserError(f"{path} is but Git LFS's pointer to the file: `git lfs pull` fetches it")
     try:
         with safe_open(str(path), framework="numpy"):
             pass
@@ -70,6 +75,14 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
         array = file.array(8 + length + begin, extents, dtype or "u8")
         tensors[name] = Stored(file, array, dtype or entry["dtype"])
     return tensors
+
+
+def _is_pointer(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(POINTER)) == POINTER
+    except OSError:
+        return False
 
 
 def read_metadata(path: Path) -> dict[str, str]:

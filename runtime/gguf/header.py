@@ -59,9 +59,10 @@ class Header:
 
     def is_of(self, kind: str) -> bool:
         """Whether the file is of an architecture, such as "llama", or "llama with expert_count" where it also has to
-        have that setting."""
-        name, _, setting = kind.partition(" with ")
-        return name == self.architecture and (not setting or bool(self.metadata.get(f"{name}.{setting}")))
+        have that setting, or several with "and" between them."""
+        name, _, settings = kind.partition(" with ")
+        wanted = settings.split(" and ") if settings else []
+        return name == self.architecture and all(self.metadata.get(f"{name}.{setting}") for setting in wanted)
 
 
 def holds_tokenizer(path: Path) -> bool:

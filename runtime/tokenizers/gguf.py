@@ -31,16 +31,26 @@ _QWEN2 = rf"{_CONTRACTIONS}|{_START}\p{{L}}+|\p{{N}}|{_REST}"
 _TEKKEN = rf"{_START}{_UPPER}*{_LOWER}+|{_START}{_UPPER}+{_LOWER}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|" + (
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_WORDS: dict[str, str | None] = {
-    **dict.fromkeys(("default", "gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais"), None),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe"), _LLAMA3),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez"), _QWEN2),
-    "tekken": _TEKKEN,
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_GPT4O = rf"{_START}{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|{_START}{_UPPER}+{_LOWER}*{_CONTRACTIONS}?|\p{{N}}{{1,3}}|" + (
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_WORDS: dict[str, tuple[str, ...]] = {
+    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
+    "falcon": (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]"),
+    **dict.fromkeys(("gpt-2", "gpt2", "phi-2", "mpt", "olmo", "jais", "exaone4", "mellum"), ()),
+    **dict.fromkeys(
+        ("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "dbrx", "glm4", "falcon3", "lfm2", "pixtral"), (_LLAMA3,)
+    ),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan"), (_QWEN2,)),
+    "tekken": (_TEKKEN,),
+    **dict.fromkeys(("gpt-4o", "llama4"), (_GPT4O,)),
+    "bloom": (" ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+",),
 }
-"""How words are cut: None is GPT-2's way."""
+"""How words are cut, by one expression after the other; without any it is GPT-2's way."""
 _DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 """GPT-2's way, after every digit was cut off."""
-_WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "tekken")
+_WHOLE_FIRST = ("llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2", "pixtral", "tekken")
 """Those that take a word which is a token as that token, and begin texts with a token of their own."""
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "</s>")
 
@@ -80,11 +90,10 @@ def _byte_level(path: Path, data: Mapping[str, Any]) -> Library:
     vocabulary = _vocabulary(data)
     check_merges(merges, vocabulary)
     library = Library(models.BPE(vocabulary, merges, ignore_merges=rule in _WHOLE_FIRST))
-    pattern = _WORDS.get(rule)
+    patterns = _WORDS.get(rule, ())
     steps: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if rule in _DIGITS else []
-    if pattern is not None:
-        steps.append(pre_tokenizers.Split(Regex(pattern), "isolated"))
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern is None))
+    steps += [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not patterns))
     library.pre_tokenizer = pre_tokenizers.Sequence(steps)
     library.decoder = decoders.ByteLevel()
     return library

@@ -47,9 +47,10 @@ def open_tokenizer(path: Path) -> Tokenizer:
     except Exception as error:  # the library raises nothing narrower for a damaged file
         raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
     byte_level = isinstance(library.decoder, decoders.ByteLevel)
-    if not byte_level and '"ByteFallback"' not in json.dumps(json.loads(library.to_str())["decoder"]):
+    decoder = json.dumps(json.loads(library.to_str())["decoder"])
+    if not byte_level and '"ByteFallback"' not in decoder and '"Metaspace"' not in decoder:
         raise UserError(
-            f"{path} is no byte-level tokenizer such as GPT-2's, nor one that falls back to bytes, as Llama 2's"
+            f"{path} is no byte-level tokenizer such as GPT-2's, nor one of SentencePiece's, such as Llama 2's"
         )
     tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path))
     if tokenizer.size > 2 * library.get_vocab_size() + 1024:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compiled_models import random_weights
+from compiled_models import poison, random_weights
 from emulated_cuda.device import EmulatedCuda
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
@@ -109,8 +109,6 @@ def test_it_agrees_with_numpy(name: str, tmp_path: Path) -> None:
         weights = random_weights(artifact, seed=seed)
         wanted = reference(weights.exact())
         with Session(artifact, EmulatedCuda(), weights) as session:  # type: ignore[arg-type]
-            for buffer in artifact.plan.buffers:
-                if buffer.kind in ("arena", "result"):
-                    session.device.copy_in(session._buffers[buffer.name], np.full(buffer.nbytes, 0xFF, np.uint8))
+            poison(session)
             found = session.run("out", np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32))["out"]
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=f"seed {seed}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compiled_models import Weights, poison
 from fuzz.exact import Exact
 from fuzz.program import Program, Results, arrays, source
 
@@ -27,27 +28,20 @@ class Wrong(Exception):
 
 
 @dataclass
-class Data:
-    """A checkpoint of arrays: float64 or int64 that hold what their declared dtypes hold."""
+class Data(Weights):
+    """A checkpoint of arrays that hold what their declared dtypes hold.
 
-    values: dict[str, np.ndarray]
-    dtypes: dict[str, str]
+    layers: the names of those that have a slice of their first dimension for each layer.
+    """
 
-    def names(self) -> list[str]:
-        return list(self.values)
+    dtypes: dict[str, str] = field(default_factory=dict)
+    layers: frozenset[str] = frozenset()
 
     def info(self, name: str) -> TensorInfo:
-        return TensorInfo(self.values[name].shape, self.dtypes[name], False)
+        return TensorInfo(self.values[name].shape, self.dtypes[name], name in self.layers)
 
     def view(self, name: str) -> np.ndarray:
         return stored(self.values[name], self.dtypes[name])
-
-    def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
-        assert dtype == self.dtypes[name]
-        destination[:] = self.view(name)
-
-    def check_finite(self, names: object = None) -> None:
-        """All that is made here is finite."""
 
 
 def stored(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -84,11 +78,10 @@ def run(artifact: Artifact, device: Any, programs: dict[str, Program], seeds: di
         dtypes |= {f"{name}-{w}": kind.dtype for w, kind in program.weights.items()}
     problems = {}
     precision = PRECISION[artifact.target.partition(":")[0]]
-    with Session(artifact, device, Data(weights, dtypes)) as session:  # type: ignore[arg-type]
+    with Session(artifact, device, Data(weights, dtypes=dtypes)) as session:  # type: ignore[arg-type]
+        poison(session)
         for buffer in artifact.plan.buffers:
-            if buffer.kind in ("arena", "result"):
-                session.device.copy_in(session._buffers[buffer.name], np.full(buffer.nbytes, 0xFF, np.uint8))
-            elif buffer.kind == "state" and buffer.name in states:
+            if buffer.kind == "state" and buffer.name in states:
                 session.device.copy_in(session._buffers[buffer.name], states[buffer.name])
         for name, program in programs.items():
             found = session.run(name, np.zeros((1, 1), np.int32), np.zeros((1, 1), np.int32))[name]

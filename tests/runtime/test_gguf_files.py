@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from gguf_files import write_vocabulary
 from recorded_folders import folders
 
 from lispgpt.base.dtypes import DTYPES
@@ -142,8 +144,6 @@ def _trained(texts: Sequence[str]) -> Any:
 
 @pytest.mark.parametrize("pre", ["gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"])
 def test_byte_level_tokenizers_encode_and_decode(pre: str, tmp_path: Path) -> None:
-    import json
-
     library = _trained(["Hello world, it's the world of hello", "two spaces and 123456 numbers"] * 3)
     model = json.loads(library.to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
@@ -159,6 +159,20 @@ def test_byte_level_tokenizers_encode_and_decode(pre: str, tmp_path: Path) -> No
         if pre == "gpt-2":
             assert found.encode(text) == library.encode(text).ids
     assert found.encode("<|end|>") == [0]
+
+
+RECORDED = Path(__file__).parent.parent / "references" / "word_cuts.json"
+
+
+@pytest.mark.parametrize("rule", json.loads(RECORDED.read_text())["rules"])
+def test_words_are_cut_as_llama_cpp_cuts_them(rule: str, tmp_path: Path) -> None:
+    """By every rule that it names (see tools/record_word_cuts.py)."""
+    recorded = json.loads(RECORDED.read_text())
+    path = write_vocabulary(tmp_path / "words.gguf", rule, recorded["tokens"], recorded["merges"])
+    found = tokenizers.find(path, None)
+    assert found is not None
+    for text, tokens in zip(recorded["texts"], recorded["rules"][rule], strict=True):
+        assert found.encode(text) == tokens, text
 
 
 def test_sentence_piece_joins_the_best_scores_first(tmp_path: Path) -> None:

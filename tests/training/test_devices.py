@@ -174,7 +174,7 @@ def launched(place: Path, *of_each: Sequence[object]) -> list[subprocess.Popen[s
 )
 def test_processes_that_were_given_different_words_end(place: Path, others: list[str], what: str) -> None:
     ranks = launched(place, [*WORDS, "--run", f"apart-{what}"], [*others, "--run", f"apart-{what}"])
-    said = "".join(rank.communicate(timeout=60)[1] for rank in ranks)
+    said = "".join(rank.communicate(timeout=300)[1] for rank in ranks)
     assert [rank.returncode for rank in ranks] == [1, 1]
     message = f"differ in what they were given: the {what} of rank 1 is not that of rank 0"
     assert said.count("error: ") == 1 and message in said, said
@@ -185,7 +185,7 @@ def test_processes_that_go_on_with_different_runs_end(place: Path, alone: list[f
     runs = [["--run", name, "--resume", "--steps", "40", "--threads", "1"] for name in ("alone", "short")]
     before = losses(place / "alone")
     ranks = launched(place, *runs)
-    said = "".join(rank.communicate(timeout=60)[1] for rank in ranks)
+    said = "".join(rank.communicate(timeout=300)[1] for rank in ranks)
     assert [rank.returncode for rank in ranks] == [1, 1]
     assert said.count("error: ") == 1 and "the step of rank 1 is not that of rank 0" in said, said
     assert losses(place / "alone") == before

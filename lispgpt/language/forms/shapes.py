@@ -94,10 +94,16 @@ def _type(evaluator: Evaluator, form: Form, value: Any) -> Any:
 def _reshape(evaluator: Evaluator, form: Form, tensor: Any, shape: Any) -> Any:
     """`(reshape x [n h d])`: the same elements in the same order."""
     tensor = tensor_of(evaluator, tensor, form, "reshape")
-    sizes = items_of(shape)
-    if sizes is None or not all(isinstance(size, int) for size in sizes):
+    given = items_of(shape)
+    sizes = tuple(map(_whole, given or ()))
+    if given is None or not all(isinstance(size, int) for size in sizes):
         evaluator.site.fail(f"`reshape` wants its sizes in a vector of whole numbers, and got {describe(shape)}", form)
-    return reshape(evaluator, tensor, tuple(sizes), form)
+    return reshape(evaluator, tensor, sizes, form)
+
+
+def _whole(value: Any) -> Any:
+    """A real that is whole as the integer that it is, as sizes may come of shares."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def reshape(evaluator: Evaluator, tensor: ir.Value, shape: tuple[int, ...], form: Form) -> ir.Value:
@@ -211,7 +217,7 @@ def _parts(evaluator: Evaluator, value: Any, form: Form) -> tuple[Any, ...]:
     parts = items_of(value)
     if parts is None:
         evaluator.site.fail(f"offsets and sizes are vectors, like [0 0], and this is {describe(value)}", form)
-    return parts
+    return tuple(map(_whole, parts))
 
 
 def _window(

@@ -34,7 +34,7 @@ from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form, Keyword, List, Literal, Map, Symbol, Vector, head_name, show
 from lispgpt.language.reader.reader import read
 
-OPTIONS = ("prefix", "ignored", "requires", "rotary", "usual")
+OPTIONS = ("prefix", "ignored", "requires", "rotary", "usual", "activation")
 USUAL = {
     "vocab": Setting(("vocab_size",)),
     "context": Setting(("max_position_embeddings",)),
@@ -57,15 +57,21 @@ ROTARY = {
     "rope-original": ("original_max_position_embeddings",),
     "rope-fast": ("beta_fast",),
     "rope-slow": ("beta_slow",),
+    "rope-whole": ("truncate",),
     "rope-attention": ("attention_factor",),
-    "rope-scale": ("mscale",),
-    "rope-scale-all": ("mscale_all_dim",),
+    "rope-mscale": ("mscale",),
+    "rope-mscale-all": ("mscale_all_dim",),
     "rope-short": ("short_factor",),
     "rope-long": ("long_factor",),
     "rope-most": ("max_position_embeddings",),
 }
 """What the library's rotary positions are set by, and what config.json calls that."""
-PLACES = ("rope_parameters.", "rope_scaling.", "")
+ACTIVATIONS = (
+    *("silu", "swish", "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu"),
+    *("relu", "relu2", "tanh", "sigmoid"),
+)
+"""What the library has (`activation-named`)."""
+PLACES = ("rope_parameters.", "rope_parameters.full_attention.", "rope_scaling.", "")
 
 
 @special("hugging-face", 3, 4)
@@ -165,8 +171,12 @@ def parse(form: List) -> FolderMap:
     some = tuple(name for part in parts for name, _ in _pairs(part.items[2:]))
     if kinds := options.pop("rotary", ()):
         config |= {name: Setting(tuple(p + k for p in PLACES for k in keys), True) for name, keys in ROTARY.items()}
-        options["requires"] = options.get("requires", {}) | dict.fromkeys(config["rope-type"].keys[:4], kinds)
-        options["requires"] |= dict.fromkeys([f"{place}truncate" for place in PLACES[:2]], (True,))
+        options["requires"] = options.get("requires", {}) | dict.fromkeys(
+            config["rope-type"].keys[: -len(ROTARY["rope-type"])], kinds
+        )
+    if keys := options.pop("activation", ()):
+        config |= {"activation": Setting(keys, True)}
+        options["requires"] = options.get("requires", {}) | dict.fromkeys(keys, ACTIVATIONS)
     return FolderMap(_texts(types), config, weights, some=some, **options)
 
 
@@ -187,9 +197,7 @@ def _options(form: Map) -> dict[str, Any]:
     for key, value in zip(form.items[::2], form.items[1::2], strict=False):
         if not isinstance(key, Keyword) or key.name not in OPTIONS:
             raise UserError(f"`{show(key)}` is none of the options :{', :'.join(OPTIONS)}", key.span)
-        if key.name == "prefix":
-            found["prefix"] = _text(value)
-        elif key.name in ("ignored", "rotary"):
+        if key.name in ("prefix", "ignored", "rotary", "activation"):
             found[key.name] = _texts(value)
         elif key.name == "usual":
             found["usual"] = _scalar(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from lispgpt.base.errors import UserError
 from lispgpt.language.core.environment import did_you_mean
@@ -43,6 +44,9 @@ def choices(evaluator: Evaluator, model: Model, wanted: Wanted) -> list[tuple[En
                 else [_of_inputs(evaluator, entry, given)]
             )
             found += [(entry, sizes) for sizes in chosen]
+    if not found and wanted.entries is None:
+        for entry in model.entries.values():
+            _fail_unsized(evaluator.site, entry)
     return found
 
 
@@ -84,7 +88,10 @@ def _of_entry(site: Site, model: Model, entry: Entry, wanted: Wanted) -> list[di
         return _once(asked)
     defaults = _defaults(model, entry, wanted)
     found = []
-    for shape in entry.shapes if entry.shapes is not None else ({},) if entry.takes_rows else ():
+    shapes = entry.shapes
+    if shapes is None or (not shapes and wanted.entries is not None):  # it was asked for by name
+        shapes = ({},) if entry.takes_rows else ()
+    for shape in shapes:
         if set(shape) == set(entry.dimensions):
             found.append(dict(shape))
         elif entry.takes_rows:
@@ -97,10 +104,15 @@ def _of_entry(site: Site, model: Model, entry: Entry, wanted: Wanted) -> list[di
         if set(sizes) != set(entry.dimensions):
             missing = next(d for d in entry.dimensions if d not in sizes)
             site.fail(f"nothing says for which {missing} to compile {entry.name}{_advice(entry)}", entry.form)
-    if not found and entry.shapes is None and not entry.takes_rows and not wanted.unsized:
-        free = ", ".join(entry.dimensions)
-        site.fail(f"nothing says for which {free} to compile {entry.name}{_advice(entry)}", entry.form)
+    unasked = entry.shapes is not None and wanted.entries is None
+    if not found and not unasked and not entry.takes_rows and not wanted.unsized:
+        _fail_unsized(site, entry)
     return _once(found)
+
+
+def _fail_unsized(site: Site, entry: Entry) -> NoReturn:
+    free = ", ".join(entry.dimensions)
+    site.fail(f"nothing says for which {free} to compile {entry.name}{_advice(entry)}", entry.form)
 
 
 def _advice(entry: Entry) -> str:
@@ -110,7 +122,10 @@ def _advice(entry: Entry) -> str:
 
 
 def _defaults(model: Model, entry: Entry, wanted: Wanted) -> list[dict[str, int]]:
-    """What entries of rows are compiled for, as far as the config's `context` reaches; always single positions."""
+    """What entries of rows are compiled for, as far as the config's `context` reaches; always single positions.
+
+    An entry that is asked for by its name has them all where it would have none by itself.
+    """
     context = model.config.get("context")
     reached = [
         {BATCH: batch, POSITIONS: positions}
@@ -119,7 +134,8 @@ def _defaults(model: Model, entry: Entry, wanted: Wanted) -> list[dict[str, int]
     ]
     if entry.allowed is None or entry.dimensions != (BATCH, POSITIONS):
         return reached
-    return [sizes for sizes in reached if entry.allowed(list(sizes.values()))]
+    allowed = [sizes for sizes in reached if entry.allowed(list(sizes.values()))]
+    return allowed if allowed or wanted.entries is None else reached
 
 
 def _once(choices: Sequence[dict[str, int]]) -> list[dict[str, int]]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compiled_models import Weights
+from compiled_models import Weights, compile_text, poison
 from fuzz.typed.approx import GPU_PRODUCTS, Approx
 from fuzz.typed.program import Program
 
-from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.arrays import readable
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -22,9 +21,7 @@ SLACK = 4.0
 
 def compile_program(program: Program, target: str) -> Artifact:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"typed{program.seed}.lisp"
-        path.write_text(program.text)
-        return compile_request(Request(path, target), Observer())[0]
+        return compile_text(program.text, Path(folder), target=target)
 
 
 def run(artifact: Artifact, device: Any, program: Program) -> str:
@@ -33,9 +30,7 @@ def run(artifact: Artifact, device: Any, program: Program) -> str:
     weights = Weights({n: v.astype(np.float32) for n, v in program.weights.items()}, program.bf16)
     wrong = []
     with Session(artifact, device, weights) as session:  # type: ignore[arg-type]
-        for buffer in artifact.plan.buffers:
-            if buffer.kind in ("arena", "result"):
-                session.device.copy_in(session._buffers[buffer.name], np.full(buffer.nbytes, 0xFF, np.uint8))
+        poison(session)
         for number, made in enumerate(program.runs):
             found = session.run(made.entry, **made.inputs)
             where = f"run {number} of {made.entry} {made.sizes}"

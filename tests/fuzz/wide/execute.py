@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from compiled_models import compile_text, poison
+from fuzz.execute import Data
 from fuzz.wide.graph import Node, Noise, computed, off
 from fuzz.wide.program import Wide
 
-from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.arrays import readable
-from lispgpt.runtime.checkpoints.base import TensorInfo
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
@@ -20,41 +20,17 @@ GRADIENT = {"cpu": 2e-4, "cuda": 2e-3, "rocm": 2e-3}
 """How far off a weight's gradient may be, beside its largest element: GPUs take products' F32 in pieces."""
 
 
-class Data:
-    """A checkpoint of a program's weights."""
-
-    config: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, program: Wide) -> None:
-        self.nodes = {n.name: n for n in program.leaves if n.kind in ("weight", "layers")}
-
-    def names(self) -> list[str]:
-        return list(self.nodes)
-
-    def info(self, name: str) -> TensorInfo:
-        node = self.nodes[name]
-        return TensorInfo(node.shape, node.dtype, node.kind == "layers")
-
-    def view(self, name: str) -> np.ndarray:
-        node = self.nodes[name]
-        if node.dtype == "i32":
-            return np.ascontiguousarray(node.leaf, np.int32)
-        single = np.ascontiguousarray(node.leaf, np.float32)
-        return (single.view(np.uint32) >> np.uint32(16)).astype(np.uint16) if node.dtype == "bf16" else single
-
-    def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
-        assert dtype == self.nodes[name].dtype
-        destination[:] = self.view(name)
-
-    def check_finite(self, names: object = None) -> None:
-        """All that is made here is finite."""
-
-
 def compile_program(program: Wide, target: str) -> Artifact:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"wide{program.seed}.lisp"
-        path.write_text(program.text)
-        return compile_request(Request(path, target), Observer())[0]
+        return compile_text(program.text, Path(folder), target=target)
+
+
+def checkpoint(program: Wide) -> Data:
+    """What a program's weights start with."""
+    nodes = {n.name: n for n in program.leaves if n.kind in ("weight", "layers")}
+    layers = frozenset(name for name, node in nodes.items() if node.kind == "layers")
+    values, dtypes = ({name: getattr(node, fact) for name, node in nodes.items()} for fact in ("leaf", "dtype"))
+    return Data(values, dtypes=dtypes, layers=layers)
 
 
 def run(artifact: Artifact, device: Any, program: Wide) -> str:
@@ -63,10 +39,8 @@ def run(artifact: Artifact, device: Any, program: Wide) -> str:
     wanted = program.right(0.0 if kind == "cpu" else 2.0**-14, 1 if program.by else 2)
     inputs = {n.name: _given(n) for n in program.leaves if n.kind == "input"}
     wrong = []
-    with Session(artifact, device, Data(program)) as session:  # type: ignore[arg-type]
-        for buffer in artifact.plan.buffers:
-            if buffer.kind in ("arena", "result"):
-                session.device.copy_in(session._buffers[buffer.name], np.full(buffer.nbytes, 0xFF, np.uint8))
+    with Session(artifact, device, checkpoint(program)) as session:  # type: ignore[arg-type]
+        poison(session)
         declared = {buffer.name: buffer for buffer in artifact.plan.buffers}
         for number, (results, held) in enumerate(wanted):
             found = session.run("f", **inputs)
