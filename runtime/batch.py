@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -99,9 +100,10 @@ class Batch:
         if not there:
             return
         for choices in self._steps([text for _, text in there]):
+            rows = choices.reshape(len(choices), -1).tolist() if self.chooses else choices
             for place, text in self._clear_first(there, choices):
                 if not text.ended and not text.generator.parted:  # the others' rows go on until all stop
-                    yield text, text.take(self._chosen(text.generator, choices[place : place + 1]))
+                    yield text, text.take(self._chosen(text.generator, rows[place]))
         self.places = [None if text and text.ended else text for text in self.places]
 
     @staticmethod
@@ -135,9 +137,9 @@ class Batch:
         missing = min(self._together, len(self._waiting)) - self.places.count(None)
         return sorted(rooms)[missing - 1 if self._waiting else -1]
 
-    def _chosen(self, generator: Generator, given: np.ndarray) -> int:
+    def _chosen(self, generator: Generator, given: Any) -> int:
         """A sequence's next token by its part of what a step gave."""
         if self.chooses:
             return generator.accept(given)
         generator.position += 1
-        return generator.choose(given[0])
+        return generator.choose(given)

@@ -80,7 +80,8 @@ def can_decode(session: Session, entry: str) -> bool:
 def reports(session: Session, entry: Entry) -> list[list[int]]:
     """What the last run of an entry says of the tokens that it chose, a row for each."""
     found = session.result(entry, result_of(entry))
-    return [list(map(int, row)) for row in found.reshape(len(found), -1)]
+    rows: list[list[int]] = found.reshape(len(found), -1).tolist()
+    return rows
 
 
 def check_results(session: Session, entry: Entry, vocab: int) -> None:
@@ -118,10 +119,11 @@ def padded(tokens: Sequence[int] | np.ndarray, position: int, size: int) -> np.n
 
     Where there are fewer, the first stands more than once, at its own position, which changes nothing.
     """
-    made = np.empty((2, 1, size), np.int32)
-    made[0], made[1] = tokens[0], position
-    made[0, 0, size - len(tokens) :] = tokens
-    made[1, 0, size - len(tokens) :] = np.arange(position, position + len(tokens))
+    made, spare = np.empty((2, 1, size), np.int32), size - len(tokens)
+    if spare:
+        made[0, 0, :spare], made[1, 0, :spare] = tokens[0], position
+    made[0, 0, spare:] = tokens
+    made[1, 0, spare:] = np.arange(position, position + len(tokens))
     return made
 
 
@@ -131,9 +133,11 @@ def checked_tokens(tokens: Sequence[int], vocab: int) -> np.ndarray:
         raise UserError("the prompt is empty: give at least one token")
     try:
         numbers = np.frombuffer(struct.pack(f"{len(tokens)}i", *tokens), np.int32)  # in a third of asarray's time
+        known = int(numbers.view(np.uint32).max()) < vocab  # those below zero are the largest
     except struct.error:
         numbers = np.asarray(tokens)
-    if not 0 <= numbers.min() <= numbers.max() < vocab:
+        known = 0 <= numbers.min() <= numbers.max() < vocab
+    if not known:
         bad = next(t for t in tokens if not 0 <= t < vocab)
         raise UserError(f"token {bad} is not in the vocabulary of {vocab} (0 to {vocab - 1})")
     return numbers

@@ -75,6 +75,7 @@ class Generator:
         self.repeatable = all(entry.repeatable for entry in self._entries.values())
         for entry in self._entries.values():
             check_results(session, entry, self.vocab)
+            session.read_at_once(entry)
         self.tokens: list[int] = []
         self.log_probabilities: list[float] = []
         self.position, self.parted = 0, False
@@ -87,6 +88,7 @@ class Generator:
         if not self.repeatable:
             raise UserError("this model's states add up over positions, so that no draft can be taken back")
         verify = self.session.entry(VERIFY, batch=1, length=self.lookup + 1)
+        self.session.read_at_once(verify)
         return Lookup(verify, self.lookup, 1.0 if self.decoder() is None else CHECK_STEPS)
 
     @property
@@ -181,17 +183,17 @@ class Generator:
             more |= {"penalties": own.strengths, "bias": own.bias, "counts": own.counts}
         return Row(self.tokens[-1], position, more)
 
-    def accept(self, choice: np.ndarray) -> int:
+    def accept(self, report: Sequence[int]) -> int:
         """The token that a step on the device chose for this sequence, which has now taken in the one before it.
 
-        choice: the sequence's part of `next`, [1], or of `report`, [1 3] or [1 4].
+        report: the sequence's part of `next`, one number, or of `report`, three or four.
         """
         self.position += 1
         if isinstance(self.sampler, Weighted):
             self.sampler.drawn += 1
-        token, logits = self.decided(choice.ravel().tolist())
+        token, logits = self.decided(report)
         if self.logprobs:
-            said = float(choice.view(np.float32)[0, -1]) if logits is None else log_probability(logits, token)
+            said = float(np.int32(report[-1]).view(np.float32)) if logits is None else log_probability(logits, token)
             self.log_probabilities.append(said)
         return token
 
@@ -234,7 +236,7 @@ class Generator:
             return self.session.holder is self and not self.parted and not self._draft(room - 1)
 
         for choices in self.session.repeat(decoder, result_of(decoder), room, ahead, goes_on):
-            token = self.accept(choices[:1])
+            token = self.accept(choices.ravel().tolist())
             if self.drafts is not None:
                 self.drafts.came(self.tokens, token)
             yield token

@@ -11,6 +11,7 @@ import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.runtime.devices.base import READS_AHEAD, Device
+from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.plan.plan import Buffer, Entry, Repeats
 
 
@@ -23,14 +24,14 @@ def tell(device: Device, buffers: Mapping[str, Any], told: dict[str, int], repea
 
 @dataclass(frozen=True)
 class Repeated:
-    """An entry on a device.  executable: what the device launches.  buffers, declared, told: the session's, by name.
+    """An entry on a device.  executables: what is launched.  buffers, declared, told: the session's, by name.
 
     waiting: gets what waits for each launch's result, and loses it when it is read.  more: asked before each launch.
     before: told how many runs the next launch does.
     """
 
     device: Device
-    executable: Any
+    executables: Executables
     buffers: Mapping[str, Any]
     declared: Mapping[str, Buffer]
     told: dict[str, int]
@@ -44,30 +45,55 @@ class Repeated:
         if repeats is not None and name in repeats.kept:
             each = max(1, min(repeats.most, ahead, count))
             if each > 1:
-                yield from self._together(repeats, repeats.kept[name], count // each, each, ahead)
+                yield from self._together(entry, repeats, repeats.kept[name], count // each, each, ahead)
                 count %= each
-        yield from self._launched(entry.results[name], count, min(ahead, READS_AHEAD), repeats, 1)
+        several = self.executables.several(entry, name, min(ahead // 2, count))
+        if several is not None:  # half of what may be ahead by one launch, so that the next is there when it ends
+            launches, count = divmod(count, several.runs)
+            at_once = min(ahead // several.runs, READS_AHEAD)
+            launch = several.executable, several.buffer, several.room, several.runs
+            for kept in self._launched(*launch, launches, at_once):
+                yield from several.each(kept)
+        yield from self._alone(entry, entry.results[name], count, min(ahead, READS_AHEAD), 1)
 
-    def _together(self, repeats: Repeats, place: str, launches: int, each: int, ahead: int) -> Iterator[np.ndarray]:
+    def _together(
+        self, entry: Entry, repeats: Repeats, place: str, launches: int, each: int, ahead: int
+    ) -> Iterator[np.ndarray]:
         """What a buffer keeps of each run of launches of several."""
         try:
-            for kept in self._launched(place, launches, max(1, min(ahead // each, READS_AHEAD)), repeats, each):
+            for kept in self._alone(entry, place, launches, max(1, min(ahead // each, READS_AHEAD)), each):
                 yield from kept[:each]
         finally:
             tell(self.device, self.buffers, self.told, repeats, 1)
 
+    def _alone(self, entry: Entry, place: str, launches: int, ahead: int, runs: int) -> Iterator[np.ndarray]:
+        """What a buffer has after each launch of the entry itself, which is so many runs."""
+        declared = self.declared[place]
+
+        def room() -> np.ndarray:
+            return np.empty(declared.shape, find_dtype(declared.dtype).numpy)
+
+        executable = self.executables.of(entry)
+        yield from self._launched(executable, self.buffers[place], room, runs, launches, ahead, entry.repeats)
+
     def _launched(
-        self, place: str, launches: int, ahead: int, repeats: Repeats | None, runs: int
+        self,
+        executable: Any,
+        buffer: Any,
+        room: Callable[[], np.ndarray],
+        runs: int,
+        launches: int,
+        ahead: int,
+        repeats: Repeats | None = None,
     ) -> Iterator[np.ndarray]:
-        """What a buffer has after each launch."""
-        declared, waiting = self.declared[place], self.waiting
+        """What a buffer has after each launch; room: makes what it is read into."""
+        waiting = self.waiting
         for number in range(launches):
             while len(waiting) < ahead and number + len(waiting) < launches and self.more():
                 if repeats is not None:
                     tell(self.device, self.buffers, self.told, repeats, runs)
                 self.before(runs)
-                array = np.empty(declared.shape, find_dtype(declared.dtype).numpy)
-                waiting.append(self.device.launch_reading(self.executable, self.buffers[place], array))
+                waiting.append(self.device.launch_reading(executable, buffer, room()))
             if not waiting:
                 return
             yield waiting.popleft()()

@@ -13,12 +13,12 @@ import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.arrays import as_stored, read_later, readable
+from lispgpt.runtime.arrays import as_stored, input_buffers, read_later, readable, shareable
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
-from lispgpt.runtime.collectives.beside import SharedEntry, prepare
+from lispgpt.runtime.collectives.beside import SharedEntry, settled
 from lispgpt.runtime.devices.base import READS_AHEAD, Device, Pieces
-from lispgpt.runtime.plan import flow
+from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
 from lispgpt.runtime.plan.steps import Collective
@@ -44,9 +44,10 @@ class Session:
         self.config: Mapping[str, Any] = artifact.config
         self._declared: dict[str, Buffer] = {}
         self._buffers: dict[str, Any] = {}
-        self._executables: dict[int, Any] = {}
+        self._executables = Executables(device, engine, self._buffers, self._declared)
         self._entries: list[Entry] = []
         self._owned: set[str] = set()
+        self._read_at_once: dict[int, Entry] = {}
         self.kernels: dict[str, Mapping[str, Any]] = {}
         self._unread: deque[Callable[[], np.ndarray]] = deque()
         self._told: dict[str, int] = {}
@@ -84,8 +85,9 @@ class Session:
         updated = {argument.buffer for argument in arguments if argument.writes}
         grows = {} if self.engine is not None else {n: axis for e in plan.entries for n, axis in e.grows.items()}
         views = []
+        self._buffers |= input_buffers(self.device, plan, self._buffers)
         for buffer in plan.buffers:
-            known = buffer.name in self._declared
+            known = buffer.name in self._buffers
             self._declared[buffer.name] = buffer
             if buffer.kind != "weight":
                 if not known:
@@ -118,7 +120,7 @@ class Session:
         self.device.copy(old, made, buffer.nbytes)
         self._buffers[buffer.name] = made
         self._owned.add(buffer.name)
-        self._executables.clear()
+        self._executables.forget(buffer.name)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -169,7 +171,7 @@ class Session:
         self._launch(entry)
 
     def _launch(self, entry: Entry) -> None:
-        executable = self._prepared(entry)
+        executable = self._executables.of(entry)
         self.reached.before(entry)
         if entry.repeats is not None:
             tell(self.device, self._buffers, self._told, entry.repeats, 1)
@@ -184,8 +186,9 @@ class Session:
         return readable(self.read(entry.results[name]), self._declared[entry.results[name]].dtype)
 
     def result_later(self, entry: Entry, name: str) -> Callable[[], np.ndarray]:
-        """What waits for it and gives it, whatever is started on this device alone; at most `READS_AHEAD` at once."""
-        return read_later(self.device, self._buffers[entry.results[name]], self._declared[entry.results[name]])
+        """What waits for it and gives it, whatever is started meanwhile; at most `READS_AHEAD` at once."""
+        read = read_later(self.device, self._buffers[entry.results[name]], self._declared[entry.results[name]])
+        return read if self.engine is None else settled(self.engine, read)
 
     def repeat(
         self,
@@ -204,7 +207,7 @@ class Session:
         for index, wait in enumerate(self._unread):  # of another caller, whose reads would be in the way
             self._unread[index] = partial(np.copy, wait())
         self._unread = waiting = deque[Callable[[], np.ndarray]]()
-        own = (self.device, self._prepared(entry), self._buffers, self._declared, self._told)
+        own = (self.device, self._executables, self._buffers, self._declared, self._told)
         yield from Repeated(*own, waiting, more, partial(self.reached.before, entry)).results(
             entry, result, count, ahead
         )
@@ -214,6 +217,14 @@ class Session:
         for _, start in pieces.each():
             self.reached.part(target, start, start + pieces.nbytes)
         self.device.copy_pieces(self._buffers[source], self._buffers[target], pieces)
+
+    def read_at_once(self, entry: Entry) -> None:
+        """Be told that what an entry gives is read before it runs again: of small results without a copy then."""
+        if id(entry) not in self._read_at_once:
+            self._read_at_once[id(entry)] = entry
+            for name in shareable(entry, self._declared):
+                self._buffers[name] = self.device.alloc_shared(self._declared[name].nbytes)
+                self._executables.forget(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """A buffer's declared shape."""
@@ -259,17 +270,7 @@ class Session:
     def prepare(self, entry: Entry) -> Any:
         """What is launched for an entry of this session's plan, or one made from its steps, on what its inputs hold."""
         self.reached.before(entry)
-        return self._made(entry)
-
-    def _made(self, entry: Entry) -> Any:
-        def launches(entry: Entry) -> Any:
-            return self.device.prepare(entry, self._buffers)
-
-        if len(entry.launches) == len(entry.steps):
-            return launches(entry)
-        if (engine := self.engine) is None:
-            raise UserError(f"entry {entry.label} is for several devices, and this session has one alone")
-        return prepare(entry, launches, lambda step: engine.prepare(step, self._buffers))
+        return self._executables.make(entry)
 
     def read(self, name: str) -> np.ndarray:
         """A buffer's contents in its declared shape (BF16 as uint16)."""
@@ -287,14 +288,6 @@ class Session:
         self.engine.settle()
         self.device.copy_out(next(iter(more.values())), array)
 
-    def _prepared(self, entry: Entry) -> Any:
-        if id(entry) not in self._executables:
-            if self.device.careful:
-                flow.check(entry, self._declared)
-            self._executables[id(entry)] = self._made(entry)
-        return self._executables[id(entry)]
-
     def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
         self.reached.told(entry, arrays)
-        for name, array in arrays.items():
-            self.device.copy_in(self._buffers[entry.inputs[name]], array)
+        self.device.copy_in_together([(self._buffers[entry.inputs[name]], array) for name, array in arrays.items()])

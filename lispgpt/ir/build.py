@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from lispgpt.base.dtypes import find_dtype
+from lispgpt.ir.calls import call as call
+from lispgpt.ir.calls import instruction as instruction
+from lispgpt.ir.calls import llvm_call as llvm_call
+from lispgpt.ir.calls import private_function as private_function
+from lispgpt.ir.control import both as both
 from lispgpt.ir.control import choose as choose
 from lispgpt.ir.control import each as each
 from lispgpt.ir.control import either as either
 from lispgpt.ir.control import if_live as if_live
 from lispgpt.ir.control import if_then as if_then
 from lispgpt.ir.control import loop as loop
+from lispgpt.ir.control import repeat as repeat
 from lispgpt.ir.indices import Index as Index
 from lispgpt.ir.indices import add as add
 from lispgpt.ir.indices import as_value as as_value
@@ -38,12 +43,34 @@ def f32() -> ir.Type:
     return ir.F32Type.get()
 
 
+def integer(bits: int) -> ir.Type:
+    return ir.IntegerType.get_signless(bits)
+
+
+def i1() -> ir.Type:
+    return integer(1)
+
+
 def i32() -> ir.Type:
-    return ir.IntegerType.get_signless(32)
+    return integer(32)
+
+
+def i64() -> ir.Type:
+    return integer(64)
 
 
 def select(condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     return emit("arith.select", [condition, a, b], [a.type])
+
+
+def or_zero(live: ir.Value | None, index: Index) -> Index:
+    """An index where there is one, else 0; live: None where there always is."""
+    return index if live is None else select(live, as_value(index), as_value(0))
+
+
+def masked(live: ir.Value | None, value: ir.Value) -> ir.Value:
+    """Floats where they are live, else zeros."""
+    return value if live is None else select(live, value, constant(0.0, value.type))
 
 
 def element_of(type_: ir.Type) -> ir.Type:
@@ -99,7 +126,7 @@ def load(memref: ir.Value, index: Sequence[Index], width: int, aligned: bool = T
     operands = [memref, *map(as_value, index)]
     if width == 1:
         return emit("memref.load", operands, [memref.type.element_type])
-    if element_of(memref.type) == ir.IntegerType.get_signless(1):  # a vector of them would be loaded bit by bit
+    if element_of(memref.type) == i1():  # a vector of them would be loaded bit by bit
         return vector_of([load(memref, [*index[:-1], add(index[-1], i)], 1) for i in range(width)])
     return emit("vector.load", operands, [with_width(memref.type, width)], **_alignment(memref, width, aligned))
 
@@ -110,16 +137,32 @@ def store(value: ir.Value, memref: ir.Value, index: Sequence[Index], aligned: bo
     width = width_of(value)
     if width == 1:
         create_op("memref.store", operands)
-    elif element_of(value.type) == ir.IntegerType.get_signless(1):  # a vector of them would be stored bit by bit
+    elif element_of(value.type) == i1():  # a vector of them would be stored bit by bit
         for i in range(width):
             store(lane_of(value, i), memref, [*index[:-1], add(index[-1], i)])
     else:
         create_op("vector.store", operands, attributes=_alignment(memref, width, aligned))
 
 
-def _alignment(memref: ir.Value, width: int, aligned: bool) -> dict[str, ir.Attribute]:
+def _alignment(memref: ir.Value, width: int, aligned: bool) -> dict[str, int]:
     size = width * item_bytes(memref.type)
-    return {"alignment": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), size & -size)} if aligned else {}
+    return {"alignment": size & -size} if aligned else {}
+
+
+def allocated(type_: ir.Type, op: str = "memref.alloc") -> ir.Value:
+    """Memory of a static type: in an entry what plan-arena places; in a kernel, with memref.alloca, its own."""
+    return emit(op, [], [type_], operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
+
+
+def address_of(memory: ir.Value) -> ir.Value:
+    """Of a memref's first byte, as an index."""
+    return emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
+
+
+def pointer(address: Index, space: int = 0) -> ir.Value:
+    """LLVM's pointer to such an address, in an address space."""
+    number = emit("arith.index_cast", [as_value(address)], [i64()])
+    return emit("llvm.inttoptr", [number], [ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr")])
 
 
 def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Value:
@@ -129,15 +172,6 @@ def intrinsic(name: str, operands: Sequence[ir.Value], result: ir.Type) -> ir.Va
         lanes = [intrinsic(name, [lane_of(o, i) for o in operands], element_of(result)) for i in range(width)]
         return vector_of(lanes)
     return instruction(name, operands, result)
-
-
-def instruction(name: str, operands: Sequence[ir.Value], result: ir.Type | None) -> Any:
-    """A call of an LLVM intrinsic on its operands as they are: its value, or the op where it has none."""
-    sizes = ir.DenseI32ArrayAttr.get([len(operands), 0])
-    attributes = {"intrin": ir.StringAttr.get(name), "op_bundle_sizes": ir.DenseI32ArrayAttr.get([])}
-    attributes["operandSegmentSizes"] = sizes
-    op = create_op("llvm.call_intrinsic", operands, [] if result is None else [result], attributes)
-    return op if result is None else op.results[0]
 
 
 def fma(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -206,7 +240,7 @@ def shuffle_xor(value: ir.Value, distance: int, subgroup: int) -> ir.Value:
     """The value of the lane whose number differs by `distance` in exclusive or."""
     mode = ir.Attribute.parse("#gpu<shuffle_mode xor>")
     operands = [value, constant(distance, i32()), constant(subgroup, i32())]
-    return create_op("gpu.shuffle", operands, [value.type, ir.IntegerType.get_signless(1)], {"mode": mode}).results[0]
+    return create_op("gpu.shuffle", operands, [value.type, i1()], {"mode": mode}).results[0]
 
 
 def thread_id() -> ir.Value:
@@ -227,7 +261,7 @@ def barrier() -> None:
 
 def shared(shape: Sequence[int], type_: ir.Type) -> ir.Value:
     """Memory of the block; becomes an attribution when kernels are collected into a gpu.module."""
-    return emit("memref.alloca", [], [shared_type(shape, type_)], operandSegmentSizes=ir.DenseI32ArrayAttr.get([0, 0]))
+    return allocated(shared_type(shape, type_), "memref.alloca")
 
 
 def shared_type(shape: Sequence[int], type_: ir.Type) -> ir.Type:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, operations
+from lispgpt.ir.structure import element_type, filled_with, operations
 
 COMBINERS = {
     "arith.addf": "add",
@@ -56,10 +56,5 @@ def combiner_of(op: ir.Operation) -> str | None:
 
 def starts_neutral(op: ir.Operation) -> bool:
     """Whether a linalg.reduce with a known combiner starts with what changes nothing, and says so while compiling."""
-    fill = defining_op(op.operands[1])
-    number = defining_op(fill.operands[0]) if fill is not None and fill.name == "linalg.fill" else None
-    if number is None or number.name != "arith.constant":
-        return False
-    type_ = number.results[0].type
-    attribute = ir.FloatAttr if isinstance(type_, ir.FloatType) else ir.IntegerAttr
-    return bool(attribute(number.attributes["value"]).value == neutral(combiner_of(op) or "", type_))
+    start = filled_with(op.operands[1])
+    return start is not None and start == neutral(combiner_of(op) or "", element_type(op.operands[1]))

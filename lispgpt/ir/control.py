@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lispgpt.ir.indices import Index, as_value
+from lispgpt.ir.indices import Index, as_value, emit
 from lispgpt.ir.mlir import create_op, ir
 
 
@@ -13,6 +13,15 @@ def if_then(condition: ir.Value, body: Callable[[], None]) -> None:
     with ir.InsertionPoint(op.regions[0].blocks.append()):
         body()
         create_op("scf.yield")
+
+
+def both(*conditions: ir.Value | None) -> ir.Value | None:
+    """Whether all of these hold; None, which is always, where there is no other."""
+    total = None
+    for condition in conditions:
+        if condition is not None:
+            total = condition if total is None else emit("arith.andi", [total, condition], [condition.type])
+    return total
 
 
 def if_live(condition: ir.Value | None, body: Callable[[], None]) -> None:
@@ -49,13 +58,24 @@ def choose(
 def loop(
     low: Index, high: Index, step: Index, inits: Sequence[ir.Value], body: Callable[..., Sequence[ir.Value]]
 ) -> list[ir.Value]:
-    """scf.for; body(index, *carried) returns what is carried on."""
+    """scf.for, by indices or integers of the bounds' type; body(index, *carried) returns what is carried on."""
     bounds = [as_value(low), as_value(high), as_value(step)]
     op = create_op("scf.for", [*bounds, *inits], [i.type for i in inits], regions=1)
-    block = op.regions[0].blocks.append(ir.IndexType.get(), *[i.type for i in inits])
+    block = op.regions[0].blocks.append(bounds[0].type, *[i.type for i in inits])
     with ir.InsertionPoint(block):
         carried = body(block.arguments[0], *block.arguments[1:])
         create_op("scf.yield", carried)
+    return list(op.results)
+
+
+def repeat(types: Sequence[ir.Type], body: Callable[[], tuple[ir.Value, Sequence[ir.Value]]]) -> list[ir.Value]:
+    """scf.while whose body says whether it is to run again, and what is known after it ran last."""
+    op = create_op("scf.while", results=types, regions=2)
+    with ir.InsertionPoint(op.regions[0].blocks.append()):
+        again, values = body()
+        create_op("scf.condition", [again, *values])
+    with ir.InsertionPoint(op.regions[1].blocks.append(*types)):
+        create_op("scf.yield")
     return list(op.results)
 
 

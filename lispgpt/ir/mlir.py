@@ -11,7 +11,7 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -83,10 +83,12 @@ LLVMFunctionType: Any = importlib.import_module(f"{ir.__package__}._mlir_libs._m
 __all__ = [
     "DISTRIBUTION",
     "LLVMFunctionType",
+    "attribute",
     "create_op",
     "execution_engine",
     "ir",
     "new_context",
+    "numbers",
     "passmanager",
     "rewrite",
     "without_op_classes",
@@ -100,6 +102,31 @@ def new_context() -> ir.Context:
     return context
 
 
+def attribute(value: Any) -> ir.Attribute:
+    """An attribute as it is; an int as one of i64, a bool, a text, a type, a list of ints as a dense array of i64, a
+    list of anything else as an array of such, and a dict as one of them."""
+    if isinstance(value, ir.Attribute):
+        return value
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    if isinstance(value, ir.Type):
+        return ir.TypeAttr.get(value)
+    if isinstance(value, dict):
+        return ir.DictAttr.get({name: attribute(one) for name, one in value.items()})
+    if all(isinstance(one, int) for one in value):
+        return ir.DenseI64ArrayAttr.get(list(value))
+    return ir.ArrayAttr.get([attribute(one) for one in value])
+
+
+def numbers(values: Iterable[int]) -> ir.Attribute:
+    """An array of attributes of i64, which need not be dense."""
+    return ir.ArrayAttr.get([attribute(value) for value in values])
+
+
 def create_op(
     name: str,
     operands: Sequence[Any] = (),
@@ -110,12 +137,15 @@ def create_op(
     loc: ir.Location | None = None,
     ip: ir.InsertionPoint | None = None,
 ) -> ir.Operation:
-    """Build one op by its name at the current (or given) insertion point; the name must be registered."""
+    """Build one op by its name at the current (or given) insertion point; the name must be registered.
+
+    attributes: as attributes, or what `attribute` makes them of.
+    """
     return ir.Operation.create(
         name,
         results=list(results),
         operands=list(operands),
-        attributes=attributes or {},
+        attributes={name: attribute(value) for name, value in (attributes or {}).items()},
         successors=list(successors),
         regions=regions,
         loc=loc,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from math import prod
 from typing import Any
 
 from lispgpt.ir.mlir import ir
 
-VIEWS = {"tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"}
+RESHAPES = {"tensor.expand_shape", "tensor.collapse_shape"}
+VIEWS = RESHAPES | {"tensor.extract_slice", "tensor.cast"}
 
 
 def operations(block: ir.Block) -> list[ir.Operation]:
@@ -49,6 +50,12 @@ def symbol_of(op: ir.Operation) -> str:
     return name
 
 
+def retype(function: ir.Operation, results: Sequence[ir.Type] = ()) -> None:
+    """Have a function's type say what its block's arguments are by now."""
+    given = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(given, list(results)))
+
+
 def callee_of(call: ir.Operation) -> str:
     """The name of the function that a call calls."""
     name: str = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
@@ -61,10 +68,10 @@ def defining_op(value: ir.Value) -> Any:
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
-def viewed(value: ir.Value) -> ir.Value:
-    """What a value is a view of, or of a view of it: itself where it is none."""
+def viewed(value: ir.Value, views: Container[str] = VIEWS) -> ir.Value:
+    """What a value is a view of, or of a view of it: itself where it is none.  views: the ops that count as such."""
     op = defining_op(value)
-    while op is not None and op.name in VIEWS:
+    while op is not None and op.name in views:
         value = op.operands[0]
         op = defining_op(value)
     return value
@@ -125,6 +132,21 @@ def constant_number(value: ir.Value) -> int | None:
     """The number of an arith.constant; None for any other value."""
     op = defining_op(value)
     return ir.IntegerAttr(op.attributes["value"]).value if op is not None and op.name == "arith.constant" else None
+
+
+def filled_with(tensor: ir.Value) -> float | int | None:
+    """The number that a linalg.fill has put everywhere in a tensor; None where nothing has, or it is not known."""
+    fill = defining_op(tensor)
+    number = defining_op(fill.operands[0]) if fill is not None and fill.name == "linalg.fill" else None
+    if number is None or number.name != "arith.constant":
+        return None
+    kind = ir.FloatAttr if isinstance(number.results[0].type, ir.FloatType) else ir.IntegerAttr
+    return kind(number.attributes["value"]).value
+
+
+def reshape_groups(op: ir.Operation) -> list[list[int]]:
+    """Of a tensor.expand_shape or collapse_shape: the finer tensor's dimensions for each of the coarser one's."""
+    return [integers(group) for group in op.attributes["reassociation"]]
 
 
 def is_elementwise(op: ir.Operation) -> bool:

@@ -9,7 +9,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand
-from lispgpt.passes.kernels.matrices import Lanes, joined, split
+from lispgpt.passes.kernels.matrices import Lanes, split
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.targets.matrix import MatrixUnit
@@ -58,11 +58,9 @@ def _run(operand: Operand, reader: Reader, place: tuple[Place, Index], d: Index,
     for i in range(0, unit.run, 4):
         at = b.add(d, i)
         inside = None if depth % unit.block == 0 else b.less(at, depth)
-        where = at if inside is None else b.select(inside, b.as_value(at), b.as_value(0))
-        value = read_operand(reader, operand, *place, where, 4)
-        value = value if parts_of(operand) == 1 else b.extend(value)
-        pieces.append(value if inside is None else b.select(inside, value, b.constant(0.0, value.type)))
-    return joined(pieces)
+        value = read_operand(reader, operand, *place, b.or_zero(inside, at), 4)
+        pieces.append(b.masked(inside, value if parts_of(operand) == 1 else b.extend(value)))
+    return b.joined(pieces)
 
 
 def _block(runs: list[ir.Value], count: int) -> Block:
@@ -102,7 +100,7 @@ def load_weights(memory: ir.Value, subgroup: Index, lanes: Lanes, keys: int, cou
     def run(part: int, row: int, block: int) -> ir.Value:
         t = b.add(block * unit.block, b.mul(lanes.group, unit.run))
         where = [subgroup, part, b.add(lanes.row, row)]
-        return joined([b.load(memory, [*where, b.add(t, i)], 8) for i in range(0, unit.run, 8)])
+        return b.joined([b.load(memory, [*where, b.add(t, i)], 8) for i in range(0, unit.run, 8)])
 
     return [
         [[run(part, row, block) for row in unit.left_rows] for part in range(count)]

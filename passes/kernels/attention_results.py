@@ -90,5 +90,4 @@ def write_rows(
         live = None if inside is None else inside[i]
         b.if_live(live, write)
         if attention.log_sum:
-            first = b.equal(lanes.result_column, 0)
-            b.if_live(first if live is None else b.binary("arith.andi", first, live), write_log_sum)
+            b.if_live(b.both(b.equal(lanes.result_column, 0), live), write_log_sum)

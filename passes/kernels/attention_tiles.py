@@ -11,7 +11,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand
-from lispgpt.passes.kernels.matrices import Lanes, joined, split
+from lispgpt.passes.kernels.matrices import Lanes, split
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.targets import Gpu
@@ -228,7 +228,7 @@ class Tiles:
         rows = self.layout.operands[operand].rows[0]
         memory = self.memories[operand][0]
         runs = [[self.team, part, t, rows.column(t, b.add(d, i))] for i in range(0, self.unit.run, 8)]
-        return joined([b.load(memory, place, 8) for place in runs])
+        return b.joined([b.load(memory, place, 8) for place in runs])
 
     def sum_run(self, operand: int, part: int, number: int, block: int) -> ir.Value:
         """The lane's run, in block `block` of the vectors, of the number-th columns of what is weighed."""
@@ -239,4 +239,4 @@ class Tiles:
             return self.unit.load_right(memory, [b.as_value(i) for i in (self.team, part, t, d)])
         d = b.add(self.lanes.row, number * self.unit.columns)
         t = b.add(block * self.unit.block, b.mul(self.lanes.group, self.unit.run))
-        return joined([b.load(memory, [self.team, part, d, b.add(t, i)], 8) for i in range(0, self.unit.run, 8)])
+        return b.joined([b.load(memory, [self.team, part, d, b.add(t, i)], 8) for i in range(0, self.unit.run, 8)])

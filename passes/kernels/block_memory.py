@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir
 from lispgpt.passes.targets import Gpu
 
 ALIGNMENT = 1024
@@ -30,7 +30,7 @@ class BlockMemory:
         """Raises InternalError where it does not fit, which schedules have to find out first."""
         if not fits(target, nbytes, aligned):
             raise InternalError(f"a kernel wants {nbytes} bytes of shared memory, more than {target} has for a block")
-        i8, index = ir.IntegerType.get_signless(8), ir.IndexType.get()
+        i8, index = b.integer(8), ir.IndexType.get()
         self.start: ir.Value | int = 0
         self.dynamic_bytes = dynamic_bytes(target, nbytes, aligned)
         if self.dynamic_bytes == 0:
@@ -38,8 +38,8 @@ class BlockMemory:
             return
         everything = b.shared_type([ir.ShapedType.get_dynamic_size()], i8)
         self.memory = b.emit("gpu.dynamic_shared_memory", [], [everything])
-        address = b.emit("memref.extract_aligned_pointer_as_index", [self.memory], [index])
-        below = b.emit("arith.subi", [b.as_value(0), address], [index])
+        address = b.address_of(self.memory)
+        below = b.sub(b.as_value(0), address)
         self.start = b.emit("arith.andi", [below, b.as_value(ALIGNMENT - 1)], [index])
 
     def view(self, offset: int, shape: Sequence[int], type_: ir.Type) -> ir.Value:
@@ -50,5 +50,4 @@ class BlockMemory:
 
     def record(self, kernel: ir.Operation) -> None:
         """On a kernel's function, after `reschedule`, what its launches ask for."""
-        i64 = ir.IntegerType.get_signless(64)
-        kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(i64, self.dynamic_bytes)
+        kernel.attributes["shared_bytes"] = attribute(self.dynamic_bytes)

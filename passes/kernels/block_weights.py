@@ -135,7 +135,7 @@ class BlockWeights:
         """`count` of a block's bytes, in loads as wide as its alignment allows: a vector of i32, or of one i16."""
         size = gcd(self.format.first, find_dtype(self.kind).item_bytes, count)
         bits = 8 * min(size, 4)
-        parts = ir.VectorType.get([8 * size // bits], _i(bits))
+        parts = ir.VectorType.get([8 * size // bits], b.integer(bits))
         loads = [reader.read(self.blocks, [*place, b.add(start, i)], size) for i in range(0, count, size)]
         found = [b.emit("vector.bitcast", [v], [parts]) for v in loads]
         joined = _as_vector([b.lane_of(v, i) for v in found for i in range(b.width_of(v))])
@@ -181,7 +181,7 @@ class BlockWeights:
             return self._sub_scales(reader, places[0])[0]
         if self.kind == "int8":
             return b.vector_of([_word(reader.read(self.blocks, [*at, 0], 4), b.f32()) for at in places])
-        i64, halves = _i(64), [_word(reader.read(self.blocks, [*at, 0], 2), _i(16)) for at in places]
+        i64, halves = b.i64(), [_word(reader.read(self.blocks, [*at, 0], 2), b.integer(16)) for at in places]
         if len(halves) % 4:
             scales = b.vector_of([b.emit("arith.bitcast", [half], [ir.F16Type.get()]) for half in halves])
             return b.extend(scales)
@@ -207,7 +207,7 @@ class BlockWeights:
             upper = _masked(first, 2, 0x30303030)
             last = b.binary("arith.ori", _masked(late, shift, 0x0F0F0F0F), upper)
             words = b.vector_of([_masked(first, 0, 0x3F3F3F3F), last])
-            sixes = b.emit("vector.bitcast", [words], [ir.VectorType.get([8], _i(8))])
+            sixes = b.emit("vector.bitcast", [words], [ir.VectorType.get([8], b.integer(8))])
             return b.emit("arith.uitofp", [sixes], [ir.VectorType.get([8], b.f32())])
 
         shared = b.emit(
@@ -252,7 +252,7 @@ def _as_real(words: ir.Value, least: int) -> ir.Value:
     A byte is put below the exponent of 2^23, which a subtraction takes away: chips convert fewer numbers in a cycle
     than they permute bytes and subtract.
     """
-    four, one = ir.VectorType.get([4], _i(8)), ir.VectorType.get([1], b.f32())
+    four, one = ir.VectorType.get([4], b.integer(8)), ir.VectorType.get([1], b.f32())
     exponent = b.emit("vector.bitcast", [b.constant(0x4B000000, ir.VectorType.get([1], b.i32()))], [four])
     lanes = []
     for number in range(b.width_of(words)):
@@ -273,7 +273,3 @@ def _as_vector(values: Sequence[ir.Value]) -> ir.Value:
 
 def _inverse(order: Sequence[int]) -> list[int]:
     return [list(order).index(i) for i in range(len(order))]
-
-
-def _i(bits: int) -> ir.Type:
-    return ir.IntegerType.get_signless(bits)

@@ -37,8 +37,8 @@ class Bytes:
         self.width, self.lanes = width, width // 4
         self.signed = weights.format.signed
         self.least = -128 if self.signed else weights.format.least
-        self.parts = [scratch([rows, inner], _i(8)) for _ in range(2)]
-        self.start = scratch([rows, inner // width, self.lanes], _i(32)) if self.least else None
+        self.parts = [scratch([rows, inner], b.integer(8)) for _ in range(2)]
+        self.start = scratch([rows, inner // width, self.lanes], b.i32()) if self.least else None
 
     def put(self, row: Index, at: Index, numbers: ir.Value) -> None:
         """Write 16 whole numbers of a row."""
@@ -81,7 +81,7 @@ class Words:
     def __init__(self, weights: BlockWeights, rows: int, inner: int) -> None:
         self.width, self.lanes = PART, PART // 4
         self.least = weights.format.least
-        self.memory = scratch([rows, inner], _i(16))
+        self.memory = scratch([rows, inner], b.integer(16))
 
     def put(self, row: Index, at: Index, numbers: ir.Value) -> None:
         b.store(b.emit("arith.trunci", [numbers], [_vector(UNIT, 16)]), self.memory, [row, at], aligned=False)
@@ -158,7 +158,7 @@ class ByteTiles:
         largest = b.reduce_vector("maxui", b.binary("arith.maxui", *sizes))
         largest = b.emit("arith.bitcast", [largest], [b.f32()])
         zero, most = b.constant(0.0, b.f32()), b.constant(float(LARGEST), b.f32())
-        some = b.emit("arith.cmpf", [largest, zero], [_i(1)], predicate=ir.IntegerAttr.get(_i(64), 2))
+        some = b.emit("arith.cmpf", [largest, zero], [b.i1()], predicate=2)
         inverse = b.splat(b.select(some, b.binary("arith.divf", most, largest), zero), UNIT)
         nearest = [b.emit("math.roundeven", [b.binary("arith.mulf", part, inverse)], [part.type]) for part in parts]
         wholes = [b.emit("arith.fptosi", [value], [_vector(UNIT, 32)]) for value in nearest]
@@ -207,12 +207,8 @@ class ByteTiles:
             totals[apart] = b.fma(own, minima, totals[apart])
 
 
-def _i(bits: int) -> ir.Type:
-    return ir.IntegerType.get_signless(bits)
-
-
 def _vector(width: int, bits: int) -> ir.Type:
-    return ir.VectorType.get([width], _i(bits))
+    return ir.VectorType.get([width], b.integer(bits))
 
 
 def _all(value: int, width: int, bits: int) -> ir.Value:

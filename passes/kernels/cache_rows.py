@@ -8,7 +8,7 @@ from lispgpt.base.access import READ, READ_WRITE
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, operations, symbol_of
 from lispgpt.passes.kernels.attention import place_of_row, read_row
 from lispgpt.passes.kernels.kernel import calls_of, coordinates, reschedule
@@ -32,8 +32,8 @@ def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> At
     set_access(copy, [how if how == READ_WRITE else READ for how in whole])
     set_access(kernel, [READ if how == READ_WRITE else how for how in whole])
     for call in calls_of(module, kernel):
-        attributes = {"callee": ir.FlatSymbolRefAttr.get(name)}
-        create_op("func.call", list(call.operands), [], attributes, loc=call.location, ip=ir.InsertionPoint(call))
+        with ir.InsertionPoint(call), call.location:
+            b.call(name, list(call.operands))
     schedule_writes(copy, target)
     attention = attention_of(kernel)
     assert attention is not None
@@ -73,15 +73,14 @@ def schedule_writes_by_one(kernel: ir.Operation, target: Target) -> bool:
         for write, buffer in writes:
             width, shape = _width(write, target), write.shape
 
-            def store(vector: ir.Value, write: CacheWrite = write, buffer: ir.Value = buffer) -> list[ir.Value]:
+            def store(vector: Index, write: CacheWrite = write, buffer: ir.Value = buffer) -> None:
                 with reader.scope():
                     index = coordinates(vector, write.shape)
                     value = read_row(write, reader, b.block_id(), index, _width(write, target))
                     place = place_of_row(write, reader, b.block_id(), index)
                     b.store(value, buffer, place, aligned=False)
-                return []
 
-            b.loop(0, prod(shape), width, [], store)
+            b.each(0, prod(shape), width, store)
 
     return reschedule(kernel, [writes[0][0].rows], [1], target, emit)
 

@@ -128,7 +128,7 @@ def load_line(pointer: ir.Value) -> list[Word]:
 
 def words_of(halves: Sequence[Word]) -> list[Word]:
     """The four words of two i64."""
-    thirty_two = b.constant(32, ir.IntegerType.get_signless(64))
+    thirty_two = b.constant(32, b.i64())
     found = []
     for half in halves:
         upper = b.emit("arith.shrui", [half.value, thirty_two], [half.value.type])
@@ -138,7 +138,7 @@ def words_of(halves: Sequence[Word]) -> list[Word]:
 
 def store_line(pointer: ir.Value, words: Sequence[Word]) -> None:
     """Four words at once, for other blocks of the launch."""
-    i64 = ir.IntegerType.get_signless(64)
+    i64 = b.i64()
     thirty_two = b.constant(32, i64)
     wide = [b.emit("arith.extui", [(w.bits() if w.is_real else w).value], [i64]) for w in words]
     halves = [
@@ -154,22 +154,20 @@ def _low(half: Word) -> Word:
 
 def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word]) -> list[list[Word]]:
     """Four words each, once right(…) of all lines' words: 0 for what is there."""
-    i64 = ir.IntegerType.get_signless(64)
     count = len(pointers)
-    again = create_op("scf.while", results=[i64] * (2 * count), regions=2)
-    with ir.InsertionPoint(again.regions[0].blocks.append()):
+
+    def load() -> tuple[ir.Value, list[ir.Value]]:
         found = [half for pointer in pointers for half in load_line(pointer)]
         wrong = [right(words_of(found[2 * i : 2 * i + 2])) for i in range(count)]
-        create_op("scf.condition", [(reduce(Word.__or__, wrong) != 0).value, *(half.value for half in found)])
-    with ir.InsertionPoint(again.regions[1].blocks.append(*[i64] * (2 * count))):
-        create_op("scf.yield")
-    found = list(map(Word, again.results))
+        return (reduce(Word.__or__, wrong) != 0).value, [half.value for half in found]
+
+    found = list(map(Word, b.repeat([b.i64()] * (2 * count), load)))
     return [words_of(found[2 * i : 2 * i + 2]) for i in range(count)]
 
 
 def pointer(memory: ir.Value, offset: Any) -> ir.Value:
     """A pointer so many bytes into an argument."""
-    i64 = ir.IntegerType.get_signless(64)
+    i64 = b.i64()
     start = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
     first = b.emit("arith.index_cast", [start], [i64])
     more = b.emit("arith.extui", [word(offset).value], [i64])

@@ -12,7 +12,7 @@ from functools import reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import shape_of
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.attention import Place
@@ -75,16 +75,16 @@ class MappedOperand:
 
     def map(self, kernel: ir.Operation, rows: int, columns: int) -> ir.Value:
         """The address of a map for boxes of so many vectors, and so many of their numbers."""
-        i64, dims = ir.IntegerType.get_signless(64), (self.along, *self.outer)
-        fields: dict[str, ir.Attribute] = {
-            "argument": ir.IntegerAttr.get(i64, ir.BlockArgument(self.argument).arg_number),
-            "offset": ir.IntegerAttr.get(i64, 0),
-            "dtype": ir.StringAttr.get("bf16"),
-            "extents": ir.DenseI64ArrayAttr.get([self.strides[self.along], *map(self.extent, dims)]),
-            "strides": ir.DenseI64ArrayAttr.get([2 * self.strides[d] for d in dims]),
-            "box": ir.DenseI64ArrayAttr.get([columns, rows, *[1] * len(self.outer)]),
+        dims = (self.along, *self.outer)
+        fields = {
+            "argument": ir.BlockArgument(self.argument).arg_number,
+            "offset": 0,
+            "dtype": "bf16",
+            "extents": [self.strides[self.along], *map(self.extent, dims)],
+            "strides": [2 * self.strides[d] for d in dims],
+            "box": [columns, rows, *[1] * len(self.outer)],
         }
-        return address_of_map(kernel, ir.DictAttr.get(fields))
+        return address_of_map(kernel, attribute(fields))
 
     def at(self, place: Place, t: Index, d: int) -> list[Index]:
         """Where a box starts that has the number `d` of a vector first."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -107,13 +108,22 @@ class Epilogue:
         return [self.reader.read(tensor, where, b.width_of(piece.value)) for tensor, _ in self.results]
 
     def _store(self, piece: Piece, values: list[ir.Value]) -> None:
-        def store() -> None:
-            place = self.product.place(self.batch, piece.row, piece.output)
-            for value, (_, buffer) in zip(values, self.results, strict=True):
-                b.store(value, buffer, place)
-
         inside = [b.less((piece.row, piece.output)[i], self._extents()[i]) for i in (0, 1) if self._ragged(i)]
-        if inside:
-            b.if_then(inside[0] if len(inside) == 1 else b.binary("arith.andi", *inside), store)
-        else:
-            store()
+        place = partial(self.product.place, self.batch, piece.row, piece.output)
+        store_results(values, self.results, place, b.both(*inside))
+
+
+def store_results(
+    values: Sequence[ir.Value],
+    results: Sequence[tuple[ir.Value, ir.Value]],
+    place: list[Index] | Callable[[], list[Index]],
+    live: ir.Value | None,
+) -> None:
+    """Store what a thread has of each result, (tensor, its buffer), at a place, where there is one (None: always)."""
+
+    def store() -> None:
+        where = place() if callable(place) else place
+        for value, (_, buffer) in zip(values, results, strict=True):
+            b.store(value, buffer, where)
+
+    b.if_live(live, store)

@@ -34,12 +34,8 @@ def expand(name: str, operands: list[ir.Value], target: Target, result: ir.Type)
     if name == "math.fma":
         return b.fma(*operands)
     if name == "math.absf":
-        return b.binary("arith.maximumf", x, _negated(x))
+        return b.binary("arith.maximumf", x, b.emit("arith.negf", [x], [x.type]))
     return b.emit(name, operands, [result])
-
-
-def _negated(x: ir.Value) -> ir.Value:
-    return b.emit("arith.negf", [x], [x.type])
 
 
 def _tanh(x: ir.Value, target: Target) -> ir.Value:

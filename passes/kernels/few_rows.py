@@ -10,6 +10,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory, fits
+from lispgpt.passes.kernels.epilogue import store_results
 from lispgpt.passes.kernels.few_rows_division import Division
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of, split
@@ -74,16 +75,15 @@ class FewRows:
         self.thread = b.thread_id()
         lane, self.subgroup = b.mod(self.thread, self.target.subgroup), b.div(self.thread, self.target.subgroup)
         self.lanes = lanes_of(self.unit, lane)
-        self.batch, block = 0, b.block_id()
-        if self.product.batches > 1:
-            self.batch, block = b.div(block, self.grid), b.mod(block, self.grid)
+        self.batch, block = self.product.of_batch(b.block_id(), self.grid)
         self.memory = BlockMemory(self.target, self.nbytes, False)
         number = self.subgroup if isinstance(self.subgroup, ir.Value) else None
         team = Team(lane, self.target.subgroup, self.target.subgroup, number)
         self.reader = Reader(self.target, team)
         self.own_rows = self._own_rows() if self.staged else []
         self.width = b.largest_width(self.product.inner, b.item_bytes(self.left.tensor.type), self.target.vector_bytes)
-        self.chunks = [team.chunk(i, self.product.inner, self.width) for i in range(self._chunk_count(team))]
+        count = team.chunk_count(self.product.inner, self.width) if self.staged else 0
+        self.chunks = [team.chunk(i, self.product.inner, self.width) for i in range(count)]
         early = self.right.buffer() in self.constants
         weights = self._weights(block) if early else []
         self.target.dependency_release()
@@ -109,7 +109,7 @@ class FewRows:
         if not self.ragged_steps:
             return k, None
         live = b.less(k, self.product.inner)
-        return b.select(live, b.as_value(k), b.as_value(0)), live
+        return b.or_zero(live, k), live
 
     def _weights(self, tile: Index) -> list[ir.Value]:
         """A lane's vectors of w in a tile: of each row that it holds one for each step; past the last, the last's."""
@@ -153,10 +153,7 @@ class FewRows:
             row = b.at_most(row, self.product.rows - 1)
         k, live = self._k(step)
         value = self._run(self.left, row, k)
-        return [value if live is None else b.select(live, value, b.constant(0.0, value.type))]
-
-    def _chunk_count(self, team: Team) -> int:
-        return team.chunk_count(self.product.inner, self.width) if self.staged else 0
+        return [b.masked(live, value)]
 
     def _own_rows(self) -> list[tuple[Index, Index]]:
         """(row in shared memory, row of x) of those that a subgroup computes for its block."""
@@ -183,7 +180,7 @@ class FewRows:
             k, live = self._k(step)
             starts = [b.add(k, i) for i in range(0, self.unit.run, 8)]
             runs = [b.joined([b.load(memory, [n, row, i], 8) for i in starts]) for n in range(self.left_parts)]
-            return runs if live is None else [b.select(live, run, b.constant(0.0, run.type)) for run in runs]
+            return [b.masked(live, run) for run in runs]
 
         return load
 
@@ -241,8 +238,7 @@ class FewRows:
             row, output = b.div(slot, self.share.outputs), b.mod(slot, self.share.outputs)
             column = b.add(b.mul(tile, self.share.outputs), output)
             if self.product.columns % self.share.outputs:
-                there = b.less(column, self.product.columns)
-                inside = there if inside is None else b.binary("arith.andi", inside, there)
+                inside = b.both(inside, b.less(column, self.product.columns))
                 column = b.at_most(column, self.product.columns - 1)
             at = [row, output] if self.share.turned else [output, row]
             found.append(Place(at, self.product.place(self.batch, row, column), inside))
@@ -257,11 +253,7 @@ class FewRows:
             self.reader.hold(self.product.result, tree("arith.addf", shares))
             finished.append([self.reader.read(tensor, place.where) for tensor, _ in self.outputs])
         for place, values in zip(places, finished, strict=True):
-            b.if_live(place.inside, partial(self._write, values, place.where))
-
-    def _write(self, values: list[ir.Value], where: list[Index]) -> None:
-        for value, (_, buffer) in zip(values, self.outputs, strict=True):
-            b.store(value, buffer, where)
+            store_results(values, self.outputs, place.where, place.inside)
 
     def _loop(self, block: Index, weights: list[ir.Value], left: Iterable[Rows]) -> None:
         """Go through w's tiles, the next one's loads ahead of this one's arithmetic."""

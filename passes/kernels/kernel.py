@@ -12,7 +12,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of
 from lispgpt.ir.build import Index
 from lispgpt.ir.collectives import collective_functions
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import (
     callee_of,
     defining_op,
@@ -23,6 +23,7 @@ from lispgpt.ir.structure import (
     operations,
     strings,
     symbol_of,
+    viewed,
 )
 from lispgpt.passes.kernels.refusal import Refused, note_refusal
 from lispgpt.passes.targets import Target
@@ -75,7 +76,7 @@ def set_launch(kernel: ir.Operation, grid: Sequence[int], block: Sequence[int]) 
     """Record how many blocks a kernel has and how many threads a block, up to three extents of each."""
     kernel.attributes["grid"] = _extents(grid)
     kernel.attributes["block"] = _extents(block)
-    kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 0)
+    kernel.attributes["shared_bytes"] = attribute(0)
 
 
 STRIDE = "per_block"
@@ -85,7 +86,7 @@ STRIDE = "per_block"
 def stride(blocks: int, each: int) -> ir.Value:
     """Emit blocks * each as a constant that `resize` finds: how far apart the parts of a block lie that loops."""
     value = b.constant(blocks * each, ir.IndexType.get())
-    defining_op(value).attributes[STRIDE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), each)
+    defining_op(value).attributes[STRIDE] = attribute(each)
     return value
 
 
@@ -100,9 +101,7 @@ def resize(kernel: ir.Operation, blocks: int) -> None:
 
 
 def _extents(values: Sequence[int]) -> ir.Attribute:
-    i64 = ir.IntegerType.get_signless(64)
-    padded = [*values, 1, 1][:3]
-    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, v) for v in padded])
+    return numbers([*values, 1, 1][:3])
 
 
 def constant_arguments(module: ir.Module) -> Callable[[ir.Operation], set[ir.Value]]:
@@ -129,7 +128,8 @@ def _fixed_numbers(module: ir.Module) -> dict[str, set[int]]:
         written: set[int] = set()
         for call in (op for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"):
             name = callee_of(call)
-            roots = [root.arg_number if (root := _root(v)) is not None else -1 for v in call.operands]
+            memory = [viewed(v, ("memref.view", "memref.subview")) for v in call.operands]
+            roots = [ir.BlockArgument(v).arg_number if defining_op(v) is None else -1 for v in memory]
             written.update(root for root, how in zip(roots, access[name], strict=True) if how != READ)
             here = {i for i, r in enumerate(roots) if r >= 0 and kinds[r] in ("weight", "input") and r not in written}
             fixed[name] = fixed.get(name, here) & here
@@ -153,11 +153,3 @@ def coordinates(linear: Index, shape: Sequence[int]) -> list[Index]:
         where.insert(0, 0 if extent == 1 else value if outermost else b.mod(value, extent))
         inner *= extent
     return where
-
-
-def _root(value: ir.Value) -> ir.BlockArgument | None:
-    op = defining_op(value)
-    while op is not None and op.name in ("memref.view", "memref.subview"):
-        value = op.operands[0]
-        op = defining_op(value)
-    return ir.BlockArgument(value) if op is None else None

@@ -21,7 +21,7 @@ class Share:
 
     def within(self, value: ir.Value) -> ir.Value:
         """The lane's numbers, 0 where it has none."""
-        return value if self.live is None else b.select(self.live, value, b.constant(0.0, value.type))
+        return b.masked(self.live, value)
 
 
 def one_load(operand: Operand, target: Gpu) -> int:
@@ -44,4 +44,4 @@ def lane_share(operand: Operand, lane: Index, lanes: int, target: Gpu) -> Share:
     if lanes * width == depth:
         return Share(width, start, None)
     live = b.less(start, depth)
-    return Share(width, b.select(live, b.as_value(start), b.as_value(0)), live)
+    return Share(width, b.or_zero(live, start), live)

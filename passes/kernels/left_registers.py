@@ -70,6 +70,5 @@ class LeftRegisters:
         return self._load(b.add(stage, offset), 2)
 
     def _load(self, address: Index, width: int) -> ir.Value:
-        alignment = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 4 * width)
         type_ = b.with_width(b.f32(), width)
-        return b.emit("llvm.load", [self.copies.pointer(address)], [type_], alignment=alignment)
+        return b.emit("llvm.load", [self.copies.pointer(address)], [type_], alignment=4 * width)

@@ -13,8 +13,11 @@ from functools import reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets import Gpu
+
+GLOBAL = 1
+"""LLVM's number of the device's memory."""
 
 WIDEST = 4
 """Words that a lane loads at once."""
@@ -52,37 +55,26 @@ class MarkedWords:
         """One f32."""
         bits = b.emit("arith.bitcast", [value], [b.i32()])
         word = b.emit("arith.ori", [_without_mark(bits), self.mark], [b.i32()])
-        self.target.store_word(word, _pointer(address))
+        self.target.store_word(word, b.pointer(address, GLOBAL))
 
     def poll(self, places: Sequence[Sequence[tuple[Index, int]]]) -> list[ir.Value]:
         """What lies at each of some places, given as (address, words from there on): f32 numbers, or vectors of them,
         once all of them are this run's."""
-        addresses = [[(_pointer(address), width) for address, width in place] for place in places]
+        addresses = [[(b.pointer(address, GLOBAL), width) for address, width in place] for place in places]
         counts = [sum(width for _, width in place) for place in places]
-        loop = create_op("scf.while", results=[b.i32()] * sum(counts), regions=2)
-        with ir.InsertionPoint(loop.regions[0].blocks.append()):
+
+        def load() -> tuple[ir.Value, list[ir.Value]]:
             parts = [part for place in addresses for part in place]
             words = [word for address, width in parts for word in self.target.load_words(address, width)]
             others = [b.emit("arith.xori", [word, self.mark], [b.i32()]) for word in words]
             wrong = reduce(lambda x, y: b.emit("arith.ori", [x, y], [b.i32()]), others)
             one = b.constant(1, b.i32())
-            again = b.equal(b.emit("arith.andi", [wrong, one], [b.i32()]), one)
-            create_op("scf.condition", [again, *words])
-        with ir.InsertionPoint(loop.regions[1].blocks.append(*[b.i32()] * sum(counts))):
-            create_op("scf.yield")
-        found = iter(b.emit("arith.bitcast", [_without_mark(word)], [b.f32()]) for word in loop.results)
+            return b.equal(b.emit("arith.andi", [wrong, one], [b.i32()]), one), words
+
+        words = b.repeat([b.i32()] * sum(counts), load)
+        found = iter(b.emit("arith.bitcast", [_without_mark(word)], [b.f32()]) for word in words)
         return [b.vector_of([next(found) for _ in range(count)]) for count in counts]
 
 
 def _without_mark(bits: ir.Value) -> ir.Value:
     return b.emit("arith.andi", [bits, b.constant(-2, b.i32())], [b.i32()])
-
-
-def _pointer(address: Index) -> ir.Value:
-    i64 = ir.IntegerType.get_signless(64)
-    return b.emit("llvm.inttoptr", [b.emit("arith.index_cast", [b.as_value(address)], [i64])], [global_pointer()])
-
-
-def global_pointer() -> ir.Type:
-    """To the device's memory."""
-    return ir.Type.parse("!llvm.ptr<1>")

@@ -74,19 +74,6 @@ def shaped(vector: ir.Value, type_: ir.Type) -> ir.Value:
     return vector if vector.type == type_ else create_op("vector.shape_cast", [vector], [type_]).results[0]
 
 
-def joined(vectors: list[ir.Value]) -> ir.Value:
-    """Vectors of one size, one after the other."""
-    while len(vectors) > 1:
-        size = vectors[0].type.shape[0]
-        mask = ir.DenseI64ArrayAttr.get(list(range(2 * size)))
-        type_ = ir.VectorType.get([2 * size], vectors[0].type.element_type)
-        vectors = [
-            create_op("vector.shuffle", vectors[i : i + 2], [type_], {"mask": mask}).results[0]
-            for i in range(0, len(vectors), 2)
-        ]
-    return vectors[0]
-
-
 def turned(lines: Sequence[ir.Value]) -> list[ir.Value]:
     """Vectors as the rows of a square of words: its columns.  Halves, quarters and so on change places."""
     lines, size = list(lines), len(lines)
@@ -104,7 +91,5 @@ def _exchanged(upper: ir.Value, lower: ir.Value, distance: int) -> tuple[ir.Valu
     size = b.width_of(upper)
     even = [i if not i & distance else size + i - distance for i in range(size)]
     odd = [i + distance if not i & distance else size + i for i in range(size)]
-    found = [
-        b.emit("vector.shuffle", [upper, lower], [upper.type], mask=ir.DenseI64ArrayAttr.get(m)) for m in (even, odd)
-    ]
+    found = [b.emit("vector.shuffle", [upper, lower], [upper.type], mask=m) for m in (even, odd)]
     return found[0], found[1]

@@ -14,7 +14,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import Place, read_operand
-from lispgpt.passes.kernels.matrices import joined, split
+from lispgpt.passes.kernels.matrices import split
 from lispgpt.passes.kernels.panels import DEPTH, Panel, PanelProduct, as_words, pairs_of_parts, parts_of_types
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import scratch, steps
@@ -73,7 +73,7 @@ class AttentionVectors:
         size = min(width, most)
         starts = [b.add(k, i) for i in range(0, width, size)]
         read = [read_operand(reader, self.operand, place, position, at, size) for at in starts]
-        value = joined(read) if size > 1 else b.vector_of(read)
+        value = b.joined(read) if size > 1 else b.vector_of(read)
         return b.shortened(b.extend(value), ir.BF16Type.get()) if self.parts == 1 else value
 
     def read_across(self, reader: Reader, batch: Index, outer: Index, k: Index, width: int) -> ir.Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -118,15 +117,11 @@ class PairedScoreTiles(ScoreTiles):
         for memory in self.weights:
             rows, columns = memory.type.shape
             low, high = ((0, count), (rows, whole)) if over else ((count, 0), (whole, columns))
-            clear = partial(self._fill, zero, memory)
-            each(self.reader, low[0], high[0], 1, partial(self._row, low[1], high[1], clear))
 
-    def _row(self, low: Index, high: Index, body: Callable[[Index, Index], None], q: Index) -> None:
-        each(self.reader, low, high, 1, partial(body, q))
+            def clear(q: Index, memory: ir.Value = memory, low: Index = low[1], high: Index = high[1]) -> None:
+                each(self.reader, low, high, 1, lambda t: b.store(zero, memory, [q, t]))
 
-    @staticmethod
-    def _fill(value: ir.Value, memory: ir.Value, q: Index, t: Index) -> None:
-        b.store(value, memory, [q, t])
+            each(self.reader, low[0], high[0], 1, clear)
 
     def _accumulate(self, number: int, round_: Index, start: Index, count: Index) -> None:
         left, right = self.packed[number]

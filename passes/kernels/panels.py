@@ -14,7 +14,7 @@ from typing import Protocol
 from lispgpt.base.dtypes import BLOCK_DTYPES
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir, numbers
 from lispgpt.passes.kernels.matrices import split, turned
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import scratch, steps, vector_ranges
@@ -227,12 +227,9 @@ def padded(read: Callable[[int, int], ir.Value], size: int, width: int) -> ir.Va
         if total is None:
             total = b.constant(0.0, b.with_width(value.type, width))
         if count == 1:
-            where = ir.DenseI64ArrayAttr.get([start])
-            total = b.emit("vector.insert", [value, total], [total.type], static_position=where)
+            total = b.emit("vector.insert", [value, total], [total.type], static_position=[start])
         else:
-            i64 = ir.IntegerType.get_signless(64)
-            offsets, strides = (ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n)]) for n in (start, 1))
-            attributes = {"offsets": offsets, "strides": strides}
-            total = create_op("vector.insert_strided_slice", [value, total], [total.type], attributes).results[0]
+            place = {"offsets": numbers([start]), "strides": numbers([1])}
+            total = b.emit("vector.insert_strided_slice", [value, total], [total.type], **place)
     assert total is not None
     return total

@@ -13,7 +13,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, element_type, operations, shape_of, unscheduled_kernels, viewed
+from lispgpt.ir.structure import RESHAPES, defining_op, element_type, operations, shape_of, unscheduled_kernels, viewed
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
@@ -84,9 +84,9 @@ class Operand:
         strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
         attributes = {
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
-            "static_offsets": ir.DenseI64ArrayAttr.get([0]),
-            "static_sizes": ir.DenseI64ArrayAttr.get(list(shape)),
-            "static_strides": ir.DenseI64ArrayAttr.get(strides),
+            "static_offsets": [0],
+            "static_sizes": list(shape),
+            "static_strides": strides,
         }
         type_ = ir.MemRefType.get(list(shape), buffer.type.element_type)
         view = create_op("memref.reinterpret_cast", [buffer], [type_], attributes).results[0]
@@ -94,9 +94,7 @@ class Operand:
 
     def buffer(self) -> ir.Value | None:
         """The buffer that holds the tensor as it is, but for reshapes."""
-        op = defining_op(self.tensor)
-        while op is not None and op.name in ("tensor.collapse_shape", "tensor.expand_shape"):
-            op = defining_op(op.operands[0])
+        op = defining_op(viewed(self.tensor, RESHAPES))
         return op.operands[0] if op is not None and op.name == "bufferization.to_tensor" else None
 
     def is_computed(self) -> bool:
@@ -155,6 +153,10 @@ class Product:
         """Where in the result a sum belongs."""
         kinds = ((self.layout.batch, batch), (self.layout.rows, row), (self.layout.columns, column))
         return tensor_index(self.layout, self.layout.result, kinds)
+
+    def of_batch(self, number: Index, each: int) -> tuple[Index, Index]:
+        """(batch, number in it) of something of which each batch has so many."""
+        return (0, number) if self.batches == 1 else (b.div(number, each), b.mod(number, each))
 
     def turned(self) -> Product:
         """The same with rows for columns."""

@@ -36,14 +36,6 @@ def either(
     return b.choose(condition, [type_], side(then), side(other))[0]
 
 
-def _all(conditions: Sequence[ir.Value]) -> ir.Value | None:
-    """None where there are no conditions."""
-    total = None
-    for condition in conditions:
-        total = condition if total is None else b.binary("arith.andi", total, condition)
-    return total
-
-
 def _insert_slice(reader: Values, op: ir.Operation, index: list[Index]) -> ir.Value:
     part, whole = op.operands[0], op.operands[1]
     offsets, sizes, strides = slice_numbers(op)
@@ -61,7 +53,7 @@ def _insert_slice(reader: Values, op: ir.Operation, index: list[Index]) -> ir.Va
             conditions.append(b.equal(b.mod(behind, stride), 0))
         if keep:
             where.append(b.div(behind, stride))
-    condition = _all(conditions)
+    condition = b.both(*conditions)
     if condition is None:
         return reader.read(part, where)
     return either(
@@ -96,7 +88,7 @@ def _pad(reader: Values, op: ir.Operation, index: list[Index]) -> ir.Value:
         raise Refused("tensor.pad pads by what is not known while compiling")
     where = [b.sub(i, before) for i, before in zip(index, low, strict=True)]
     shapes = zip(where, shape_of(source), shape_of(op.results[0]), strict=True)
-    condition = _all([b.less(i, inner) for i, inner, outer in shapes if inner != outer])
+    condition = b.both(*(b.less(i, inner) for i, inner, outer in shapes if inner != outer))
     if condition is None:
         return reader.read(source, where)
     return either(
@@ -173,9 +165,9 @@ def _global(op: ir.Operation, dense: ir.Attribute, memref: ir.Type) -> str:
             if f"{other.attributes['initial_value']}" == text:
                 return symbol_of(other)
     attributes = {
-        "sym_name": ir.StringAttr.get(f"constant_{taken}"),
-        "sym_visibility": ir.StringAttr.get("private"),
-        "type": ir.TypeAttr.get(memref),
+        "sym_name": f"constant_{taken}",
+        "sym_visibility": "private",
+        "type": memref,
         "initial_value": dense,
         "constant": ir.UnitAttr.get(),
     }

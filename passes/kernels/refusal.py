@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir
 
 
 class Refused(Exception):
@@ -13,7 +13,7 @@ def note_refusal(kernel: ir.Operation, reason: str) -> None:
     """Keep on a kernel's function, as the attribute `refused`, why a schedule left it, beside earlier reasons."""
     reasons = refusals(kernel)
     if reason not in reasons:
-        kernel.attributes["refused"] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in (*reasons, reason)])
+        kernel.attributes["refused"] = attribute([*reasons, reason])
 
 
 def refusals(kernel: ir.Operation) -> list[str]:

@@ -7,8 +7,9 @@ vector (OuterTiles); with many rows, its vectors are first put side by side, in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -45,8 +46,7 @@ class TileSizes:
 
 def scratch(shape: list[int], element: ir.Type | None = None) -> ir.Value:
     """Memory on the stack of this call of the kernel, f32 if nothing else is said."""
-    i64 = ir.IntegerType.get_signless(64)
-    attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "alignment": ir.IntegerAttr.get(i64, 64)}
+    attributes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "alignment": 64}
     return create_op("memref.alloca", [], [ir.MemRefType.get(shape, element or b.f32())], attributes).results[0]
 
 
@@ -62,15 +62,11 @@ def steps(extent: int, step: int, body: Callable[[Index, int], None]) -> None:
         if stop - start == size:
             body(start, size)
         else:
-            b.loop(start, stop, size, [], _no_values(body, size))
+            b.each(start, stop, size, partial(_sized, body, size))
 
 
-def _no_values(body: Callable[[Index, int], None], size: int) -> Callable[[ir.Value], list[ir.Value]]:
-    def emit(index: ir.Value) -> list[ir.Value]:
-        body(index, size)
-        return []
-
-    return emit
+def _sized(body: Callable[[Index, int], None], size: int, index: Index) -> None:
+    body(index, size)
 
 
 def vector_ranges(extent: int, lanes: int) -> list[tuple[int, int]]:
@@ -96,6 +92,29 @@ def tiles_of(rows: int, most: int, step: int) -> tuple[int, int]:
     each = -(-each // step) * step if each >= step else each
     each = each if each <= rows else rows - rows % step
     return -(-rows // each), each
+
+
+def add_products(
+    reader: Reader,
+    span: tuple[Index, int],
+    start: list[ir.Value],
+    rows: Sequence[Index],
+    own: Callable[[Index, Index], ir.Value],
+    others: Callable[[Index], list[ir.Value]],
+) -> list[ir.Value]:
+    """Sums, row by row: `start` and what own(row, i) makes times each of others(i), for all i of a span, which is its
+    end and the step to it."""
+
+    def step(i: Index, *sums: ir.Value) -> list[ir.Value]:
+        with reader.scope():
+            wide = others(i)
+            totals, so_far = [], iter(sums)
+            for row in rows:
+                mine = own(row, i)
+                totals += [b.fma(mine, other, next(so_far)) for other in wide]
+        return totals
+
+    return b.loop(0, *span, start, step)
 
 
 class DotTiles:
@@ -148,7 +167,7 @@ class DotTiles:
             return after
 
         results = b.loop(first, last, lanes * unroll, [zero] * (count * unroll), step)
-        return [_add_lanes(tree("arith.addf", results[i::count])) for i in range(count)]
+        return [b.reduce_vector("add", tree("arith.addf", results[i::count])) for i in range(count)]
 
     def _left(self, block: Block, row: Index, k: Index, lanes: int) -> ir.Value:
         return b.extend(self.left.read(self.reader, block.batch, b.add(block.row, row), k, lanes))
@@ -266,14 +285,3 @@ class OuterTiles:
         for i in range(height):
             for column, _ in vectors:
                 b.store(next(values), sums, [b.add(row, i), column], aligned=False)
-
-
-def _add_lanes(vector: ir.Value) -> ir.Value:
-    """The sum of a vector's elements, in any order."""
-    if not isinstance(vector.type, ir.VectorType):
-        return vector
-    attributes = {
-        "kind": ir.Attribute.parse("#vector.kind<add>"),
-        "fastmath": ir.Attribute.parse("#arith.fastmath<reassoc>"),
-    }
-    return b.emit("vector.reduction", [vector], [vector.type.element_type], **attributes)

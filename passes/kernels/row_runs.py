@@ -62,7 +62,8 @@ class RowRuns:
 
     def emit(self) -> None:
         """Replace the kernel's body; a kernel that cannot be one of these keeps it, with the reason."""
-        alike = all((one.rows, one.columns, one.shares) == self._shape() for one, _ in self.sums)
+        shape = self.rows, self.columns, self.shares
+        alike = all((one.rows, one.columns, one.shares) == shape for one, _ in self.sums)
         if not alike or self.threads > self.target.max_threads:
             return note_refusal(self.kernel, "its sums of columns are not over alike rows of one vector a thread")
         grid = self.shares * prod(self.rows[1:])
@@ -71,9 +72,6 @@ class RowRuns:
             if resident <= MOST_RESIDENT:
                 self.target.set_residency(self.kernel, resident)
         return None
-
-    def _shape(self) -> tuple[tuple[int, ...], int, int]:
-        return self.rows, self.columns, self.shares
 
     def _body(self) -> None:
         inner = prod(self.rows[1:])

@@ -13,7 +13,7 @@ from lispgpt.passes.kernels.attention import Place, read_operand, result_buffer,
 from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import divisor, scratch
+from lispgpt.passes.kernels.register_tiles import add_products, divisor, scratch
 from lispgpt.passes.kernels.softmax import LOWEST
 from lispgpt.passes.model.attention import Attention
 
@@ -118,17 +118,15 @@ class RowSums:
             keys = [self._inside(b.add(start, b.add(t, j))) for j in range(tiles[1])]
             queries = [b.add(q, i) for i in range(tiles[0])]
 
-            def multiply(e: ir.Value, *sums: ir.Value) -> list[ir.Value]:
-                with self.reader.scope():
-                    read = [read_operand(self.reader, self.attention.keys, place, t, e, lanes) for t in keys]
-                    wide = [b.extend(key) for key in read]
-                    totals, so_far = [], iter(sums)
-                    for query in queries:
-                        elements = b.load(self.staged, [query, e], lanes, aligned=False)
-                        totals += [b.fma(elements, key, next(so_far)) for key in wide]
-                return totals
+            def read(e: Index) -> list[ir.Value]:
+                found = [read_operand(self.reader, self.attention.keys, place, t, e, lanes) for t in keys]
+                return [b.extend(key) for key in found]
 
-            totals = b.loop(0, self.attention.depth, lanes, [zero] * (tiles[0] * tiles[1]), multiply)
+            def own(query: Index, e: Index) -> ir.Value:
+                return b.load(self.staged, [query, e], lanes, aligned=False)
+
+            zeros = [zero] * (tiles[0] * tiles[1])
+            totals = add_products(self.reader, (self.attention.depth, lanes), zeros, queries, own, read)
             for number, total in enumerate(totals):
                 i, j = divmod(number, tiles[1])
                 b.store(b.reduce_vector("add", total), self.scores, [queries[i], b.add(t, j)])
@@ -249,19 +247,16 @@ class RowSums:
             columns = [b.add(d, c * lanes) for c in range(chunk)]
             queries = [b.add(q, i) for i in range(tile)]
 
-            def multiply(t: ir.Value, *sums: ir.Value) -> list[ir.Value]:
-                with self.reader.scope():
-                    where = b.add(start, t)
-                    read = [read_operand(self.reader, self.attention.values, place, where, c, lanes) for c in columns]
-                    wide = [b.extend(value) for value in read]
-                    totals, so_far = [], iter(sums)
-                    for query in queries:
-                        weight = b.splat(b.load(self.scores, [query, t], 1), lanes)
-                        totals += [b.fma(weight, value, next(so_far)) for value in wide]
-                return totals
+            def read(t: Index) -> list[ir.Value]:
+                where = b.add(start, t)
+                found = [read_operand(self.reader, self.attention.values, place, where, c, lanes) for c in columns]
+                return [b.extend(value) for value in found]
+
+            def weight(query: Index, t: Index) -> ir.Value:
+                return b.splat(b.load(self.scores, [query, t], 1), lanes)
 
             older = [self._older(query, column) for query in queries for column in columns]
-            for number, total in enumerate(b.loop(0, count, 1, older, multiply)):
+            for number, total in enumerate(add_products(self.reader, (count, 1), older, queries, weight, read)):
                 where = [queries[number // chunk], columns[number % chunk]]
                 b.store(total, self.sums, where, aligned=False)
 

@@ -10,7 +10,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import read_operand, store_operand
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.register_tiles import divisor, scratch
+from lispgpt.passes.kernels.register_tiles import add_products, divisor, scratch
 from lispgpt.passes.kernels.row_sums import each
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.model.score_operands import Operand
@@ -131,17 +131,14 @@ class ScoreTiles:
             columns = [b.at_most(b.add(start, b.add(j, n)), extent - 1) for n in range(step)]
             rows = [b.add(i, n) for n in range(kept)]
 
-            def multiply(e: ir.Value, *sums: ir.Value) -> list[ir.Value]:
-                with self.reader.scope():
-                    places = [self._place(round_, 0, column) for column in columns]
-                    wide = [b.extend(read_operand(self.reader, side, *place, e, lanes)) for place in places]
-                    totals, so_far = [], iter(sums)
-                    for row in rows:
-                        mine = b.load(self.staged[number], [row, e], lanes, aligned=False)
-                        totals += [b.fma(mine, other, next(so_far)) for other in wide]
-                return totals
+            def read(e: Index) -> list[ir.Value]:
+                places = [self._place(round_, 0, column) for column in columns]
+                return [b.extend(read_operand(self.reader, side, *place, e, lanes)) for place in places]
 
-            totals = b.loop(0, side.depth, lanes, [zero] * (kept * step), multiply)
+            def own(row: Index, e: Index) -> ir.Value:
+                return b.load(self.staged[number], [row, e], lanes, aligned=False)
+
+            totals = add_products(self.reader, (side.depth, lanes), [zero] * (kept * step), rows, own, read)
             for n, total in enumerate(totals):
                 where = self._at(rows[n // step], b.add(j, n % step))
                 b.store(b.reduce_vector("add", total), self.scores[number], where)
@@ -188,18 +185,16 @@ class ScoreTiles:
             columns, rows = [b.add(d, c * lanes) for c in range(chunk)], [b.add(i, n) for n in range(kept)]
             places = [[row, column] for row in rows for column in columns]
 
-            def multiply(j: ir.Value, *sums: ir.Value) -> list[ir.Value]:
-                with self.reader.scope():
-                    place = self._place(round_, 0, b.add(start, j))
-                    wide = [b.extend(read_operand(self.reader, one.other, *place, c, lanes)) for c in columns]
-                    found, so_far = [], iter(sums)
-                    for row in rows:
-                        weight = b.splat(b.load(self.weights[number], self._at(row, j), 1), lanes)
-                        found += [b.fma(weight, value, next(so_far)) for value in wide]
-                return found
+            def read(j: Index) -> list[ir.Value]:
+                place = self._place(round_, 0, b.add(start, j))
+                return [b.extend(read_operand(self.reader, one.other, *place, c, lanes)) for c in columns]
+
+            def weight(row: Index, j: Index) -> ir.Value:
+                return b.splat(b.load(self.weights[number], self._at(row, j), 1), lanes)
 
             older = [b.load(totals, place, lanes, aligned=False) for place in places]
-            for place, total in zip(places, b.loop(0, count, 1, older, multiply), strict=True):
+            found = add_products(self.reader, (count, 1), older, rows, weight, read)
+            for place, total in zip(places, found, strict=True):
                 b.store(total, totals, place, aligned=False)
 
         each(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from math import prod
 
 from lispgpt.ir import build as b
@@ -103,7 +103,7 @@ class Walk:
             found.append(b.less(b.add(queries[1], self.sums.lower.constant), positions[0], 3))
         if self.extent(self.along) % count:
             found.append(b.less(last[1], self.extent(self.along)))
-        return reduce(lambda a, c: b.binary("arith.andi", a, c), found) if found else None
+        return b.both(*found)
 
     @property
     def is_ordered(self) -> bool:

@@ -39,8 +39,7 @@ class Signals:
 
     def __init__(self, target: Gpu, memory: ir.Value, thread: ir.Value) -> None:
         self.target, self.thread = target, thread
-        index = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
-        self.base = index
+        self.base = b.address_of(memory)
 
     def wait(self, wanted: Sequence[Wanted]) -> None:
         """Let the block go on when all of these are as far as they have to be; every thread comes here."""
@@ -55,23 +54,18 @@ class Signals:
             number = b.select(mine, b.as_value(wanted[i].number), number)
             count = b.select(mine, b.as_value(wanted[i].count), count)
         place, count = self._place(number), b.emit("arith.index_cast", [count], [b.i32()])
-        loop = create_op("scf.while", regions=2)
-        with ir.InsertionPoint(loop.regions[0].blocks.append()):
-            found = self._load(place)
-            create_op("scf.condition", [b.less(found, count)])
-        with ir.InsertionPoint(loop.regions[1].blocks.append()):
-            create_op("scf.yield")
+        b.repeat([], lambda: (b.less(b.emit("llvm.load", [place], [b.i32()], **self._atomic()), count), []))
         self._fence(ACQUIRE)
 
     def take(self, wanted: Wanted) -> None:
         """By one thread: wait until a signal is as far as it has to be, which it is for nobody else, and make it 0."""
         self._poll([wanted])
-        create_op("llvm.store", [b.constant(0, b.i32()), self._place(wanted.number)], [], {"alignment": _number(4)})
+        create_op("llvm.store", [b.constant(0, b.i32()), self._place(wanted.number)], [], {"alignment": 4})
 
     def add(self, number: Index, amount: ir.Value) -> ir.Value:
         """By one thread, when all of its block have written what this signals; how far the signal was before."""
         self._fence(RELEASE)
-        fields = self._atomic() | {"bin_op": _number(ADD)}
+        fields = self._atomic() | {"bin_op": ADD}
         return create_op("llvm.atomicrmw", [self._place(number), amount], [b.i32()], fields).results[0]
 
     def clear(self, count: int) -> None:
@@ -79,26 +73,16 @@ class Signals:
         self._fence(ACQUIRE)
 
         def store(number: Index) -> None:
-            create_op("llvm.store", [b.constant(0, b.i32()), self._place(number)], [], {"alignment": _number(4)})
+            create_op("llvm.store", [b.constant(0, b.i32()), self._place(number)], [], {"alignment": 4})
 
         b.each(0, count, 1, store)
 
-    def _load(self, place: ir.Value) -> ir.Value:
-        return create_op("llvm.load", [place], [b.i32()], self._atomic()).results[0]
-
     def _fence(self, ordering: int) -> None:
-        scope = {"syncscope": ir.StringAttr.get(self.target.device_scope)}
-        create_op("llvm.fence", attributes=scope | {"ordering": _number(ordering)})
+        scope = {"syncscope": self.target.device_scope}
+        create_op("llvm.fence", attributes=scope | {"ordering": ordering})
 
     def _place(self, number: Index) -> ir.Value:
-        i64 = ir.IntegerType.get_signless(64)
-        address = b.emit("arith.index_cast", [b.as_value(b.add(self.base, b.mul(number, LINE)))], [i64])
-        return b.emit("llvm.inttoptr", [address], [ir.Type.parse("!llvm.ptr<1>")])
+        return b.pointer(b.add(self.base, b.mul(number, LINE)), 1)
 
-    def _atomic(self) -> dict[str, ir.Attribute]:
-        scope = ir.StringAttr.get(self.target.device_scope)
-        return {"ordering": _number(MONOTONIC), "syncscope": scope, "alignment": _number(4)}
-
-
-def _number(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    def _atomic(self) -> dict[str, int | str]:
+        return {"ordering": MONOTONIC, "syncscope": self.target.device_scope, "alignment": 4}

@@ -8,7 +8,6 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.matrices import joined
 from lispgpt.passes.kernels.products import Operand
 from lispgpt.passes.kernels.read import Reader
 
@@ -105,7 +104,7 @@ class StagedOperand:
     def run(self, buffer: Index, part: int, outer: Index, k: Index, length: int) -> ir.Value:
         """`length` neighbours along k of a row or column in the tile, in loads of eight."""
         at = [b.add(k, i) for i in range(0, length, 8)]
-        return joined([b.load(self.memory, [buffer, part, outer, i], 8) for i in at])
+        return b.joined([b.load(self.memory, [buffer, part, outer, i], 8) for i in at])
 
     def _patches(self) -> int:
         """Of one thread; where there are not as many for all, some load the last one too."""
@@ -139,13 +138,13 @@ class StagedOperand:
         if self.across == 1 and self.inner % self.along == 0:
             inside = self._inside(k)
             value = self.operand.read(self.reader, batch, outer, self._inner_within(k), self.along)
-            return [value if inside is None else b.select(inside, value, b.constant(0.0, value.type))]
+            return [b.masked(inside, value)]
         columns = []
         for i in range(self.along):
             at = b.add(k, i)
             inside = self._inside(at)
             value = self.operand.read_across(self.reader, batch, outer, self._inner_within(at), self.across)
-            columns.append(value if inside is None else b.select(inside, value, b.constant(0.0, value.type)))
+            columns.append(b.masked(inside, value))
         return [b.vector_of([b.lane_of(column, j) for column in columns]) for j in range(self.across)]
 
     def _inside(self, k: Index) -> ir.Value | None:
@@ -153,4 +152,4 @@ class StagedOperand:
         return b.less(k, self.inner) if self.clears and self.inner % self.tile.inner else None
 
     def _inner_within(self, k: Index) -> Index:
-        return b.select(b.less(k, self.inner), b.as_value(k), b.as_value(0))
+        return b.or_zero(b.less(k, self.inner), k)

@@ -116,7 +116,7 @@ class Team:
         if isinstance(number, int) and (number + 1) * self.size * width <= extent:
             return Chunk(start, None)
         live = b.less(start, extent)
-        return Chunk(b.select(live, b.as_value(start), b.as_value(0)), live)
+        return Chunk(b.or_zero(live, start), live)
 
     def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
         """Combine a row's elements, starting with `start`, which changes nothing; every thread gets the result."""
@@ -183,7 +183,7 @@ class Team:
         if lanes == groups:
             return subgroup_reduce(combiner, b.load(partial, [place], 1), lanes, self.subgroup)
         there = b.less(place, groups)
-        mine = b.load(partial, [b.select(there, b.as_value(place), b.as_value(0))], 1)
+        mine = b.load(partial, [b.or_zero(there, place)], 1)
         idle = b.constant(neutral(combiner, value.type), value.type)
         return subgroup_reduce(combiner, b.select(there, mine, idle), lanes, self.subgroup)
 
@@ -214,11 +214,11 @@ def _depends_on_thread(value: ir.Value, team: ir.Value | None = None) -> bool:
 
 
 def tree(combiner: str, values: Sequence[ir.Value]) -> ir.Value:
+    """All combined, as a balanced tree."""
     parts = list(values)
     while len(parts) > 1:
-        parts = [
-            b.binary(combiner, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)
-        ]
+        pairs = (parts[i : i + 2] for i in range(0, len(parts), 2))
+        parts = [b.binary(combiner, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
     return parts[0]
 
 

@@ -9,8 +9,8 @@ from math import prod
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, integers, kept_dimensions, shape_of
+from lispgpt.ir.mlir import attribute, ir
+from lispgpt.ir.structure import defining_op, integers, kept_dimensions, reshape_groups, shape_of
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.kernels.views import DYNAMIC
@@ -78,16 +78,15 @@ class Boxes:
         sizes = {loop: n for kind, n in zip(self.kinds, box, strict=True) for loop in kind}
         extents = [self.layout.extent(group) for group in reversed(self.groups)]
         item = b.item_bytes(self.argument.type)
-        i64 = ir.IntegerType.get_signless(64)
-        fields: dict[str, ir.Attribute] = {
-            "argument": ir.IntegerAttr.get(i64, ir.BlockArgument(self.argument).arg_number),
-            "dtype": ir.StringAttr.get(str(self.argument.type.element_type)),
-            "extents": ir.DenseI64ArrayAttr.get(extents),
-            "offset": ir.IntegerAttr.get(i64, self.view.offset * item),
-            "strides": ir.DenseI64ArrayAttr.get([stride * item for stride in reversed(self.strides[:-1])]),
-            "box": ir.DenseI64ArrayAttr.get([sizes[group[0]] for group in reversed(self.groups)]),
+        fields = {
+            "argument": ir.BlockArgument(self.argument).arg_number,
+            "dtype": str(self.argument.type.element_type),
+            "extents": extents,
+            "offset": self.view.offset * item,
+            "strides": [stride * item for stride in reversed(self.strides[:-1])],
+            "box": [sizes[group[0]] for group in reversed(self.groups)],
         }
-        return address_of_map(kernel, ir.DictAttr.get(fields))
+        return address_of_map(kernel, attribute(fields))
 
 
 def find_boxes(
@@ -166,16 +165,16 @@ def _sliced(op: ir.Operation, source: Strided) -> Strided | None:
 
 def _expanded(op: ir.Operation, source: Strided) -> Strided | None:
     shape, strides = shape_of(op.results[0]), []
-    for group, stride in zip(op.attributes["reassociation"], source.strides, strict=True):
-        extents = [shape[i] for i in integers(group)]
+    for group, stride in zip(reshape_groups(op), source.strides, strict=True):
+        extents = [shape[i] for i in group]
         strides += [stride * prod(extents[i + 1 :]) for i in range(len(extents))]
     return Strided(source.argument, source.offset, shape, tuple(strides))
 
 
 def _collapsed(op: ir.Operation, source: Strided) -> Strided | None:
     strides = []
-    for group in op.attributes["reassociation"]:
-        parts = [(source.extents[i], source.strides[i]) for i in integers(group) if source.extents[i] > 1]
+    for group in reshape_groups(op):
+        parts = [(source.extents[i], source.strides[i]) for i in group if source.extents[i] > 1]
         if any(a[1] != c[0] * c[1] for a, c in pairwise(parts)):
             return None
         strides.append(parts[-1][1] if parts else 1)

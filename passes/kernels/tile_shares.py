@@ -15,11 +15,11 @@ from lispgpt.base.access import READ_WRITE, SCRATCH
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
 from lispgpt.ir.build import Index
-from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import strings
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import callee_of, retype
 from lispgpt.passes.kernels.kernel import calls_of
 from lispgpt.passes.kernels.signals import Signals, Wanted, signal_words
-from lispgpt.passes.memory.places import allocated
+from lispgpt.passes.memory.kernel_buffers import add_argument, byte_array
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.shared_steps import SharedSteps
 from lispgpt.passes.targets.warpgroup_tiles import Tiling
@@ -156,30 +156,22 @@ def lend_memory(module: ir.Module, kernel: ir.Operation, tiling: Tiling, threads
         with ir.InsertionPoint(call), call.location:
             memory = _signals_of(call.parent.operation, words.shape[0])
             signals = b.emit("memref.view", [memory, b.as_value(0)], [words])
-            callee = {"callee": call.attributes["callee"]}
-            create_op("func.call", [*call.operands, allocated(room), signals], [], callee)
+            b.call(callee_of(call), [*call.operands, b.allocated(room), signals])
         call.erase()
     for type_ in (room, words):
         block.add_argument(type_, ir.Location.unknown())
     set_access(kernel, [*access_of(kernel), SCRATCH, READ_WRITE])
-    types = ir.FunctionType.get([a.type for a in block.arguments], [])
-    kernel.attributes["function_type"] = ir.TypeAttr.get(types)
+    retype(kernel)
 
 
 def _signals_of(entry: ir.Operation, words: int) -> ir.Value:
     """An entry's memory for signals, which is there once, of as many words as its kernels want at most."""
-    block, names = entry.regions[0].blocks[0], strings(entry.attributes["arguments"])
-    nbytes, types = 4 * words, list(entry.attributes["types"])
-    i8 = ir.IntegerType.get_signless(8)
-    if SIGNALS not in names:
-        block.add_argument(ir.MemRefType.get([nbytes], i8), ir.Location.unknown())
-        names, types = [*names, SIGNALS], [*types, None]
-    number = names.index(SIGNALS)
-    memory = block.arguments[number]
-    if memory.type.shape[0] <= nbytes:
-        memory.set_type(ir.MemRefType.get([nbytes], i8))
-        types[number] = ir.TypeAttr.get(ir.RankedTensorType.get([nbytes // 4], b.i32()))
-    entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
-    entry.attributes["types"] = ir.ArrayAttr.get(types)
-    entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], []))
+    wanted = ir.RankedTensorType.get([words], b.i32())
+    memory = add_argument(entry, SIGNALS, wanted)
+    if memory.type.shape[0] < 4 * words:
+        memory.set_type(byte_array(4 * words))
+        types = list(entry.attributes["types"])
+        types[ir.BlockArgument(memory).arg_number] = ir.TypeAttr.get(wanted)
+        entry.attributes["types"] = ir.ArrayAttr.get(types)
+        retype(entry)
     return memory

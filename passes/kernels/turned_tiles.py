@@ -16,7 +16,7 @@ from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.panels import padded
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import PANEL_BYTES, Block, TileSizes, scratch, steps
+from lispgpt.passes.kernels.register_tiles import PANEL_BYTES, Block, TileSizes, add_products, scratch, steps
 
 
 class TurnedTiles:
@@ -37,7 +37,10 @@ class TurnedTiles:
         if self.depth != self.inner:
             zero = b.constant(0.0, b.with_width(b.f32(), self.sizes.lanes))
             vectors = -(-block.columns // self.sizes.lanes)
-            clear = lambda row, _: steps(vectors, 1, lambda n, _: b.store(zero, sums, [row, self._column(n)]))  # noqa: E731
+
+            def clear(row: Index, _: int) -> None:
+                steps(vectors, 1, lambda n, _: b.store(zero, sums, [row, b.mul(n, self.sizes.lanes)]))
+
             steps(block.rows, 1, clear)
 
         def part(first: Index, depth: int) -> None:
@@ -48,9 +51,6 @@ class TurnedTiles:
             )
 
         steps(self.inner, self.depth, part)
-
-    def _column(self, vector: Index) -> Index:
-        return b.mul(vector, self.sizes.lanes)
 
     def _widen(self, block: Block, row: Index, first: Index, depth: int) -> None:
         """A row's elements of a part of k, in f32."""
@@ -115,16 +115,14 @@ class TurnedTiles:
         alone = self.depth == self.inner
         before = [zero if alone else b.load(sums, place, lanes) for place in places]
 
-        def step(k: Index, *carried: ir.Value) -> list[ir.Value]:
-            totals, after = iter(carried), []
-            with self.reader.scope():
-                columns = [b.load(self.panel, [k, vector * lanes], lanes) for vector in range(vectors)]
-                for i in range(height):
-                    x = b.splat(self._element(block, b.add(row, i), first, k), lanes)
-                    after += [b.fma(x, w, next(totals)) for w in columns]
-            return after
+        def own(i: Index, k: Index) -> ir.Value:
+            return b.splat(self._element(block, b.add(row, i), first, k), lanes)
 
-        for total, place in zip(b.loop(0, depth, 1, before, step), places, strict=True):
+        def columns(k: Index) -> list[ir.Value]:
+            return [b.load(self.panel, [k, vector * lanes], lanes) for vector in range(vectors)]
+
+        totals = add_products(self.reader, (depth, 1), before, range(height), own, columns)
+        for total, place in zip(totals, places, strict=True):
             b.store(total, sums, place)
 
     def _element(self, block: Block, row: Index, first: Index, k: Index) -> ir.Value:

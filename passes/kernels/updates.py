@@ -47,13 +47,12 @@ class Update:
         low, high, step = (reader.index_of(v) for v in list(loops[0].operands)[:3])
         counter = loops[0].regions[0].blocks[0].arguments[0]
 
-        def body(number: ir.Value) -> list[ir.Value]:
+        def body(number: Index) -> None:
             with reader.scope():
                 reader.indices[counter] = number
                 self._within(reader, index, loops[1:], width)
-            return []
 
-        b.loop(low, high, step, [], body)
+        b.each(low, high, step, body)
 
     def where(self, reader: Reader, index: list[Index]) -> list[Index]:
         """Where the buffer has an element of the part that the reader's indices say."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, integers, kept_dimensions, shape_of
+from lispgpt.ir.structure import defining_op, integers, kept_dimensions, reshape_groups, shape_of
 from lispgpt.passes.kernels.refusal import Refused
 
 DYNAMIC = ir.ShapedType.get_dynamic_size()
@@ -96,7 +96,7 @@ def keeps_step(op: ir.Operation, width: int) -> bool:
 def _through_expand(op: ir.Operation, index: list[Index], reader: Indices) -> list[Index]:
     """From an expanded tensor's index to its source's."""
     shape = shape_of(op.results[0])
-    return [_linear([index[i] for i in group], [shape[i] for i in group]) for group in _groups(op)]
+    return [_linear([index[i] for i in group], [shape[i] for i in group]) for group in reshape_groups(op)]
 
 
 def _through_collapse(op: ir.Operation, index: list[Index], reader: Indices) -> list[Index]:
@@ -105,13 +105,9 @@ def _through_collapse(op: ir.Operation, index: list[Index], reader: Indices) -> 
     if not index:
         return [0] * len(shape)
     where: list[Index] = []
-    for group, linear in zip(_groups(op), index, strict=True):
+    for group, linear in zip(reshape_groups(op), index, strict=True):
         where += _split(linear, [shape[i] for i in group])
     return where
-
-
-def _groups(op: ir.Operation) -> list[list[int]]:
-    return [integers(group) for group in op.attributes["reassociation"]]
 
 
 def _linear(index: list[Index], shape: list[int]) -> Index:

@@ -95,7 +95,10 @@ class WarpgroupProduct:
         t = self.tiling
         self.thread = b.thread_id()
         self.cluster, self.rank = b.div(b.block_id(), t.cluster), b.mod(b.block_id(), t.cluster)
-        self.shares = None if t.shares is None else TileShares(self.target, t.shares, t.pair, self._worker(), self.rank)
+        self.shares = None
+        if t.shares is not None:
+            worker = b.sub(self.clusters - 1, self.cluster)
+            self.shares = TileShares(self.target, t.shares, t.pair, worker, self.rank)
         self._make_memory()
         self.maps = [side.maps(self.kernel) for side in (self.sides.left, self.sides.right)]
         self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
@@ -139,20 +142,15 @@ class WarpgroupProduct:
         ahead = 0 if self.shares_stages else nbytes
         nbytes = max(nbytes, ahead + staging)
         self.memory = BlockMemory(self.target, nbytes + BARRIER_BYTES, aligned=True)
-        base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
-        start = b.add(base, self.memory.start)
+        start = b.add(b.address_of(self.memory.memory), self.memory.start)
         self.staging = b.add(start, ahead)
         barriers = b.add(start, nbytes)
         self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
 
-    def _worker(self) -> Index:
-        return b.sub(self.clusters - 1, self.cluster)
-
     def _tile(self, number: Index) -> Tile:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
         t, product = self.tiling, self.product
-        per_batch = self.row_tiles * self.column_tiles
-        batch, number = (0, number) if product.batches == 1 else (b.div(number, per_batch), b.mod(number, per_batch))
+        batch, number = product.of_batch(number, self.row_tiles * self.column_tiles)
         if 2 * product.columns * product.inner <= self.target.l2_bytes or self.row_tiles <= ROW_GROUP:
             row, column = b.div(number, self.column_tiles), b.mod(number, self.column_tiles)
         else:

@@ -54,19 +54,12 @@ class WarpgroupScores:
         for left, operand in self.left:
             sums: list[ir.Value] = []
             for block, mine in enumerate(left):
-                sums = self._multiply(mine, self.tiles.line(operand, stage, 0, block), sums)
+                right = self.tiles.line(operand, stage, 0, block)
+                sums = self.unit.multiply(mine, right, sums) if sums else self.unit.start(mine, right, self.count // 2)
             self.unit.commit()
             found.append(sums)
         done = iter(self.unit.done([value for sums in found for value in sums]))
         return [[next(done) for _ in sums] for sums in found]
-
-    def _multiply(self, left: list[ir.Value], right: ir.Value, sums: list[ir.Value]) -> list[ir.Value]:
-        """Onto sums, or where there are none onto zeros."""
-        if len(left) == 1:
-            if not sums:
-                return self.unit.start_shared(left[0], right, self.count // 2)
-            return self.unit.multiply_shared(left[0], right, sums)
-        return self.unit.multiply(left, right, sums) if sums else self.unit.start(left, right, self.count // 2)
 
     def add(
         self, stage: Index, operands: Sequence[int], weights: Sequence[list[list[ir.Value]]], sums: list[list[ir.Value]]

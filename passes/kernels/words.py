@@ -10,110 +10,60 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
-
-INTEGERS = {"add": "addi", "sub": "subi", "mul": "muli", "div": "divui", "mod": "remui"}
-REALS = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf"}
-ORDERS = {"eq": (0, 1), "ne": (1, 13), "lt": (2, 4), "le": (3, 5), "gt": (4, 2), "ge": (5, 3)}
-"""MLIR's numbers of comparisons: of signed integers, and of reals, which no NaN fulfils (but for ne)."""
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.lower.arithmetic import Number, where
+from lispgpt.passes.targets import tensor_copies
 
 
-class Word:
+class Word(Number):
     """One value of a thread."""
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, value: ir.Value) -> None:
-        self.value = value
-
-    @property
-    def is_real(self) -> bool:
-        return isinstance(self.value.type, ir.F32Type)
-
-    def _like(self, other: Any) -> ir.Value:
-        return other.value if isinstance(other, Word) else b.constant(other, self.value.type)
-
-    def _binary(self, kind: str, other: Any, turned: bool = False) -> Word:
-        name = (REALS if self.is_real else INTEGERS).get(kind, kind)
-        operands = [self.value, self._like(other)]
-        return Word(b.emit(f"arith.{name}", operands[::-1] if turned else operands, [self.value.type]))
-
-    def _compared(self, order: str, other: Any) -> Word:
-        i64 = ir.IntegerType.get_signless(64)
-        number = ir.IntegerAttr.get(i64, ORDERS[order][self.is_real])
-        name = "arith.cmpf" if self.is_real else "arith.cmpi"
-        operands = [self.value, self._like(other)]
-        return Word(b.emit(name, operands, [ir.IntegerType.get_signless(1)], predicate=number))
-
     def __add__(self, other: Any) -> Word:
-        return self if isinstance(other, int) and other == 0 else self._binary("add", other)
+        return self if isinstance(other, int) and other == 0 else super().__add__(other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Word:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Any) -> Word:
-        return self._binary("sub", other, turned=True)
-
     def __mul__(self, other: Any) -> Word:
-        return self if isinstance(other, int) and other == 1 else self._binary("mul", other)
+        return self if isinstance(other, int) and other == 1 else super().__mul__(other)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Word:
-        return self._binary("div", other)
-
     def __floordiv__(self, other: Any) -> Word:
-        return self if other == 1 else self._binary("div", other)
-
-    def __mod__(self, other: Any) -> Word:
-        return self._binary("mod", other)
-
-    def __and__(self, other: Any) -> Word:
-        return self._binary("andi", other)
-
-    def __or__(self, other: Any) -> Word:
-        return self._binary("ori", other)
-
-    def __xor__(self, other: Any) -> Word:
-        return self._binary("xori", other)
-
-    def __lshift__(self, other: Any) -> Word:
-        return self._binary("shli", other)
+        return self if isinstance(other, int) and other == 1 else super().__floordiv__(other)
 
     def __rshift__(self, other: Any) -> Word:
-        return self._binary("shrui", other)
+        return self.emit("arith.shrui", other)
 
     def __lt__(self, other: Any) -> Word:
-        return self._compared("lt", other)
+        return self.is_("<", other)
 
     def __le__(self, other: Any) -> Word:
-        return self._compared("le", other)
+        return self.is_("<=", other)
 
     def __gt__(self, other: Any) -> Word:
-        return self._compared("gt", other)
+        return self.is_(">", other)
 
     def __ge__(self, other: Any) -> Word:
-        return self._compared("ge", other)
+        return self.is_(">=", other)
 
     def __eq__(self, other: Any) -> Word:  # type: ignore[override]
-        return self._compared("eq", other)
+        return self.is_("==", other)
 
     def __ne__(self, other: Any) -> Word:  # type: ignore[override]
-        return self._compared("ne", other)
+        return self.is_("!=", other)
 
     def where(self, a: Any, other: Any) -> Word:
         """a where this condition holds, else other; at least one of them is a Word."""
-        like = a if isinstance(a, Word) else other
-        return Word(b.select(self.value, like._like(a), like._like(other)))
+        return Word(where(self, a, other).value)
 
     def signed_shift(self, by: int) -> Word:
-        return self._binary("shrsi", by)
+        return self.emit("arith.shrsi", by)
 
     def bits(self) -> Word:
         """A real's bits, or the real of these bits."""
-        return Word(b.emit("arith.bitcast", [self.value], [b.i32() if self.is_real else b.f32()]))
+        return super().bits() if self.is_real else self.as_real()
 
     def index(self) -> ir.Value:
         return b.emit("arith.index_castui", [self.value], [ir.IndexType.get()])
@@ -140,13 +90,12 @@ def real(value: float) -> Word:
 
 def greater(a: Word, c: Word) -> Word:
     """The larger of two reals or signed integers."""
-    name = "arith.maxnumf" if a.is_real else "arith.maxsi"
-    return Word(b.binary(name, a.value, c.value))
+    return Word(b.binary("arith.maxnumf" if a.is_real else "arith.maxsi", a.value, c.value))
 
 
 def lesser(a: Word, c: Word) -> Word:
     """The smaller of two signed integers."""
-    return Word(b.emit("arith.minsi", [a.value, c.value], [a.value.type]))
+    return a.emit("arith.minsi", c)
 
 
 def fused(a: Word, c: Word, d: Word) -> Word:
@@ -155,21 +104,16 @@ def fused(a: Word, c: Word, d: Word) -> Word:
 
 def loop(low: Any, high: Any, inits: Sequence[Word], body: Callable[..., Sequence[Word]], step: Any = 1) -> list[Word]:
     """scf.for by i32; body(number, *carried) returns what is carried on."""
-    bounds = [word(x).value for x in (low, high, step)]
-    op = create_op("scf.for", [*bounds, *(i.value for i in inits)], [i.value.type for i in inits], regions=1)
-    block = op.regions[0].blocks.append(b.i32(), *[i.value.type for i in inits])
-    with ir.InsertionPoint(block):
-        carried = body(*map(Word, block.arguments))
-        create_op("scf.yield", [c.value for c in carried])
-    return [Word(result) for result in op.results]
+    first, last, by = (word(x).value for x in (low, high, step))
+    found = b.loop(
+        first, last, by, [i.value for i in inits], lambda *values: [w.value for w in body(*map(Word, values))]
+    )
+    return list(map(Word, found))
 
 
 def each(low: Any, high: Any, body: Callable[[Word], Any], step: Any = 1) -> None:
-    def run(number: Word) -> Sequence[Word]:
-        body(number)
-        return []
-
-    loop(low, high, [], run, step)
+    first, last, by = (word(x).value for x in (low, high, step))
+    b.each(first, last, by, lambda number: body(Word(number)))
 
 
 def when(condition: Word, body: Callable[[], Any]) -> None:
@@ -193,25 +137,16 @@ def assembly(
     memory: bool = True,
     pure: bool = False,
 ) -> list[Word]:
-    """Instructions as text.  results, inputs: a letter of a constraint for each (r, f, l, h); results' types follow.
+    """The same with letters of constraints.  results, inputs: one for each (r, f, l, h); results' types follow.
 
-    pure: that may be moved and left out, as it does nothing but to make its results.
+    memory: whether it may read or write any.
     """
     values = [o.value if isinstance(o, Word) else word(o).value if isinstance(o, int) else o for o in operands]
-    kinds = {"r": b.i32(), "f": b.f32(), "l": ir.IntegerType.get_signless(64)}
+    kinds = {"r": b.i32(), "f": b.f32(), "l": b.i64()}
     types = [kinds[r] for r in results]
     letters = list(inputs) if inputs is not None else [_letter(v.type) for v in values]
     constraints = [f"={r}" for r in results] + letters + (["~{memory}"] if memory and not pure else [])
-    fields: dict[str, ir.Attribute] = {"asm_string": ir.StringAttr.get(text)}
-    fields["constraints"] = ir.StringAttr.get(",".join(constraints))
-    if not pure:
-        fields["has_side_effects"] = ir.UnitAttr.get()
-    if len(types) < 2:
-        return [Word(r) for r in create_op("llvm.inline_asm", values, types, fields).results]
-    struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
-    made = create_op("llvm.inline_asm", values, [struct], fields).results[0]
-    places = [ir.DenseI64ArrayAttr.get([i]) for i in range(len(types))]
-    return [Word(b.emit("llvm.extractvalue", [made], [t], position=p)) for t, p in zip(types, places, strict=True)]
+    return list(map(Word, tensor_copies.assembly(text, constraints, values, types, pure)))
 
 
 def _letter(type_: ir.Type) -> str:

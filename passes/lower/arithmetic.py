@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, Self
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 
 FLOAT_PREDICATES = ("false", "==", ">", ">=", "<", "<=", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "!=", "uno")
 INTEGER_PREDICATES = ("==", "!=", "<", "<=", ">", ">=", "u<", "u<=", "u>", "u>=")
@@ -18,99 +19,102 @@ class Number:
     def __init__(self, value: ir.Value) -> None:
         self.value, self.type = value, value.type
         self.element = b.element_of(value.type)
-        self.real = isinstance(self.element, ir.FloatType)
+
+    @property
+    def is_real(self) -> bool:
+        return isinstance(self.element, ir.FloatType)
 
     def like(self, element: ir.Type) -> ir.Type:
         """As many of another element type."""
         return ir.VectorType.get(self.type.shape, element) if isinstance(self.type, ir.VectorType) else element
 
-    def emit(self, name: str, *others: Operand, element: ir.Type | None = None) -> Number:
+    def emit(self, name: str, *others: Operand, element: ir.Type | None = None, **attributes: Any) -> Self:
         """An op on this and others, whose result is of this type or has another element type."""
         operands = [self.value, *(self.operand(other) for other in others)]
-        return Number(create_op(name, operands, [self.like(element or self.element)]).results[0])
+        return type(self)(b.emit(name, operands, [self.like(element or self.element)], **attributes))
 
     def operand(self, other: Operand) -> ir.Value:
         return other.value if isinstance(other, Number) else b.constant(other, self.type)
 
-    def _arithmetic(self, name: str, other: Operand, turned: bool = False) -> Number:
+    def _arithmetic(self, name: str, other: Operand, turned: bool = False) -> Self:
         values = [self.operand(other), self.value] if turned else [self.value, self.operand(other)]
-        return Number(b.emit(f"arith.{name}{'f' if self.real else 'i'}", values, [self.type]))
+        return type(self)(b.emit(f"arith.{name}{'f' if self.is_real else 'i'}", values, [self.type]))
 
-    def __add__(self, other: Operand) -> Number:
+    def __add__(self, other: Operand) -> Self:
         return self._arithmetic("add", other)
 
-    def __sub__(self, other: Operand) -> Number:
+    def __sub__(self, other: Operand) -> Self:
         return self._arithmetic("sub", other)
 
-    def __rsub__(self, other: Operand) -> Number:
+    def __rsub__(self, other: Operand) -> Self:
         return self._arithmetic("sub", other, turned=True)
 
-    def __mul__(self, other: Operand) -> Number:
+    def __mul__(self, other: Operand) -> Self:
         return self._arithmetic("mul", other)
 
-    def __truediv__(self, other: Operand) -> Number:
+    def __truediv__(self, other: Operand) -> Self:
         return self._arithmetic("div", other)
 
-    def __rtruediv__(self, other: Operand) -> Number:
+    def __rtruediv__(self, other: Operand) -> Self:
         return self._arithmetic("div", other, turned=True)
 
-    def __mod__(self, other: Operand) -> Number:
+    def __mod__(self, other: Operand) -> Self:
         """Of integers ≥ 0, as // is."""
         return self.emit("arith.remui", other)
 
-    def __floordiv__(self, other: Operand) -> Number:
+    def __floordiv__(self, other: Operand) -> Self:
         return self.emit("arith.divui", other)
 
-    def __neg__(self) -> Number:
+    def __neg__(self) -> Self:
         return self.emit("arith.negf")
 
-    def __abs__(self) -> Number:
+    def __abs__(self) -> Self:
         return self.emit("math.absf")
 
-    def __and__(self, other: Operand) -> Number:
+    def __and__(self, other: Operand) -> Self:
         return self.emit("arith.andi", other)
 
-    def __or__(self, other: Operand) -> Number:
+    def __or__(self, other: Operand) -> Self:
         return self.emit("arith.ori", other)
 
-    def __rshift__(self, other: Operand) -> Number:
+    def __xor__(self, other: Operand) -> Self:
+        return self.emit("arith.xori", other)
+
+    def __rshift__(self, other: Operand) -> Self:
         return self.emit("arith.shrsi", other)
 
-    def __lshift__(self, other: Operand) -> Number:
+    def __lshift__(self, other: Operand) -> Self:
         return self.emit("arith.shli", other)
 
-    def is_(self, relation: str, other: Operand) -> Number:
+    def is_(self, relation: str, other: Operand) -> Self:
         """A comparison: of floats ordered, but for "!=" and names with u in them; of integers signed, but with a u."""
-        number = (FLOAT_PREDICATES if self.real else INTEGER_PREDICATES).index(relation)
-        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
-        types = [self.like(ir.IntegerType.get_signless(1))]
-        name = "arith.cmpf" if self.real else "arith.cmpi"
-        return Number(b.emit(name, [self.value, self.operand(other)], types, predicate=attribute))
+        number = (FLOAT_PREDICATES if self.is_real else INTEGER_PREDICATES).index(relation)
+        return self.emit("arith.cmpf" if self.is_real else "arith.cmpi", other, element=b.i1(), predicate=number)
 
-    def clamp(self, low: float, high: float) -> Number:
+    def clamp(self, low: float, high: float) -> Self:
         return self.emit("arith.maximumf", low).emit("arith.minimumf", high)
 
-    def signed_as(self, other: Number) -> Number:
+    def signed_as(self, other: Number) -> Self:
         """This, which is ≥ 0, with another's sign."""
         return self.emit("math.copysign", other)
 
-    def whole(self) -> Number:
+    def whole(self) -> Self:
         """A float as an integer of as many bits."""
         return self.emit("arith.fptosi", element=ir.IntegerType.get_signless(self.element.width))
 
-    def bits(self) -> Number:
+    def bits(self) -> Self:
         """A float's bits as an integer."""
         return self.emit("arith.bitcast", element=ir.IntegerType.get_signless(self.element.width))
 
-    def as_real(self, cast: str = "arith.bitcast") -> Number:
+    def as_real(self, cast: str = "arith.bitcast") -> Self:
         """An integer, or with bitcast the float whose bits it is, as a float of as many bits."""
         return self.emit(cast, element=ir.F64Type.get() if self.element.width == 64 else ir.F32Type.get())
 
-    def bit(self, position: int) -> Number:
+    def bit(self, position: int) -> Self:
         """Whether a bit of an integer is set."""
-        return ((self >> position) & 1).emit("arith.trunci", element=ir.IntegerType.get_signless(1))
+        return ((self >> position) & 1).emit("arith.trunci", element=b.i1())
 
-    def power_of_two(self) -> Number:
+    def power_of_two(self) -> Self:
         """2^n as an F32 for an integer -126 ≤ n ≤ 127."""
         return ((self + 127) << 23).as_real()
 
@@ -127,7 +131,7 @@ def fma(x: Operand, y: Operand, z: Operand) -> Number:
 def where(condition: Number, yes: Operand, no: Operand) -> Number:
     """One of two, of which one at least is no Python number."""
     given = next(value for value in (yes, no) if isinstance(value, Number))
-    return Number(b.select(condition.value, given.operand(yes), given.operand(no)))
+    return type(given)(b.select(condition.value, given.operand(yes), given.operand(no)))
 
 
 def polynomial(coefficients: Sequence[float], x: Number) -> Number:

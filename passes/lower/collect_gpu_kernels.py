@@ -28,7 +28,7 @@ class CollectGpuKernels(Pass):
     def run(self, module: ir.Module, target: object) -> None:
         kernels = kernel_functions(module)
         first = operations(module.body)[0]
-        attributes = {"sym_name": ir.StringAttr.get(MODULE_NAME)}
+        attributes = {"sym_name": MODULE_NAME}
         holder = create_op("gpu.module", attributes=attributes, regions=1, ip=ir.InsertionPoint(first))
         body = holder.regions[0].blocks.append()
         for kernel in kernels:
@@ -50,20 +50,15 @@ def _move(kernel: ir.Operation, body: ir.Block) -> None:
     shared = _shared_allocations(kernel)
     attributes = {
         "sym_name": kernel.attributes["sym_name"],
-        "function_type": ir.TypeAttr.get(function_type),
+        "function_type": function_type,
         "kernel": ir.UnitAttr.get(),
-        "workgroup_attributions": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), len(shared)),
+        "workgroup_attributions": len(shared),
         "known_block_size": ir.DenseI32ArrayAttr.get(integers(kernel.attributes["block"])),
     }
     if shared:
-        aligned = ir.DictAttr.get({"llvm.align": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), SHARED_ALIGNMENT)})
-        attributes["workgroup_attrib_attrs"] = ir.ArrayAttr.get([aligned] * len(shared))
+        attributes["workgroup_attrib_attrs"] = [{"llvm.align": SHARED_ALIGNMENT}] * len(shared)
     if maps:
-        plain, aligned = (
-            ir.DictAttr.get({}),
-            ir.DictAttr.get({"llvm.align": ir.Attribute.parse(f"{MAP_ALIGNMENT} : i64")}),
-        )
-        attributes["arg_attrs"] = ir.ArrayAttr.get([plain] * len(old.arguments) + [aligned] * len(maps))
+        attributes["arg_attrs"] = [*[{}] * len(old.arguments), *[{"llvm.align": MAP_ALIGNMENT}] * len(maps)]
     if "residency" in kernel.attributes:
         attributes["nvvm.minctasm"] = kernel.attributes["residency"]
     if "cluster" in kernel.attributes:

@@ -62,7 +62,7 @@ class Exchanges:
 
     def _slot(self, row: Number, thread: Number) -> ir.Value:
         offset = (row * self.padded + thread) * SLOT_BYTES
-        wide = offset.emit("arith.index_cast", element=ir.IntegerType.get_signless(64))
+        wide = offset.emit("arith.index_cast", element=b.i64())
         attributes = {"rawConstantIndices": ir.DenseI32ArrayAttr.get([-(2**31)]), "elem_type": ir.TypeAttr.get(self.i8)}
         return b.emit("llvm.getelementptr", [self.values["slots"], wide.value], [self.pointer], **attributes)
 
@@ -87,7 +87,7 @@ class Exchanges:
             lane, distance = self.lane.emit("arith.index_cast", element=self.i32), Number(offset)
             segment = lane - lane % Number(width)
             source = {
-                "xor": lambda: lane.emit("arith.xori", distance),
+                "xor": lambda: lane ^ distance,
                 "up": lambda: lane - distance,
                 "down": lambda: lane + distance,
                 "idx": lambda: segment + distance,
@@ -102,7 +102,7 @@ class Exchanges:
         read = self._offer(op, op.operands[0])
         with ir.InsertionPoint(op):
             segment = self.lane - self.lane % width
-            return [read(segment + (self.lane + offset) % width), b.constant(1, ir.IntegerType.get_signless(1))]
+            return [read(segment + (self.lane + offset) % width), b.constant(1, b.i1())]
 
     def _subgroup_broadcast(self, op: ir.Operation) -> list[ir.Value]:
         read = self._offer(op, op.operands[0])
@@ -139,7 +139,7 @@ class Exchanges:
         if "op" not in op.attributes:
             raise UserError(f"{op.name} with a body of its own cannot run on the cpu target", span_of(op.location))
         kind = str(op.attributes["op"]).split("<all_reduce_op ")[1].rstrip(">")
-        return Number(a).emit(COMBINE[kind][Number(a).real], Number(other)).value
+        return Number(a).emit(COMBINE[kind][Number(a).is_real], Number(other)).value
 
 
 def _cast(value: ir.Value, type_: ir.Type) -> ir.Value:
@@ -149,7 +149,7 @@ def _cast(value: ir.Value, type_: ir.Type) -> ir.Value:
 def _stored_type(op: ir.Operation, type_: ir.Type) -> ir.Type:
     """The type that travels through a slot; UserError where it is too large."""
     if isinstance(type_, ir.IndexType):
-        return ir.IntegerType.get_signless(64)
+        return b.i64()
     element, count = b.element_of(type_), prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
     if not isinstance(element, (ir.IntegerType, ir.FloatType)) or element.width * count > 8 * SLOT_BYTES:
         raise UserError(f"{op.name} of {type_} cannot run on the cpu target", span_of(op.location))

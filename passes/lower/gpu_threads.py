@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.diagnostics import span_of
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import operations
+from lispgpt.ir.structure import operations, retype
 from lispgpt.passes.lower.arithmetic import Number
 from lispgpt.passes.lower.gpu_exchanges import Exchanges, integer
 from lispgpt.passes.lower.gpu_launchers import AT_BARRIER, DONE, Launcher
@@ -22,6 +23,9 @@ WAITING_OPS = {
     "gpu.all_reduce",
     "gpu.ballot",
 }
+
+DIMENSIONS = {"thread_id": "t", "block_id": "id", "grid_dim": "g", "block_dim": "b"}
+"""Ops that name one, and what the arguments that say it are called, ahead of its letter."""
 
 PRINTING_OPS = {"gpu.printf", "func.call", "llvm.call", "vector.print"}
 """What may print: a call could."""
@@ -47,9 +51,7 @@ def make_thread_function(module: ir.Module, kernel: ir.Operation, name: str, sub
             block.append_to(function.regions[0])
         results = [ir.Type.parse("!llvm.ptr")] if waits else []
         function.attributes["sym_name"] = ir.StringAttr.get(f"{name}_thread")
-        function.attributes["function_type"] = ir.TypeAttr.get(
-            ir.FunctionType.get([a.type for a in entry.arguments], results)
-        )
+        retype(function, results)
         function.attributes["llvm.linkage"] = ir.Attribute.parse("#llvm.linkage<internal>")
     _Thread(function, launcher).convert()
     return launcher
@@ -60,9 +62,7 @@ def _give_private_memory(entry: ir.Block, first: int) -> None:
     for index in reversed(range(first, len(entry.arguments))):
         argument = entry.arguments[index]
         with ir.InsertionPoint.at_block_begin(entry):
-            segments = ir.DenseI32ArrayAttr.get([0, 0])
-            local = create_op("memref.alloca", [], [argument.type], {"operandSegmentSizes": segments})
-        argument.replace_all_uses_with(local.results[0])
+            argument.replace_all_uses_with(b.allocated(argument.type, "memref.alloca"))
         entry.erase_argument(index)
 
 
@@ -87,8 +87,10 @@ class _Thread(Exchanges):
                     self._convert(op)
 
     def _convert(self, op: ir.Operation) -> None:
-        handler: Callable[[ir.Operation], Sequence[ir.Value]] | None
-        handler = getattr(self, "_" + op.name.removeprefix("gpu."), None)
+        name = op.name.removeprefix("gpu.")
+        handler: Callable[[ir.Operation], Sequence[ir.Value]] | None = getattr(self, f"_{name}", None)
+        if name in DIMENSIONS:
+            handler = partial(self._dimension, name=name)
         if handler is None:
             raise UserError(f"{op.name} cannot run on the cpu target", span_of(op.location))
         replacements = handler(op)
@@ -107,24 +109,13 @@ class _Thread(Exchanges):
         self.first = self.thread - self.lane
         self.padded = self.threads.emit("arith.ceildivui", self.size) * self.size
 
-    def _dimension(self, op: ir.Operation, names: str) -> list[ir.Value]:
+    def _dimension(self, op: ir.Operation, name: str) -> list[ir.Value]:
         axis = str(op.attributes["dimension"]).split("<dim ")[1][0]
-        return [self.values[names + axis]]
-
-    def _thread_id(self, op: ir.Operation) -> list[ir.Value]:
-        return self._dimension(op, "t")
-
-    def _block_id(self, op: ir.Operation) -> list[ir.Value]:
-        return self._dimension(op, "id")
-
-    def _grid_dim(self, op: ir.Operation) -> list[ir.Value]:
-        return self._dimension(op, "g")
-
-    def _block_dim(self, op: ir.Operation) -> list[ir.Value]:
-        return self._dimension(op, "b")
+        return [self.values[DIMENSIONS[name] + axis]]
 
     def _global_id(self, op: ir.Operation) -> list[ir.Value]:
-        block, size, thread = (Number(self._dimension(op, names)[0]) for names in ("id", "b", "t"))
+        names = ("block_id", "block_dim", "thread_id")
+        block, size, thread = (Number(self._dimension(op, name)[0]) for name in names)
         return [(block * size + thread).value]
 
     def _lane_id(self, _: ir.Operation) -> list[ir.Value]:
@@ -147,15 +138,15 @@ class _Thread(Exchanges):
         text = ir.StringAttr(op.attributes["format"]).value + "\0"
         name = f"{self.launcher.name}_format_{len(self.formats)}"
         self.formats.append(name)
-        i64 = ir.IntegerType.get_signless(64)
+        i64 = b.i64()
         with ir.InsertionPoint(self.function):
             array = ir.Type.parse(f"!llvm.array<{len(text.encode())} x i8>")
             attributes = {
-                "sym_name": ir.StringAttr.get(name),
-                "global_type": ir.TypeAttr.get(array),
+                "sym_name": name,
+                "global_type": array,
                 "linkage": ir.Attribute.parse("#llvm.linkage<internal>"),
                 "constant": ir.UnitAttr.get(),
-                "value": ir.StringAttr.get(text),
+                "value": text,
                 "addr_space": ir.IntegerAttr.get(self.i32, 0),
             }
             create_op("llvm.mlir.global", attributes=attributes, regions=1)
@@ -167,7 +158,7 @@ class _Thread(Exchanges):
             values.append(b.emit("arith.index_cast", [value], [i64]) if isinstance(value.type, ir.IndexType) else value)
         attributes = {
             "callee": ir.FlatSymbolRefAttr.get("gpu_printf"),
-            "var_callee_type": ir.TypeAttr.get(ir.Type.parse("!llvm.func<i32 (ptr, ...)>")),
+            "var_callee_type": ir.Type.parse("!llvm.func<i32 (ptr, ...)>"),
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(values), 0]),
             "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
         }
@@ -176,25 +167,24 @@ class _Thread(Exchanges):
 
     def _begin_coroutine(self) -> None:
         """Allocate the frame in the entry block, free it in `cleanup`, leave through `suspended`."""
-        token, i64 = ir.Type.parse("token"), ir.IntegerType.get_signless(64)
+        token, i64 = ir.Type.parse("token"), b.i64()
         self.function.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("presplitcoroutine")])
         null = b.emit("llvm.mlir.zero", [], [self.pointer])
         self.no_token = b.emit("llvm.mlir.none", [], [token])
-        self.not_final = b.constant(0, ir.IntegerType.get_signless(1))
+        self.not_final = b.constant(0, b.i1())
         identity = b.emit("llvm.intr.coro.id", [b.constant(0, self.i32), null, null, null], [token])
         bytes_ = b.emit("llvm.intr.coro.size", [], [i64])
-        call = {"callee": ir.FlatSymbolRefAttr.get("gpu_thread_alloc")}
-        memory = create_op("func.call", [bytes_], [self.pointer], call).results[0]
+        memory = b.call("gpu_thread_alloc", [bytes_], [self.pointer]).results[0]
         handle = b.emit("llvm.intr.coro.begin", [identity, memory], [self.pointer])
         last = list(self.function.regions[0].blocks)[-1]
         self.cleanup = last.create_after()
         self.suspended = self.cleanup.create_after()
         with ir.InsertionPoint(self.cleanup):
             frame = b.emit("llvm.intr.coro.free", [identity, handle], [self.pointer])
-            create_op("func.call", [frame], [], {"callee": ir.FlatSymbolRefAttr.get("gpu_thread_free")})
+            b.call("gpu_thread_free", [frame])
             create_op("cf.br", successors=[self.suspended])
         with ir.InsertionPoint(self.suspended):
-            create_op("llvm.intr.coro.end", [handle, self.not_final, self.no_token], [ir.IntegerType.get_signless(1)])
+            create_op("llvm.intr.coro.end", [handle, self.not_final, self.no_token], [b.i1()])
             create_op("func.return", [handle])
 
     def suspend(self, op: ir.Operation, status: int | None = None) -> None:

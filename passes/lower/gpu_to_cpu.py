@@ -104,9 +104,9 @@ def _declare(module: ir.Module, name: str, type_: str) -> None:
     """A function that the runtime of programs provides."""
     with module.operation.location, ir.InsertionPoint(module.body):
         attributes = {
-            "sym_name": ir.StringAttr.get(name),
-            "function_type": ir.TypeAttr.get(ir.Type.parse(type_)),
-            "sym_visibility": ir.StringAttr.get("private"),
+            "sym_name": name,
+            "function_type": ir.Type.parse(type_),
+            "sym_visibility": "private",
         }
         create_op("func.func", attributes=attributes, regions=1)
 
@@ -188,7 +188,7 @@ def _convert_launch(op: ir.Operation, launchers: dict[str, Launcher]) -> None:
     shared = _as_type(dynamic[0], i32) if dynamic else b.constant(0, i32)
     blocks = b.mul(b.mul(sizes[0], sizes[1]), sizes[2])
     operands = [b.as_value(0), blocks, *sizes, shared, *arguments]
-    create_op("func.call", operands, [], {"callee": ir.FlatSymbolRefAttr.get(launcher.name)})
+    b.call(launcher.name, operands)
 
 
 def _as_type(value: ir.Value, type_: ir.Type) -> ir.Value:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from math import prod
 
-from lispgpt.ir.mlir import create_op, ir, passmanager
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir, numbers, passmanager
 from lispgpt.ir.structure import integers, kernel_functions, operations, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower.collect_gpu_kernels import MODULE_NAME, CollectGpuKernels
@@ -146,24 +147,12 @@ def _call_block_function(kernel: ir.Operation) -> None:
     """Replace a kernel's body by the call for its block."""
     block = kernel.regions[0].blocks[0]
     old = operations(block)
-    index, i64, pointer = ir.IndexType.get(), ir.IntegerType.get_signless(64), ir.Type.parse("!llvm.ptr")
     with ir.InsertionPoint(old[-1]), kernel.location:
-        dimension = {"dimension": ir.Attribute.parse("#gpu<dim x>")}
-        number = create_op("gpu.block_id", [], [index], dimension).results[0]
-        operands = [create_op("arith.index_cast", [number], [i64]).results[0]]
-        for argument in block.arguments:
-            address = create_op("memref.extract_aligned_pointer_as_index", [argument], [index]).results[0]
-            integer = create_op("arith.index_cast", [address], [i64]).results[0]
-            operands.append(create_op("llvm.inttoptr", [integer], [pointer]).results[0])
-        attributes = {
-            "callee": ir.FlatSymbolRefAttr.get(f"{symbol_of(kernel)}_block"),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        }
-        create_op("llvm.call", operands, [], attributes)
+        number = b.emit("arith.index_cast", [b.block_id()], [b.i64()])
+        b.llvm_call(f"{symbol_of(kernel)}_block", [number, *(b.pointer(b.address_of(a)) for a in block.arguments)])
     for op in reversed(old[:-1]):
         op.erase()
     blocks = prod(integers(kernel.attributes["grid"]))
-    kernel.attributes["grid"] = ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n) for n in (blocks, 1, 1)])
+    kernel.attributes["grid"] = numbers((blocks, 1, 1))
     for name in ("block", "shared_bytes"):
         del kernel.attributes[name]

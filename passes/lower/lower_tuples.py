@@ -82,7 +82,7 @@ class _Cast:
         return self._create("arith.index_cast", [value], kind) if isinstance(kind, ir.IndexType) else value
 
     def _create(self, name: str, operands: list[ir.Value], kind: ir.Type, position: int | None = None) -> ir.Value:
-        where = {} if position is None else {"position": ir.DenseI64ArrayAttr.get([position])}
+        where = {} if position is None else {"position": [position]}
         place = ir.InsertionPoint(self.op)
         return create_op(name, operands, [kind], where, loc=self.op.location, ip=place).results[0]
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence, Set
 from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.diagnostics import users_span
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import everything_in, operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.lower.arithmetic import Number
@@ -75,16 +75,11 @@ def _exact(op: ir.Operation) -> ir.Value | None:
 def _of_bits(op: ir.Operation) -> ir.Value | None:
     if op.name not in OF_BITS:
         return None
-    flag = [] if op.name == "math.ctpop" else [b.constant(0, ir.IntegerType.get_signless(1))]
+    flag = [] if op.name == "math.ctpop" else [b.constant(0, b.i1())]
     return _call(OF_BITS[op.name], [*op.operands, *flag], op.results[0].type)
 
 
 def _call(name: str, operands: Sequence[ir.Value], type_: ir.Type) -> ir.Value:
     """LLVM's intrinsic of that name for a type."""
     suffix = f"v{math.prod(type_.shape)}{type_.element_type}" if isinstance(type_, ir.VectorType) else str(type_)
-    attributes = {
-        "intrin": ir.StringAttr.get(f"llvm.{name}.{suffix}"),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-    }
-    return create_op("llvm.call_intrinsic", operands, [type_], attributes).results[0]
+    return b.instruction(f"llvm.{name}.{suffix}", operands, type_)

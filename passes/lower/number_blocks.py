@@ -14,7 +14,7 @@ import math
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import everything_in, integers, kernel_functions
+from lispgpt.ir.structure import everything_in, integers, kernel_functions, retype
 from lispgpt.passes.base import Pass
 from lispgpt.passes.states import PLANNED
 
@@ -50,5 +50,4 @@ def _number_blocks(kernel: ir.Operation) -> None:
                 value = b.mod(value, grid[axis])
             op.results[0].replace_all_uses_with(b.as_value(value))
         op.erase()
-    types = ir.FunctionType.get([index, *(a.type for a in moved)], [])
-    kernel.attributes["function_type"] = ir.TypeAttr.get(types)
+    retype(kernel)

@@ -12,6 +12,7 @@ runtime's.
 
 from __future__ import annotations
 
+from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, everything_in, operations, symbol_of
 from lispgpt.passes.base import Pass
@@ -72,20 +73,14 @@ def _share(call: ir.Operation) -> None:
     # In the entry block, so that a call in a loop does not grow the stack.
     with call.location, ir.InsertionPoint.at_block_begin(function.operation.regions[0].blocks[0]):
         one = create_op("llvm.mlir.constant", [], [i32], {"value": ir.IntegerAttr.get(i32, 1)}).results[0]
-        packed = create_op("llvm.alloca", [one], [pointer], {"elem_type": ir.TypeAttr.get(struct)}).results[0]
+        packed = create_op("llvm.alloca", [one], [pointer], {"elem_type": struct}).results[0]
     part = ir.FlatSymbolRefAttr.get(callee_of(call) + "_part")
     with call.location, ir.InsertionPoint(call):
         value = create_op("llvm.mlir.poison", [], [struct]).results[0]
         for i, field in enumerate(rest):
-            position = {"position": ir.DenseI64ArrayAttr.get([i])}
+            position = {"position": [i]}
             value = create_op("llvm.insertvalue", [value, field], [struct], position).results[0]
         create_op("llvm.store", [value, packed])
         address = create_op("llvm.mlir.addressof", [], [pointer], {"global_name": part}).results[0]
-        operands = [address, packed, start, stop]
-        attributes = {
-            "callee": ir.FlatSymbolRefAttr.get("share_work"),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        }
-        create_op("llvm.call", operands, [], attributes)
+        b.llvm_call("share_work", [address, packed, start, stop])
     call.erase()

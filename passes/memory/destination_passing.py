@@ -22,22 +22,25 @@ what is still to be read of the old one is copied away first.
 from __future__ import annotations
 
 from lispgpt.base.errors import InternalError
+from lispgpt.ir import build as b
 from lispgpt.ir.collectives import ALL_REDUCE, collective_functions, collective_of, to_memory
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import (
     VIEWS,
+    callee_of,
     defining_op,
     entry_functions,
     integers,
     kernel_functions,
     operations,
+    retype,
     strings,
     symbol_of,
     viewed,
 )
 from lispgpt.passes.base import Pass
-from lispgpt.passes.memory.kernel_buffers import byte_size, memref_of, rewrite_kernel
-from lispgpt.passes.memory.places import Place, Places, allocated, slice_offset
+from lispgpt.passes.memory.kernel_buffers import byte_array, byte_size, memref_of, rewrite_kernel
+from lispgpt.passes.memory.places import Place, Places, slice_offset
 from lispgpt.passes.states import OUTLINED, UNPLACED
 
 
@@ -79,8 +82,7 @@ class _Entry:
         extra = [(n, v) for n, v in zip(results, terminator.operands, strict=True) if n not in names]
         old = list(block.arguments)
         types = [a.type for a in old] + [v.type for _, v in extra]
-        buffers = [ir.MemRefType.get([byte_size(t)], ir.IntegerType.get_signless(8)) for t in types]
-        new = [block.add_argument(t, ir.Location.unknown()) for t in buffers]
+        new = [block.add_argument(byte_array(byte_size(t)), ir.Location.unknown()) for t in types]
         for argument, buffer in zip(old, new, strict=False):
             places.put(argument, Place(buffer, 0), 0)
         self.destinations |= {v: Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
@@ -100,9 +102,8 @@ class _Entry:
             op.erase()
         for _ in old:
             block.erase_argument(0)
-        entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])
-        entry.attributes["types"] = ir.ArrayAttr.get([ir.TypeAttr.get(t) for t in types])
-        entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(buffers, []))
+        entry.attributes["arguments"], entry.attributes["types"] = attribute(names), attribute(types)
+        retype(entry)
 
     def _find_assembled(self, ops: list[ir.Operation]) -> None:
         """Find the tensors that are put together from parts, each named by the first insertion's result, and where in
@@ -132,8 +133,7 @@ class _Entry:
     def _memory_of(self, assembled: ir.Value) -> ir.Value:
         """The bytes that a tensor is in which is put together, or of which there are slices."""
         if assembled not in self.memory:
-            bytes_ = ir.MemRefType.get([byte_size(assembled.type)], ir.IntegerType.get_signless(8))
-            self.memory[assembled] = allocated(bytes_)
+            self.memory[assembled] = b.allocated(byte_array(byte_size(assembled.type)))
         return self.memory[assembled]
 
     def _rewrite_op(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
@@ -147,25 +147,25 @@ class _Entry:
             raise InternalError(f"destination-passing: {op.name} stands outside every kernel")
 
     def _rewrite_call(self, op: ir.Operation, tied: dict[str, list[int]]) -> None:
-        callee = ir.FlatSymbolRefAttr(op.attributes["callee"])
+        callee = callee_of(op)
         if not all(isinstance(operand.type, ir.RankedTensorType) for operand in op.operands):
             raise InternalError(
-                f"destination-passing: {callee} gets a number from another kernel, which only tensors cross"
+                f"destination-passing: @{callee} gets a number from another kernel, which only tensors cross"
             )
         places = self.places
         places.before_reading(list(op.operands))
-        changed = {i: op.operands[i] for i in tied[callee.value] if i >= 0}
+        changed = {i: op.operands[i] for i in tied[callee] if i >= 0}
         for value in changed.values():
             places.before_changing(value)
         arguments = [places.view(places[v], v.type) for v in op.operands]
-        for result, argument in zip(op.results, tied[callee.value], strict=True):
+        for result, argument in zip(op.results, tied[callee], strict=True):
             if argument >= 0:
                 places.change(result, places[changed[argument]])
                 continue
             place = self._place_for(result)
             places.put(result, place, 0)
             arguments.append(places.view(place, result.type))
-        create_op("func.call", arguments, [], {"callee": callee})
+        b.call(callee, arguments)
 
     def _place_for(self, result: ir.Value) -> Place:
         """Where a kernel is to make a result."""
@@ -176,4 +176,4 @@ class _Entry:
             return Place(self._memory_of(assembled), offset)
         if result in self.sliced:
             return Place(self._memory_of(result), 0)
-        return Place(allocated(memref_of(result.type)), 0)
+        return Place(b.allocated(memref_of(result.type)), 0)

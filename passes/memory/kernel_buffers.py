@@ -7,14 +7,31 @@ import math
 from lispgpt.base.access import READ, READ_WRITE, WRITE
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir.access import set_access
-from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import integers, kernel_functions, operations, symbol_of
+from lispgpt.ir.mlir import attribute, create_op, ir
+from lispgpt.ir.structure import integers, kernel_functions, operations, retype, strings, symbol_of
 from lispgpt.passes.model.linalg_ops import elementwise_copy
 
 
 def byte_size(type_: ir.Type) -> int:
     """Bytes of a static shaped type, row-major without padding."""
     return find_dtype(str(type_.element_type)).nbytes(math.prod(type_.shape))
+
+
+def byte_array(nbytes: int) -> ir.Type:
+    """The type of so many bytes of memory."""
+    return ir.MemRefType.get([nbytes], ir.IntegerType.get_signless(8))
+
+
+def add_argument(entry: ir.Operation, name: str, type_: ir.RankedTensorType) -> ir.Value:
+    """An entry's argument of a name, as bytes, which it gets where it has none."""
+    block, names = entry.regions[0].blocks[0], strings(entry.attributes["arguments"])
+    if name in names:
+        return block.arguments[names.index(name)]
+    memory = block.add_argument(byte_array(byte_size(type_)), ir.Location.unknown())
+    entry.attributes["arguments"] = attribute([*names, name])
+    entry.attributes["types"] = attribute([*entry.attributes["types"], type_])
+    retype(entry)
+    return memory
 
 
 def memref_of(type_: ir.Type) -> ir.Type:
@@ -52,8 +69,7 @@ def rewrite_kernel(kernel: ir.Operation) -> None:
     for _ in old:
         block.erase_argument(0)
     set_access(kernel, [READ_WRITE if i in tied else READ for i in range(len(inputs))] + [WRITE] * len(outputs))
-    function_type = ir.FunctionType.get([*inputs, *outputs], [])
-    kernel.attributes["function_type"] = ir.TypeAttr.get(function_type)
+    retype(kernel)
 
 
 def copy_kernel(module: ir.Module, type_: ir.Type) -> str:

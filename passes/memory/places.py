@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import VIEWS, defining_op, integers
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import VIEWS, defining_op
 from lispgpt.passes.memory.kernel_buffers import byte_size, copy_kernel, memref_of
+from lispgpt.passes.model.placements import first_element
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Places:
 
     def _elsewhere(self, value: ir.Value) -> Place:
         """A copy of a value in memory of its own."""
-        place = Place(allocated(memref_of(value.type)), 0)
+        place = Place(b.allocated(memref_of(value.type)), 0)
         self._copy(value, place)
         return place
 
@@ -156,9 +157,8 @@ class Places:
         """Call a kernel that copies a value to a place, unless it is there."""
         if self.places[value] == place:
             return
-        callee = {"callee": ir.FlatSymbolRefAttr.get(copy_kernel(self.module, value.type))}
         views = [self.view(self.places[value], value.type), self.view(place, value.type)]
-        create_op("func.call", views, [], callee)
+        b.call(copy_kernel(self.module, value.type), views)
 
     def view(self, place: Place, type_: ir.Type) -> ir.Value:
         if defining_op(place.buffer) is not None and place.buffer.type == memref_of(type_):
@@ -166,15 +166,6 @@ class Places:
         return b.emit("memref.view", [place.buffer, b.as_value(place.offset)], [memref_of(type_)])
 
 
-def allocated(type_: ir.Type) -> ir.Value:
-    """Memory of a type, which plan-arena places."""
-    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-    return create_op("memref.alloc", [], [type_], segments).results[0]
-
-
 def slice_offset(op: ir.Operation, whole: ir.Type) -> int:
     """The byte offset of a contiguous static slice in a tensor of type `whole`."""
-    offset = 0
-    for start, extent in zip(integers(op.attributes["static_offsets"]), whole.shape, strict=True):
-        offset = offset * extent + start
-    return find_dtype(str(whole.element_type)).nbytes(offset)
+    return find_dtype(str(whole.element_type)).nbytes(first_element(op, whole.shape))

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import collective_functions, collective_of
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, entry_functions, operations, strings
+from lispgpt.ir.structure import defining_op, entry_functions, operations
 from lispgpt.passes.base import Pass
-from lispgpt.passes.memory.kernel_buffers import byte_size
+from lispgpt.passes.memory.kernel_buffers import add_argument, byte_size
 from lispgpt.passes.states import NO_ARENA, PLACED
 
 
@@ -76,9 +76,7 @@ def _users(memory: ir.Value) -> list[ir.Operation]:
 
 
 def _rewrite(entry: ir.Operation, offsets: dict[ir.Operation, int], size: int) -> None:
-    block = entry.regions[0].blocks[0]
-    buffer_type = ir.MemRefType.get([size], ir.IntegerType.get_signless(8))
-    arena = block.add_argument(buffer_type, ir.Location.unknown())
+    arena = add_argument(entry, "arena:arena", ir.RankedTensorType.get([size], ir.IntegerType.get_signless(8)))
     for op, offset in offsets.items():
         views = [use.owner.operation for use in op.results[0].uses if use.owner.operation.name == "memref.view"]
         for old in views or [op]:
@@ -89,9 +87,3 @@ def _rewrite(entry: ir.Operation, offsets: dict[ir.Operation, int], size: int) -
             old.erase()
         if views:
             op.erase()
-    names = [*strings(entry.attributes["arguments"]), "arena:arena"]
-    types = [*entry.attributes["types"], ir.TypeAttr.get(ir.RankedTensorType.get([size], buffer_type.element_type))]
-    entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in names])
-    entry.attributes["types"] = ir.ArrayAttr.get(types)
-    function_type = ir.FunctionType.get([a.type for a in block.arguments], [])
-    entry.attributes["function_type"] = ir.TypeAttr.get(function_type)

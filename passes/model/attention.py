@@ -13,15 +13,15 @@ found; whoever comes after reads that:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import dim_positions, indexing_maps, operations, shape_of
 from lispgpt.passes.model.cache_writes import CacheWrite
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
-from lispgpt.passes.model.score_sums import ScoreProduct, ScoreSums, WeighedSum
+from lispgpt.passes.model.score_sums import ScoreProduct, ScoreSums, WeighedSum, ops_by_role
 from lispgpt.passes.model.visible import Bound, Bounded, visible_bounds
 
 
@@ -163,23 +163,23 @@ def _description(attention: Attention) -> ir.Attribute:
     kind = "causal" if upper else "none"
     if lower is not None:
         kind = "windowed" if upper else "ahead"
-    facts: dict[str, ir.Attribute] = {
-        "shared": _numbers(attention.shared),
-        "queries": _numbers(attention.query_dims),
-        "extents": _numbers([*attention.extents, attention.context]),
-        "depths": _numbers([attention.depth, attention.width]),
-        "mask": ir.StringAttr.get(kind),
-        "positions": ir.StringAttr.get("none" if upper is None else "tensor" if upper.tensors() else "index"),
-        "bias": ir.StringAttr.get(_bias(attention)),
-        "log_sum": ir.BoolAttr.get(bool(attention.log_sum)),
+    facts: dict[str, Any] = {
+        "shared": numbers(attention.shared),
+        "queries": numbers(attention.query_dims),
+        "extents": numbers([*attention.extents, attention.context]),
+        "depths": numbers([attention.depth, attention.width]),
+        "mask": kind,
+        "positions": "none" if upper is None else "tensor" if upper.tensors() else "index",
+        "bias": _bias(attention),
+        "log_sum": bool(attention.log_sum),
     }
     if upper is not None and lower is not None and upper.terms == lower.terms:
-        facts["window"] = _number(upper.constant - lower.constant + 1)
+        facts["window"] = upper.constant - lower.constant + 1
     if attention.own is not None:
         own = attention.own
         cache = {"sequence": own.sequence, "row": own.row, "each": own.each}
-        facts["cache"] = ir.DictAttr.get({k: _number(v) for k, v in cache.items() if v is not None})
-    return ir.DictAttr.get(facts)
+        facts["cache"] = {k: v for k, v in cache.items() if v is not None}
+    return attribute(facts)
 
 
 def _bias(attention: Attention) -> str:
@@ -213,10 +213,7 @@ def attention_of(kernel: ir.Operation) -> Attention | None:
     """What is written down in a kernel's body; None where that is no attention, or not as it was recognised."""
     if "attention" not in kernel.attributes:
         return None
-    by_role: dict[str, list[ir.Operation]] = {role: [] for role in ROLES}
-    for op in operations(kernel.regions[0].blocks[0]):
-        if "role" in op.attributes:
-            by_role[ir.StringAttr(op.attributes["role"]).value].append(op)
+    by_role = ops_by_role(kernel, ROLES)
     if any(len(by_role[role]) != 1 for role in ("scores", "softmax", "weighted")):
         return None
     (scores,), (softmax,), (weighted,) = (by_role[role] for role in ("scores", "softmax", "weighted"))
@@ -258,11 +255,3 @@ def attention_in(
 def _rounds(product: ir.Operation) -> bool:
     """Whether a product's body rounds what it multiplies."""
     return any(op.name == "arith.truncf" for op in operations(product.regions[0].blocks[0]))
-
-
-def _number(value: int) -> ir.Attribute:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-
-
-def _numbers(values: Sequence[int]) -> ir.Attribute:
-    return ir.ArrayAttr.get([_number(v) for v in values])

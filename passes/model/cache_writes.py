@@ -8,10 +8,19 @@ scf.for %n = 0 to rows step 1 iter_args(%cache) {
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import VIEWS, constant_number, defining_op, integers, kept_dimensions, operations, shape_of
+from lispgpt.ir.structure import (
+    RESHAPES,
+    VIEWS,
+    constant_number,
+    defining_op,
+    integers,
+    kept_dimensions,
+    operations,
+    shape_of,
+    viewed,
+)
 from lispgpt.passes.model.placements import is_placement, is_same_slice
 
 
@@ -77,9 +86,7 @@ def _puts_rows(op: ir.Operation, looking: bool) -> bool:
     looks = [user for user, number in uses if (user, number) != (insert, 1)]
     if not looking:
         return not looks
-    return (
-        len(looks) == 1 and is_same_slice(looks[0], insert) and list(looks[0].operands)[1:] == list(insert.operands)[2:]
-    )
+    return len(looks) == 1 and is_same_slice(looks[0], insert)
 
 
 def is_written_in_place(op: ir.Operation) -> bool:
@@ -175,9 +182,7 @@ def row_place(write: CacheWrite, view: CacheView, position: int) -> RowPlace | N
 
 def _element_of_row(value: ir.Value, write: CacheWrite) -> ir.Value | None:
     """The tensor of which an index is the element that has the row's number."""
-    op = defining_op(value)
-    while op is not None and op.name == "arith.index_cast":
-        op = defining_op(op.operands[0])
+    op = defining_op(viewed(value, ["arith.index_cast"]))
     if op is None or op.name != "tensor.extract" or list(op.operands)[1:] != [write.counter]:
         return None
     return op.operands[0]
@@ -203,12 +208,4 @@ def readers_of(value: ir.Value) -> list[ir.Operation]:
 
 def same_tensor(a: ir.Value, b: ir.Value) -> bool:
     """Whether two values are one tensor in two shapes."""
-    return _reshaped(a) == _reshaped(b)
-
-
-def _reshaped(value: ir.Value) -> Any:
-    op = defining_op(value)
-    while op is not None and op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        value = op.operands[0]
-        op = defining_op(value)
-    return value
+    return bool(viewed(a, RESHAPES) == viewed(b, RESHAPES))

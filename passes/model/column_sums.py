@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, integers, operations, shape_of, viewed
+from lispgpt.ir.structure import RESHAPES, defining_op, filled_with, integers, operations, shape_of, viewed
 from lispgpt.passes.model.kernel_group import KernelGroup, users
 
 MOST_SUMS = 4
@@ -64,21 +64,15 @@ def column_sum(op: ir.Operation | None) -> ColumnSum | None:
 
 def _reshapes(value: ir.Value) -> bool:
     """Whether a value is another of other extents, and no part of one."""
-    op = defining_op(value)
-    while op is not None and op.name in ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"):
-        op = defining_op(op.operands[0])
+    op = defining_op(viewed(value, (*RESHAPES, "tensor.cast")))
     return op is None or op.name != "tensor.extract_slice"
 
 
 def _adds(op: ir.Operation) -> bool:
     """Whether it adds numbers up in f32, widened where they are shorter, and starts with 0."""
     inner = [o.name for o in operations(op.regions[0].blocks[0])]
-    start = defining_op(op.operands[1])
-    number = defining_op(start.operands[0]) if start is not None and start.name == "linalg.fill" else None
-    if number is None or number.name != "arith.constant" or inner[-2:] != ["arith.addf", "linalg.yield"]:
-        return False
-    value, wide = number.attributes["value"], op.results[0].type.element_type == ir.F32Type.get()
-    return wide and inner[:-2] in ([], ["arith.extf"]) and ir.FloatAttr(value).value == 0
+    adds = inner in (["arith.addf", "linalg.yield"], ["arith.extf", "arith.addf", "linalg.yield"])
+    return adds and op.results[0].type.element_type == ir.F32Type.get() and filled_with(op.operands[1]) == 0
 
 
 def join_column_sums(groups: list[KernelGroup], owner: dict, fewest: int) -> list[KernelGroup]:

@@ -30,9 +30,11 @@ from lispgpt.ir.structure import (
     is_elementwise,
     operations,
     shape_of,
+    viewed,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.find_attention import find_attentions
+from lispgpt.passes.model.find_gradients import starts_at_zero
 from lispgpt.passes.model.linalg_ops import contract, elementwise, filled, reduce
 from lispgpt.passes.model.product_layout import factors_of
 
@@ -51,15 +53,6 @@ class ContractProducts(Pass):
                         _replace(op, loops)
 
 
-def starts_at_zero(op: ir.Operation) -> bool:
-    """Whether what a linalg op adds to is a tensor of zeros."""
-    start = defining_op(op.operands[2])
-    number = defining_op(start.operands[0]) if start is not None and start.name == "linalg.fill" else None
-    if number is None or number.name != "arith.constant" or not isinstance(number.results[0].type, ir.FloatType):
-        return False
-    return ir.FloatAttr(number.attributes["value"]).value == 0
-
-
 def _multiplies_and_adds(op: ir.Operation) -> bool:
     """Whether an op is a linalg op on two float tensors and a third, whose body is c + a · b, with casts or without."""
     if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1 or len(op.regions) != 1:
@@ -68,15 +61,8 @@ def _multiplies_and_adds(op: ir.Operation) -> bool:
         return False
     block = op.regions[0].blocks[0]
     factors = factors_of(block)
-    return factors is not None and {_uncast(v) for v in factors} == set(list(block.arguments)[:2])
-
-
-def _uncast(value: ir.Value) -> ir.Value:
-    op = defining_op(value)
-    while op is not None and op.name in ("arith.extf", "arith.truncf"):
-        value = op.operands[0]
-        op = defining_op(value)
-    return value
+    casts = ("arith.extf", "arith.truncf")
+    return factors is not None and {viewed(v, casts) for v in factors} == set(list(block.arguments)[:2])
 
 
 def _loops(op: ir.Operation) -> list[list[int]] | None:

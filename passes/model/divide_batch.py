@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.base.errors import UserError
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import entry_arguments, entry_functions, entry_results, shape_of, strings
 from lispgpt.passes.model import kept_sums
 from lispgpt.passes.model.batch_dims import BatchDim
@@ -42,7 +42,7 @@ class DivideBatch(DividingPass):
     def divide(self, module: ir.Module) -> None:
         shape = ir.DenseI64ArrayAttr.get([self.devices])
         with ir.InsertionPoint.at_block_begin(module.body):
-            create_op("shard.grid", attributes={"sym_name": ir.StringAttr.get(DEVICES), "shape": shape})
+            create_op("shard.grid", attributes={"sym_name": DEVICES, "shape": shape})
         entries = entry_functions(module)
         kept = kept_sums.find(entries, self._is_divided)
         for entry in entries:
@@ -102,7 +102,7 @@ def _divide_ops(entry: ir.Operation, values: DividedValues, kept: set[str]) -> N
 
     divide_ops(entry, values, before, returned)
     if own:
-        entry.attributes["summed"] = ir.ArrayAttr.get([ir.StringAttr.get(name) for name in sorted(own)])
+        entry.attributes["summed"] = attribute(sorted(own))
 
 
 def _sizes(entry: ir.Operation) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import entry_results, operations
+from lispgpt.ir.structure import entry_results, operations, retype
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.divided_ops import visit
 from lispgpt.passes.model.divided_values import DividedValues
@@ -50,5 +50,4 @@ def divide_ops(
         values.alike.check(value)
         with ir.InsertionPoint(end), end.location:
             end.operands[number] = returned(name, value, end)
-    types = [[a.type for a in entry.regions[0].blocks[0].arguments], [v.type for v in end.operands]]
-    entry.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+    retype(entry, [v.type for v in end.operands])

@@ -16,6 +16,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.model.batch_dims import fail
 from lispgpt.passes.model.divided_values import DividedValues, add_up_all, same, takes_parts
 from lispgpt.passes.model.linear_values import LINEAR, NOTHING, results_of
+from lispgpt.passes.model.placements import is_same_slice
 
 
 def divide_loop(values: DividedValues, op: ir.Operation) -> None:
@@ -82,12 +83,5 @@ def _adds_rows(op: ir.Operation) -> bool:
     users = {use.owner.operation for use in carried.uses} - {made}
     if len(old) != 1 or taken[0].name != "tensor.extract_slice" or users != {taken[0]}:
         return False
-    return results_of(total, lambda v: LINEAR if v in old else NOTHING) == [LINEAR] and _same_place(taken[0], made)
-
-
-def _same_place(taken: ir.Operation, put: ir.Operation) -> bool:
-    names = ("static_offsets", "static_sizes", "static_strides")
-    return (
-        all(taken.attributes[n] == put.attributes[n] for n in names)
-        and list(taken.operands)[1:] == list(put.operands)[2:]
-    )
+    linear = results_of(total, lambda v: LINEAR if v in old else NOTHING) == [LINEAR]
+    return linear and is_same_slice(taken[0], made)

@@ -12,6 +12,7 @@ from lispgpt.ir.structure import (
     kept_dimensions,
     nested_operations,
     replace_captured,
+    reshape_groups,
     shape_of,
 )
 from lispgpt.passes.model.batch_dims import BatchDim, collapsed, expanded, fail
@@ -141,7 +142,7 @@ def _starts_with_nothing(values: DividedValues, op: ir.Operation, positions: lis
 
 def _collapse(values: DividedValues, op: ir.Operation) -> None:
     source = op.operands[0]
-    found = collapsed(values.dims_of(source), values.shape(source), _groups(op))
+    found = collapsed(values.dims_of(source), values.shape(source), reshape_groups(op))
     if found is None:
         fail(op, "two dimensions that count the batch become one")
     values.divide(op.results[0], found, op)
@@ -150,17 +151,13 @@ def _collapse(values: DividedValues, op: ir.Operation) -> None:
 
 def _expand(values: DividedValues, op: ir.Operation) -> None:
     result = op.results[0]
-    found = expanded(values.dims_of(op.operands[0]), shape_of(result), _groups(op))
+    found = expanded(values.dims_of(op.operands[0]), shape_of(result), reshape_groups(op))
     if found is None:
         fail(op, "a dimension that counts the batch's rows is parted between sequences")
     values.divide(result, found, op)
     if found:
         op.attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(list(shape_of(result)))
     _moved(values, op)
-
-
-def _groups(op: ir.Operation) -> list[list[int]]:
-    return [integers(group) for group in op.attributes["reassociation"]]
 
 
 def _cast(values: DividedValues, op: ir.Operation) -> None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import captured_values, defining_op, dim_positions, indexing_maps, replace_captured, shape_of
+from lispgpt.ir.structure import (
+    captured_values,
+    defining_op,
+    dim_positions,
+    indexing_maps,
+    integers,
+    replace_captured,
+    shape_of,
+)
 from lispgpt.passes.model.alike_parts import Alike
-from lispgpt.passes.model.batch_dims import BatchDim, Dims, fail
+from lispgpt.passes.model.batch_dims import BatchDim, Dims, collapsed, expanded, fail
 from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN
 
 DEVICES = "devices"
@@ -14,7 +24,8 @@ DEVICES = "devices"
 OWN_NUMBER = "device:number"
 """What an entry's argument is that says which of them this is."""
 
-MOVES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.insert_slice")
+RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+MOVES = (*RESHAPES, "tensor.insert_slice")
 """Ops that put parts of a sum elsewhere: those are added up before, as soon as they are there."""
 
 
@@ -92,6 +103,8 @@ class DividedValues:
             self.parts.discard(value)
             return value
         self.alike.check(value)
+        if value not in self.summed and sum(map(_count, self._spread_from(value))) < _count(value):
+            self.summed[value] = self._spread_again(value)
         if value not in self.summed:
             attributes = {**grid_attributes(), "reduction": ir.Attribute.parse("#shard<partial sum>")}
             place = ir.InsertionPoint.at_block_begin(value.owner) if op is None else ir.InsertionPoint.after(op)
@@ -99,13 +112,38 @@ class DividedValues:
                 self.summed[value] = create_op("shard.all_reduce", [value], [value.type], attributes).results[0]
         return self.summed[value]
 
+    def _spread_from(self, value: ir.Value) -> list[ir.Value]:
+        """The parts of sums of which a part is made element by element: none where it is added up itself."""
+        op = defining_op(value)
+        if op is None or not (op.name in RESHAPES or (op.name == "linalg.generic" and _is_spread(op))):
+            return [value]
+        return list(dict.fromkeys(v for part in self._parts_of(op) for v in self._spread_from(part)))
+
+    def _spread_again(self, value: ir.Value) -> ir.Value:
+        """A whole sum, made of the sums of those parts: a number of the whole batch that is spread over rows is added
+        up as the number that it is."""
+        if self._spread_from(value) == [value]:
+            return self.add_up(value)
+        op = defining_op(value)
+        sums = {part: self._spread_again(part) for part in self._parts_of(op)}
+        with ir.InsertionPoint.after(op), op.location:
+            copy = op.clone().operation
+        for number, operand in enumerate(op.operands):
+            if operand in sums:
+                copy.operands[number] = sums[operand]
+        self.alike.note(copy)
+        return copy.results[0]
+
+    def _parts_of(self, op: ir.Operation) -> list[ir.Value]:
+        return [v for v in op.operands if v in self.parts]
+
     def fitted(self, value: ir.Value, dims: Dims, op: ir.Operation) -> ir.Value:
         """A value as an op reads it that is divided so: what every device has is made anew in one's part of it."""
         if dict(self.dims_of(value)) == dict(dims):
             return value
         made_by = defining_op(value)
         if self.touches(value) or made_by is None:
-            fail(op, "it reads by sequence what is not divided by sequences" if not self.touches(value) else _OTHERWISE)
+            fail(op, _NOT_DIVIDED if not self.touches(value) else _OTHERWISE)
         with ir.InsertionPoint(op), made_by.location:
             new = self._again(value, made_by, dims, op)
         self.shapes[new], self.dims[new] = shape_of(value), dims
@@ -122,8 +160,10 @@ class DividedValues:
             splat = ir.DenseElementsAttr(made_by.attributes["value"]).get_splat_value()
             attributes = {"value": ir.DenseElementsAttr.get_splat(type_, splat)}
             return create_op("arith.constant", [], [type_], attributes).results[0]
+        if made_by.name in RESHAPES:
+            return self._moved_again(value, made_by, dims, op)
         if made_by.name not in ("linalg.fill", "linalg.generic") or len(made_by.results) != 1:
-            fail(op, "it reads by sequence what is not divided by sequences")
+            fail(op, _NOT_DIVIDED)
         positions = [[], [*range(len(shape_of(value)))]]
         if made_by.name == "linalg.generic":
             positions = [dim_positions(map_) for map_ in indexing_maps(made_by)]
@@ -137,12 +177,40 @@ class DividedValues:
         self.copies.append((copy, loops))
         return copy.results[0]
 
+    def _moved_again(self, value: ir.Value, made_by: ir.Operation, dims: Dims, op: ir.Operation) -> ir.Value:
+        """The same for what is only shaped otherwise."""
+        source, found = made_by.operands[0], dict(dims)
+        if made_by.name != "tensor.cast":
+            groups = [integers(group) for group in made_by.attributes["reassociation"]]
+            shaped = made_by.name == "tensor.expand_shape"
+            before = collapsed if shaped else expanded
+            moved = before(dims, shape_of(value if shaped else source), groups)
+            if moved is None or (shaped and expanded(moved, shape_of(value), groups) != dims):
+                fail(op, _NOT_DIVIDED)
+            found = moved
+        operand, type_ = self.fitted(source, found, op), self.local_type(value, dims, op)
+        attributes = {name: made_by.attributes[name] for name in made_by.attributes}
+        if "static_output_shape" in attributes:
+            attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(list(type_.shape))
+        return create_op(made_by.name, [operand], [type_], attributes).results[0]
+
 
 def grid_attributes() -> dict[str, ir.Attribute]:
     """What an op says that all devices do together."""
     return {"grid": ir.FlatSymbolRefAttr.get(DEVICES), "grid_axes": ir.DenseI16ArrayAttr.get([0])}
 
 
+def _count(value: ir.Value) -> int:
+    return prod(shape_of(value))
+
+
+def _is_spread(op: ir.Operation) -> bool:
+    """Whether an op makes one tensor, each element of which is one turn of its loops, of others element by element."""
+    kinds = {str(kind) for kind in ir.ArrayAttr(op.attributes["iterator_types"])}
+    return len(op.results) == 1 and not captured_values(op) and all("parallel" in kind for kind in kinds)
+
+
+_NOT_DIVIDED = "it reads by sequence what is not divided by sequences"
 _OTHERWISE = "two values that it reads are divided in different ways"
 
 

@@ -10,6 +10,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
+    filled_with,
     indexing_maps,
     integers,
     is_elementwise,
@@ -23,15 +24,13 @@ INPUTS = ("f32", "bf16", "f16")
 
 def is_product(op: ir.Operation) -> bool:
     """Whether an op is a linalg.contract whose sums start at zero, as those of every schedule do."""
-    if op.name != "linalg.contract":
-        return False
-    start = defining_op(op.operands[2])
-    if start is None or start.name != "linalg.fill":
-        return False
-    number = defining_op(start.operands[0])
-    if number is None or number.name != "arith.constant" or not isinstance(number.results[0].type, ir.FloatType):
-        return False
-    return ir.FloatAttr(number.attributes["value"]).value == 0
+    return op.name == "linalg.contract" and starts_at_zero(op)
+
+
+def starts_at_zero(op: ir.Operation) -> bool:
+    """Whether what a linalg op adds floats to is a tensor of zeros."""
+    start = op.operands[2]
+    return isinstance(start.type.element_type, ir.FloatType) and filled_with(start) == 0
 
 
 def is_f32_product(op: ir.Operation) -> bool:

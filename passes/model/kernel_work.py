@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import prod
 
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import (
     captured_values,
     defining_op,
@@ -49,8 +49,7 @@ class KernelWork:
 
 def record_work(kernel: ir.Operation, work: KernelWork) -> None:
     """Keep a kernel's work on its function, as the attribute `work`."""
-    i64 = ir.IntegerType.get_signless(64)
-    kernel.attributes["work"] = ir.DictAttr.get({k: ir.IntegerAttr.get(i64, v) for k, v in asdict(work).items()})
+    kernel.attributes["work"] = attribute(asdict(work))
 
 
 def recorded_work(kernel: ir.Operation) -> dict[str, int] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lispgpt.ir.combiners import combiner_of
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import captured_values, defining_op, is_elementwise, operations
+from lispgpt.ir.structure import captured_values, defining_op, filled_with, is_elementwise, operations
 
 PLAIN, LINEAR, NOTHING = "plain", "linear", "nothing"
 """What a value is: no part of a sum; a part; or zero, or without a meaning, which is a part of any sum."""
@@ -50,7 +50,9 @@ def _through(op: ir.Operation, given: Sequence[str]) -> str | None:
     if op.name in ADDITIONS:
         return _together(given)
     if op.name in PRODUCTS:
-        return NOTHING if NOTHING in given else None if given.count(LINEAR) == 2 else _product(given)
+        if NOTHING in given:
+            return NOTHING
+        return None if given.count(LINEAR) == 2 else LINEAR if LINEAR in given else PLAIN
     if op.name == "arith.divf" and given[1] != LINEAR:
         return given[0]
     return None if LINEAR in given else PLAIN
@@ -60,10 +62,6 @@ def _together(given: Sequence[str]) -> str | None:
     """What a sum, or one of two values, is."""
     kinds = set(given) - {NOTHING}
     return NOTHING if not kinds else kinds.pop() if len(kinds) == 1 else None
-
-
-def _product(given: Sequence[str]) -> str:
-    return LINEAR if LINEAR in given else PLAIN
 
 
 def is_zero(op: ir.Operation) -> bool:
@@ -76,8 +74,7 @@ def is_zero(op: ir.Operation) -> bool:
 
 def is_nothing(op: ir.Operation) -> bool:
     """Whether an op makes a tensor of zeros, or one that is still to be written."""
-    number = defining_op(op.operands[0]) if op.name == "linalg.fill" else None
-    return op.name == "tensor.empty" or (number is not None and number.name == "arith.constant" and is_zero(number))
+    return op.name == "tensor.empty" or (op.name == "linalg.fill" and filled_with(op.results[0]) == 0)
 
 
 def adds_up(op: ir.Operation) -> bool:

@@ -22,9 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lispgpt.base.errors import InternalError
+from lispgpt.ir import build as b
 from lispgpt.ir.collectives import declare_collective
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import create_op, ir, numbers
 from lispgpt.ir.structure import (
+    RESHAPES,
     captured_values,
     clone_with,
     defining_op,
@@ -32,8 +34,10 @@ from lispgpt.ir.structure import (
     entry_functions,
     nested_operations,
     operations,
+    retype,
     shape_of,
     strings,
+    viewed,
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.cache_writes import is_scatter
@@ -194,8 +198,7 @@ def _rebuild(entry: ir.Operation, groups: list[KernelGroup], kernels: _Kernels, 
         else:
             symbol, arguments = _build_kernel(group, results, replaceable, entry, kernels)
         with ir.InsertionPoint(terminator), group.ops[0].location:
-            given, callee = [resolve(a) for a in arguments], {"callee": ir.FlatSymbolRefAttr.get(symbol)}
-            call = create_op("func.call", given, [r.type for r in results], callee)
+            call = b.call(symbol, [resolve(a) for a in arguments], [r.type for r in results])
         values.update(zip(results, call.results, strict=True))
     for i, operand in enumerate(terminator.operands):
         terminator.operands[i] = resolve(operand)
@@ -216,18 +219,8 @@ def _build_kernel(
     """
     arguments: list[ir.Value] = []
     mapping: dict[ir.Value, ir.Value] = {}
-    region_owner = create_op(
-        "func.func",
-        attributes={
-            "sym_name": ir.StringAttr.get("kernel"),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
-            "sym_visibility": ir.StringAttr.get("private"),
-            "kernel": ir.StringAttr.get(group.kind),
-        },
-        regions=1,
-        loc=group.ops[0].location,
-        ip=ir.InsertionPoint(entry),
-    )
+    with ir.InsertionPoint(entry), group.ops[0].location:
+        region_owner = b.private_function("kernel", kernel=group.kind)
     body = region_owner.regions[0].blocks.append()
 
     def bring(value: ir.Value) -> ir.Value:
@@ -257,15 +250,13 @@ def _build_kernel(
     results = [mapping[o] for o in outputs]
     with ir.InsertionPoint(body):
         create_op("func.return", results)
-    types = ir.FunctionType.get([a.type for a in body.arguments], [r.type for r in results])
-    region_owner.attributes["function_type"] = ir.TypeAttr.get(types)
+    retype(region_owner, [r.type for r in results])
     tied = [tied_argument(r, o, arguments, kernels.module) for r, o in zip(results, outputs, strict=True)]
     if group.kind == "rows" and is_by_element(group):
         tied = replaced_by_element(outputs, arguments, list(body.arguments), replaceable)
         if max(tied) >= 0:
             region_owner.attributes["kernel"] = ir.StringAttr.get("elementwise")
-    i64 = ir.IntegerType.get_signless(64)
-    region_owner.attributes["tied"] = ir.ArrayAttr.get([ir.IntegerAttr.get(i64, t) for t in tied])
+    region_owner.attributes["tied"] = numbers(tied)
     named = [output for output in outputs if column_sum(defining_op(output)) is None] or outputs
     extents = shape_of(named[-1] if group.kind != "attention" else group.ops[-1].results[0])
     stem = "_".join([group.kind.replace("-", "_"), *(["x".join(map(str, extents))] if extents else [])])
@@ -292,7 +283,5 @@ def _takes_rows(op: ir.Operation) -> bool:
 
 def _is_in_memory(value: ir.Value) -> bool:
     """Whether a value, or what it is a reshape of, is an entry's argument or what a kernel makes."""
-    op = defining_op(value)
-    while op is not None and op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        op = defining_op(op.operands[0])
+    op = defining_op(viewed(value, RESHAPES))
     return op is None or not is_inline(op)

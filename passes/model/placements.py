@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import defining_op, shape_of, strings
@@ -58,11 +59,16 @@ def starts_aligned(window: ir.Operation, whole: ir.Value) -> bool:
 
 def start_and_step(window: ir.Operation, whole: ir.Value) -> tuple[int, int]:
     """(the element of the whole tensor at which a window starts, the number that has to divide it)."""
-    start = 0
-    for offset, extent in zip(ir.DenseI64ArrayAttr(window.attributes["static_offsets"]), shape_of(whole), strict=True):
-        start = start * extent + offset
     sizes = ir.DenseI64ArrayAttr(window.attributes["static_sizes"])
-    return start, math.gcd(math.prod(sizes), WIDEST_VECTOR)
+    return first_element(window, shape_of(whole)), math.gcd(math.prod(sizes), WIDEST_VECTOR)
+
+
+def first_element(window: ir.Operation, shape: Sequence[int]) -> int:
+    """The number of the element of a tensor of that shape at which a static window starts."""
+    start = 0
+    for offset, extent in zip(ir.DenseI64ArrayAttr(window.attributes["static_offsets"]), shape, strict=True):
+        start = start * extent + offset
+    return start
 
 
 def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:
@@ -81,4 +87,5 @@ def _becomes(value: ir.Value, state: ir.Value, entry: ir.Operation) -> bool:
 def is_same_slice(taken: ir.Operation, put: ir.Operation) -> bool:
     """Whether a tensor.insert_slice puts back what a tensor.extract_slice took."""
     names = ("static_offsets", "static_sizes", "static_strides")
-    return taken.name == "tensor.extract_slice" and all(taken.attributes[n] == put.attributes[n] for n in names)
+    alike = taken.name == "tensor.extract_slice" and list(taken.operands)[1:] == list(put.operands)[2:]
+    return alike and all(taken.attributes[n] == put.attributes[n] for n in names)

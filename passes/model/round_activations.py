@@ -24,6 +24,7 @@ from lispgpt.base.precisions import EXACT, PRECISIONS
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
+    RESHAPES,
     VIEWS,
     defining_op,
     element_type,
@@ -38,8 +39,6 @@ from lispgpt.passes.model.find_attention import find_attentions
 from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.linalg_ops import contract, elementwise
 from lispgpt.passes.states import UNPLACED
-
-RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import attribute, ir, numbers
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, is_elementwise, operations, shape_of
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand, score_operands, sum_operands
 from lispgpt.passes.model.visible import Bound, Bounded, is_minus_infinity, known_within, visible_bounds
@@ -168,31 +168,32 @@ def record_sums(sums: ScoreSums) -> None:
     roles = ((sums.products, "scores"), (sums.sums, "sum"))
     named = [(one.op, role) for ones, role in roles for one in ones] + [(op, "weigh") for op in sums.weigh]
     for op, role in named:
-        op.attributes["role"] = ir.StringAttr.get(role)
+        op.attributes["role"] = attribute(role)
     bounds = {"upper": sums.upper, "lower": sums.lower}
     facts = {
-        "over": ir.StringAttr.get("positions" if sums.over_positions else "queries"),
-        "extents": _numbers([*sums.extents, sums.context]),
-        "depths": _numbers([*(p.depth for p in sums.products), *(s.other.depth for s in sums.sums)]),
-        "bounds": ir.ArrayAttr.get([ir.StringAttr.get(name) for name, bound in bounds.items() if bound is not None]),
+        "over": "positions" if sums.over_positions else "queries",
+        "extents": numbers([*sums.extents, sums.context]),
+        "depths": numbers([*(p.depth for p in sums.products), *(s.other.depth for s in sums.sums)]),
+        "bounds": ir.ArrayAttr.get([attribute(name) for name, bound in bounds.items() if bound is not None]),
     }
-    sums.sums[0].op.attributes["sums"] = ir.DictAttr.get(facts)
+    sums.sums[0].op.attributes["sums"] = attribute(facts)
 
 
 def score_sums_of(kernel: ir.Operation) -> ScoreSums | None:
     """What is written down in a kernel's body; None where those are no such sums, or not as they were recognised."""
     if "sums" not in kernel.attributes:
         return None
-    by_role: dict[str, list[ir.Operation]] = {role: [] for role in ("scores", "weigh", "sum")}
-    for op in operations(kernel.regions[0].blocks[0]):
-        if "role" in op.attributes:
-            by_role[ir.StringAttr(op.attributes["role"]).value].append(op)
+    by_role = ops_by_role(kernel, ("scores", "weigh", "sum"))
     return score_sums(*by_role.values()) if by_role["scores"] and by_role["sum"] else None
 
 
-def _numbers(values: Sequence[int]) -> ir.Attribute:
-    i64 = ir.IntegerType.get_signless(64)
-    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, v) for v in values])
+def ops_by_role(kernel: ir.Operation, roles: Sequence[str]) -> dict[str, list[ir.Operation]]:
+    """The ops of a kernel's body that were given each of these roles, which are all that were given."""
+    by_role: dict[str, list[ir.Operation]] = {role: [] for role in roles}
+    for op in operations(kernel.regions[0].blocks[0]):
+        if "role" in op.attributes:
+            by_role[ir.StringAttr(op.attributes["role"]).value].append(op)
+    return by_role
 
 
 # ---- what hidden positions weigh

@@ -70,9 +70,9 @@ def _row_of(value: ir.Value) -> ir.Type:
 def _slice(name: str, operands: list[ir.Value], type_: ir.Type, number: int, shape: tuple[int, ...]) -> ir.Value:
     """A row of a tensor of that shape, taken or put."""
     attributes = {
-        "static_offsets": ir.DenseI64ArrayAttr.get([number, *[0] * (len(shape) - 1)]),
-        "static_sizes": ir.DenseI64ArrayAttr.get([1, *shape[1:]]),
-        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(shape)),
+        "static_offsets": [number, *[0] * (len(shape) - 1)],
+        "static_sizes": [1, *shape[1:]],
+        "static_strides": [1] * len(shape),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([*[1] * len(operands), 0, 0, 0]),
     }
     return create_op(name, operands, [type_], attributes).results[0]

@@ -22,6 +22,7 @@ from math import prod
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
+    RESHAPES,
     defining_op,
     dim_positions,
     entry_functions,
@@ -36,8 +37,6 @@ from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.linalg_ops import elementwise
 from lispgpt.passes.states import UNPLACED
 from lispgpt.passes.targets import Gpu
-
-RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 @dataclass(frozen=True)
@@ -94,16 +93,13 @@ def _store_parts(op: ir.Operation) -> None:
     with ir.InsertionPoint.after(op), op.location:
         upper = elementwise([value], type_, lambda number: b.shortened(b.upper_half(number), short))
         lower = elementwise([value], type_, lambda n: b.shortened(b.binary("arith.subf", n, b.upper_half(n)), short))
-        whole = elementwise([upper, lower], value.type, _added)
+        both = [upper, lower]
+        whole = elementwise(both, value.type, lambda u, v: b.binary("arith.addf", b.extend(u), b.extend(v)))
     made = defining_op(whole)
     assert made is not None
     made.attributes["inline"] = ir.UnitAttr.get()
     for reader, number in readers:
         reader.operands[number] = whole
-
-
-def _added(upper: ir.Value, lower: ir.Value) -> ir.Value:
-    return b.binary("arith.addf", b.extend(upper), b.extend(lower))
 
 
 def parts_of(op: ir.Operation) -> list[ir.Value] | None:

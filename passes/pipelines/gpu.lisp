@@ -42,6 +42,7 @@
     (pass schedule-generic)
     (pass run-in-order)
     (pass join-collectives)
+    (pass delay-collectives)          ; {:when "always"}: still to be proved on GPUs
     (pass plan-arena)
     (pass one-launch))                ; {:when "always"} or "never" instead of by modelled cost
   (stage gpu                          ; the entries become the plan; kernels are all that is left

@@ -16,7 +16,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import clone_with, defining_op, operations
 from lispgpt.passes.kernels.block_memory import BlockMemory, fits
-from lispgpt.passes.kernels.marked_words import global_pointer
+from lispgpt.passes.kernels.marked_words import GLOBAL
 from lispgpt.passes.plan.marked_bodies import RECKONED, lift
 from lispgpt.passes.plan.tasks import Tasks
 from lispgpt.passes.targets import Gpu
@@ -66,7 +66,7 @@ class CopiedWeights:
             indices = [_again(value, values, ids) for value in list(load.operands)[1:]]
             source = _address(values[load.operands[0]], indices)
             own = self._own(load, place, thread, memory, turn)
-            target.copy_async(_pointer(_address(*own), "!llvm.ptr<3>"), _pointer(source, str(global_pointer())), COPIED)
+            target.copy_async(b.pointer(_address(*own), 3), b.pointer(source, GLOBAL), COPIED)
 
     def take(
         self, kernel: ir.Operation, body: ir.Block, copied: ir.Value, thread: ir.Value,
@@ -150,10 +150,4 @@ def _address(memory: ir.Value, place: Sequence[Index]) -> Index:
     linear: Index = 0
     for index, extent in zip(place, memory.type.shape, strict=True):
         linear = b.add(b.mul(linear, extent), index)
-    start = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
-    return b.add(start, b.mul(linear, b.item_bytes(memory.type)))
-
-
-def _pointer(address: Index, type_: str) -> ir.Value:
-    word = b.emit("arith.index_cast", [b.as_value(address)], [ir.IntegerType.get_signless(64)])
-    return b.emit("llvm.inttoptr", [word], [ir.Type.parse(type_)])
+    return b.add(b.address_of(memory), b.mul(linear, b.item_bytes(memory.type)))

@@ -111,6 +111,4 @@ class IdleThreads:
 
 def _keep_apart() -> None:
     """Keep a barrier from being taken for one with the next, which both sides have to meet equally often."""
-    i64 = ir.IntegerType.get_signless(64)
-    fields = {"ordering": ir.IntegerAttr.get(i64, ACQUIRE), "syncscope": ir.StringAttr.get("singlethread")}
-    create_op("llvm.fence", attributes=fields)
+    create_op("llvm.fence", attributes={"ordering": ACQUIRE, "syncscope": "singlethread"})

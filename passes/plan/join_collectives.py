@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lispgpt.ir import build as b
 from lispgpt.ir.collectives import collective_functions, collective_of, declare_collective
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import constant_number, defining_op, entry_functions, operations
 from lispgpt.passes.base import Pass
 from lispgpt.passes.memory.kernel_buffers import byte_size
@@ -87,7 +88,7 @@ def _call(module: ir.Module, waiting: _Waiting, before: ir.Operation | None) -> 
         name = f"{waiting.kind}_{len(collective_functions(module))}"
         name = declare_collective(module, name, waiting.kind, types)
         with ir.InsertionPoint(before or last), last.location:
-            create_op("func.call", arguments, [], {"callee": ir.FlatSymbolRefAttr.get(name)})
+            b.call(name, arguments)
         for call in waiting.calls:
             call.erase()
     elif before is not None:
@@ -98,15 +99,15 @@ def _meet(op: ir.Operation, waiting: _Waiting) -> bool:
     """Whether a call touches memory that collectives are to change."""
     if op.name != "func.call":
         return False
-    places = [_place(value) for value in waiting.arguments]
+    places = [place_of(value) for value in waiting.arguments]
     return any(
         base == other and start < last and first < end
-        for base, start, end in map(_place, op.operands)
+        for base, start, end in map(place_of, op.operands)
         for other, first, last in places
     )
 
 
-def _place(value: ir.Value) -> tuple[ir.Value, int, int]:
+def place_of(value: ir.Value) -> tuple[ir.Value, int, int]:
     """The memory that a value is in, and from which byte to which."""
     view, size = defining_op(value), byte_size(value.type)
     if view is None or view.name != "memref.view":

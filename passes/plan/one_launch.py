@@ -41,13 +41,13 @@ from dataclasses import dataclass
 from lispgpt.base.access import READ, Region
 from lispgpt.ir import build as b
 from lispgpt.ir.collectives import collective_functions
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, strings, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import resize
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import signal_words
-from lispgpt.passes.memory.kernel_buffers import byte_size
+from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.plan.exchanges import Exchanges, exchanges
 from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats, worker_count
 from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
@@ -132,7 +132,7 @@ class OneLaunch(Pass):
         said += reasons if any(taken for _, taken in chosen) else ()
         if said:
             before = strings(entry.attributes["remarks"]) if "remarks" in entry.attributes else []
-            entry.attributes["remarks"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in [*before, *said]])
+            entry.attributes["remarks"] = attribute([*before, *said])
         return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]
 
     def _exchanges(self, entry: ir.Operation, run: Sequence[Tasks], called: dict[str, ir.Operation]) -> Exchanges:
@@ -180,7 +180,7 @@ def _replace(run: Sequence[Tasks], made: PersistentKernel, own: Sequence[ir.Valu
             b.emit("memref.view", [source, b.as_value(offset)], [type_])
             for source, offset, type_ in zip([*sources, *own], offsets, made.types, strict=True)
         ]
-        create_op("func.call", views, [], {"callee": ir.FlatSymbolRefAttr.get(made.name)})
+        b.call(made.name, views)
     for step in run:
         step.call.erase()
 
@@ -199,21 +199,6 @@ def _own_memory(entry: ir.Operation, made: PersistentKernel, repeats: Repeats) -
             type_ = ir.TypeAttr(types[i]).value
             kept = ir.RankedTensorType.get([repeats.most, *type_.shape], type_.element_type)
             wanted.append((names[i].replace("result:", "kept:"), kept))
-        most = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), repeats.most)
-        of = [ir.StringAttr.get(names[i].partition(":")[2]) for i in results]
-        entry.attributes["repeats"] = ir.DictAttr.get({"most": most, "kept": ir.ArrayAttr.get(of)})
+        kept_of = [names[i].partition(":")[2] for i in results]
+        entry.attributes["repeats"] = attribute({"most": repeats.most, "kept": kept_of})
     return [add_argument(entry, name, type_) for name, type_ in wanted]
-
-
-def add_argument(entry: ir.Operation, name: str, type_: ir.RankedTensorType) -> ir.Value:
-    """An entry's argument of a name, as bytes, which it gets where it has none."""
-    block, names = entry.regions[0].blocks[0], strings(entry.attributes["arguments"])
-    if name in names:
-        return block.arguments[names.index(name)]
-    nbytes = ir.MemRefType.get([byte_size(type_)], ir.IntegerType.get_signless(8))
-    memory = block.add_argument(nbytes, ir.Location.unknown())
-    entry.attributes["arguments"] = ir.ArrayAttr.get([ir.StringAttr.get(n) for n in (*names, name)])
-    entry.attributes["types"] = ir.ArrayAttr.get([*entry.attributes["types"], ir.TypeAttr.get(type_)])
-    function_type = ir.FunctionType.get([a.type for a in block.arguments], [])
-    entry.attributes["function_type"] = ir.TypeAttr.get(function_type)
-    return memory

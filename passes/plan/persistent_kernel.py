@@ -15,6 +15,7 @@ from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import set_launch
 from lispgpt.passes.kernels.marked_words import MarkedWords
 from lispgpt.passes.kernels.signals import Signals, Wanted
+from lispgpt.passes.memory.kernel_buffers import byte_array
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
 from lispgpt.passes.plan.copied_weights import CopiedWeights
 from lispgpt.passes.plan.exchanges import Exchanges
@@ -71,9 +72,8 @@ class PersistentKernel:
         self.buffers = touched_buffers(run, whole)
         self.threads = max(step.threads for step in run)
         self.cluster = max(step.cluster for step in run)
-        i8 = ir.IntegerType.get_signless(8)
         more = [[1], *([repeats.most, result.nbytes // 4] for result in repeats.results)] if repeats.most > 1 else []
-        self.types = [ir.MemRefType.get([buffer.nbytes], i8) for buffer in self.buffers]
+        self.types = [byte_array(buffer.nbytes) for buffer in self.buffers]
         self.marked = [[self.exchanges.nbytes // 4]] if self.exchanges.nbytes else []
         self.types += [ir.MemRefType.get(shape, b.i32()) for shape in ([words], *self.marked, *more)]
         self._function()
@@ -84,17 +84,10 @@ class PersistentKernel:
         self.walk.memory.record(self.function)
 
     def _function(self) -> None:
-        attributes = {
-            "sym_name": ir.StringAttr.get(self.name),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(self.types, [])),
-            "sym_visibility": ir.StringAttr.get("private"),
-            "kernel": ir.StringAttr.get("persistent"),
-            "persistent": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self.cluster),
-        }
         before, where = self.run[0].kernel, self.run[0].kernel.location
-        self.function = create_op(
-            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before)
-        )
+        with ir.InsertionPoint(before), where:
+            facts = {"kernel": "persistent", "persistent": self.cluster}
+            self.function = b.private_function(self.name, self.types, **facts)
         self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
 
     def _describe(self, workers: int) -> None:
@@ -125,7 +118,7 @@ class PersistentKernel:
         self.before: Index = 0
         if self.marked:
             self.before = _index(b.load(arguments[count + 1], [0], 1))
-            self.walk.start = b.emit("memref.extract_aligned_pointer_as_index", [arguments[count + 1]], [_index_type()])
+            self.walk.start = b.address_of(arguments[count + 1])
         self.times: Index = 1
         if self.repeats.most > 1:
             self.times = b.add(_index(b.load(arguments[count + 1 + len(self.marked)], [0], 1)), 1)
@@ -220,8 +213,4 @@ class PersistentKernel:
 
 
 def _index(word: ir.Value) -> ir.Value:
-    return b.emit("arith.index_cast", [word], [_index_type()])
-
-
-def _index_type() -> ir.Type:
-    return ir.IndexType.get()
+    return b.emit("arith.index_cast", [word], [ir.IndexType.get()])

@@ -32,9 +32,10 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import callee_of, entry_functions, kernel_functions, operations, shape_of, strings, symbol_of
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
-from lispgpt.passes.plan.one_launch import WORTH, add_argument
+from lispgpt.passes.plan.one_launch import WORTH
 from lispgpt.passes.plan.sharded_chain import STEPS, Chain, find_chain
 from lispgpt.passes.plan.sharded_heads import head_loop, rows_of_heads
 from lispgpt.passes.plan.sharded_kernel import ShardedKernel

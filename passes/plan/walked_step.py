@@ -89,8 +89,9 @@ class WalkedStep:
         if not walk.exchanges.signals.intersection(self.items):
             return
         mine = b.less(self.worker, self.step.count)
-        leads = b.emit("arith.andi", [mine, b.equal(self.thread, 0)], [mine.type])
-        b.if_then(leads, lambda: walk.signals.add(by_round(self.items, self.number), done))
+        b.if_live(
+            b.both(mine, b.equal(self.thread, 0)), lambda: walk.signals.add(by_round(self.items, self.number), done)
+        )
 
     def _argument(self, i: int) -> ir.Value:
         """The memory that the kernel's i-th argument is in this round."""
@@ -129,7 +130,7 @@ class WalkedStep:
         if wait is not None and not any(map(waits_for_launches, operations(kernel.regions[0].blocks[0]))):
             wait(True)
             wait = None
-        copied, turn = b.emit("arith.andi", [first, self.copied], [first.type]), self._turn()
+        copied, turn = b.both(first, self.copied), self._turn()
         copy = kernel.clone().operation
         body = copy.regions[0].blocks[0]
         arguments = list(body.arguments)
@@ -166,7 +167,7 @@ class WalkedStep:
             return
         self.zero = now.zero
         mine = b.less(now.worker, self.step.count)
-        works = b.emit("arith.andi", [mine, b.less(now.thread, self.step.threads)], [mine.type])
+        works = b.both(mine, b.less(now.thread, self.step.threads))
 
         def copy() -> None:
             arguments = list(kernel.regions[0].blocks[0].arguments)
@@ -175,7 +176,7 @@ class WalkedStep:
             task = [b.as_value(x) for x in coordinates(now.worker, self.step.grid[::-1])][::-1]
             weights.copy(kernel, memories, task, now.thread, walk.memory, self._turn(), walk.target)
 
-        b.if_then(works, copy)
+        b.if_live(works, copy)
 
     def _turn(self) -> Index:
         """Whose turn it is of the two areas that weights are copied to."""

@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access, tensor_access
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import captured_values, clone_with, defining_op, unscheduled_kernels
+from lispgpt.ir.structure import captured_values, clone_with, defining_op, retype, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of
 from lispgpt.passes.kernels.refusal import note_refusal, refusals
+from lispgpt.passes.memory.kernel_buffers import memref_of
 from lispgpt.passes.model.kernel_groups import root_kind
 from lispgpt.passes.model.kernel_work import kernel_work, record_work
 from lispgpt.passes.model.linalg_ops import elementwise_copy
@@ -61,10 +63,9 @@ def _divide(module: ir.Module, kernel: ir.Operation, parts: Parts) -> None:
     for call in calls_of(module, kernel):
         with ir.InsertionPoint(call), call.location:
             places: dict[ir.Value, ir.Value] = dict(zip(arguments, call.operands, strict=True))
-            places |= {value: _allocate(value.type) for value in memory}
+            places |= {value: b.allocated(memref_of(value.type)) for value in memory}
             for part in made:
-                callee = {"callee": ir.FlatSymbolRefAttr.get(part.name)}
-                create_op("func.call", [places[v] for v in part.used], [], callee)
+                b.call(part.name, [places[v] for v in part.used])
         call.erase()
     kernel.erase()
 
@@ -89,15 +90,8 @@ class _Part:
         return root_kind(self.parts.costly.get(root, root))
 
     def _function(self, kernel: ir.Operation, where: ir.Location) -> None:
-        attributes = {
-            "sym_name": ir.StringAttr.get(self.name),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get([], [])),
-            "sym_visibility": ir.StringAttr.get("private"),
-            "kernel": ir.StringAttr.get(self.kind),
-        }
-        self.function = create_op(
-            "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(kernel)
-        )
+        with ir.InsertionPoint(kernel), where:
+            self.function = b.private_function(self.name, kernel=self.kind)
         self.body = self.function.regions[0].blocks.append()
 
     def fill(self, root: ir.Operation) -> None:
@@ -116,10 +110,7 @@ class _Part:
         """The function's argument for one of the kernel's, or for the memory of a tensor."""
         if place not in self.used:
             self.used.append(place)
-            type_ = place.type
-            if isinstance(type_, ir.RankedTensorType):
-                type_ = ir.MemRefType.get(type_.shape, type_.element_type)
-            self.body.add_argument(type_, ir.Location.unknown())
+            self.body.add_argument(memref_of(place.type), ir.Location.unknown())
         return self.body.arguments[self.used.index(place)]
 
     def bring(self, value: ir.Value) -> ir.Value:
@@ -148,8 +139,7 @@ class _Part:
     def _finish(self, kernel: ir.Operation) -> None:
         with ir.InsertionPoint(self.body):
             create_op("func.return")
-        types = [a.type for a in self.body.arguments]
-        self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
+        retype(self.function)
         self.function.attributes["tied"] = ir.ArrayAttr.get([])
         set_access(self.function, tensor_access(self.function))
         record_work(self.function, kernel_work(self.function))
@@ -174,9 +164,3 @@ class _Copy(_Part):
         with ir.InsertionPoint(self.body):
             copy = elementwise_copy(source)
         self.write(copy, self._argument(self.buffer))
-
-
-def _allocate(type_: ir.Type) -> ir.Value:
-    memref = ir.MemRefType.get(type_.shape, type_.element_type)
-    segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-    return create_op("memref.alloc", [], [memref], segments).results[0]

@@ -24,6 +24,7 @@ from lispgpt.base.errors import InternalError, UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
+    RESHAPES,
     callee_of,
     clone_with,
     defining_op,
@@ -35,10 +36,10 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.expand import expand
+from lispgpt.passes.kernels.kernel import set_launch
 from lispgpt.passes.targets import Gpu, Target
 
 PLACES = ("block_id", "thread_id", "grid_dim", "block_dim")
-RESHAPES = {"tensor.expand_shape": "memref.expand_shape", "tensor.collapse_shape": "memref.collapse_shape"}
 
 
 class PlaceHandKernels(Pass):
@@ -82,10 +83,7 @@ def _place(kernel: ir.Operation, call: ir.Operation, hand: ir.Operation, target:
     if isinstance(target, Gpu):
         _expand_math(kernel, target)
     sizes = [ir.IntegerAttr(defining_op(v).attributes["value"]).value for v in list(launch.operands)[:6]]
-    i64 = ir.IntegerType.get_signless(64)
-    for key, extents in (("grid", sizes[:3]), ("block", sizes[3:])):
-        kernel.attributes[key] = ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n) for n in extents])
-    kernel.attributes["shared_bytes"] = ir.IntegerAttr.get(i64, 0)
+    set_launch(kernel, sizes[:3], sizes[3:])
     kernel.attributes["kernel"] = ir.StringAttr.get("hand")
     for name in ("means", "numbers"):
         if name in hand.attributes:
@@ -116,7 +114,7 @@ def _memory(tensor: ir.Value) -> ir.Value:
     source = _memory(op.operands[0])
     kind = ir.MemRefType.get(tensor.type.shape, tensor.type.element_type)
     attributes = {key: op.attributes[key] for key in ("reassociation", "static_output_shape") if key in op.attributes}
-    return create_op(RESHAPES[op.name], [source], [kind], attributes).results[0]
+    return create_op(op.name.replace("tensor", "memref"), [source], [kind], attributes).results[0]
 
 
 def _places(launch: ir.Operation) -> dict[ir.Value, ir.Value]:
@@ -135,8 +133,7 @@ def _places(launch: ir.Operation) -> dict[ir.Value, ir.Value]:
             dimension = {"dimension": ir.Attribute.parse(f"#gpu<dim {axis}>")}
             values[argument] = create_op(f"gpu.{kind}", [], [index], dimension).results[0]
     for argument in arguments[12:]:
-        segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
-        values[argument] = create_op("memref.alloca", [], [argument.type], segments).results[0]
+        values[argument] = b.allocated(argument.type, "memref.alloca")
     return values
 
 

@@ -21,7 +21,7 @@ from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
 from lispgpt.ir.mlir import create_op, ir, passmanager
-from lispgpt.ir.structure import nested_operations, operations, unscheduled_kernels
+from lispgpt.ir.structure import callee_of, nested_operations, operations, retype, unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import calls_of, set_launch
 from lispgpt.passes.model.linalg_ops import copy
@@ -82,13 +82,11 @@ def _borrow(module: ir.Module, kernel: ir.Operation, op: ir.Operation) -> None:
         raise InternalError("a kernel needs memory whose size is not known while compiling")
     body = kernel.regions[0].blocks[0]
     op.results[0].replace_all_uses_with(body.add_argument(type_, ir.Location.unknown()))
-    kernel.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in body.arguments], []))
+    retype(kernel)
     set_access(kernel, [*access_of(kernel), SCRATCH])
     for call in calls_of(module, kernel):
-        segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0])}
         with ir.InsertionPoint(call), call.location:
-            memory = create_op("memref.alloc", [], [type_], segments).results[0]
-            create_op("func.call", [*call.operands, memory], [], {"callee": call.attributes["callee"]})
+            b.call(callee_of(call), [*call.operands, b.allocated(type_)])
         call.erase()
     op.erase()
 

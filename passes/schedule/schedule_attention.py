@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -45,12 +44,9 @@ from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.register_tiles import tiles_of
 from lispgpt.passes.kernels.row_sums import Places, RowSums, Tile, each
 from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.states import PLACED, State
-from lispgpt.passes.targets import Cpu
+from lispgpt.passes.states import PLACED
+from lispgpt.passes.targets import Cpu, Target
 from lispgpt.passes.targets.pairs import Pairs
-
-if TYPE_CHECKING:
-    from lispgpt.passes.targets import Target
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class ScheduleAttention(Pass):
     paired_queries rows and paired_keys positions at once.  parts: bf16 numbers for an f32 one that meets a shorter;
     products: the most of such parts that are still faster than f32 in vectors."""
 
-    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
+    starts_from = (PLACED,)
     paired_rows: int = 64
     paired_queries: int = 256
     paired_keys: int = 128

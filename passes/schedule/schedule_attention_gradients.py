@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -37,7 +36,7 @@ from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.model.score_sums import ScoreSums, score_sums_of
-from lispgpt.passes.states import PLACED, State
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu, Gpu, Target
 from lispgpt.passes.targets.pairs import LINES, Pairs
 
@@ -48,7 +47,7 @@ class ScheduleAttentionGradients(Pass):
     at once, and paired_rows, paired_along with instructions that multiply pairs, for which both are at least
     least_paired.  step: of both in registers for dot products."""
 
-    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
+    starts_from = (PLACED,)
     subgroups: int = 4
     rows: int = 32
     along: int = 64
@@ -113,7 +112,7 @@ class _ByRows:
         self.reader = Reader(self.target)
         self.target.dependency_passed_on()
         inside = b.less(row, self.rows)
-        row = b.select(inside, b.as_value(row), b.as_value(0))
+        row = b.or_zero(inside, row)
         extent = self.walk.extent(self.walk.kept)
         self.task, self.kept = b.div(row, extent), b.mod(row, extent)
         mine = [self._read(self.walk.sides(n)[0], 0, 0) for n in range(len(self.sums.products))]

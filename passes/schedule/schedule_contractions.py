@@ -30,7 +30,16 @@ from lispgpt.passes.kernels.packed_tiles import PackedTiles, Packing, parts_of
 from lispgpt.passes.kernels.panels import pairs_of_parts
 from lispgpt.passes.kernels.products import Product, unscheduled_products
 from lispgpt.passes.kernels.read import Reader, outputs_of
-from lispgpt.passes.kernels.register_tiles import Block, DotTiles, OuterTiles, TileSizes, scratch, steps, vector_ranges
+from lispgpt.passes.kernels.register_tiles import (
+    Block,
+    DotTiles,
+    OuterTiles,
+    TileSizes,
+    divisor,
+    scratch,
+    steps,
+    vector_ranges,
+)
 from lispgpt.passes.kernels.turned_tiles import TurnedTiles
 from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Cpu
@@ -251,8 +260,8 @@ def _whole_or_rest(first: Index, extent: int, block: int, emit: Callable[[int], 
 
 def _evenly(extent: int, limit: int) -> int:
     """The largest divisor of an extent up to a limit, if it is at least half of it; else the limit or the extent."""
-    divisor = max(d for d in range(1, min(extent, limit) + 1) if extent % d == 0)
-    return divisor if 2 * divisor >= min(extent, limit) else min(extent, limit)
+    found = divisor(extent, limit)
+    return found if 2 * found >= min(extent, limit) else min(extent, limit)
 
 
 def _block_of(extent: int, limit: int, tile: int) -> int:

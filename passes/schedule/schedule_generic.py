@@ -191,11 +191,7 @@ class _Schedule:
         if self.elements % each:
             end = b.at_most(end, self.elements)
 
-        def body(linear: ir.Value) -> list[ir.Value]:
-            self._element(linear, 0, width)
-            return []
-
-        b.loop(start, end, width, [], body)
+        b.each(start, end, width, lambda linear: self._element(linear, 0, width))
 
     def _element(self, linear: Index, lane: Index, width: int = 1) -> None:
         reader = Reader(self.target)

@@ -169,7 +169,7 @@ class _Schedule:
         keys, values = [], []
         for u in range(self.unroll):
             at = b.add(t, u * self.stride)
-            at = b.select(b.less(at, self.end), b.as_value(at), b.as_value(0))
+            at = b.or_zero(b.less(at, self.end), at)
             keys.append(self._read(self.attention.keys, at, self.key))
             values.append(self._read(self.attention.values, at, self.value))
         return keys + values
@@ -183,11 +183,10 @@ class _Schedule:
         for u in range(self.unroll):
             at = b.add(t, u * self.stride)
             inside = b.less(at, self.end)
-            there = b.select(inside, b.as_value(at), b.as_value(0)) if self.attention.biased else at
+            there = b.or_zero(inside, at) if self.attention.biased else at
             score = self._masked(self._dot(b.extend(fetched[u])), there)
             scores.append(b.select(inside, score, b.constant(float("-inf"), b.f32())))
-            row = b.extend(fetched[self.unroll + u])
-            rows.append(b.select(inside, row, b.constant(0.0, row.type)))
+            rows.append(b.masked(inside, b.extend(fetched[self.unroll + u])))
         return scores, rows
 
     def _dot(self, key: ir.Value) -> ir.Value:
@@ -213,9 +212,7 @@ class _Schedule:
         value = read_row(write, self.reader, row, index, share.width)
         place = place_of_row(write, self.reader, row, index)
         writes = b.less(b.add(b.mul(self.part, self.threads), self.thread), self.lanes)
-        if share.live is not None:
-            writes = b.binary("arith.andi", writes, share.live)
-        b.if_then(writes, lambda: b.store(value, cache_of(attention), place))
+        b.if_live(b.both(writes, share.live), lambda: b.store(value, cache_of(attention), place))
         return value
 
     def _join(self, running: Running) -> None:
@@ -233,8 +230,7 @@ class _Schedule:
             b.store(running.total, facts, [self.subgroup, 1])
 
         owner = b.less(self.lane, self.lanes)
-        live = self.value.live
-        b.if_then(owner if live is None else b.binary("arith.andi", owner, live), publish)
+        b.if_live(b.both(owner, self.value.live), publish)
         b.barrier()
         ranks = range(self.subgroups)
         tops, totals = ([b.load(facts, [i, j], 1) for i in ranks] for j in range(2))

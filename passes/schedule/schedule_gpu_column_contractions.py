@@ -19,6 +19,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.epilogue import store_results
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -78,9 +79,7 @@ class _Schedule:
     def _body(self) -> None:
         self.thread = b.thread_id()
         self.lane, self.k_lane = b.mod(self.thread, self.lanes), b.div(self.thread, self.lanes)
-        self.batch, block = 0, b.block_id()
-        if self.product.batches > 1:
-            self.batch, block = b.div(block, self._blocks()), b.mod(block, self._blocks())
+        self.batch, block = self.product.of_batch(b.block_id(), self._blocks())
         self.first_column = b.mul(block, self.lanes * self.width)
         self.base = 0 if self.rows == self.product.rows else b.mul(b.block_id("y"), self.rows)
         self.team = Team(self.thread, self.threads, self.target.subgroup)
@@ -100,10 +99,7 @@ class _Schedule:
                 chunk = self.team.chunk(number, inner, width)
                 row = b.add(self.base, n)
                 value = b.extend(self.left.read(self.reader, self.batch, row, chunk.start, width))
-                if chunk.live is None:
-                    b.store(value, memory, [n, chunk.start])
-                else:
-                    b.if_then(chunk.live, partial(b.store, value, memory, [n, chunk.start]))
+                b.if_live(chunk.live, partial(b.store, value, memory, [n, chunk.start]))
         b.barrier()
         return memory
 
@@ -124,17 +120,13 @@ class _Schedule:
             with self.reader.scope():
                 places = [b.add(b.add(b.mul(number, step), i * self.k_lanes), self.k_lane) for i in range(self.loads)]
                 live = [b.less(k, inner) if inner % step else None for k in places]
-                places = [
-                    k if inside is None else b.select(inside, b.as_value(k), b.as_value(0))
-                    for k, inside in zip(places, live, strict=True)
-                ]
+                places = [b.or_zero(inside, k) for k, inside in zip(places, live, strict=True)]
                 columns = [
                     b.extend(self.right.read_across(self.reader, self.batch, column, k, self.width)) for k in places
                 ]
                 for k, inside, values in zip(places, live, columns, strict=True):
                     for n in range(self.rows):
-                        x = self._left(n, k)
-                        x = x if inside is None else b.select(inside, x, b.constant(0.0, x.type))
+                        x = b.masked(inside, self._left(n, k))
                         totals[n] = b.fma(b.splat(x, self.width), values, totals[n])
             return totals
 
@@ -186,19 +178,10 @@ class _Schedule:
         """Store a result, if it is inside and is one at all."""
         last = self.product.columns - 1
         if self.product.columns % (self.lanes * self.width):
-            there = b.less(column, self.product.columns)
-            inside = there if inside is None else b.binary("arith.andi", inside, there)
+            inside = b.both(inside, b.less(column, self.product.columns))
             column = b.at_most(column, last)
         where = self.product.place(self.batch, row, column)
         self.reader.bind(self.product.result, lambda index, width: value)
         with self.reader.scope():
             finished = [self.reader.read(tensor, where) for tensor, _ in self.outputs]
-
-        def write() -> None:
-            for result, (_, buffer) in zip(finished, self.outputs, strict=True):
-                b.store(result, buffer, where)
-
-        if inside is None:
-            write()
-        else:
-            b.if_then(inside, write)
+        store_results(finished, self.outputs, where, inside)

@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.block_weights import BlockWeights
+from lispgpt.passes.kernels.epilogue import store_results
 from lispgpt.passes.kernels.kernel import constant_arguments, refusable, reschedule, stride
 from lispgpt.passes.kernels.products import Product, unscheduled_products, with_few_rows
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -46,7 +46,6 @@ class ScheduleGpuContractions(Pass):
     lane holds before the row is split.  rows_each: rows of w that a subgroup loads at once.  blocks_per_core: how many
     blocks share a core where w has so many rows that subgroups loop over them."""
 
-    name: ClassVar[str] = "schedule-gpu-contractions"
     rows: int = 4
     subgroups: int = 8
     chunks: int = 4
@@ -107,9 +106,7 @@ class _Schedule:
     def _body(self) -> None:
         thread = b.thread_id()
         lane, subgroup = b.mod(thread, self.target.subgroup), b.div(thread, self.target.subgroup)
-        self.batch, self.block = 0, b.block_id()
-        if self.product.batches > 1:
-            self.batch, self.block = b.div(self.block, self.grid), b.mod(self.block, self.grid)
+        self.batch, self.block = self.product.of_batch(b.block_id(), self.grid)
         self.base = 0 if self.rows == self.all_rows else b.mul(b.block_id("y"), self.rows)
         self.lane, self.part = lane, b.mod(subgroup, self.split)
         self.group, self.thread = b.div(subgroup, self.split), thread
@@ -126,7 +123,7 @@ class _Schedule:
         weights = weights or self._weights(first)
         self._preload(place, constant=False)
         load = self._stage() if self.staged else self._load_input
-        self.inputs = [[self._input(load, n, piece) for piece in self.pieces] for n in range(self.rows)]
+        self.inputs = [[b.masked(p.live, load(n, p.start)) for p in self.pieces] for n in range(self.rows)]
         if place is None:
             self._loop(first, weights)
         else:
@@ -164,10 +161,6 @@ class _Schedule:
             return row
         return b.at_most(row, self.outer - 1)
 
-    def _input(self, load: Callable[[int, Index], ir.Value], n: int, piece: Chunk) -> ir.Value:
-        value = load(n, piece.start)
-        return value if piece.live is None else b.select(piece.live, value, b.constant(0.0, value.type))
-
     def _load_input(self, n: int, start: Index) -> ir.Value:
         return b.extend(self.left.read(self.reader, self.batch, b.add(self.base, n), start, self.width))
 
@@ -190,10 +183,7 @@ class _Schedule:
                 chunk = self.team.chunk(number, self.inner, small)
                 value = b.extend(self.left.read(self.reader, self.batch, b.add(self.base, n), chunk.start, small))
                 where = [n, *place(chunk.start)]
-                if chunk.live is None:
-                    b.store(value, memory, where)
-                else:
-                    b.if_then(chunk.live, partial(b.store, value, memory, where))
+                b.if_live(chunk.live, partial(b.store, value, memory, where))
         b.barrier()
 
         def load(n: int, start: Index) -> ir.Value:
@@ -251,12 +241,7 @@ class _Schedule:
         self.reader.bind(self.product.result, lambda index, width: value)
         where = self.product.place(self.batch, place.n, place.output)
         finished = [self.reader.read(tensor, where) for tensor, _ in self.outputs]
-
-        def write() -> None:
-            for result, (_, buffer) in zip(finished, self.outputs, strict=True):
-                b.store(result, buffer, where)
-
-        b.if_then(place.mine, write)
+        store_results(finished, self.outputs, where, place.mine)
 
     def _add_parts(self, place: _Place, flat: list[ir.Value]) -> ir.Value:
         """Exchange the parts of split rows through shared memory; the sum for this thread's result."""

@@ -15,7 +15,6 @@ Ensures: such products, whose w is read as it is in memory, have only scalar, ve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
@@ -43,7 +42,6 @@ class ScheduleGpuFewRows(Pass):
     0: as many as an instruction has, -1: by what a core has to load.  blocks_per_core: how many share a core where
     they loop.  ahead: the most vectors of x that a lane is made to load before the first is multiplied."""
 
-    name: ClassVar[str] = "schedule-gpu-few-rows"
     least_rows: int = 2
     most_rows: int = 16
     parts: int = 2

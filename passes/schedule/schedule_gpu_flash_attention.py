@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -41,7 +40,7 @@ from lispgpt.passes.kernels.warpgroup_scores import Left, WarpgroupScores, row_w
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.model.score_sums import score_sums_of
-from lispgpt.passes.states import PLACED, State
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 BARRIER_BYTES = 1024
@@ -55,7 +54,7 @@ class ScheduleGpuFlashAttention(Pass):
     where a tile has as many vectors as a warpgroup rows, its vectors are in shared memory.  (With equal extents, ptxas
     of CUDA 12.9 and 13.0 lets weights overwrite them.)"""
 
-    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
+    starts_from = (PLACED,)
     rows: int = 64
     warpgroups: int = 2
     keys: int = 64
@@ -160,8 +159,7 @@ class _Schedule:
     def _make_memory(self) -> None:
         """The block's own vectors, stages, barriers: those of the stages, full and empty, and of the own vectors."""
         self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), True)
-        base = b.emit("memref.extract_aligned_pointer_as_index", [self.memory.memory], [ir.IndexType.get()])
-        self.base = b.add(base, self.memory.start)
+        self.base = b.add(b.address_of(self.memory.memory), self.memory.start)
         self.tiles = self._copied(self.staged, self.walk.along, self.count, self.stages, self._own_bytes())
         self.ring = TileRing(self.tiles, b.add(self.base, self._memory_bytes() - BARRIER_BYTES))
         if not self.in_registers:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -66,7 +65,6 @@ STATIC_SHARED_BYTES = 48 * 1024
 class ScheduleGpuMatrices(Pass):
     """rows: the fewest rows, and columns, to treat this way.  parts: bf16 numbers that an f32 one is split into."""
 
-    name: ClassVar[str] = "schedule-gpu-matrices"
     rows: int = 8
     parts: int = 2
 
@@ -147,9 +145,7 @@ class _Schedule:
         self.row_part = b.mod(self.subgroup, t.row_parts)
         self.output_part = b.mod(b.div(self.subgroup, t.row_parts), t.output_parts)
         self.inner_part = b.div(self.subgroup, t.row_parts * t.output_parts)
-        self.batch, row_tile = 0, b.block_id("x")
-        if self.product.batches > 1:
-            self.batch, row_tile = b.div(row_tile, self.row_tiles), b.mod(row_tile, self.row_tiles)
+        self.batch, row_tile = self.product.of_batch(b.block_id("x"), self.row_tiles)
         self.first_row, self.first_output = b.mul(row_tile, t.rows), b.mul(b.block_id("y"), t.outputs)
         self.reader = Reader(self.target)
         two = 2 * self._step_bytes(t) <= STATIC_SHARED_BYTES and t.inner_parts == 1

@@ -114,9 +114,8 @@ class _Schedule:
     def _is_mine(self, reader: Reader, number: Index) -> ir.Value:
         """Whether there is a row of that number, and goes to the block's places."""
         there = b.less(number, self.rows)
-        where = self._where(reader, b.select(there, b.as_value(number), b.as_value(0)), [0] * len(self.update.shape))
-        own = b.equal(b.mod(where[self.update.place], self.shares), self.share)
-        return b.emit("arith.andi", [there, own], [own.type])
+        where = self._where(reader, b.or_zero(there, number), [0] * len(self.update.shape))
+        return b.both(there, b.equal(b.mod(where[self.update.place], self.shares), self.share))
 
     def _add(self, reader: Reader, first: Index, count: Index, linear: Index) -> None:
         """Add some of the rows that were written down to where they go."""
@@ -140,7 +139,7 @@ class _Schedule:
                 for tensor, row in zip((old, *ahead), (before, *rows[i]), strict=True):
                     reader.hold(tensor, row)
                 value = reader.read(made, index, self.width)
-            self._store(value, places[i], b.less(b.add(first, i), count))
+            b.if_then(b.less(b.add(first, i), count), partial(b.store, value, self.update.buffer, places[i]))
 
     def _before(self, places: list[list[Index]], i: int, value: ir.Value | None) -> ir.Value:
         """What the i-th row is added to: the sum ahead of it where that went to the same place."""
@@ -153,9 +152,6 @@ class _Schedule:
         place = self.update.place
         same = b.equal(places[i][place], places[i - 1][place])
         return b.choose(same, [value.type], lambda: [value], lambda: [load()])[0]
-
-    def _store(self, value: ir.Value, where: list[Index], live: ir.Value) -> None:
-        b.if_then(live, lambda: b.store(value, self.update.buffer, where))
 
     @property
     def counter(self) -> ir.Value:

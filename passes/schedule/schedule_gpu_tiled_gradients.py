@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import lcm, prod
-from typing import ClassVar
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -33,7 +32,7 @@ from lispgpt.passes.kernels.matrices import flat, lanes_of
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.score_walk import Walk
 from lispgpt.passes.model.score_sums import WeighedSum, score_sums_of
-from lispgpt.passes.states import PLACED, State
+from lispgpt.passes.states import PLACED
 from lispgpt.passes.targets import Gpu
 
 KEPT_WORDS = 96
@@ -44,7 +43,7 @@ KEPT_WORDS = 96
 class ScheduleGpuTiledGradients(Pass):
     """rows: the fewest of what results and sums go along to treat this way.  subgroups: of a block, at most."""
 
-    starts_from: ClassVar[tuple[State, ...]] = (PLACED,)
+    starts_from = (PLACED,)
     rows: int = 32
     subgroups: int = 4
 

@@ -62,11 +62,7 @@ class _Schedule:
         last = b.add(first, self.each)
         last = last if rows % self.each == 0 else b.at_most(last, rows)
 
-        def body(row: ir.Value) -> list[ir.Value]:
-            self._row(coordinates(row, self.extents))
-            return []
-
-        b.loop(first, last, 1, [], body)
+        b.each(first, last, 1, lambda row: self._row(coordinates(row, self.extents)))
 
     def _row(self, row: list[Index]) -> None:
         """Every op of the kernel at one row: reductions into scalars, results into their buffers."""
@@ -88,13 +84,12 @@ class _Schedule:
             return
         for first, last, width in vector_ranges(shape_of(tensor)[-1], self.lanes):
 
-            def body(i: ir.Value, width: int = width) -> list[ir.Value]:
+            def body(i: Index, width: int = width) -> None:
                 with reader.scope():
                     where = [*row, i]
                     b.store(reader.read(tensor, where, width), buffer, where, aligned=False)
-                return []
 
-            b.loop(first, last, width, [], body)
+            b.each(first, last, width, body)
         reader.bind(tensor, partial(b.load, buffer, aligned=False))
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir, passmanager
-from lispgpt.ir.structure import defining_op, operations
+from lispgpt.ir.structure import operations, viewed
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.kernel import coordinates
 from lispgpt.passes.model.product_layout import ProductLayout, factors_of, has_plain_dimensions
@@ -101,7 +101,7 @@ def _recognise(op: ir.Operation) -> Product | None:
     if factors is None or not has_plain_dimensions(op):
         return None
     block = op.regions[0].blocks[0]
-    if {_without_extension(v) for v in factors} != set(list(block.arguments)[:2]):
+    if {viewed(v, ["arith.extf"]) for v in factors} != set(list(block.arguments)[:2]):
         return None
     layout = ProductLayout.of_contraction(op)
     kept = {*layout.batch, *layout.rows, *layout.columns}
@@ -123,11 +123,6 @@ def _last_stride(value: ir.Value) -> int:
     return strides[-1] if strides else 1
 
 
-def _without_extension(value: ir.Value) -> ir.Value:
-    op = defining_op(value)
-    return op.operands[0] if op is not None and op.name == "arith.extf" else value
-
-
 def _replace(module: ir.Module, op: ir.Operation, product: Product, made: dict[str, str]) -> None:
     """Call the product's function in place of op; products of the same form share one."""
     types = [v.type for v in product.operands]
@@ -140,7 +135,7 @@ def _replace(module: ir.Module, op: ir.Operation, product: Product, made: dict[s
             _Builder(made[key], product, blocks).build()
     with op.location, ir.InsertionPoint(op):
         operands = [b.as_value(0), b.as_value(items), *product.operands]
-        create_op("func.call", operands, [], {"callee": ir.FlatSymbolRefAttr.get(made[key])})
+        b.call(made[key], operands)
     op.erase()
 
 
@@ -156,14 +151,9 @@ class _Builder:
     def build(self) -> None:
         index = ir.IndexType.get()
         types = [index, index, *(v.type for v in self.product.operands)]
-        attributes = {
-            "sym_name": ir.StringAttr.get(self.name),
-            "sym_visibility": ir.StringAttr.get("private"),
-            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
-        }
-        if math.prod(n for n in self.product.extents if n > 0) >= SHARED:
-            attributes |= {"parallel": ir.UnitAttr.get(), "no_inline": ir.UnitAttr.get()}
-        function = create_op("func.func", attributes=attributes, regions=1)
+        large = math.prod(n for n in self.product.extents if n > 0) >= SHARED
+        attributes = {"parallel": ir.UnitAttr.get(), "no_inline": ir.UnitAttr.get()} if large else {}
+        function = b.private_function(self.name, types, **attributes)
         entry = ir.Block.create_at_start(function.regions[0], types)
         start, stop, self.a, self.b, self.out = entry.arguments
         self.element = self.out.type.element_type

@@ -15,7 +15,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.rates import Rates
-from lispgpt.passes.targets.tensor_copies import TensorCopies
+from lispgpt.passes.targets.tensor_copies import TensorCopies, assembly
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 DEPENDENCY_MARK = "waits_for_launches"
@@ -178,6 +178,10 @@ class Gpu(Target):
             "cores": self.cores,
         }
 
+    def join_code(self, pieces: Sequence[bytes]) -> bytes:
+        """One after another, each of which says where it ends: the driver is given them one by one."""
+        return b"".join(pieces)
+
     def cores_for(self, cluster: int) -> int:
         """The cores that blocks in clusters of that size can use at once, one block to a core."""
         if cluster <= 2 or not self.cluster_cores:
@@ -220,10 +224,8 @@ class Gpu(Target):
         """Emit an index below 2^31 as one that the back end knows nothing of, so that it keeps no sums made of it from
         one piece of code to the next.  uniform: whether a block has it alike."""
         word = b.emit("arith.index_cast", [value], [b.i32()])
-        constraint = self.register_constraints[uniform]
-        fields = {"asm_string": ir.StringAttr.get(""), "constraints": ir.StringAttr.get(f"={constraint},0")}
-        made = create_op("llvm.inline_asm", [word], [b.i32()], fields | {"has_side_effects": ir.UnitAttr.get()})
-        return b.emit("arith.index_castui", [made.results[0]], [ir.IndexType.get()])
+        made = assembly("", [f"={self.register_constraints[uniform]}", "0"], [word], [b.i32()])
+        return b.emit("arith.index_castui", made, [ir.IndexType.get()])
 
     def loads_started(self) -> None:
         """Emit what keeps loads ahead of it: else each may start when its number is wanted, and is waited for."""
@@ -245,16 +247,14 @@ class Gpu(Target):
 
         pointer: aligned to all of them.
         """
-        i64 = ir.IntegerType.get_signless(64)
-        fields = {"alignment": ir.IntegerAttr.get(i64, 4 * count), "volatile_": ir.UnitAttr.get()}
+        fields = {"alignment": 4 * count, "volatile_": ir.UnitAttr.get()}
         found = create_op("llvm.load", [pointer], [b.with_width(b.i32(), count)], fields).results[0]
         return [b.lane_of(found, i) for i in range(count)]
 
     def store_word(self, word: ir.Value, pointer: ir.Value) -> None:
         """Emit a store of an i32 that other blocks may load so."""
-        i64 = ir.IntegerType.get_signless(64)
-        fields = {name: ir.IntegerAttr.get(i64, value) for name, value in (("ordering", 2), ("alignment", 4))}
-        create_op("llvm.store", [word, pointer], [], fields | {"syncscope": ir.StringAttr.get(self.device_scope)})
+        fields = {"ordering": 2, "alignment": 4, "syncscope": self.device_scope}
+        create_op("llvm.store", [word, pointer], [], fields)
 
     def worker_count(self) -> ir.Value:
         """Emit how many blocks the launch has along its first side."""

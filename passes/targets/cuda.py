@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
-from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES, assembly
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -63,8 +62,7 @@ class Cuda(Gpu):
 
     def loads_started(self) -> None:
         """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
-        fields = {"ordering": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), ACQUIRE_RELEASE)}
-        create_op("llvm.fence", attributes=fields | {"syncscope": ir.StringAttr.get("block")})
+        create_op("llvm.fence", attributes={"ordering": ACQUIRE_RELEASE, "syncscope": "block"})
 
     def copy_async(self, shared: ir.Value, source: ir.Value, nbytes: int) -> None:
         fields = {"size": ir.IntegerAttr.get(b.i32(), nbytes)}
@@ -80,15 +78,8 @@ class Cuda(Gpu):
     def load_words(self, pointer: ir.Value, count: int) -> list[ir.Value]:
         registers = "{" + ", ".join(f"${i}" for i in range(count)) + "}" if count > 1 else "$0"
         vector = f".v{count}" if count > 1 else ""
-        i32 = b.i32()
-        made = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * count)})>") if count > 1 else i32
-        fields = {"asm_string": ir.StringAttr.get(f"ld.relaxed.gpu.global{vector}.b32 {registers}, [${count}];")}
-        fields["constraints"] = ir.StringAttr.get(",".join(["=r"] * count + ["l"]))
-        found = create_op("llvm.inline_asm", [pointer], [made], fields | {"has_side_effects": ir.UnitAttr.get()})
-        if count == 1:
-            return [found.results[0]]
-        places = [ir.DenseI64ArrayAttr.get([i]) for i in range(count)]
-        return [b.emit("llvm.extractvalue", [found.results[0]], [i32], position=place) for place in places]
+        text = f"ld.relaxed.gpu.global{vector}.b32 {registers}, [${count}];"
+        return assembly(text, ["=r"] * count + ["l"], [pointer], [b.i32()] * count)
 
     def team_barrier(self, team: Any, threads: int) -> None:
         """Named barriers, 16 of them, of which number 0 is the whole block's."""
@@ -105,14 +96,11 @@ class Cuda(Gpu):
         create_op("nvvm.cluster.wait")
 
     def cluster_load(self, shared: ir.Value, index: Any, rank: Any, width: int = 1) -> ir.Value:
-        i64, index_type = ir.IntegerType.get_signless(64), ir.IndexType.get()
-        base = b.emit("memref.extract_aligned_pointer_as_index", [shared], [index_type])
-        address = b.emit("arith.index_cast", [b.add(base, b.mul(index, 4))], [i64])
-        pointer = b.emit("llvm.inttoptr", [address], [ir.Type.parse("!llvm.ptr<3>")])
+        pointer = b.pointer(b.add(b.address_of(shared), b.mul(index, 4)), 3)
         number = b.emit("arith.index_cast", [b.as_value(rank)], [b.i32()])
         mapped = b.emit("nvvm.mapa", [pointer, number], [ir.Type.parse("!llvm.ptr<7>")])
         type_ = b.with_width(b.f32(), width)
-        return b.emit("llvm.load", [mapped], [type_], alignment=ir.IntegerAttr.get(i64, 4 * width))
+        return b.emit("llvm.load", [mapped], [type_], alignment=4 * width)
 
     def attach_options(self) -> dict[str, Any]:
         return {"features": "+ptx80"}
@@ -127,17 +115,13 @@ class Cuda(Gpu):
         )
 
     def serialize(self, module: ir.Module) -> bytes:
-        """PTX text."""
+        """PTX text, a module from its `.version` on."""
         return serialized_objects(module, "isa")
 
     def assembled(self, code: bytes) -> bytes | None:
         """A cubin."""
         ptxas = find_ptxas()
         return None if ptxas is None else cubin(ptxas, code, self.chip)
-
-    def join_code(self, pieces: Sequence[bytes]) -> bytes:
-        """PTX modules one after another, each from its `.version` on: the driver is given them one by one."""
-        return b"".join(pieces)
 
     def assembly(self, module: ir.Module) -> str:
         return self.serialize(module).decode()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir, numbers
 
 
 @dataclass(frozen=True)
@@ -93,21 +94,18 @@ class MmaSync(MatrixUnit):
     def multiply_row(
         self, left: Sequence[ir.Value], right: Sequence[ir.Value], totals: Sequence[ir.Value]
     ) -> list[ir.Value]:
-        shape = ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IntegerType.get_signless(64), n) for n in (16, 8, 16)])
-        totals = list(totals)
+        shape, totals = numbers((16, 8, 16)), list(totals)
         for half in (0, 4):
             a = _rows([_slice(side, half + 2 * j) for j in (0, 1) for side in left])
             for n, run in enumerate(right):
-                b = _rows([_slice(run, half), _slice(run, half + 2)])
-                operands = [a, b, totals[n]]
-                totals[n] = create_op("nvgpu.mma.sync", operands, [totals[n].type], {"mmaShape": shape}).results[0]
+                operands = [a, _rows([_slice(run, half), _slice(run, half + 2)]), totals[n]]
+                totals[n] = b.emit("nvgpu.mma.sync", operands, [totals[n].type], mmaShape=shape)
         return totals
 
     def load_right(self, memory: ir.Value, index: Sequence[ir.Value]) -> ir.Value:
         tiles, run = (ir.VectorType.get(shape, memory.type.element_type) for shape in ([4, 2], [8]))
-        attributes = {"transpose": ir.BoolAttr.get(True), "numTiles": _i32(4)}
-        loaded = create_op("nvgpu.ldmatrix", [memory, *index], [tiles], attributes).results[0]
-        return create_op("vector.shape_cast", [loaded], [run]).results[0]
+        loaded = b.emit("nvgpu.ldmatrix", [memory, *index], [tiles], transpose=True, numTiles=_i32(4))
+        return b.emit("vector.shape_cast", [loaded], [run])
 
     def result_lane(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         return (4, 8, 1), (1, 4, 2)
@@ -121,7 +119,7 @@ class Wmma(MatrixUnit):
 
     def multiply(self, left: Sequence[ir.Value], right: ir.Value, total: ir.Value) -> ir.Value:
         sizes = {name: _i32(16) for name in ("m", "n", "k")} | {"subwordOffset": _i32(0)}
-        return create_op("amdgpu.wmma", [left[0], right, total], [total.type], sizes).results[0]
+        return b.emit("amdgpu.wmma", [left[0], right, total], [total.type], **sizes)
 
     def result_lane(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         return ((16, 2, 1) if self.groups == 1 else (16, 2, 8)), (1, 16, 1)
@@ -134,11 +132,11 @@ class Mfma(MatrixUnit):
     """AMD's v_mfma_f32_16x16x16_bf16 on CDNA, twice for a run of eight."""
 
     def multiply(self, left: Sequence[ir.Value], right: ir.Value, total: ir.Value) -> ir.Value:
-        numbers = {name: _i32(16) for name in ("m", "n", "k")} | {name: _i32(0) for name in ("abid", "cbsz")}
-        numbers |= {"blocks": _i32(1), "blgp": ir.Attribute.parse("#rocdl<mfma_perm_b none>")}
+        sizes = {name: _i32(16) for name in ("m", "n", "k")} | {name: _i32(0) for name in ("abid", "cbsz")}
+        sizes |= {"blocks": _i32(1), "blgp": ir.Attribute.parse("#rocdl<mfma_perm_b none>")}
         for half in (0, 4):
-            a, b = _slice(left[0], half, 4), _slice(right, half, 4)
-            total = create_op("amdgpu.mfma", [a, b, total], [total.type], numbers).results[0]
+            sides = [_slice(left[0], half, 4), _slice(right, half, 4)]
+            total = b.emit("amdgpu.mfma", [*sides, total], [total.type], **sizes)
         return total
 
     def result_lane(self) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
@@ -159,22 +157,10 @@ def _i32(value: int) -> ir.Attribute:
 
 
 def _slice(vector: ir.Value, start: int, count: int = 2) -> ir.Value:
-    mask = ir.DenseI64ArrayAttr.get(list(range(start, start + count)))
-    type_ = ir.VectorType.get([count], vector.type.element_type)
-    return create_op("vector.shuffle", [vector, vector], [type_], {"mask": mask}).results[0]
+    return b.shuffled(vector, vector, range(start, start + count))
 
 
 def _rows(vectors: Sequence[ir.Value]) -> ir.Value:
     """Vectors of two, stacked."""
-    element = vectors[0].type.element_type
-    pairs = list(vectors)
-    while len(pairs) > 1:
-        size = pairs[0].type.shape[0]
-        mask = ir.DenseI64ArrayAttr.get(list(range(2 * size)))
-        joined = ir.VectorType.get([2 * size], element)
-        pairs = [
-            create_op("vector.shuffle", pairs[i : i + 2], [joined], {"mask": mask}).results[0]
-            for i in range(0, len(pairs), 2)
-        ]
-    shape = ir.VectorType.get([len(vectors), 2], element)
-    return create_op("vector.shape_cast", [pairs[0]], [shape]).results[0]
+    shape = ir.VectorType.get([len(vectors), 2], vectors[0].type.element_type)
+    return b.emit("vector.shape_cast", [b.joined(vectors)], [shape])

@@ -126,18 +126,16 @@ def _tile_type() -> ir.Type:
 
 
 def _i16(value: int) -> ir.Value:
-    return b.constant(value, ir.IntegerType.get_signless(16))
+    return b.constant(value, b.integer(16))
 
 
 def _i64(value: int) -> ir.Value:
-    return b.constant(value, ir.IntegerType.get_signless(64))
+    return b.constant(value, b.i64())
 
 
 def _address(memory: ir.Value, offset: Index) -> ir.Value:
     """Of a byte in memory."""
-    start = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
-    number = b.emit("arith.index_cast", [b.as_value(b.add(start, offset))], [ir.IntegerType.get_signless(64)])
-    return b.emit("llvm.inttoptr", [number], [ir.Type.parse("!llvm.ptr")])
+    return b.pointer(b.add(b.address_of(memory), offset))
 
 
 AMX_BF16 = Tiles("amx_bf16", rows=16, pairs=16, row_tiles=2, column_tiles=2, speed=256, permission="amx")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import linker_command, linker_toolkit, serialized_objects
 from lispgpt.passes.targets.matrix import MFMA, WMMA_RDNA3, WMMA_RDNA4
@@ -39,10 +38,7 @@ class Rocm(Gpu):
 
     def worker_count(self) -> ir.Value:
         """What the driver puts behind a kernel's arguments starts with it ("User Guide for AMDGPU Backend")."""
-        none = ir.DenseI32ArrayAttr.get([])
-        sizes = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]), "op_bundle_sizes": none}
-        name = {"intrin": ir.StringAttr.get("llvm.amdgcn.implicitarg.ptr")}
-        where = create_op("llvm.call_intrinsic", [], [ir.Type.parse("!llvm.ptr<4>")], name | sizes).results[0]
+        where = b.instruction("llvm.amdgcn.implicitarg.ptr", [], ir.Type.parse("!llvm.ptr<4>"))
         return b.emit("arith.index_cast", [b.emit("llvm.load", [where], [b.i32()])], [ir.IndexType.get()])
 
     def attach_options(self) -> dict[str, Any]:
@@ -66,12 +62,8 @@ class Rocm(Gpu):
         linker_command()
 
     def serialize(self, module: ir.Module) -> bytes:
-        """An ELF code object."""
+        """An ELF code object, as long as its header says."""
         return serialized_objects(module, "bin")
-
-    def join_code(self, pieces: Sequence[bytes]) -> bytes:
-        """Code objects one after another, each as long as its header says: the driver is given them one by one."""
-        return b"".join(pieces)
 
     def assembly(self, module: ir.Module) -> str:
         return serialized_objects(module, "isa").decode()

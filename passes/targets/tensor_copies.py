@@ -63,17 +63,14 @@ class TensorCopies:
 
     def wait(self, barrier: Index, parity: Index) -> None:
         """Until the phase of that parity has ended; on a barrier that is new, 1 has."""
+        text = "{ .reg .pred over; mbarrier.try_wait.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }"
         operands = [self.number(barrier), self.number(parity)]
-        loop = create_op("scf.while", [], [], regions=2)
-        with ir.InsertionPoint(loop.regions[0].blocks.append()):
-            text = (
-                "{ .reg .pred over; mbarrier.try_wait.parity.shared::cta.b64 over, [$1], $2; selp.u32 $0, 0, 1, over; }"
-            )
-            again = assembly(text, ["=r", "r", "r", "~{memory}"], operands, [b.i32()])[0]
-            flag = b.emit("arith.trunci", [again], [ir.IntegerType.get_signless(1)])
-            create_op("scf.condition", [flag])
-        with ir.InsertionPoint(loop.regions[1].blocks.append()):
-            create_op("scf.yield")
+
+        def again() -> tuple[ir.Value, list[ir.Value]]:
+            found = assembly(text, ["=r", "r", "r", "~{memory}"], operands, [b.i32()])
+            return b.emit("arith.trunci", found, [b.i1()]), []
+
+        b.repeat([], again)
 
     def prefetch(self, map_: ir.Value) -> None:
         """Start to bring a map to where copies read it; the first copy would wait for that."""
@@ -97,7 +94,7 @@ class TensorCopies:
         operands = [self.number(shared), map_, self.number(barrier), *map(self.number, at)]
         constraints = ["r", "l", "r"] + ["r"] * len(at)
         if blocks:
-            operands.append(b.constant(sum(1 << i for i in blocks), ir.IntegerType.get_signless(16)))
+            operands.append(b.constant(sum(1 << i for i in blocks), b.integer(16)))
             constraints.append("h")
         assembly(text, [*constraints, "~{memory}"], operands, [])
 
@@ -145,19 +142,20 @@ TENSOR_COPIES = TensorCopies()
 
 
 def assembly(
-    text: str, constraints: Sequence[str], operands: Sequence[ir.Value], types: Sequence[ir.Type]
+    text: str,
+    constraints: Sequence[str],
+    operands: Sequence[ir.Value],
+    types: Sequence[ir.Type],
+    pure: bool = False,
 ) -> list[ir.Value]:
-    """Instructions as text; their results, of these types."""
-    attributes = {
-        "asm_string": ir.StringAttr.get(text),
-        "constraints": ir.StringAttr.get(",".join(constraints)),
-        "has_side_effects": ir.UnitAttr.get(),
-    }
+    """Instructions as text; their results, of these types.
+
+    pure: that may be moved and left out, as it does nothing but to make its results.
+    """
+    attributes = {"asm_string": text, "constraints": ",".join(constraints)}
+    attributes |= {} if pure else {"has_side_effects": ir.UnitAttr.get()}
     if len(types) < 2:
         return list(create_op("llvm.inline_asm", operands, list(types), attributes).results)
     struct = ir.Type.parse(f"!llvm.struct<({', '.join(map(str, types))})>")
     result = create_op("llvm.inline_asm", operands, [struct], attributes).results[0]
-    return [
-        b.emit("llvm.extractvalue", [result], [type_], position=ir.DenseI64ArrayAttr.get([i]))
-        for i, type_ in enumerate(types)
-    ]
+    return [b.emit("llvm.extractvalue", [result], [type_], position=[i]) for i, type_ in enumerate(types)]

@@ -48,12 +48,11 @@ class WarpgroupUnit:
 
     def descriptor(self, memory: ir.Value, offset: Index, turned: bool = False) -> ir.Value:
         """Of an operand's lines from a byte offset in swizzled shared memory, whose base is a multiple of 1024."""
-        base = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
-        return self.descriptor_at(b.add(base, offset), turned)
+        return self.descriptor_at(b.add(b.address_of(memory), offset), turned)
 
     def descriptor_at(self, address: Index, turned: bool = False) -> ir.Value:
         """The same from the address of the first line, an index."""
-        i64 = ir.IntegerType.get_signless(64)
+        i64 = b.i64()
         address = b.emit("arith.index_cast", [address], [i64])
         short = b.emit("arith.andi", [address, b.constant(0x3FFFF, i64)], [i64])
         short = b.emit("arith.shrui", [short, b.constant(4, i64)], [i64])
@@ -80,8 +79,7 @@ class WarpgroupUnit:
 
     def wait(self, newest: int) -> None:
         """Until every instruction of this warpgroup is done but those of the `newest` batches."""
-        group = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), newest)
-        create_op("nvvm.wgmma.wait.group.sync.aligned", attributes={"group": group})
+        create_op("nvvm.wgmma.wait.group.sync.aligned", attributes={"group": newest})
 
     def split(self, pair: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Two f32 as two i32 of two bf16 each that add up to them: their upper halves, and the rest, rounded."""
@@ -100,20 +98,25 @@ class WarpgroupUnit:
 
     def ready(self, values: Sequence[ir.Value]) -> list[ir.Value]:
         """fence() for these f32 and i32 registers, which are thus written before it."""
-        return self._assembly("wgmma.fence.sync.aligned;", list(values), [])
+        return self._assembly("wgmma.fence.sync.aligned;", list(values))
 
     def done(self, sums: Sequence[ir.Value]) -> list[ir.Value]:
         """wait(0) for sums, which are thus not taken before it."""
-        return self._assembly("wgmma.wait_group.sync.aligned 0;", list(sums), [])
+        return self._assembly("wgmma.wait_group.sync.aligned 0;", list(sums))
 
     def multiply(
         self, left: Sequence[ir.Value], right: ir.Value, sums: Sequence[ir.Value], turned: bool = False
     ) -> list[ir.Value]:
-        """left: four i32 of two bf16 each.  right: a descriptor.  sums: this thread's N / 2 elements of D, in f32.
+        """left: four i32 of two bf16 each, or a descriptor of A.  right: a descriptor.  sums: this thread's N / 2
+        elements of D, in f32.
 
         turned: B lies so in shared memory.
         """
-        return self._assembly(self._text(len(sums), len(sums), True, turned), list(sums), [*left, right])
+        return self._multiply(left, right, len(sums), sums, (False, turned))
+
+    def start(self, left: Sequence[ir.Value], right: ir.Value, count: int) -> list[ir.Value]:
+        """The same for `count` sums that start at zero."""
+        return self._multiply(left, right, count, [], (False, False))
 
     def multiply_if(
         self,
@@ -123,63 +126,40 @@ class WarpgroupUnit:
         turned: tuple[bool, bool],
         adds: ir.Value,
     ) -> list[ir.Value]:
-        """left: those registers, or a descriptor of A.  turned: of A, where it is in shared memory, and of B.  adds: an
-        i32; where it is 0 the sums start at zero, whatever they were."""
-        count, shared = len(sums), len(left) == 1
-        names = ", ".join(f"${i}" for i in range(count))
-        words = ", ".join(f"${2 * count + i}" for i in range(len(left)))
-        at = 2 * count + len(left)
+        """turned: of A, where it is in shared memory, and of B.  adds: an i32; where it is 0 the sums start at zero,
+        whatever they were."""
+        return self._multiply(left, right, len(sums), sums, turned, adds)
+
+    def _multiply(
+        self,
+        left: Sequence[ir.Value],
+        right: ir.Value,
+        count: int,
+        sums: Sequence[ir.Value],
+        turned: tuple[bool, bool],
+        adds: ir.Value | None = None,
+    ) -> list[ir.Value]:
+        """$0 and on are `count` sums, then those that were there, A, B's descriptor, and what says if they count."""
+        shared, at = len(left) == 1, count + len(sums)
+        names, words = (", ".join(f"${first + i}" for i in range(n)) for first, n in ((0, count), (at, len(left))))
         flags = f"{int(turned[0])}, {int(turned[1])}" if shared else f"{int(turned[1])}"
+        right_at = at + len(left)
+        kept, says = "accumulate", f"{'eq' if sums else 'ne'}.u32 accumulate, 0, 0"
+        if adds is not None:
+            kept, says = "adds", f"ne.b32 adds, ${right_at + 1}, 0"
         text = (
-            f"{{ .reg .pred adds; setp.ne.b32 adds, ${at + 1}, 0; "
+            f"{{ .reg .pred {kept}; setp.{says}; "
             f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{names}}}, "
-            f"{words if shared else f'{{{words}}}'}, ${at}, adds, 1, 1, {flags}; }}"
+            f"{words if shared else f'{{{words}}}'}, ${right_at}, {kept}, 1, 1, {flags}; }}"
         )
-        constraints = ["=f"] * count + [str(i) for i in range(count)] + (["l"] if shared else ["r"] * 4) + ["l", "r"]
-        return assembly(text, constraints, [*sums, *left, right, adds], [value.type for value in sums])
+        constraints = ["=f"] * count + [str(i) for i in range(len(sums))] + (["l"] if shared else ["r"] * 4) + ["l"]
+        more = [] if adds is None else [adds]
+        return assembly(text, constraints + ["r"] * len(more), [*sums, *left, right, *more], [b.f32()] * count)
 
-    def multiply_shared(self, left: ir.Value, right: ir.Value, sums: Sequence[ir.Value]) -> list[ir.Value]:
-        """The same with a descriptor of A, too; neither is turned."""
-        count = len(sums)
-        constraints = ["=f"] * count + [str(i) for i in range(count)] + ["l", "l"]
-        return assembly(self._shared_text(count, count), constraints, [*sums, left, right], [b.f32()] * count)
-
-    def start_shared(self, left: ir.Value, right: ir.Value, count: int) -> list[ir.Value]:
-        """The same for `count` sums that start at zero."""
-        constraints = ["=f"] * count + ["l", "l"]
-        return assembly(self._shared_text(count, 0), constraints, [left, right], [b.f32()] * count)
-
-    def _shared_text(self, count: int, tied: int) -> str:
-        """$0 and on are the sums, then `tied` once more, then two descriptors."""
-        names = ", ".join(f"${i}" for i in range(count))
-        return (
-            f"{{ .reg .pred accumulate; setp.{'eq' if tied else 'ne'}.u32 accumulate, 0, 0; "
-            f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{names}}}, "
-            f"${count + tied}, ${count + tied + 1}, accumulate, 1, 1, 0, 0; }}"
-        )
-
-    def start(self, left: Sequence[ir.Value], right: ir.Value, count: int) -> list[ir.Value]:
-        """The same for `count` sums that start at zero."""
-        outputs = ["=f"] * count
-        return assembly(
-            self._text(count, 0, False, False), outputs + ["r"] * 4 + ["l"], [*left, right], [b.f32()] * count
-        )
-
-    def _text(self, count: int, tied: int, accumulate: bool, turned: bool) -> str:
-        """$0 and on are the sums, then `tied` once more, then four words and a descriptor."""
-        names = ", ".join(f"${i}" for i in range(count))
-        words = ", ".join(f"${count + tied + i}" for i in range(4))
-        return (
-            f"{{ .reg .pred accumulate; setp.{'eq' if accumulate else 'ne'}.u32 accumulate, 0, 0; "
-            f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.bf16.bf16 {{{names}}}, {{{words}}}, "
-            f"${count + tied + 4}, accumulate, 1, 1, {int(turned)}; }}"
-        )
-
-    def _assembly(self, text: str, changed: list[ir.Value], others: list[ir.Value]) -> list[ir.Value]:
-        """Instructions that change f32 and i32 registers, and take four words and a descriptor or nothing else."""
+    def _assembly(self, text: str, changed: list[ir.Value]) -> list[ir.Value]:
+        """An instruction that waits, as if it changed these f32 and i32 registers."""
         outputs = ["=r" if value.type == b.i32() else "=f" for value in changed]
-        inputs = [str(i) for i in range(len(changed))] + (["r"] * 4 + ["l"] if others else [])
-        return assembly(text, outputs + inputs, [*changed, *others], [value.type for value in changed])
+        return assembly(text, outputs + [str(i) for i in range(len(changed))], changed, [v.type for v in changed])
 
 
 WGMMA = WarpgroupUnit()

@@ -26,6 +26,9 @@ class Engine(Protocol):
     rank: int
     """Which of the devices this process has."""
 
+    asynchronous: bool
+    """Whether steps go on while the host does, until `settle`."""
+
     def prepare(self, step: Collective, buffers: Mapping[str, Any]) -> Any:
         """What `start` takes: a step with the memory that it is about."""
 
@@ -38,8 +41,12 @@ class Engine(Protocol):
     def wait(self, begun: Any) -> None:
         """Have everything that the device is given from here on come behind a step; may return before it is done."""
 
-    def settle(self) -> None:
-        """Wait until all steps are done; UserError where another process has ended or does not come."""
+    def mark(self) -> int:
+        """How many steps have begun so far."""
+
+    def settle(self, count: int | None = None) -> None:
+        """Wait until the first `count` steps of all are done, or every one that has begun; UserError where another
+        process has ended or does not come."""
 
     def close(self) -> None:
         """Give back what is held; a second call does nothing."""

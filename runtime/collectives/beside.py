@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.devices.base import Device
 from lispgpt.runtime.plan.plan import Entry
@@ -59,13 +61,29 @@ def prepare(
     return SharedEntry(tuple(parts))
 
 
+def settled(engine: Engine, read: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+    """A read that waits before for what the devices have begun together by now, and for nothing that they begin later.
+
+    Unlike a wait for the device alone, this finds out where another does not come.
+    """
+    count = engine.mark()
+
+    def wait() -> np.ndarray:
+        engine.settle(count)
+        return read()
+
+    return wait
+
+
 def waits_of(steps: Sequence[Step]) -> dict[int, int]:
     """For each collective, by its number, the first later step that has to come behind it, or the end.
 
-    Collectives come behind each other as it is.
+    Collectives come behind each other as it is: what waits for one waits for all before it, so that no run of launches
+    is parted for those.
     """
-    waits = {}
-    for number, step in enumerate(steps):
+    waits: dict[int, int] = {}
+    first = len(steps)
+    for number, step in reversed([*enumerate(steps)]):
         if isinstance(step, Collective):
             later = (
                 place
@@ -74,5 +92,5 @@ def waits_of(steps: Sequence[Step]) -> dict[int, int]:
                 and not isinstance(other, Collective)
                 and any(mine.conflicts(theirs) for mine in step.arguments for theirs in other.arguments)
             )
-            waits[number] = next(later, len(steps))
-    return waits
+            waits[number] = first = min(first, next(later, len(steps)))
+    return dict(sorted(waits.items()))

@@ -45,6 +45,7 @@ class _Prepared:
 @dataclass
 class _Begun:
     prepared: _Prepared
+    number: int
     done: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
 
@@ -52,11 +53,14 @@ class _Begun:
 class HostEngine:
     """An engine of a transport."""
 
+    asynchronous = False
+
     def __init__(self, device: Device, peers: Peers, transport: Transport) -> None:
         self.name, self.rank = transport.name, peers.place.rank
         self._device, self._peers, self._transport = device, peers, transport
         self._jobs: queue.SimpleQueue[_Begun | None] = queue.SimpleQueue()
         self._under_way: list[_Begun] = []
+        self._count = 0
         self._thread: threading.Thread | None = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
@@ -81,7 +85,8 @@ class HostEngine:
     def start(self, prepared: _Prepared) -> _Begun:
         for array, buffer, offset, _ in prepared.copied:
             self._device.copy_out(buffer, array, offset)
-        begun = _Begun(prepared)
+        begun = _Begun(prepared, self._count)
+        self._count += 1
         self._under_way.append(begun)
         self._jobs.put(begun)
         return begun
@@ -96,9 +101,13 @@ class HostEngine:
             if written:
                 self._device.copy_in(buffer, array, offset)
 
-    def settle(self) -> None:
+    def mark(self) -> int:
+        return self._count
+
+    def settle(self, count: int | None = None) -> None:
         for begun in list(self._under_way):
-            self.wait(begun)
+            if count is None or begun.number < count:
+                self.wait(begun)
 
     def close(self) -> None:
         if self._thread is not None:
@@ -141,9 +150,17 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def waiting_loop(
-    peers: Peers, done: Callable[[], bool], what: str, pause: Callable[[float], None], now: Callable[[], float]
+    peers: Peers,
+    done: Callable[[], bool],
+    what: str,
+    pause: Callable[[float], None],
+    now: Callable[[], float],
+    number: int = 0,
 ) -> None:
-    """Return when `done` says so; look at the other processes meanwhile."""
+    """Return when `done` says so; look at the other processes meanwhile.
+
+    number: of the collective that is waited for, where it is not the last one that this process has come to.
+    """
     for _ in range(200):
         if done():
             return
@@ -153,4 +170,4 @@ def waiting_loop(
         pause(min(0.001, max(0.00002, (now() - since) / 50)))
         peers.check()
         if now() - since > peers.patience:
-            peers.waiting(what)
+            peers.waiting(what, number=number)

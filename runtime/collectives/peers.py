@@ -109,9 +109,13 @@ class Peers:
             message, speaks = self._failure
             raise UserError(message) if speaks else EndedByAnother(message)
 
-    def waiting(self, what: str, name: str = "") -> None:
-        """Say that this process waits for others longer than it should; UserError with their ranks."""
-        self._send("waiting", number=self._arrived, name=name, what=what, seconds=round(self.patience))
+    def waiting(self, what: str, name: str = "", number: int = 0) -> None:
+        """Say that this process waits for others longer than it should; UserError with their ranks.
+
+        number: of the collective that it waits for; by default the last one that it has come to.
+        """
+        facts = {"number": number or self._arrived, "name": name, "what": what, "seconds": round(self.patience)}
+        self._send("waiting", **facts)
         last = time.monotonic() + 4 * BEAT
         with self._news:
             while time.monotonic() < last:

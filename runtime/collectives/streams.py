@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,16 +62,27 @@ class Library:
 @dataclass(frozen=True)
 class _Prepared:
     """calls: functions and what they take before the communicator.  copies: of this rank's memory alone: from where, to
-    where, bytes.  done: an event behind them."""
+    where, bytes."""
 
     step: Collective
     calls: list[tuple[str, list[Any]]]
     copies: list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """number: of all steps that have begun.  done: an event that comes behind it, which others get once it is waited
+    for: a step may begin again before."""
+
+    step: Collective
+    number: int
     done: Any
 
 
 class StreamEngine:
     """A communicator of the ranks of a run, one device each."""
+
+    asynchronous = True
 
     def __init__(self, device: GpuDevice, peers: Peers, library: Library) -> None:
         self._library, self._name, self._peers = library.load(), library.name, peers
@@ -86,11 +98,13 @@ class StreamEngine:
         unique, size, rank = UniqueId.from_buffer_copy(bytes.fromhex(first)), peers.place.size, peers.place.rank
         self._call("ncclCommInitRank", ctypes.byref(self._communicator), ctypes.c_int(size), unique, ctypes.c_int(rank))
         self._side = device.side_stream()
-        self._under_way: list[_Prepared] = []
+        self._under_way: deque[_Begun] = deque()
+        self._events: list[Any] = []
+        self._count = 0
 
     def prepare(self, step: Collective, buffers: Mapping[str, Any]) -> _Prepared:
         if step.operation == ALL_SLICE:
-            return _Prepared(step, [], self._copies(step, buffers), self._side.event())
+            return _Prepared(step, [], self._copies(step, buffers))
         function, more = FUNCTIONS[step.operation]
         calls = []
         for source, target, dtype in step.pairs:
@@ -98,7 +112,7 @@ class StreamEngine:
             places = [ctypes.c_void_p(buffers[a.buffer] + a.offset) for a in (source, target)]
             numbers = [ctypes.c_int(DTYPES[dtype]), *map(ctypes.c_int, more)]
             calls.append((function, [*places, ctypes.c_size_t(count), *numbers]))
-        return _Prepared(step, calls, [], self._side.event())
+        return _Prepared(step, calls, [])
 
     def _copies(self, step: Collective, buffers: Mapping[str, Any]) -> list[tuple[int, int, int]]:
         """From where to where this rank's parts are copied, and how many bytes."""
@@ -108,8 +122,9 @@ class StreamEngine:
             found.append((first, buffers[target.buffer] + target.offset, target.nbytes))
         return found
 
-    def start(self, prepared: _Prepared) -> _Prepared:
-        self._peers.arrived()
+    def start(self, prepared: _Prepared) -> _Begun:
+        self._count = self._peers.arrived()
+        begun = _Begun(prepared.step, self._count, self._events.pop() if self._events else self._side.event())
         self._side.follow()
         stream = ctypes.c_void_p(self._side.handle)
         for source, target, nbytes in prepared.copies:
@@ -119,23 +134,26 @@ class StreamEngine:
             for function, arguments in prepared.calls:
                 self._call(function, *arguments, self._communicator, stream)
             self._call("ncclGroupEnd")
-        self._side.record(prepared.done)
-        self._under_way.append(prepared)
-        return prepared
+        self._side.record(begun.done)
+        self._under_way.append(begun)
+        return begun
 
-    def wait(self, begun: _Prepared) -> None:
+    def wait(self, begun: _Begun) -> None:
         self._side.lead(begun.done)
 
-    def settle(self) -> None:
-        while self._under_way:
+    def mark(self) -> int:
+        return self._count
+
+    def settle(self, count: int | None = None) -> None:
+        while self._under_way and (count is None or self._under_way[0].number <= count):
             begun = self._under_way[0]
             try:
                 done = partial(self._is_done, begun)
-                waiting_loop(self._peers, done, begun.step.label, time.sleep, time.monotonic)
+                waiting_loop(self._peers, done, begun.step.label, time.sleep, time.monotonic, begun.number)
             except BaseException:
                 self._abort()
                 raise
-            del self._under_way[0]
+            self._events.append(self._under_way.popleft().done)
 
     def close(self) -> None:
         if self._communicator:
@@ -145,7 +163,7 @@ class StreamEngine:
             communicator, self._communicator = self._communicator, ctypes.c_void_p()
             self._call("ncclCommDestroy", communicator)
 
-    def _is_done(self, begun: _Prepared) -> bool:
+    def _is_done(self, begun: _Begun) -> bool:
         error = ctypes.c_int()
         self._call("ncclCommGetAsyncError", self._communicator, ctypes.byref(error))
         if error.value:

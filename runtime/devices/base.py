@@ -69,6 +69,9 @@ class Device(Protocol):
     weight_rows: int
     """Rows of a model's work that take about as long as starting an entry and reading the weights once does."""
 
+    most_runs: int
+    """How many runs of an entry go by one launch at most, where that takes less time than one by one; 1 for none."""
+
     def enter(self) -> None:
         """Let the calling thread use the device: whoever calls sees to it that no other does meanwhile.
 
@@ -77,6 +80,13 @@ class Device(Protocol):
 
     def alloc(self, nbytes: int) -> Any:
         """Zeroed memory of that many bytes, aligned to at least 256, as an opaque buffer; UserError if short."""
+
+    def alloc_together(self, sizes: Sequence[int]) -> list[Any]:
+        """A buffer of each size, which `copy_in_together` may fill by one copy."""
+
+    def alloc_shared(self, nbytes: int) -> Any:
+        """A buffer for a small result that `copy_out` reads without a copy where the device can: nothing may be
+        launched that writes it before it is read."""
 
     @property
     def granule(self) -> int:
@@ -93,6 +103,9 @@ class Device(Protocol):
 
     def copy_in(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
         """Copy a C-contiguous array's bytes to `offset` bytes into the buffer; done when it returns."""
+
+    def copy_in_together(self, filled: Sequence[tuple[Any, np.ndarray]]) -> None:
+        """`copy_in` for some buffers and the array of each; none stands twice."""
 
     def copy_out(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
         """Fill a C-contiguous array from `offset` bytes into the buffer; waits for launches before it."""
@@ -122,6 +135,9 @@ class Device(Protocol):
     def prepare(self, entry: Entry, buffers: Mapping[str, Any]) -> Any:
         """An executable of the entry's launches in order (a GPU captures them as one graph); other steps are not a
         device's."""
+
+    def prepare_runs(self, entries: Sequence[Entry], buffers: Mapping[str, Any]) -> Any:
+        """The same for the launches of some entries, one after another."""
 
     def launch(self, executable: Any) -> None:
         """Run an executable; may return before it is done."""

@@ -294,7 +294,7 @@ class CudaDevice(GpuDevice):
         numbers = [[module.cuuint64_t(n) for n in group] for group in long]
         return [kind, *numbers, *([module.cuuint32_t(n) for n in group] for group in short)]
 
-    def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
-        executable = super().prepare(entry, buffers)
+    def prepare_runs(self, entries: Sequence[Entry], buffers: Mapping[str, int]) -> Any:
+        executable = super().prepare_runs(entries, buffers)
         self._driver("GraphUpload", executable, self._stream)
         return executable

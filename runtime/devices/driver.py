@@ -87,8 +87,8 @@ class Driver:
             returned = call(*arguments)
         except RuntimeError as error:  # how both packages say that the driver's library does not load
             raise UserError(self._no_library()) from error
-        status, *results = returned if isinstance(returned, tuple) else (returned,)
-        return (status if int(status) else 0), tuple(results)
+        status, results = (returned[0], returned[1:]) if isinstance(returned, tuple) else (returned, ())
+        return (status if int(status) else 0), results
 
     def error(self, status: Any) -> str:
         """A status, of the package or a number from machine code, by its name and number."""

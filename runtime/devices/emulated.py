@@ -63,6 +63,14 @@ class EmulatedDevice(HipDevice):
             )
         super().load(code, kernels, suffix, objects)
 
+    def alloc_together(self, sizes: Sequence[int]) -> list[int]:
+        """Buffers apart from each other, so that what leaves one is seen."""
+        return [self.alloc(nbytes) for nbytes in sizes]
+
+    def alloc_shared(self, nbytes: int) -> int:
+        """Kernels reach what is allocated on the device, and nothing of the host's."""
+        return self.alloc(nbytes)
+
     def close(self) -> None:
         try:
             super().close()

@@ -5,27 +5,29 @@ A vendor's class opens the device, loads machine code and launches a kernel; `dr
 
 from __future__ import annotations
 
-import ctypes
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import accumulate, chain, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.devices.base import CLOSED, READ_LATER_BYTES, READS_AHEAD, Pieces
+from lispgpt.runtime.devices.base import CLOSED, READ_LATER_BYTES, Pieces
 from lispgpt.runtime.devices.driver import FAILED_BEFORE, Driver
 from lispgpt.runtime.devices.growing import Ranges, Vendor
-from lispgpt.runtime.devices.pinned_inputs import PinnedInputs
+from lispgpt.runtime.devices.pinned import LaterReads, PinnedInputs, pinned
 from lispgpt.runtime.devices.side_stream import SideStream
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 
 INPUT_BYTES = 1 << 20
 """Of what is copied to a device without waiting, at most."""
+BUFFER_ALIGNMENT = 256
 LONGEST_STEP = (1 << 31) - 1
 """Between pieces that drivers copy by one call, which they do within one allocation and not in what is mapped."""
 
@@ -44,13 +46,15 @@ class GpuDevice:
     room: int | None = None
     copy_cost = 16 << 20
     weight_rows = 256
+    most_runs = 4
 
     def __init__(self, driver: Driver, device: Any, stream: Any) -> None:
         self._driver, self._device, self._stream = driver, device, stream
         self._owned: list[tuple[str, Any]] = [("StreamDestroy", stream)]
-        self._slots: list[tuple[Any, Any]] = []
-        self._reads = 0
         self._inputs = PinnedInputs(driver, self._owned)
+        self._later = LaterReads(driver, self._owned, stream)
+        self._behind: dict[int, int] = {}
+        self._shared: dict[int, memoryview] = {}
         self._functions: dict[str, Any] = {}
         self._together: dict[str, int] = {}
         self._ranges: Ranges | None = None
@@ -100,6 +104,18 @@ class GpuDevice:
         self._driver("MemsetD8Async", address, 0, max(nbytes, 1), self._stream)
         return address
 
+    def alloc_together(self, sizes: Sequence[int]) -> list[int]:
+        rooms = [-(-max(nbytes, 1) // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT for nbytes in sizes]
+        places = list(accumulate(rooms, initial=self.alloc(sum(rooms))))[:-1] if rooms else []
+        self._behind |= dict(pairwise(places))
+        return places
+
+    def alloc_shared(self, nbytes: int) -> int:
+        address, contents = pinned(self._driver, self._owned, max(nbytes, 1))
+        contents[:] = bytes(len(contents))
+        self._shared[address] = contents
+        return address
+
     @property
     def granule(self) -> int:
         if self._ranges is None and not self.whole:
@@ -136,17 +152,34 @@ class GpuDevice:
     def copy_in(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
         source = np.ascontiguousarray(array)
         if 0 < source.nbytes <= INPUT_BYTES:
-            self._copy("MemcpyHtoDAsync", buffer + offset, self._inputs.kept(source, self.sync), source.nbytes)
+            place = self._inputs.kept([(0, source)], source.nbytes, self.sync)
+            self._copy("MemcpyHtoDAsync", buffer + offset, place, source.nbytes)
             return
         self._copy("MemcpyHtoDAsync", buffer + offset, source.ctypes.data, source.nbytes)
         self.sync()
 
+    def copy_in_together(self, filled: Sequence[tuple[int, np.ndarray]]) -> None:
+        parts = sorted(filled, key=itemgetter(0))
+        neighbours = len(parts) > 1 and all(self._behind.get(a) == b for (a, _), (b, _) in pairwise(parts))
+        nbytes = parts[-1][0] + parts[-1][1].nbytes - parts[0][0] if neighbours else 0
+        if not 0 < nbytes <= INPUT_BYTES or not all(array.nbytes for _, array in parts):
+            for buffer, array in parts:
+                self.copy_in(buffer, array)
+            return
+        start = parts[0][0]
+        sources = [(buffer - start, np.ascontiguousarray(array)) for buffer, array in parts]
+        self._copy("MemcpyHtoDAsync", start, self._inputs.kept(sources, nbytes, self.sync), nbytes)
+
     def copy_out(self, buffer: int, array: np.ndarray, offset: int = 0) -> None:
+        if buffer in self._shared:
+            self.sync()
+            array.reshape(-1).view(np.uint8)[:] = self._shared[buffer][offset : offset + array.nbytes]
+            return
         if 0 < array.nbytes <= READ_LATER_BYTES:
             place = self._inputs.place(array.nbytes, self.sync)
             self._copy("MemcpyDtoHAsync", place, buffer + offset, array.nbytes)
             self.sync()
-            ctypes.memmove(array.ctypes.data, place, array.nbytes)
+            self._inputs.fill(array, place)
             return
         self._copy("MemcpyDtoHAsync", array.ctypes.data, buffer + offset, array.nbytes)
         self.sync()
@@ -199,10 +232,13 @@ class GpuDevice:
         return self._driver("ModuleGetFunction", modules[-1], kernel.encode(), about=about, hint=hint)[0]
 
     def prepare(self, entry: Entry, buffers: Mapping[str, int]) -> Any:
-        about, launches = f"entry {entry.name}", [self._fitting(launch) for launch in entry.launches]
+        return self.prepare_runs([entry], buffers)
+
+    def prepare_runs(self, entries: Sequence[Entry], buffers: Mapping[str, int]) -> Any:
+        about, runs = f"entry {entries[0].name}", [[self._fitting(each) for each in e.launches] for e in entries]
         self._driver("StreamBeginCapture", self._stream)
         try:
-            for number, launch in enumerate(launches):
+            for number, launch in chain.from_iterable(map(enumerate, runs)):
                 self._launch_kernel(launch, [buffers[a.buffer] + a.offset for a in launch.arguments], number == 0)
         except BaseException:
             with suppress(UserError):  # that the capture ends badly follows from the error, which says more
@@ -223,34 +259,21 @@ class GpuDevice:
         self._driver("GraphLaunch", executable, self._stream)
 
     def launch_reading(self, executable: Any, buffer: int, array: np.ndarray) -> Callable[[], np.ndarray]:
-        self._make_slots(array)
+        self._later.check(array.nbytes)
         self.launch(executable)
         return self.read_later(buffer, array)
 
     def read_later(self, buffer: int, array: np.ndarray) -> Callable[[], np.ndarray]:
-        self._make_slots(array)
-        host, event = self._slots[self._reads % len(self._slots)]
-        self._reads += 1
-        self._copy("MemcpyDtoHAsync", int(host), buffer, array.nbytes)
-        self._driver("EventRecord", event, self._stream)
-
-        def wait() -> np.ndarray:
-            self._driver("EventSynchronize", event, hint=FAILED_BEFORE)
-            ctypes.memmove(array.ctypes.data, int(host), array.nbytes)
-            return array
-
-        return wait
-
-    def _make_slots(self, array: np.ndarray) -> None:
-        """Have room for reads such as this array's; UserError where it is too large."""
-        if array.nbytes > READ_LATER_BYTES:
-            raise UserError(f"a result of {array.nbytes:,} bytes is too large to be read while the next step runs")
-        for _ in range(READS_AHEAD - len(self._slots)):
-            (host,) = self._driver("MemAllocHost", READ_LATER_BYTES, about="pinned memory")
-            self._owned.append(("MemFreeHost", host))
-            (event,) = self._driver("EventCreate")
-            self._owned.append(("EventDestroy", event))
-            self._slots.append((host, event))
+        if buffer in self._shared:  # which the next step may write to
+            self.copy_out(buffer, array)
+            return lambda: array
+        self._later.check(array.nbytes)
+        given = self._inputs.given
+        return self._later.read(
+            lambda place: self._copy("MemcpyDtoHAsync", place, buffer, array.nbytes),
+            array,
+            lambda: self._inputs.done(given),
+        )
 
     def side_stream(self) -> SideStream:
         """A second stream, whose work goes on beside the first's."""
@@ -260,7 +283,7 @@ class GpuDevice:
 
     def sync(self) -> None:
         self._driver("StreamSynchronize", self._stream, hint=FAILED_BEFORE)
-        self._inputs.used = 0
+        self._inputs.done(self._inputs.given)
 
     def close(self) -> None:
         """Give everything back, once nothing is under way; the first failure is raised unless an error led here."""

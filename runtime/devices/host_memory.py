@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from lispgpt.runtime.devices.base import Pieces
+from lispgpt.runtime.plan.plan import Entry
 
 
 class HostMemory:
@@ -13,6 +18,7 @@ class HostMemory:
     asynchronous = False
     copy_cost = 16 << 10
     weight_rows = 16
+    most_runs = 1
     granule = 0
     room: int | None = None
     whole = ""
@@ -23,6 +29,21 @@ class HostMemory:
     def alloc(self, nbytes: int) -> np.ndarray:
         """Such a buffer."""
         raise NotImplementedError
+
+    def alloc_together(self, sizes: Sequence[int]) -> list[np.ndarray]:
+        return [self.alloc(nbytes) for nbytes in sizes]
+
+    def alloc_shared(self, nbytes: int) -> np.ndarray:
+        return self.alloc(nbytes)
+
+    def prepare(self, entry: Entry, buffers: Mapping[str, np.ndarray]) -> Any:
+        """What runs an entry's launches."""
+        raise NotImplementedError
+
+    def prepare_runs(self, entries: Sequence[Entry], buffers: Mapping[str, np.ndarray]) -> Any:
+        return self.prepare(
+            replace(entries[0], steps=tuple(step for entry in entries for step in entry.steps)), buffers
+        )
 
     def reserve(self, nbytes: int) -> np.ndarray:
         return self.alloc(nbytes)
@@ -36,6 +57,10 @@ class HostMemory:
     def copy_in(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
         data = array.reshape(-1).view(np.uint8)
         buffer[offset : offset + data.size] = data
+
+    def copy_in_together(self, filled: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        for buffer, array in filled:
+            self.copy_in(buffer, array)
 
     def copy_out(self, buffer: np.ndarray, array: np.ndarray, offset: int = 0) -> None:
         data = array.reshape(-1).view(np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from lispgpt.base.access import ACCESSES
@@ -85,15 +86,19 @@ class Entry:
     repeats: Repeats | None = field(default=None, kw_only=True)
     grows: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
-    @property
+    @cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Those of its steps that are launches."""
         return tuple(step for step in self.steps if isinstance(step, Launch))
 
     def leaves(self, name: str) -> bool:
         """Whether it leaves an input of its own for its next run."""
-        place = self.inputs[name]
-        return any(a.writes and a.buffer == place for step in self.steps for a in step.arguments)
+        return self.inputs[name] in self._written
+
+    @cached_property
+    def _written(self) -> frozenset[str]:
+        """The buffers that its steps write: asked for in each run, of entries that have thousands of arguments."""
+        return frozenset(a.buffer for step in self.steps for a in step.arguments if a.writes)
 
     @property
     def label(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.data.batches import Stream
+from lispgpt.runtime.training.last_step import LastStep
 from lispgpt.runtime.training.run_folder import RunFolder
 from lispgpt.runtime.training.snapshot import SessionWeights, held_states, write_snapshot
 from lispgpt.runtime.training.trainer import Evaluation, Pace, Trainer, evaluate
@@ -103,16 +104,16 @@ class Loop:
     def run(self) -> Outcome:
         """Take the steps that are left; UserError where the run diverges, which leaves the last good checkpoint."""
         options, pace = self._trainer.options, Pace(self._trainer.options.tokens)
-        loss, evaluation, stopped, number = None, None, False, self._done
-        while number < options.steps and not stopped:
+        ends = LastStep(options.steps, self._stop, self._peers, int(self._trainer.runs_ahead))
+        loss, evaluation, number = None, None, self._done
+        while number < ends.number:
             number += 1
-            ahead = self._trainer.runs_ahead and not (self._stop() or self._due(number))
+            ahead = self._trainer.runs_ahead and number < ends.look(number) and not self._due(number)
             found = self._trainer.step(number, ahead)
             record: dict[str, Any] = {"step": number, **found, "tokens_per_s": round(pace.stepped(), 1)}
             loss = found["loss"]
             self._check(number, found)
-            # A next step that is under way is the last one: it has changed the weights, or is about to.
-            stopped, last = self._stops(number) and not ahead, number == options.steps
+            last = number == options.steps
             if self._validation is not None and (_due(number, options.eval_every) or (last and options.eval_every)):
                 evaluation = self._evaluate(self._validation)
                 record |= {"val_loss": evaluation.loss, "perplexity": evaluation.perplexity}
@@ -122,10 +123,11 @@ class Loop:
                 self._watcher.stepped(record)
                 if self._sample is not None and _due(number, options.sample_every):
                     self._watcher.sampled(number, self._sample())
-            if last or stopped or _due(number, options.checkpoint_every):
+            # A next step that is under way is taken: it has changed the weights, or is about to.
+            if number == ends.look(number + ahead) or _due(number, options.checkpoint_every):
                 self._save(number)
             pace.pause()
-        return Outcome(number, stopped and number < options.steps, loss, evaluation)
+        return Outcome(number, number < options.steps, loss, evaluation)
 
     def _due(self, number: int) -> bool:
         """Whether something is to be done with the weights as they are after a step."""
@@ -138,18 +140,6 @@ class Loop:
         options, place = self._trainer.options, None if self._peers is None else self._peers.place
         part = () if place is None else (place.rank, place.size)
         return evaluate(self._trainer.session, stream, options.batch, options.length, options.eval_batches, *part)
-
-    def _stops(self, number: int) -> bool:
-        """Whether the run is to end after this step, which is the same one for all processes."""
-        peers, asked = self._peers, self._stop()
-        if peers is None:
-            return asked
-        if peers.stop_at is None and asked and not self._leads:
-            peers.ask_to_stop()
-        left = number < self._trainer.options.steps
-        if peers.stop_at is None and self._leads and left and (asked or peers.asked_to_stop):
-            peers.stop_after(number + 1)
-        return peers.stop_at is not None and number >= peers.stop_at
 
     def _check(self, number: int, found: Mapping[str, float]) -> None:
         """UserError where the step's numbers are none, or far above what the run began with."""

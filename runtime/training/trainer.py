@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.data.batches import IGNORED, Batches, Stream, sweep
+from lispgpt.runtime.devices.base import READS_AHEAD
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.work import Work
 from lispgpt.runtime.session import Session
@@ -29,6 +31,7 @@ from lispgpt.runtime.training.wholes import Wholes
 
 TRAIN, ACCUMULATE, APPLY, EVALUATE = "train", "accumulate", "apply", "evaluate"
 TOKENS, TARGETS = "tokens", "targets"
+Reads: TypeAlias = dict[str, Callable[[], np.ndarray]]
 SEED_STEP = 0x9E3779B1
 """Between the seeds of a step's micro-batches: 2**32 over the golden ratio."""
 
@@ -70,7 +73,8 @@ class Trainer:
         for entry in self._entries:
             _check_inputs(session, entry, self._numbers)
         self._sent: dict[str, Any] = {}
-        self._begun: tuple[int, dict[str, Callable[[], np.ndarray]]] | None = None
+        self._begun: tuple[tuple[int, int], Reads] | None = None
+        self._runs = 1 if options.accumulate == 1 else options.accumulate + 1
         self._next: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None
 
     @property
@@ -87,43 +91,39 @@ class Trainer:
 
         more: whether the next step is to be the one after it, which may then start before this one's numbers are read.
         """
-        if self.options.accumulate > 1:
-            return self._long_step(number)
-        if self._begun is None or self._begun[0] != number:
-            self._begin(number)
-        assert self._begun is not None
-        (_, waits), self._begun = self._begun, None
-        if more and self.runs_ahead:
-            self._begin(number + 1)
-        values = {name.replace("-", "_"): _number(wait()) for name, wait in waits.items()}
-        found = {name: value for name, value in values.items() if value is not None}
-        return {"loss": found.pop("loss"), **found}
+        losses: list[float] = []
+        found: dict[str, float] = {}
+        for place in range(self._runs):
+            if self._begun is None or self._begun[0] != (number, place):
+                self._begin(number, place)
+            assert self._begun is not None
+            (_, waits), self._begun = self._begun, None
+            last = place + 1 == self._runs
+            if self.runs_ahead and (more or not last):
+                self._begin(*((number + 1, 0) if last else (number, place + 1)))
+            values = {name: float(wait().item()) for name, wait in waits.items()}
+            if place < self.options.accumulate:
+                losses.append(values["loss"])
+            if last:
+                found = {name.replace("-", "_"): value for name, value in values.items() if name != "loss"}
+        return {"loss": math.fsum(losses) / len(losses), **found}
 
-    def _begin(self, number: int) -> None:
-        """Start a step of one micro-batch, and reading its results."""
-        (entry,) = self._entries
-        tokens, targets = self._batch(number - 1)
-        self._start(entry, number, self.options.seed, {TOKENS: tokens, TARGETS: targets})
-        later = self.session.result_later if self.runs_ahead else lambda *which: partial(self.session.result, *which)
-        self._begun = number, {name: later(entry, name) for name in entry.results}
-        self._prefetch(number)
+    def _begin(self, number: int, place: int) -> None:
+        """Start one run of a step's entries, a micro-batch or what comes behind them all, and reading its numbers."""
+        entry, micro = self._entries[0], (number - 1) * self.options.accumulate + place
+        if place < self.options.accumulate:
+            tokens, targets = self._batch(micro)
+            self._start(entry, number, self.options.seed + SEED_STEP * place, {TOKENS: tokens, TARGETS: targets})
+        else:
+            entry = self._entries[-1]
+            self._start(entry, number, self.options.seed, {})
+        self._begun = (number, place), _reads(self.session, entry, self._numbers_of(entry), self.runs_ahead)
+        if place < self.options.accumulate:
+            self._prefetch(micro + 1)
 
-    def _long_step(self, number: int) -> dict[str, float]:
-        """A step of several micro-batches."""
-        count, losses, found = self.options.accumulate, [], {}
-        for micro in range(count):
-            tokens, targets = self._batch((number - 1) * count + micro)
-            seed = self.options.seed + SEED_STEP * micro
-            self._start(self._entries[0], number, seed, {TOKENS: tokens, TARGETS: targets})
-            self._prefetch((number - 1) * count + micro + 1)
-            losses.append(self.session.result(self._entries[0], "loss").item())
-        last = self._entries[-1]
-        self._start(last, number, self.options.seed, {})
-        for name in last.results:
-            value = _number(self.session.result(last, name))
-            if name != "loss" and value is not None:
-                found[name.replace("-", "_")] = value
-        return {"loss": math.fsum(losses) / count, **found}
+    def _numbers_of(self, entry: Entry) -> list[str]:
+        """The results of an entry that are one number."""
+        return [name for name, place in entry.results.items() if math.prod(self.session.shape(place)) == 1]
 
     def floor_seconds(self) -> float | None:
         """The least time that a step takes on this chip by its kernels' bytes and operations; None where not known."""
@@ -140,8 +140,8 @@ class Trainer:
     @property
     def runs_ahead(self) -> bool:
         """Whether a step can start before the one ahead of it has been looked at."""
-        session = self.session
-        return self.options.accumulate == 1 and session.engine is None and session.device.asynchronous
+        reads = max(len(self._numbers_of(entry)) for entry in self._entries)
+        return _works_beside(self.session) and 2 * reads <= READS_AHEAD
 
     @property
     def rows(self) -> list[range]:
@@ -192,22 +192,39 @@ def evaluate(
     own = batch // world
     entry = _sized(session, EVALUATE, own, length)
     _check_inputs(session, entry, {})
-    losses, correct, count = [], 0.0, 0
+    wanted = [name for name in ("loss", "correct") if name in entry.results]
+    losses, correct, count, waiting = [], 0.0, 0, deque[tuple[int, Reads]]()
+
+    def read() -> None:
+        nonlocal correct
+        real, waits = waiting.popleft()
+        losses.append(float(waits["loss"]().item()) * real)
+        correct += float(waits["correct"]().item()) if "correct" in waits else 0.0
+
     for tokens, targets in sweep(stream, batch, length, most):
         real = int((targets != IGNORED).sum())
         rows = slice(rank * own, (rank + 1) * own)
         session.start(entry, {TOKENS: tokens[rows], TARGETS: targets[rows]})
-        losses.append(float(session.result(entry, "loss").item()) * real)
-        correct += float(session.result(entry, "correct").item()) if "correct" in entry.results else 0.0
+        waiting.append((real, _reads(session, entry, wanted, _works_beside(session))))
         count += real
+        if len(waiting) > _works_beside(session):
+            read()
+    while waiting:
+        read()
     if not count:
         raise UserError(f"there are {stream.count} tokens to evaluate, and two are the least")
     return Evaluation(math.fsum(losses) / count, round(correct), count)
 
 
-def _number(value: np.ndarray) -> float | None:
-    """Of an array of one."""
-    return float(value.item()) if value.size == 1 else None
+def _works_beside(session: Session) -> bool:
+    """Whether a session's device, and what it does together with others, go on while the host does."""
+    return session.device.asynchronous and (session.engine is None or session.engine.asynchronous)
+
+
+def _reads(session: Session, entry: Entry, names: Sequence[str], ahead: bool) -> Reads:
+    """What waits for results of an entry's last run.  ahead: whether another may be started before they are read."""
+    later = session.result_later if ahead else lambda *which: partial(session.result, *which)
+    return {name: later(entry, name) for name in names}
 
 
 def _sized(session: Session, name: str, batch: int, length: int) -> Entry:
@@ -230,6 +247,8 @@ def _check_inputs(session: Session, entry: Entry, numbers: Mapping[str, float]) 
             raise UserError(f"the entry {entry.name!r} takes {name} {list(session.shape(place))}, not one number: []")
     if "loss" not in entry.results and entry.name != APPLY:
         raise UserError(f"the entry {entry.name!r} gives {', '.join(entry.results)}, and no loss")
+    if entry.name != APPLY and (shape := session.shape(entry.results["loss"])):
+        raise UserError(f"the entry {entry.name!r} gives a loss {list(shape)}, not one number: []")
 
 
 class Pace:

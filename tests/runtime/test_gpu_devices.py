@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import seeded
 from gpu_drivers import FACTS, StandIn, entry, opened, together
 
 from lispgpt.base.errors import InternalError, UserError
 from lispgpt.base.fresh import ask_in_child
 from lispgpt.passes.targets import GPU_CHIPS
 from lispgpt.runtime.devices import cuda, rocm, wake_driver
-from lispgpt.runtime.devices.base import READS_AHEAD, Pieces
+from lispgpt.runtime.devices.base import READS_AHEAD
 
 
 def test_names_and_targets(driver: StandIn) -> None:
@@ -33,63 +33,19 @@ def test_ptx_for_an_older_gpu_serves_newer_ones() -> None:
     assert set(found.values()) == {f"cuda:{chip}" for chip in GPU_CHIPS["cuda"]}
 
 
-def test_memory_is_zeroed_copied_both_ways_and_adopted(driver: StandIn) -> None:
-    device, rng = opened(driver), seeded.rng()
-    data = rng.integers(0, 256, (6, 8), np.uint8)
-    buffer, other = device.alloc(100), device.alloc(100)
-    device.copy_in(buffer, data.T, 10)  # not contiguous
-    found = np.empty(100, np.uint8)
-    device.copy_out(buffer, found)
-    np.testing.assert_array_equal(found, [0] * 10 + list(data.T.ravel()) + [0] * 42)
-    device.copy(buffer, other, 30)
-    device.copy_out(other, found)
-    np.testing.assert_array_equal(found, [0] * 10 + list(data.T.ravel()[:20]) + [0] * 70)
-    device.copy_pieces(buffer, other, Pieces(4, 10, 50, 3, 8, 16))  # every second half of a row
-    device.copy_out(other, found)
-    wanted = np.zeros((3, 16), np.uint8)
-    wanted[:, :4] = data.T.reshape(-1)[:24].reshape(3, 8)[:, :4]
-    np.testing.assert_array_equal(found[50:98], wanted.ravel())
-    assert len(driver.made("Memcpy2DAsync")) == 1
-    part = np.empty((2, 4), np.uint8)
-    device.copy_out(device.adopt(data), part, 8)
-    np.testing.assert_array_equal(part.ravel(), data.ravel()[8:16])
-    for name, given in driver.calls:
-        assert not name.startswith(("Memcpy", "Memset")) or given.stream == device._stream
-
-
-def test_steps_read_inputs_copied_before_them_and_none_copied_later(driver: StandIn) -> None:
-    driver.slow = True
-    device, rng = opened(driver), seeded.rng()
+def test_runs_by_one_launch_each_begin_when_the_one_before_has_ended(driver: StandIn) -> None:
+    device = opened(driver)
     device.load(b"code", FACTS)
-    given, result = device.alloc(8), device.alloc(8)
-    executable = device.prepare(entry(), {"a": given, "b": result})
-    driver.when_launched = lambda: ctypes.memmove(result, given, 8)
-    old, new, found = rng.integers(0, 256, (3, 8), np.uint8)
-    device.copy_in(given, old)
-    device.launch(executable)
-    kept = new.copy()
-    device.copy_in(given, new)
-    new[:] = 0
-    device.copy_out(result, found)
-    np.testing.assert_array_equal(found, old)
-    device.launch(executable)
-    device.copy_out(result, found)
-    np.testing.assert_array_equal(found, kept)
-
-
-def test_many_small_inputs_come_without_waiting_for_each(driver: StandIn) -> None:
-    driver.slow = True
-    device, rng = opened(driver), seeded.rng()
-    buffer, array, found = device.alloc(1 << 20), np.empty(1000, np.uint8), np.empty(1 << 20, np.uint8)
-    expected = np.zeros(1 << 20, np.uint8)
-    for number in range(300):
-        array[:] = rng.integers(0, 256, 1000)
-        expected[number * 1000 : number * 1000 + 1000] = array
-        device.copy_in(buffer, array, number * 1000)
-    waits = driver.order().count("StreamSynchronize")
-    device.copy_out(buffer, found)
-    np.testing.assert_array_equal(found, expected)
-    assert 0 < waits < 10
+    buffers = {"a": device.alloc(32), "b": device.alloc(32), "c": device.alloc(64)}
+    moved = tuple(replace(a, buffer="c", offset=a.offset + 32) for a in entry().launches[1].arguments)
+    second = replace(entry(), steps=(entry().launches[0], replace(entry().launches[1], arguments=moved)))
+    driver.calls.clear()
+    device.prepare_runs([entry(), second], buffers)
+    launches = driver.made(driver.launching)
+    assert driver.order().count("GraphInstantiate") == 1 and len(launches) == 5
+    assert [given.addresses[-1] for given in launches[3:]] == [buffers["b"], buffers["c"] + 48]
+    if driver.by_cuda:
+        assert [bool(given.attributes) for given in launches] == [False, True, True, False, True]
 
 
 def test_a_copy_that_fails_says_that_a_kernel_may_have(driver: StandIn) -> None:
@@ -155,8 +111,7 @@ def test_reads_are_those_of_their_own_launch_however_many_are_ahead(slow: bool, 
             waiting.append(device.launch_reading(executable, buffer, np.empty(1, np.int32)))
         found.append(int(waiting.pop(0)()[0]))
     assert found == list(range(3 * READS_AHEAD))
-    pinned = driver.made("MemAllocHost")
-    assert len(pinned) == READS_AHEAD and len(driver.made("EventCreate")) == READS_AHEAD
+    assert len(driver.made("MemAllocHost")) == 1 and len(driver.made("EventCreate")) == READS_AHEAD
     start = driver.order().index("GraphLaunch")
     assert driver.order()[start : start + 3] == ["GraphLaunch", "MemcpyDtoHAsync", "EventRecord"]
     with pytest.raises(UserError, match="8,000 bytes is too large"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import seeded
 
+from lispgpt.runtime.executables import Several
 from lispgpt.runtime.plan.plan import Buffer, Entry, Repeats
 from lispgpt.runtime.repeating import Repeated, tell
 
@@ -52,9 +53,23 @@ class Counter:
         return read
 
 
+class Launched:
+    """What a session launches.  several: gives runs by one launch, where a device gains by it."""
+
+    def __init__(self, several: Callable[[int], Several | None] = lambda most: None) -> None:
+        self._several = several
+
+    def of(self, entry: Entry) -> None:
+        """The counter counts whatever it launches."""
+
+    def several(self, entry: Entry, result: str, most: int) -> Several | None:
+        assert (entry.name, result) == ("step", "next")
+        return self._several(most)
+
+
 def repeated(device: Counter, told: dict[str, int], more: Callable[[], bool] = lambda: True) -> Repeated:
     buffers = {"next": "next", "kept": "kept", "more": device.more}
-    return Repeated(device, None, buffers, DECLARED, told, deque(), more, device.announced.append)  # type: ignore[arg-type]
+    return Repeated(device, Launched(), buffers, DECLARED, told, deque(), more, device.announced.append)  # type: ignore[arg-type]
 
 
 def test_every_run_gives_its_result_in_order() -> None:

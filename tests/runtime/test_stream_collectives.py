@@ -141,6 +141,31 @@ def test_collectives_run_on_a_stream_beside_the_kernels(driver: StandIn, library
     ]
 
 
+def test_a_step_is_waited_for_while_the_next_one_runs(driver: StandIn, library: Nccl) -> None:
+    """Each run of a step has an event that runs behind it leave alone until somebody has waited for it."""
+    step = collective(ALL_REDUCE, 2, [8], "f32")
+
+    def work(peers: Peers) -> tuple[list[int], list[list[int]]]:
+        device = opened(driver, peers.place.rank)
+        engine: Any = open_engine(target(driver), device, peers)
+        prepared = engine.prepare(step, {"0": device.alloc(32)})
+        marks, events, queried = [], [], []
+        for _ in range(4):
+            begun = engine.start(prepared)
+            events.append(begun.done)
+            marks.append(engine.mark())
+        for mark in marks:
+            engine.settle(mark)
+            queried.append([other.number for other in engine._under_way])
+        assert len(set(events)) == 4
+        again = [engine.start(prepared).done for _ in range(5)]
+        assert set(events) < set(again) and len(set(again)) == 5
+        engine.settle()
+        return marks, queried
+
+    assert together(2, work) == [([1, 2, 3, 4], [[2, 3, 4], [3, 4], [4], []])] * 2
+
+
 def test_failures_name_the_call_and_end_the_communicator(driver: StandIn, library: Nccl) -> None:
     library.failing = "ncclCommInitRank"
 

@@ -206,7 +206,7 @@ def test_steps_that_start_ahead_of_others_numbers_change_nothing(
     has begun."""
     started: list[int] = []
     begin = Trainer._begin
-    monkeypatch.setattr(Trainer, "_begin", lambda self, number: (started.append(number), begin(self, number)))
+    monkeypatch.setattr(Trainer, "_begin", lambda self, number, run: (started.append(number), begin(self, number, run)))
     given = {"batch": 2, "length": 4, "steps": 7, "checkpoint_every": 4, "keep": 9, "seed": seeded.fresh_seed()}
     found, order = {}, {}
     for name, ahead in (("ahead", True), ("alone", False)):
