@@ -109,6 +109,13 @@ def pass_by(number: int, threads: int) -> None:
     assembly(f"barrier.arrive {number}, {threads};", [])
 
 
+def fence_copies() -> None:
+    """Let what this thread has read or written in shared memory be over before bulk copies that others start once they
+    have been told.  An arrival alone may overtake a load that is still on its way: threads would never see that, copies
+    write past them."""
+    assembly("fence.proxy.async.shared::cta;", [])
+
+
 def warp_barrier() -> None:
     assembly("bar.warp.sync -1;", [])
 

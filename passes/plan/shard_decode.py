@@ -12,8 +12,9 @@ The rule by which work is shared is that of tensor-parallel training: what a pro
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
 layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.
 
-It is off unless it is asked for: on an H200 one of its settings has lost numbers past position 400, why is
-not known; no order of roles does so on the interpreter.
+It is off unless it is asked for: on an H200 it has lost numbers past position 400, as loads of weights that waited in
+a block's queue behind those of the cache were overtaken by the copies that a barrier had let write there (a fence in
+front of the barrier orders them; it has not run on a GPU since).
 
 Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
 the chip has no clusters and bulk copies, and where that is modelled to be as fast.
@@ -52,7 +53,7 @@ class ShardDecode(Pass):
     launch, at most; 0: as many as the chip holds."""
 
     when: str = "never"
-    runs: int = 8
+    runs: int = 16
     clusters: int = 0
 
     def run(self, module: ir.Module, target: Gpu) -> None:

@@ -7,8 +7,9 @@ normed stream is (S - mean · G) / deviation + B.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 
+from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
@@ -85,6 +86,11 @@ class Finisher:
         made.hold_product(value.value, place)
         return Word(made.reader.read(made.result, list(place)))
 
+    def _send(self, to: Word, words: Sequence[Word], barrier: str) -> None:
+        """To the same place of all ranks' memory."""
+        for remote in self.ranks:
+            c.send(remote + to, words, remote + self.launch.layout.barrier[barrier])
+
     def _fixed(self, layer: Word, first: int) -> Word:
         """Where a layer's rows keep what does not change from run to run."""
         return self.launch.place("fixed") + (layer * self.launch.layout.layer_rows + first) * 8
@@ -106,11 +112,10 @@ class Finisher:
         value = self._finished(made, place, value)
         to = (kind * layout.depth + launch.rank * each_ + within) * 4 + layout.at["own"]
 
-        def send() -> None:
-            for remote in self.ranks:
-                c.send(remote + to, [value], remote + layout.barrier["own"])
-
-        when(launch.lane < rows, send)
+        four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
+        first_of_four = (launch.lane % 4 == 0).value
+        inside = (launch.lane < rows).value
+        when(Word(b.emit("arith.andi", [first_of_four, inside], [inside.type])), partial(self._send, to, four, "own"))
 
     def _hidden(self, run: Word, layer: Word, made: Copied) -> None:
         """A lane's hidden units, as parts of the next product's operand, to all ranks."""
@@ -127,6 +132,6 @@ class Finisher:
         for number, place, value in zip(numbers, places, sums, strict=True):
             unit = self._finished(made, place, value)
             k = launch.rank * layout.hidden_rows + number
-            to = (k // 16) * 64 + ((k % 8) // 2) * 16 + ((k % 16) // 8) * 8 + (k & 1) * 4 + layout.at["units"]
-            for remote in self.ranks:
-                c.send(remote + to, [unit], remote + layout.barrier["hidden_units"])
+            to = (k // 16) * 64 + ((k % 8) // 2) * 16 + layout.at["units"]
+            four = [unit, *(unit.from_lane(distance) for distance in (1, 8, 9))]
+            when((launch.lane & 9) == 0, partial(self._send, to, four, "hidden_units"))

@@ -82,6 +82,7 @@ class Head:
             chains = [[real(0.0)] * 4 for _ in range(4)]
             for step, (place, b_) in enumerate(zip(self.products.row_places(base, 0, len(right)), right, strict=True)):
                 chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
+            c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
             totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]

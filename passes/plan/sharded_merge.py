@@ -33,8 +33,13 @@ def merge(launch: Launch, position: Word, receive: Word) -> None:
     top, total, a, other = either(few, "ffff", lambda: join(range(4)), lambda: join(range(WARPS)))
     place, barrier = layout.at["merged"], layout.barrier["merged"]
     ranks = [launch.remote(i) for i in range(RANKS)]
-    for remote in ranks:
-        c.send(remote + place + launch.rank * layout.part + lane * 8, [a, other], remote + barrier)
+    four = [a, other, a.from_lane(1), other.from_lane(1)]
+
+    def numbers() -> None:
+        for remote in ranks:
+            c.send(remote + place + launch.rank * layout.part + lane * 8, four, remote + barrier)
+
+    when((lane & 1) == 0, numbers)
 
     def end() -> None:
         remote = launch.remote(lane)

@@ -53,9 +53,9 @@ class Multipliers:
         launch, layout, chain, products = self.launch, self.launch.layout, self.launch.chain, self.products
         with copied(launch, chain.attention, chain.attended, layer) as made:
             earlier = Earlier(launch, made, launch.position + run)
-            rows = earlier.load()
             into = products.load_rows(chunk, layout.into, chain.norms[0], layer, "into_sums", run)
             out = products.load_columns(chunk + layout.first_out, layout.out)
+            rows = earlier.load()
             self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
             products.split_up("stream", "x", layout.width)
             products.rows(into, "into_sums")

@@ -14,7 +14,7 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, real, when, word
+from lispgpt.passes.kernels.words import Word, either, real, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
@@ -46,9 +46,19 @@ class Products:
             return self.launch.warp, None
         return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
 
-    def _release(self, slot: Word, count: int, works: Word | None) -> None:
+    def _release(self, slot: Word, count: int) -> None:
+        c.fence_copies()
         c.warp_barrier()
-        self._when_works(self.launch.lane == 0, works, lambda: c.arrive(self.launch.empty(slot), count))
+        when(self.launch.lane == 0, lambda: c.arrive(self.launch.empty(slot), count))
+
+    def _load_where(self, works: Word | None, steps: int, load: Callable[[], Fragments]) -> Fragments:
+        """Weights of so many steps by a warp that works; who has no share of a chunk may not touch its slot either, as
+        nobody waits for it to have done so."""
+        if works is None:
+            return load()
+        count = 4 * steps
+        found = either(works, "r" * count, lambda: [w for a in load() for w in a], lambda: [word(0)] * count)
+        return [found[i : i + 4] for i in range(0, count, 4)]
 
     # ---- products of rows
 
@@ -58,16 +68,20 @@ class Products:
         number, works = self._share(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first = part * sharing.steps
-        slot, parity = launch.slot(chunk + tile)
-        c.wait(launch.full(slot), parity)
-        start = launch.start + slot * layout.chunk
-        if sharing.steps % 4 == 0:
-            places = self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
-        else:
-            places = self.row_places(start, first, sharing.steps)
-        weights = list(map(c.load_matrices, places))
-        self._release(slot, layout.arrivals // sharing.slices, works)
-        loaded = Loaded(sharing, tile, part, works, weights)
+
+        def load() -> Fragments:
+            slot, parity = launch.slot(chunk + tile)
+            c.wait(launch.full(slot), parity)
+            start = launch.start + slot * layout.chunk
+            if sharing.steps % 4 == 0:
+                places = self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
+            else:
+                places = self.row_places(start, first, sharing.steps)
+            weights = list(map(c.load_matrices, places))
+            self._release(slot, layout.arrivals // sharing.slices)
+            return weights
+
+        loaded = Loaded(sharing, tile, part, works, self._load_where(works, sharing.steps, load))
         when(run == 0, lambda: self._fixed_sums(loaded, first, norm, layer, sums))
         return loaded
 
@@ -190,16 +204,20 @@ class Products:
         tile, part = number % sharing.tiles, number // sharing.tiles
         first, line = part * sharing.steps, LINE // 16
         row = tile * 16 + launch.lane % 16
-        weights: Fragments = []
-        for start in range(0, sharing.steps, line):
-            slot, parity = launch.slot(chunk + (first + start) // line)
-            c.wait(launch.full(slot), parity)
-            base = launch.start + slot * layout.chunk + row * (2 * LINE)
-            for step in range(start, min(start + line, sharing.steps)):
-                number = ((first + step) % line) * 2 + launch.lane // 16
-                weights.append(c.load_matrices(base + ((number ^ (row % 8)) << 4)))
-            self._release(slot, layout.arrivals // layout.readers(sharing), works)
-        return Loaded(sharing, tile, part, works, weights)
+
+        def load() -> Fragments:
+            weights: Fragments = []
+            for start in range(0, sharing.steps, line):
+                slot, parity = launch.slot(chunk + (first + start) // line)
+                c.wait(launch.full(slot), parity)
+                base = launch.start + slot * layout.chunk + row * (2 * LINE)
+                for step in range(start, min(start + line, sharing.steps)):
+                    number = ((first + step) % line) * 2 + launch.lane // 16
+                    weights.append(c.load_matrices(base + ((number ^ (row % 8)) << 4)))
+                self._release(slot, layout.arrivals // layout.readers(sharing))
+            return weights
+
+        return Loaded(sharing, tile, part, works, self._load_where(works, sharing.steps, load))
 
     def columns(self, loaded: Loaded, source: str, sums: str) -> None:
         """Multiply by what the cluster has, and leave sums for the exchanger."""

@@ -18,7 +18,7 @@ from lispgpt.passes.plan.sharded_chain import Product
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE
 
-UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 8
+UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 12
 """Chunks of a block that are brought at once."""
 KEPT = 16
 """Chunks of a block's head that are asked to stay in the cache from run to run."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from emulated_cuda.clocks import COPIES
+from emulated_cuda.races import THREADS
 
 
 @dataclass
@@ -46,11 +48,31 @@ class AsyncCopies:
         shared, to = self.places(operands[0], size, lanes)
         memory, source = self.places(operands[1], size, lanes)
         every = np.arange(size)
+        self.watch_copies(shared, to, size, memory, source, lanes)
         found = np.where(every < counts[:, None], memory[source[:, None] + every], 0)
         self.copies.append(Copy(np.flatnonzero(lanes), self.groups[lanes], shared, to[:, None] + every, found))
 
+    def watch_copies(
+        self, shared: np.ndarray, to: np.ndarray, size: int, memory: np.ndarray, source: np.ndarray, lanes: np.ndarray
+    ) -> None:
+        """What copies read is read at once; what they write is there when the thread has waited for the group."""
+        if not self.races:
+            return
+        self.watch(memory, source, size, lanes, False)
+        warps = np.flatnonzero(lanes) // 32
+        for warp in map(int, np.unique(warps)):
+            words = to[warps == warp][:, None] // 4 + np.arange(max(1, size // 4))
+            moment = int(self.groups[lanes][warps == warp].max()) + 1
+            view, line = self.races.begin(warp)
+            agent = COPIES * self.races.clocks.count + warp
+            self.races.by_copy(True, words, agent, moment, view, True, line, THREADS)
+
     def _land(self, lanes: np.ndarray, before: np.ndarray) -> None:
         """Write what these threads have copied in groups below their numbers."""
+        if self.races:
+            for warp in np.unique(np.flatnonzero(lanes) // 32):
+                mine = before[32 * warp : 32 * warp + 32][lanes[32 * warp : 32 * warp + 32]]
+                self.races.clocks.over(int(warp), COPIES, int(mine.min()))
         for copy in self.copies:
             done = lanes[copy.threads] & (copy.group < before[copy.threads])
             copy.shared[copy.places[done]] = copy.found[done]

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from emulated_cuda.clocks import STORES, STORES_READ, View
+from emulated_cuda.races import Races
 from emulated_cuda.registers import names
 
 from lispgpt.base.dtypes import find_dtype
@@ -46,14 +48,16 @@ class Barrier:
     expected: int = 0
     phase: int = 0
 
-    def settle(self) -> None:
-        """End the phase where nobody and nothing is missing."""
+    def settle(self) -> bool:
+        """End the phase where nobody and nothing is missing; whether it has ended."""
         assert self.pending >= 0, "more arrivals at a barrier than it counts"
-        if self.pending == 0 and self.expected == 0:
+        ends = self.pending == 0 and self.expected == 0
+        if ends:
             self.phase, self.pending = self.phase ^ 1, self.count
+        return ends
 
 
-@dataclass
+@dataclass(eq=False)
 class Copy:
     """One under way.  owner: the thread that started it, for stores.  run: what it does.  batch: for stores."""
 
@@ -95,8 +99,10 @@ class BulkOps(ABC):
     rng: np.random.Generator
     progress: Progress
     stuck: np.ndarray
+    awaited: np.ndarray
     unfenced: np.ndarray
     global_base: int
+    races: Races | None
 
     @property
     @abstractmethod
@@ -124,12 +130,20 @@ class BulkOps(ABC):
                 self.progress.barriers[key] = Barrier(int(numbers[thread]), int(numbers[thread]))
                 continue
             assert what == "arrive", suffixes
+            if self.races:
+                self.races.clocks.arrive(key, [int(thread) // 32])
             barrier = self.progress.barriers[key]
             barrier.pending -= int(numbers[thread]) if counted else 1
             if "expect_tx" in suffixes:
                 barrier.expected += int(numbers[thread])
-            barrier.settle()
-        self.wake()
+            self.settle(key)
+
+    def settle(self, key: tuple[int, int]) -> None:
+        """After something has come to a barrier: let those go on that waited for the end of its phase."""
+        if self.progress.barriers[key].settle():
+            self.stuck[self.awaited == (key[0] << 32 | key[1])] = False
+            if self.races:
+                self.races.clocks.end_phase(key)
 
     def remote_place(self, address: int, block: int) -> tuple[int, int]:
         """(block, address) of an address in the cluster's shared memory."""
@@ -146,11 +160,13 @@ class BulkOps(ABC):
         known = [self.progress.barriers[int(k >> 32), int(k >> 1 & 0x7FFFFFFF)].phase != (k & 1) for k in kinds]
         over[lanes] = np.array(known)[which]
         self.write(operands[0], over, lanes)
-        self.stuck |= lanes & ~over
-
-    def wake(self) -> None:
-        """Something has happened that stuck threads may have waited for."""
-        self.stuck[:] = False
+        late = lanes & ~over
+        if self.races and self.rng.random() < 0.5:  # it may also give up, and say so
+            late[:] = False
+        self.stuck |= late
+        self.awaited[late] = (self.block[late].astype(np.int64) << 32) | addresses[late].astype(np.int64)
+        for thread in np.flatnonzero(over & lanes) if self.races else ():
+            self.races.clocks.pass_phase((int(self.block[thread]), int(addresses[thread])), [int(thread) // 32])
 
     def bulk_tensor(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """cp.async.bulk.tensor: loads name a barrier, stores a batch of their thread's."""
@@ -171,12 +187,13 @@ class BulkOps(ABC):
                 if "multicast::cluster" in suffixes:
                     mask, first = int(self.value(operands[3], "u16")[thread]), block // self.cluster * self.cluster
                     blocks = [first + i for i in range(self.cluster) if mask >> i & 1]
+                view = self.races.begin(int(thread) // 32) if self.races else None
                 for to in blocks:
-                    run = self._landing(source, places, inside, start, to, barrier)
+                    run = self._landing(source, places, inside, start, to, barrier, view)
                     self.progress.copies.append(Copy(-1, run))
             else:
                 batch = self.progress.batches.setdefault(int(thread), 0)
-                run = self._storing(source, places, inside, start, block)
+                run = self._storing(source, places, inside, start, int(thread), batch)
                 self.progress.copies.append(Copy(int(thread), run, batch))
 
     def _swizzled(self, start: int, nbytes: int, item: int, block: int) -> np.ndarray:
@@ -186,37 +203,45 @@ class BulkOps(ABC):
         return places + block * self.shared_bytes
 
     def _landing(
-        self, source: MappedTensor, places: np.ndarray, inside: np.ndarray, start: int, block: int, barrier: int
-    ) -> Callable[[], None]:
+        self, source: MappedTensor, places: np.ndarray, inside: np.ndarray, start: int, block: int, barrier: int,
+        view: tuple[View, int] | None,
+    ) -> Callable[[], None]:  # fmt: skip
         item = find_dtype(source.map.dtype).item_bytes
-        kind = np.dtype(f"u{item}")
+        kind, nbytes = np.dtype(f"u{item}"), places.size * item
+        if self.races:  # from now on nobody knows what is there
+            self.shared[block * self.shared_bytes + start :][:nbytes] = 0xFF
 
         def run() -> None:
-            nbytes = places.size * item
             for reading in self.progress.readings:
                 meets = reading.block == block and reading.low < start + nbytes and start < reading.high
                 assert not meets, "a copy lands where a matrix instruction still reads"
             to = self._swizzled(start, nbytes, item, block)
             values = self.memory.view(kind)[(places - self.global_base) // item]
             self.shared.view(kind)[to // item] = np.where(inside, values, 0)
-            arrived = self.progress.barriers[block, barrier]
-            arrived.expected -= nbytes
-            arrived.settle()
+            if self.races and view:
+                self.races.counted((block, barrier), to // 4, *view)
+            self.progress.barriers[block, barrier].expected -= nbytes
+            self.settle((block, barrier))
 
         return run
 
     def _storing(
-        self, source: MappedTensor, places: np.ndarray, inside: np.ndarray, start: int, block: int
+        self, source: MappedTensor, places: np.ndarray, inside: np.ndarray, start: int, thread: int, batch: int
     ) -> Callable[[], None]:
-        item = find_dtype(source.map.dtype).item_bytes
-        kind = np.dtype(f"u{item}")
+        item, block = find_dtype(source.map.dtype).item_bytes, int(self.block[thread])
+        kind, view = np.dtype(f"u{item}"), self.races.begin(thread // 32) if self.races else None
 
         first = (start + block * self.shared_bytes) // 4
         assert not self.unfenced[first : first + places.size * item // 4].any(), "a copy may miss what was stored"
 
         def run() -> None:
-            found = self.shared.view(kind)[self._swizzled(start, places.size * item, item, block) // item]
-            self.memory.view(kind)[(places[inside] - self.global_base) // item] = found[inside]
+            source_places = self._swizzled(start, places.size * item, item, block)
+            to = (places[inside] - self.global_base) // item
+            if self.races and view:
+                agents = [kind * self.races.clocks.count + thread // 32 for kind in (STORES_READ, STORES)]
+                self.races.by_copy(True, source_places // 4, agents[0], batch + 1, view[0], False, view[1])
+                self.races.by_copy(False, to * item // 4, agents[1], batch + 1, view[0], True, view[1])
+            self.memory.view(kind)[to] = self.shared.view(kind)[source_places // item][inside]
 
         return run
 
@@ -230,11 +255,13 @@ class BulkOps(ABC):
             oldest = batches.get(thread, 0) - int(operands[0])
             for copy in [c for c in self.progress.copies if c.owner == thread and c.batch < oldest]:
                 self.land(copy)
+            for kind in (STORES_READ, STORES) if self.races else ():
+                if kind == STORES_READ or "read" not in suffixes:
+                    self.races.clocks.over(thread // 32, kind, oldest)
 
     def land(self, copy: Copy) -> None:
         self.progress.copies.remove(copy)
         copy.run()
-        self.wake()
 
     def land_some(self, chance: float) -> bool:
         """One copy under way, with a chance; whether there was any."""
@@ -248,40 +275,6 @@ class BulkOps(ABC):
         """Threads end: their block's memory may go."""
         late = [c for c in self.progress.copies if c.owner >= 0 and threads[c.owner]]
         assert not late, "a thread ends while its stores still read shared memory"
-
-    def op_stmatrix(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """9.7.14.5.16: lane 8 i + r names row r of matrix i; lane l has two elements of each matrix' row l / 4."""
-        registers = names(operands[1])
-        assert "m8n8" in suffixes and len(registers) == 4 and "trans" not in suffixes
-        addresses = self.value(operands[0].strip("[]"), "u32").astype(np.int64)
-        assert (addresses[lanes] % 16 == 0).all() and (addresses[lanes] + 16 <= self.shared_bytes).all()
-        rows = (addresses + self.block * self.shared_bytes).reshape(-1, 4, 8)
-        whole = lanes.reshape(-1, 32).any(1)
-        words = self.shared.view(np.uint32)
-        for i, register in enumerate(registers):
-            values = self.value(register, "u32").reshape(-1, 8, 4)
-            to = rows[:, i, :, None] // 4 + np.arange(4)
-            words[to[whole]] = values[whole]
-            self.unfenced[to[whole]] = np.flatnonzero(lanes).reshape(-1, 8, 4) + 1
-
-    def note_reading(self, operand: np.ndarray, nbytes: int, lanes: np.ndarray) -> None:
-        """operand: by warp, where a matrix instruction's operand in shared memory starts; nbytes: how far it goes."""
-        for warp in np.flatnonzero(lanes.reshape(-1, 32).any(1))[::4]:
-            thread = int(warp) * 32
-            key = -1 - thread // 128
-            batch, low = self.progress.batches.setdefault(key, 0), int(operand[warp])
-            self.progress.readings.append(Reading(int(self.block[thread]), key, low, low + nbytes, batch))
-
-    def matrix_group(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """wgmma.commit_group and wait_group."""
-        for thread in map(int, np.flatnonzero(lanes)[::128]):
-            key = -1 - thread // 128
-            if suffixes[0] == "commit_group":
-                self.progress.batches[key] = self.progress.batches.get(key, 0) + 1
-            elif suffixes[0] == "wait_group":
-                oldest = self.progress.batches.get(key, 0) - int(operands[0])
-                readings = self.progress.readings
-                self.progress.readings = [r for r in readings if r.warpgroup != key or r.batch >= oldest]
 
 
 def _tensor_and_place(operand: str) -> tuple[str, list[str]]:

@@ -18,9 +18,10 @@ class EmulatedCuda(HostMemory):
 
     careful = False
 
-    def __init__(self, seed: int = 0) -> None:
-        """seed: of the order in which blocks take turns that wait for each other; 0 for all in step."""
-        self.name, self.seed = "emulated CUDA", seed
+    def __init__(self, seed: int = 0, watched: bool = False) -> None:
+        """seed: of the order in which blocks take turns that wait for each other; 0 for all in step.  watched: whether
+        races are looked for."""
+        self.name, self.seed, self.watched = "emulated CUDA", seed, watched
         self._kernels: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
 
     def alloc(self, nbytes: int) -> np.ndarray:
@@ -49,7 +50,7 @@ class EmulatedCuda(HostMemory):
         addresses = dict(zip(used, memory.addresses, strict=True))
         for step in entry.launches:
             text, name, facts = self._kernels[step.kernel]
-            launch_step(text, replace(step, kernel=name), facts, memory, addresses, self.seed)
+            launch_step(text, replace(step, kernel=name), facts, memory, addresses, self.seed, self.watched)
         for number, name in enumerate(used):
             found = memory.read(number, buffers[name])
             if not np.array_equal(found, buffers[name]):

@@ -14,8 +14,11 @@ def run(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], seed: i
     return next(iter(run_all(artifact, entry, values, seed).values()))
 
 
-def run_all(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
-    """All of an entry's results, those in bf16 as f32.  seed: of the order in which warpgroups take turns."""
+def run_all(
+    artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], seed: int = 0, watched: bool = False
+) -> dict[str, np.ndarray]:
+    """All of an entry's results, those in bf16 as f32.  seed: of the order in which warpgroups take turns.  watched:
+    whether races are looked for."""
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0 if buffer.kind == "signals" else 0xFF, np.uint8) for buffer in buffers]
@@ -28,7 +31,7 @@ def run_all(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], see
     addresses = {buffer.name: address for buffer, address in zip(buffers, memory.addresses, strict=True)}
     text = artifact.code.decode()
     for step in entry.launches:
-        launch_step(text, step, artifact.kernels[step.kernel], memory, addresses, seed)
+        launch_step(text, step, artifact.kernels[step.kernel], memory, addresses, seed, watched)
     numbers = {buffer.name: number for number, buffer in enumerate(buffers)}
     return {name: _result(memory, numbers[place], buffers[numbers[place]]) for name, place in entry.results.items()}
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from emulated_cuda.bulk_ops import MappedTensor
+from emulated_cuda.memory_ops import GLOBAL_BASE
 from emulated_cuda.ptx import Kernel, parse
-from emulated_cuda.threads import GLOBAL_BASE, MOST_THREADS, Threads
+from emulated_cuda.threads import MOST_THREADS, MOST_WATCHED, Threads
 
 from lispgpt.runtime.plan.steps import Launch
 from lispgpt.runtime.plan.tensor_maps import TensorMap
@@ -40,22 +41,27 @@ class Memory:
 
 def launch(
     kernel: Kernel, memory: Memory, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
-    dynamic_bytes: int = 0, seed: int = 0,
+    dynamic_bytes: int = 0, seed: int = 0, watched: bool = False,
 ) -> None:  # fmt: skip
-    """Run every block, as many side by side as there is room for; all where they wait for each other."""
-    together = max(1, MOST_THREADS // (kernel.threads * kernel.cluster)) * kernel.cluster
+    """Run every block, as many side by side as there is room for; all where they wait for each other.
+
+    watched: look for races, in an order of warps by the seed; AssertionError where there are some.
+    """
+    most = MOST_WATCHED if watched else MOST_THREADS
+    together = max(1, most // (kernel.threads * kernel.cluster)) * kernel.cluster
     if any(instruction.op.startswith("ld.relaxed") for instruction in kernel.body):
         together = prod(grid)
     for start in range(0, prod(grid), together):
         blocks = range(start, min(start + together, prod(grid)))
-        Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed).run()
+        Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watched).run()
 
 
 def launch_step(
-    text: str, step: Launch, facts: Mapping[str, Any], memory: Memory, addresses: Mapping[str, int], seed: int = 0
-) -> None:
+    text: str, step: Launch, facts: Mapping[str, Any], memory: Memory, addresses: Mapping[str, int], seed: int = 0,
+    watched: bool = False,
+) -> None:  # fmt: skip
     """Run one step of a plan.  text: the artifact's PTX.  facts: of its kernel.  addresses: of buffers, by name."""
     starts = [addresses[a.buffer] + a.offset for a in step.arguments]
     maps = [MappedTensor(map_, starts[map_.argument] + map_.offset) for map_ in TensorMap.of(facts)]
-    launch(parse(text, step.kernel), memory, [*starts, *maps], step.grid, step.shared_bytes, seed)
+    launch(parse(text, step.kernel), memory, [*starts, *maps], step.grid, step.shared_bytes, seed, watched)
     assert memory.broken() == 0, f"{step.kernel} writes outside its arguments"

@@ -8,6 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
+from emulated_cuda.bulk_ops import Progress, Reading
+from emulated_cuda.clocks import MATRICES
+from emulated_cuda.races import Races
 from emulated_cuda.registers import LANES, halves, names
 
 GROUP, INNER = LANES // 4, LANES % 4
@@ -23,6 +26,9 @@ class MatrixOps(ABC):
     shared_bytes: int
     block: np.ndarray
     lane: np.ndarray
+    unfenced: np.ndarray
+    progress: Progress
+    races: Races | None
 
     @abstractmethod
     def value(self, operand: str, kind: str) -> np.ndarray: ...
@@ -31,16 +37,13 @@ class MatrixOps(ABC):
     def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None: ...
 
     @abstractmethod
-    def note_reading(self, operand: np.ndarray, nbytes: int, lanes: np.ndarray) -> None: ...
-
-    @abstractmethod
-    def matrix_group(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None: ...
-
-    @abstractmethod
     def whole_warps(self, lanes: np.ndarray) -> None: ...
 
     @abstractmethod
     def places(self, operand: str, size: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @abstractmethod
+    def watch(self, memory: np.ndarray, places: np.ndarray, nbytes: int, lanes: np.ndarray, writes: bool) -> None: ...
 
     def warps(self, operand: str, kind: str) -> np.ndarray:
         """A register as [warps 32]."""
@@ -52,6 +55,7 @@ class MatrixOps(ABC):
         assert "m8n8" in suffixes
         registers = names(operands[0])
         memory, places = self.places(operands[1], 16, lanes & (self.lane < 8 * len(registers)))
+        self.watch(memory, places, 16, lanes & (self.lane < 8 * len(registers)), False)
         rows = memory.view(np.uint16)[places[:, None] // 2 + np.arange(8)]
         matrices = rows.reshape(-1, len(registers), 8, 8)
         if "trans" in suffixes:
@@ -133,3 +137,45 @@ class MatrixOps(ABC):
         total = a @ b + c
         for (row, column), register in zip(places, names(operands[0]), strict=True):
             self.write(register, total[:, row, column].reshape(-1), lanes)
+
+    def op_stmatrix(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """9.7.14.5.16: lane 8 i + r names row r of matrix i; lane l has two elements of each matrix' row l / 4."""
+        registers = names(operands[1])
+        assert "m8n8" in suffixes and len(registers) == 4 and "trans" not in suffixes
+        addresses = self.value(operands[0].strip("[]"), "u32").astype(np.int64)
+        assert (addresses[lanes] % 16 == 0).all() and (addresses[lanes] + 16 <= self.shared_bytes).all()
+        rows = (addresses + self.block * self.shared_bytes).reshape(-1, 4, 8)
+        whole = lanes.reshape(-1, 32).any(1)
+        self.watch(self.shared, rows.reshape(-1)[lanes], 16, lanes, True)
+        words = self.shared.view(np.uint32)
+        for i, register in enumerate(registers):
+            values = self.value(register, "u32").reshape(-1, 8, 4)
+            to = rows[:, i, :, None] // 4 + np.arange(4)
+            words[to[whole]] = values[whole]
+            self.unfenced[to[whole]] = np.flatnonzero(lanes).reshape(-1, 8, 4) + 1
+
+    def note_reading(self, operand: np.ndarray, nbytes: int, lanes: np.ndarray) -> None:
+        """operand: by warp, where a matrix instruction's operand in shared memory starts; nbytes: how far it goes."""
+        for warp in np.flatnonzero(lanes.reshape(-1, 32).any(1))[::4]:
+            thread = int(warp) * 32
+            key = -1 - thread // 128
+            batch, low = self.progress.batches.setdefault(key, 0), int(operand[warp])
+            self.progress.readings.append(Reading(int(self.block[thread]), key, low, low + nbytes, batch))
+            if self.races:
+                view, line = self.races.begin(int(warp))
+                words = (int(self.block[thread]) * self.shared_bytes + np.arange(low, low + nbytes, 4)) // 4
+                agent = MATRICES * self.races.clocks.count + int(warp)
+                self.races.by_copy(True, words, agent, batch + 1, view, False, line)
+
+    def matrix_group(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        """wgmma.commit_group and wait_group."""
+        for thread in map(int, np.flatnonzero(lanes)[::128]):
+            key = -1 - thread // 128
+            if suffixes[0] == "commit_group":
+                self.progress.batches[key] = self.progress.batches.get(key, 0) + 1
+            elif suffixes[0] == "wait_group":
+                oldest = self.progress.batches.get(key, 0) - int(operands[0])
+                readings = self.progress.readings
+                self.progress.readings = [r for r in readings if r.warpgroup != key or r.batch >= oldest]
+                for warp in range(thread // 32, thread // 32 + 4) if self.races else ():
+                    self.races.clocks.over(warp, MATRICES, oldest, thread // 32)

@@ -9,10 +9,13 @@ from functools import lru_cache
 
 @dataclass(frozen=True)
 class Instruction:
+    """line: of the module's text, where it ends."""
+
     predicate: str
     negated: bool
     op: str
     operands: tuple[str, ...]
+    line: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ def parse(text: str, name: str) -> Kernel:
     assert match is not None, name
     parameters = tuple(re.findall(r"(\w+)(?:\[128\])?[,\s]*$", match[1], re.MULTILINE))
     shared, size, body, labels = {}, 0, [], {}
+    end = text.count("\n", 0, match.start(3)) + 1
     for statement in re.sub(r"//.*", "", match[3]).split(";"):
+        end += statement.count("\n")
         *before, statement = re.split(r"(\$L\w+):\s*", statement.lstrip("{} \t\n").rstrip())
         labels |= {label: len(body) for label in before if label}
         if found := re.match(r"\.shared \.align (\d+) \.[a-z](\d+) ([\w$]+)(?:\[(\d+)\])?", statement):
@@ -42,7 +47,7 @@ def parse(text: str, name: str) -> Kernel:
             size += int(found[2]) // 8 * int(found[4] or 1)
         elif found := re.match(r"(?:@(!?)(%?\w+)\s+)?([a-z][\w.:]*)\s*(.*)", statement, re.DOTALL):
             operands = tuple(o.strip() for o in re.findall(r"\[[^]]*\]|\{[^}]*\}|[^,\s{[][^,]*", found[4]))
-            body.append(Instruction(found[2] or "", found[1] == "!", found[3], operands))
+            body.append(Instruction(found[2] or "", found[1] == "!", found[3], operands, end))
     size = -(-size // 16) * 16
     shared |= dict.fromkeys(re.findall(r"\.extern \.shared .*?([\w$]+)\[\]", text), size)
     threads = int(re.search(r"\.maxntid (\d+)", match[2])[1])  # type: ignore[index]

@@ -13,13 +13,13 @@ from emulated_cuda.async_copies import AsyncCopies
 from emulated_cuda.bulk_ops import BulkOps, MappedTensor, Progress
 from emulated_cuda.cluster_ops import ClusterOps
 from emulated_cuda.matrix_ops import MatrixOps
+from emulated_cuda.memory_ops import GLOBAL_BASE, MemoryOps
 from emulated_cuda.operations import Operations
 from emulated_cuda.ptx import Kernel
-from emulated_cuda.registers import SIGNED, UNSIGNED, names
+from emulated_cuda.races import Races
+from emulated_cuda.registers import SIGNED, UNSIGNED
 from emulated_cuda.warp_ops import WarpOps
 
-GLOBAL_BASE = 1 << 20
-"""Where global memory starts; what is below it is shared."""
 MAP_BASE = 1 << 40
 """Where tensor maps would lie, which nobody reads."""
 TOGETHER = {"wgmma": 128, "setmaxnreg": 128}
@@ -27,6 +27,8 @@ TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.warp", "ldmatrix", "stmatrix", "
 """How many threads execute such an instruction together."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
+MOST_WATCHED = 1 << 11
+"""How many where races are looked for."""
 MOST_MISSED = 1000
 """How often nobody that could go on was complete for an instruction of a warp, before that is a deadlock."""
 
@@ -44,7 +46,7 @@ def _polls(kernel: Kernel) -> np.ndarray:
     return found
 
 
-class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
+class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
     """The threads of blocks `first` to `first + count` of a launch.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
@@ -54,8 +56,9 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
 
     def __init__(
         self, kernel: Kernel, memory: np.ndarray, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
-        blocks: range, dynamic_bytes: int = 0, seed: int = 0,
+        blocks: range, dynamic_bytes: int = 0, seed: int = 0, watched: bool = False,
     ) -> None:  # fmt: skip
+        """seed: of the order in which they take turns.  watched: whether races are looked for."""
         self.kernel, self.memory, self.blocks = kernel, memory, blocks
         self.count = len(blocks) * kernel.threads
         threads = np.arange(self.count)
@@ -70,11 +73,17 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
         self.registers = self._special(threads, grid)
         self.registers |= {name: np.full(self.count, value, np.uint64) for name, value in self.arguments.items()}
         self.progress, self.rng = Progress(), np.random.default_rng(seed)
-        self.stuck = np.zeros(self.count, bool)
+        self.stuck, self.awaited = np.zeros(self.count, bool), np.zeros(self.count, np.int64)
         self.unfenced = np.zeros(self.shared.size // 4, np.int32)
-        self.by_turns = seed > 0 and any(i.op.startswith("ld.relaxed") for i in kernel.body)
+        self.races = None
+        if watched:
+            self.races = Races.of(kernel, self.count // 32, self.shared.size, memory.size)
+        self.by_turns = seed > 0 and (watched or any(i.op.startswith("ld.relaxed") for i in kernel.body))
         self.role = self.block if self.by_turns else threads % kernel.threads // 128
-        if any(i.op.startswith("st.async") for i in kernel.body):  # warps have roles
+        groups = any(i.op.startswith(("wgmma", "setmaxnreg")) for i in kernel.body)
+        if watched and groups:
+            self.role = threads // 128
+        elif watched or any(i.op.startswith("st.async") for i in kernel.body):  # warps have roles
             self.role = threads // 32 if self.by_turns else threads % kernel.threads // 32
         self.patience = int(self.rng.choice([50, 1000, 100000])) if self.by_turns else 50
         self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
@@ -113,6 +122,8 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
             able = (at < len(body)) & (self.waiting < 0) & ~self.stuck & ~idle
             if not able.any():
                 if (at >= len(body)).all() and not self.progress.copies:
+                    if self.races:
+                        self.races.end()
                     return
                 if not self.land_some(1):
                     where = set((self.waiting % 32).tolist())
@@ -156,6 +167,8 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
             taken = lanes & ((self.registers[instruction.predicate] != 0) != instruction.negated)
         name, *suffixes = instruction.op.split(".")
         at[lanes] += 1
+        if self.races:
+            self.races.line = here
         if name == "bra":
             at[taken] = self.kernel.labels[instruction.operands[0]]
             back = (self.polls[self.polled_at] <= at) & (at <= self.polled_at)
@@ -168,8 +181,7 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
             if self.by_turns:
                 self._open_barriers()
         elif name == "fence":
-            if "proxy" in suffixes:
-                self.unfenced[np.isin(self.unfenced, np.flatnonzero(taken) + 1)] = 0
+            self._fence(suffixes, np.flatnonzero(taken))
         elif name not in ("griddepcontrol", "pragma", "prefetch", "setmaxnreg") and taken.any():
             with np.errstate(all="ignore"):
                 self.execute(name, suffixes, instruction.operands, taken)
@@ -179,6 +191,15 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
                 self.polled[taken], self.polled_at[taken] = self.changes, here
             self.changes += name == "atom" or (name == "st" and "relaxed" in suffixes)
 
+    def _fence(self, suffixes: list[str], threads: np.ndarray) -> None:
+        if "proxy" in suffixes:
+            self.unfenced[np.isin(self.unfenced, threads + 1)] = 0
+        for warp in map(int, np.unique(threads // 32)) if self.races else ():
+            if "proxy" in suffixes:
+                self.races.clocks.fence_copies(warp)
+            elif "mbarrier_init" not in suffixes:
+                self.races.clocks.fence(warp)
+
     def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Barriers are known by their number and their block, or their cluster's first block."""
         if "warp" in suffixes:
@@ -186,14 +207,22 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
             numbers = 32 * (int(self.block.max()) + 1) + np.arange(self.count) // 32
             self.waiting[alone], self.wanted[alone] = numbers[alone], 32
             return
+        warps = np.unique(np.flatnonzero(lanes) // 32).tolist() if self.races else []
         if "cluster" in suffixes:
-            if "arrive" not in suffixes:
+            if "arrive" in suffixes and self.races:
+                self.races.clocks.hold(warps, "relaxed" in suffixes)
+            elif "arrive" not in suffixes:
+                for warp in warps:
+                    first = int(self.block[32 * warp]) // self.kernel.cluster * self.kernel.cluster
+                    self.races.clocks.come(32 * first + 16, [warp])
                 number = 32 * (self.block // self.kernel.cluster * self.kernel.cluster) + 16
                 self.waiting[lanes], self.wanted[lanes] = number[lanes], self.kernel.cluster * self.kernel.threads
             return
         numbers = self.value(operands[0], "u32").astype(np.int64)
         assert (numbers[lanes] < 16).all()
         counts = self.value(operands[1], "u32") if len(operands) > 1 else np.full(self.count, self.kernel.threads)
+        for warp in warps:
+            self.races.clocks.arrive(int((32 * self.block + numbers)[32 * warp]), [warp])
         if "arrive" in suffixes:
             np.add.at(self.passed, (32 * self.block + numbers)[lanes], 1)
             return
@@ -207,6 +236,9 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
         together = arrived[np.maximum(self.waiting, 0)]
         assert (together[here] <= self.wanted[here]).all(), "more threads at a barrier than it counts"
         opened = here & (together == self.wanted)
+        for number in np.unique(self.waiting[opened]).tolist() if self.races else ():
+            warps = np.unique(np.flatnonzero(opened & (self.waiting == number)) // 32)
+            self.races.clocks.open(number, warps.tolist())
         self.passed[self.waiting[opened]] = 0
         self.waiting[opened] = -1
         return bool(opened.any())
@@ -240,60 +272,3 @@ class Threads(WarpOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
             return
         old = self.registers.get(register)
         self.registers[register] = np.where(lanes, bits, np.uint64(0) if old is None else old)
-
-    def places(self, operand: str, size: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The memory that an address operand lies in, and the bytes' places of the threads in `lanes`."""
-        base, _, offset = operand.strip("[]").partition("+")
-        addresses = (self.value(base, "u64").astype(np.int64) + int(offset or 0))[lanes]
-        assert (addresses % size == 0).all(), "a misaligned access"
-        remote = addresses >> 32
-        blocks = self.block[lanes]
-        if remote.any():
-            blocks = blocks // self.kernel.cluster * self.kernel.cluster + remote - 1
-            addresses = addresses & 0xFFFFFFFF
-        if (addresses >= GLOBAL_BASE).all():
-            memory, found = self.memory, addresses - GLOBAL_BASE
-        else:
-            assert (addresses >= 0).all() and (addresses + size <= self.shared_bytes).all(), "outside shared memory"
-            memory, found = self.shared, addresses + blocks * self.shared_bytes
-        assert found.min() >= 0 and found.max() + size <= memory.size, "an access outside memory"
-        return memory, found
-
-    def op_ld(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        if "param" in suffixes:
-            self.write(operands[0], np.full(self.count, self.arguments[operands[1].strip("[]")], np.uint64), lanes)
-            return
-        if suffixes[-1] == "b128":
-            operands, suffixes = (self.halves(operands[0]), operands[1]), [*suffixes[:-1], "b64"]
-        registers, size = names(operands[0]), int(suffixes[-1][1:]) // 8
-        memory, places = self.places(operands[1], size * len(registers), lanes)
-        words = memory.view(UNSIGNED[size * 8])
-        for i, register in enumerate(registers):
-            values = np.zeros(self.count, UNSIGNED[size * 8])
-            values[lanes] = words[places // size + i]
-            signed = suffixes[-1].startswith("s")
-            self.write(register, values.view(SIGNED[size * 8]).astype(np.int64) if signed else values, lanes)
-
-    def op_st(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        if "async" in suffixes:
-            self.send(operands, lanes)
-            return
-        if suffixes[-1] == "b128":
-            operands, suffixes = (operands[0], self.halves(operands[1])), [*suffixes[:-1], "b64"]
-        registers, size = names(operands[1]), int(suffixes[-1][1:]) // 8
-        memory, places = self.places(operands[0], size * len(registers), lanes)
-        words = memory.view(UNSIGNED[size * 8])
-        if memory is self.shared:
-            self.unfenced[places // 4] = np.flatnonzero(lanes) + 1
-        for i, register in enumerate(registers):
-            words[places // size + i] = self.value(register, f"u{size * 8}")[lanes]
-
-    def op_atom(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """9.7.13.5, additions: one thread after the other."""
-        assert suffixes[-2:] == ["add", "u32"], suffixes
-        memory, places = self.places(operands[1], 4, lanes)
-        words, amounts, before = memory.view(np.uint32), self.value(operands[2], "u32"), np.zeros(self.count, np.uint32)
-        for thread, place in zip(np.flatnonzero(lanes), places // 4, strict=True):
-            before[thread] = words[place]
-            words[place] += amounts[thread]
-        self.write(operands[0], before, lanes)

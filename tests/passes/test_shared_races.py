@@ -1,0 +1,117 @@
+"""A decode step that clusters share, watched for races: its warps go on in any order, its ring has few slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import random_weights
+from emulated_cuda.device import EmulatedCuda
+from shared_steps import by_cpu, compiled
+
+from lispgpt.ir.build import Index
+from lispgpt.passes.kernels import cluster
+from lispgpt.passes.plan import sharded_layout
+from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_multiply import Multipliers
+from lispgpt.passes.targets.tensor_copies import TensorCopies
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.session import Session
+
+START = 6
+
+
+@pytest.fixture(autouse=True)
+def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So few that copies wait for what is read, as those of a large model do."""
+    monkeypatch.setattr(sharded_layout, "SHARED_BYTES", 44000)
+
+
+def steps(artifact: Artifact, count: int, folder: Path) -> None:
+    """Tokens as the CPU makes them, without a race; AssertionError for others."""
+    seed = seeded.fresh_seed()
+    cpu = compiled(folder, "cpu", layers=1)
+    weights = random_weights(cpu, scale=0.2, seed=seed)
+    tokens, logits = by_cpu(cpu, weights, START, count)
+    (entry,) = artifact.plan.entries
+    assert len(entry.launches) == 1, entry.remarks
+    order = 1 + seed % 100000
+    with Session(artifact, EmulatedCuda(order, watched=True), weights) as session:  # type: ignore[arg-type]
+        session.put(entry, {"tokens": [[3]], "positions": [[START]]})
+        found = [int(next_.item()) for next_ in session.repeat(entry, "next", count)]
+        made = session.read(entry.results["logits"])[0]
+    size = min(made.size, logits.size)
+    np.testing.assert_allclose(made[:size], logits[:size], rtol=1e-3, atol=1e-3, err_msg=f"order {order}")
+    assert found == tokens, f"order {order}"
+
+
+@pytest.mark.slow
+def test_a_shared_step_has_no_race(tmp_path: Path) -> None:
+    steps(compiled(tmp_path, "cuda:sm_90a", layers=1), 2, tmp_path)
+
+
+def without_a_wait(patch: pytest.MonkeyPatch) -> None:
+    def expect(self: Multipliers, name: str, nbytes: int, parity: object) -> None:
+        cluster.wait(self.launch.barrier("x" if name == "own" else name), parity)
+
+    patch.setattr(Multipliers, "_await", expect)
+
+
+def with_a_wrong_phase(patch: pytest.MonkeyPatch) -> None:
+    right = Launch.exchanged
+    patch.setattr(Launch, "exchanged", lambda self, run, number: right(self, run, number) ^ 1)
+
+
+def without_marks(patch: pytest.MonkeyPatch) -> None:
+    right = cluster.await_lines
+    patch.setattr(cluster, "await_lines", lambda pointers, _: right(pointers, lambda found: found[0] & 0))
+
+
+def with_marks_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    """As if a place of words were not used by turns, but always with the mark that it has had."""
+    right = cluster.await_lines
+    patch.setattr(cluster, "await_lines", lambda pointers, wrong: right(pointers, lambda found: (wrong(found) ^ 1) & 1))
+
+
+def with_an_arrival_too_few(patch: pytest.MonkeyPatch) -> None:
+    right = TensorCopies.make_barrier
+
+    def one_more(self: TensorCopies, barrier: Index, arrivals: int) -> None:
+        right(self, barrier, arrivals + (arrivals > 1))
+
+    patch.setattr(TensorCopies, "make_barrier", one_more)
+
+
+FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "a missing wait": without_a_wait,
+    "a wrong phase": with_a_wrong_phase,
+    "words that nobody waits for": without_marks,
+    "words with a mark off by one": with_marks_off_by_one,
+    "an arrival too few": with_an_arrival_too_few,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_a_shared_step_is_found(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FAULTS[fault](monkeypatch)
+    artifact = compiled(tmp_path, "cuda:sm_90a", layers=1)
+    monkeypatch.undo()
+    with pytest.raises(AssertionError, match=r"races\n|deadlock|more arrivals|order \d"):
+        steps(artifact, 1, tmp_path)
+
+
+@pytest.mark.slow
+def test_loads_that_copies_may_overtake_are_found(tmp_path: Path) -> None:
+    """What an H200 showed past position 400: a block's queue was full of loads of the cache, weights' loads waited
+    in it, and a barrier had already been told that they were over."""
+    artifact = compiled(tmp_path, "cuda:sm_90a", layers=1)
+    text = artifact.code.decode()
+    fence = "\tfence.proxy.async.shared::cta;\n"
+    assert text.count(fence) > 1
+    with pytest.raises(AssertionError, match=r"(?s)races\n.*ldmatrix.*\n  before\n.*cp\.async\.bulk"):
+        steps(replace(artifact, code=text.replace(fence, "").encode()), 1, tmp_path)

@@ -1,0 +1,53 @@
+"""Small models whose decode step is shared among clusters in one launch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from compiled_models import Weights
+from one_launch import EXAMPLES
+
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.pipelines.pipeline_file import pipeline_path
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.session import Session
+
+GPT2 = {"layers": 2, "heads": 2, "width": 128, "vocab": 211, "context": 64}
+LLAMA = {"layers": 3, "heads": 4, "kv-heads": 2, "width": 128, "hidden": 256, "vocab": 211, "context": 16}
+
+
+def compiled(
+    folder: Path,
+    target: str,
+    clusters: int = 2,
+    program: str = "gpt2.lisp",
+    entry: str = "decode-greedy",
+    **config: int | str,
+) -> Artifact:
+    path = folder / "program.lisp"
+    text = (EXAMPLES / program).read_text()
+    path.write_text(
+        f'(require "{EXAMPLES / program}")\n' + ("" if "(generate" in text else "(generate logits {:temperature 0.0})")
+    )
+    pipeline, call = pipeline_path("gpu").read_text(), "(pass shard-decode)"
+    assert pipeline.count(call) == 1
+    given = folder / "gpu.lisp"
+    given.write_text(pipeline.replace(call, f'(pass shard-decode {{:when "always" :clusters {clusters}}})'))
+    sizes = GPT2 if program == "gpt2.lisp" else LLAMA
+    request = Request(
+        path, target, overrides={**sizes, **config}, pipeline=None if target == "cpu" else given,
+        entries=(entry,),
+    )  # fmt: skip
+    return compile_request(request, Observer())[0]
+
+
+def by_cpu(artifact: Artifact, weights: Weights, start: int, count: int) -> tuple[list[int], np.ndarray]:
+    """The tokens that follow number 3 at a position, and the last step's logits."""
+    with Session(artifact, CpuDevice(), weights) as session:  # type: ignore[arg-type]
+        tokens = [3]
+        for position in range(start, start + count):
+            found = session.run("decode-greedy", [[tokens[-1]]], [[position]])
+            tokens.append(int(found["next"].item()))
+        return tokens[1:], found["logits"][0]
