@@ -20,6 +20,7 @@ def stored_weight(
 ) -> tuple[np.ndarray, bool]:
     """(a weight as its buffer holds it, whether it is the file's own bytes); declared: its shape and dtype."""
     weight = replace(buffer, shape=tuple(declared["shape"]), dtype=declared["dtype"])
+    _check_layers(checkpoint, buffer.name, declared)
     view = checkpoint_view(checkpoint, weight, context)
     array = read_weight(checkpoint, weight, context) if view is None else view
     if weight.dtype != buffer.dtype:  # blocks, which are bytes for the kernels
@@ -87,6 +88,15 @@ def _checked_info(checkpoint: Checkpoint, buffer: Buffer, context: Any) -> Any:
                 f"checkpoint{longer}"
             )
     return info
+
+
+def _check_layers(checkpoint: Checkpoint, name: str, declared: Mapping[str, Any]) -> None:
+    """UserError where a stack is of other layers in the checkpoint, as far as that says which."""
+    found = checkpoint.info(name).layers if name in checkpoint.names() else None
+    layers = declared.get("layers", [*range(declared["shape"][0])] if declared["shape"] else [])
+    if found is not None and list(found) != layers:
+        own, theirs = (", ".join(map(str, each)) or "none" for each in (layers, found))
+        raise UserError(f"weight {name!r} is of layers {own} in the program, and of {theirs} in the checkpoint")
 
 
 def _is_cut(shape: Sequence[int], whole: Sequence[int], context: Any, allowed: Any) -> bool:

@@ -59,7 +59,8 @@ def weights_of(name: str, shape: Sequence[int], kind: str, seed: int) -> np.ndar
     values = rng.standard_normal(shape, np.float32)
     if len(shape) > 1:
         return values * np.float32(0.02 if "gemma" in kind and "embed" in name else 0.25)
-    neutral = 1 if "norm" in name and "bias" not in name and "gemma" not in kind else 0
+    norms = "norm" in name or (kind == "rwkv" and "ln" in name)
+    neutral = 1 if norms and "bias" not in name and "gemma" not in kind else 0
     return np.float32(0.3) * values + np.float32(neutral)
 
 

@@ -16,7 +16,16 @@ import lispgpt
 from lispgpt.base.errors import UserError
 from lispgpt.compiler.folders import open_weights, programs
 
-UNSAID = ("gpt2-by-layer", "phi3-long", "llama-mlp-biased", "llama-yarn", "qwen2-window", "qwen3-biased")
+UNSAID = (
+    "gpt2-by-layer",
+    "phi3-long",
+    "qwen2-moe-dense",
+    "qwen3-moe-dense",
+    "llama-mlp-biased",
+    "llama-yarn",
+    "qwen2-window",
+    "qwen3-biased",
+)
 UNSAID += ("starcoder-heads", "cohere-f32", "cohere-bf16", "gemma-f32", "gemma-bf16")
 """Folders of what GGUF files have no word for here."""
 FOLDERS = {f.name: f for f in recorded_folders.folders() if f.config["model_type"] in ARCHITECTURES}

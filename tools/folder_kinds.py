@@ -37,6 +37,14 @@ VISION = {
     **{"hidden_size": 32, "intermediate_size": 37, "num_hidden_layers": 1, "num_attention_heads": 2},
     **{"image_size": 28, "patch_size": 14},
 }
+MSCALE = YARN | {"mscale": 1.0, "mscale_all_dim": 0.6}
+DEEPSEEK = LLAMA | {
+    **{"num_key_value_heads": 6, "num_hidden_layers": 3, "first_k_dense_replace": 1, "rms_norm_eps": 1e-5},
+    **{"q_lora_rank": 17, "kv_lora_rank": 14, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8, "v_head_dim": 9},
+    **{"moe_intermediate_size": 33, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3},
+    **{"n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5},
+}
+STATES = {key: LLAMA[key] for key in ("vocab_size", "hidden_size", "num_hidden_layers", "eos_token_id", "pad_token_id")}
 KINDS: list[tuple[str, str, dict[str, Any]]] = [
     ("llama-biased", "llama", LLAMA | {"attention_bias": True}),
     (
@@ -202,6 +210,57 @@ KINDS: list[tuple[str, str, dict[str, Any]]] = [
             "vision_config": VISION | {"model_type": "pixtral", "head_dim": 16},
             "tie_word_embeddings": False,
         },
+    ),
+    (
+        "qwen2-moe-dense",
+        "qwen2_moe",
+        LLAMA
+        | {"moe_intermediate_size": 33, "num_experts": 7, "num_experts_per_tok": 3, "num_hidden_layers": 4}
+        | {"shared_expert_intermediate_size": 45, "mlp_only_layers": [1, 3], "norm_topk_prob": True},
+    ),
+    (
+        "qwen3-moe-dense",
+        "qwen3_moe",
+        LLAMA
+        | {"head_dim": 16, "moe_intermediate_size": 33, "num_experts": 7, "num_experts_per_tok": 3}
+        | {"num_hidden_layers": 3, "decoder_sparse_step": 2, "norm_topk_prob": True},
+    ),
+    ("deepseek-v2", "deepseek_v2", DEEPSEEK | {"topk_method": "group_limited_greedy", "rope_parameters": MSCALE}),
+    ("deepseek-v2-lite", "deepseek_v2", DEEPSEEK | {"q_lora_rank": None, "n_group": 1, "topk_group": 1}),
+    ("deepseek-v3", "deepseek_v3", DEEPSEEK | {"norm_topk_prob": True, "rope_parameters": MSCALE | {"mscale": 0.7}}),
+    (
+        "mamba",
+        "mamba",
+        STATES | {"state_size": 5, "time_step_rank": 7, "use_bias": True},
+    ),
+    (
+        "mamba2",
+        "mamba2",
+        STATES | {"state_size": 9, "num_heads": 6, "head_dim": 20, "n_groups": 2, "chunk_size": 16},
+    ),
+    (
+        "falcon-mamba",
+        "falcon_mamba",
+        STATES | {"state_size": 5, "time_step_rank": 7, "mixer_rms_eps": 1e-5},
+    ),
+    (
+        "glm4-moe",
+        "glm4_moe",
+        LLAMA
+        | {"hidden_size": 72, "num_hidden_layers": 3, "use_qk_norm": True, "attention_bias": True, "head_dim": 12}
+        | {"moe_intermediate_size": 33, "n_routed_experts": 8, "num_experts_per_tok": 3, "routed_scaling_factor": 1.5}
+        | {"rope_parameters": DEFAULT | HALF},
+    ),
+    (
+        "lfm2",
+        "lfm2",
+        LLAMA | {"layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3} | {"block_multiple_of": 7},
+    ),
+    (
+        "rwkv",
+        "rwkv",
+        {key: LLAMA[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "eos_token_id")}
+        | {"num_hidden_layers": 3, "rescale_every": 2, "context_length": 96},
     ),
 ]
 """The first ones are where they were, for their seeds."""

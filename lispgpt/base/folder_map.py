@@ -17,7 +17,8 @@ MOST = 1 << 31
 class Setting:
     """Where a config value stands in config.json: the first of these keys that is there and not null.
 
-    A key may lead into objects: `rope_scaling.factor`.  optional: whether the program's own value serves where none is.
+    A key may lead into objects and lists: `rope_scaling.factor`, `time_step_limit.0`.  optional: whether the program's
+    own value serves where none is.
     """
 
     keys: tuple[str, ...]
@@ -64,7 +65,8 @@ class FolderMap:
     ignored: endings of names of what is no weight, or their beginnings where a `*` follows.  requires: settings that
     must have one of these values where config.json has them.
 
-    weights: of each, the tensors whose rows it has, one below the other.  gguf: how GGUF files of such models differ.
+    weights: of each, the tensors whose rows it has, one below the other.  some: those of them that some layers may
+    lack.  gguf: how GGUF files of such models differ.
     """
 
     types: tuple[str, ...]
@@ -74,9 +76,10 @@ class FolderMap:
     ignored: tuple[str, ...] = ()
     requires: Mapping[str, tuple[Scalar | None, ...]] = field(default_factory=dict)
     gguf: Gguf = field(default_factory=Gguf)
+    some: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "some" or value}
 
     @staticmethod
     def from_json(data: Any) -> FolderMap:
@@ -94,6 +97,7 @@ class FolderMap:
                     {k: Rows(tuple(r["sizes"]), tuple(r["order"])) for k, r in data["gguf"]["rows"].items()},
                     {key: float(value) for key, value in data["gguf"]["added"].items()},
                 ),
+                tuple(data.get("some", ())),
             )
         except (KeyError, TypeError, AttributeError, ValueError):
             found = None
@@ -103,7 +107,7 @@ class FolderMap:
 
 
 def _is_sound(found: FolderMap) -> bool:
-    texts = [*found.types, *found.prefix, *found.ignored, *found.requires]
+    texts = [*found.types, *found.prefix, *found.ignored, *found.requires, *found.some]
     texts += [key for setting in found.config.values() for key in setting.keys]
     patterns = [pattern for several in found.weights.values() for pattern in several]
     counts = all(type(p.multiple) is int and 0 < p.multiple < MOST for p in patterns)

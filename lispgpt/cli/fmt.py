@@ -22,7 +22,18 @@ from lispgpt.language.reader.reader import read
 
 WITH_BODY = {
     *("let", "if", "fn", "region", "block", "module", "when", "while", "for", "loop", "entry", "kernel", "launch"),
-    *("weights", "state", "per", "generate", "require", "compilation", "compilation-gpu", "compilation-cpu", "target"),
+    *(
+        "weights",
+        "state",
+        "per",
+        "some",
+        "generate",
+        "require",
+        "compilation",
+        "compilation-gpu",
+        "compilation-cpu",
+        "target",
+    ),
     *("passes", "func-passes", "gpu-passes", "stage", "pipeline", "extern-fn"),
 }
 """Forms whose lines are indented by two; so are `def…`, what binds a vector of names, and ops, which have a dot."""

@@ -11,7 +11,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.cli.options import PATH
 from lispgpt.runtime import tokenizers
 from lispgpt.runtime.data.shards import is_shard, read_shard, write_shard
-from lispgpt.runtime.data.texts import encoded, pieces, text_files
+from lispgpt.runtime.data.texts import STANDARD_INPUT, encoded, pieces, text_files
 
 
 @click.group()
@@ -38,16 +38,20 @@ def train(texts: tuple[Path, ...], vocab_size: int, output: Path) -> None:
 @click.option("--tokenizer", "path", type=PATH, required=True, help="A tokenizer file.")
 @click.option("-o", "output", type=PATH, help="A token shard to write (default: print the tokens).")
 def encode(texts: tuple[Path, ...], path: Path, output: Path | None) -> None:
-    """Encode TEXTS: to a token shard as llm.c has them, or as numbers on standard output.
+    """Encode TEXTS (files, JSON lines, folders; - is standard input): to a token shard as llm.c has them, or as numbers
+    on standard output.
 
     In a shard each document follows the token that ends texts.
     """
+    if STANDARD_INPUT in texts and len(texts) > 1:
+        raise click.UsageError("standard input (-) is one text, and cannot stand beside others")
     opened = tokenizers.open(path)
+    files = list(texts) if texts == (STANDARD_INPUT,) else text_files(texts)
     if output is None:
-        for piece, _ in pieces(text_files(texts)):
+        for piece, _ in pieces(files):
             click.echo(" ".join(map(str, opened.encode(piece))))
         return
-    count = write_shard(output, encoded(text_files(texts), opened), opened.size)
+    count = write_shard(output, encoded(files, opened), opened.size)
     click.echo(f"wrote {output}: {count:,} tokens", err=True)
 
 

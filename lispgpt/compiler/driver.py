@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT
@@ -14,7 +15,7 @@ from lispgpt.compiler.kernel_code import make_code, split_at_plan
 from lispgpt.compiler.request import Observer, Request
 from lispgpt.ir.mlir import ir, new_context
 from lispgpt.language.model.sizes import Wanted
-from lispgpt.language.program import Program, evaluate
+from lispgpt.language.program import Program, TensorDecl, evaluate
 from lispgpt.language.reader.reader import read
 from lispgpt.language.reader.tree import tree
 from lispgpt.passes.pipeline import Pipeline, Runner
@@ -142,7 +143,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         host=target.host(),
         precision=precision_of(pipeline),
         config=program.config,
-        weights={w.name: {"shape": list(w.shape), "dtype": w.dtype} for w in program.weights},
+        weights={w.name: _declaration(w) for w in program.weights},
         states={s.name: {"shape": list(s.shape), "dtype": s.dtype} for s in program.states},
         generate={"entry": generate.entry, "options": generate.options} if generate else None,
         kernels=kernels,
@@ -156,6 +157,12 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
             request.program.name.encode(errors="backslashreplace").decode(): request.program.read_text(encoding="utf-8")
         },
     )
+
+
+def _declaration(weight: TensorDecl) -> dict[str, Any]:
+    """What an artifact says of a weight."""
+    layers = {} if weight.layers is None else {"layers": list(weight.layers)}
+    return {"shape": list(weight.shape), "dtype": weight.dtype, **layers}
 
 
 def compile_request(request: Request, observer: Observer) -> tuple[Artifact, Program]:

@@ -89,13 +89,15 @@ LANGUAGE = Language(
 @dataclass(frozen=True)
 class TensorDecl:
     """A weight or a state; dtype is "f32", "bf16" or "i32"; free dimensions of a state are names.  stacked: whether the
-    first dimension counts layers.  initial: what `{:init …}` says, as ("normal", 0.02)."""
+    first dimension counts layers.  initial: what `{:init …}` says, as ("normal", 0.02).  layers: those that a stack is
+    of, where not all have one."""
 
     name: str
     shape: tuple[int | str, ...]
     dtype: str
     stacked: bool = False
     initial: tuple[str, float] | None = None
+    layers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,9 @@ def _program(evaluator: Evaluator) -> Program:
     return Program(
         module=evaluator.builder.module,
         config={k: _plain(v) for k, v in declared.config.items()},
-        weights=tuple(TensorDecl(w.name, w.shape, w.dtype, w.stacked, w.initial) for w in declared.weights.values()),
+        weights=tuple(
+            TensorDecl(w.name, w.shape, w.dtype, w.stacked, w.initial, w.layers) for w in declared.weights.values()
+        ),
         states=tuple(TensorDecl(s.name, s.shape, s.dtype) for s in declared.states.values()),
         entries=tuple(declared.entries),
         generate=Generate(generation.entry, generation.options) if generation else None,

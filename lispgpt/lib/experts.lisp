@@ -2,6 +2,10 @@
 ; "Outrageously Large Neural Networks", Shazeer et al. 2017; "Mixtral of Experts", Jiang et al. 2024.
 (require nn)
 
+; Whether layer l has experts: layers from 1 on that `step` divides have them, but for those among `dense`.
+(defn has-experts [l step dense]
+  (fold (fn [has other] (if (= l other) false has)) (= (mod (+ l 1) step) 0) dense))
+
 ; scores [rows experts] -> as many as `top` pairs of the next best expert of each row, i32 [rows], and its score, [rows]
 (defn best-experts [scores top]
   (let [[n count] (shape scores)]
@@ -19,6 +23,57 @@
   (let [[n in] (shape x)
         own (tensor [r n o (dim w 1) i in] (at w (at expert r) o i))]
     (contract [r o] x [r i] own [r o i])))
+
+; scores [rows experts], of as many groups, with `without` for those that are in none of the `top` best groups; (worth x)
+; says of scores [rows groups each] how good groups are, [rows groups]
+(defn in-best-groups [scores groups top worth without]
+  (let [[n count] (shape scores)
+        each (quot count groups)
+        by-group (reshape scores [n groups each])
+        chosen (map first (best-experts (worth by-group) top))]
+    (reshape
+      (tensor [r n g groups e each]
+        (fold (fn [kept group] (select (= (cast g i32) (at group r)) (at by-group r g e) kept)) without chosen))
+      [n count])))
+
+; what a group's two best scores come to, for `in-best-groups`
+(defn best-two [by-group]
+  (let [[n groups each] (shape by-group)
+        [one other] (map (fn [c] (nth c 1)) (best-experts (reshape by-group [(* n groups) each]) 2))]
+    (reshape (+ one other) [n groups])))
+
+; x [rows width] through experts, one for each row -> [rows width]
+(defn through-expert [x expert gate up down]
+  (by-expert (* (silu (by-expert x gate expert)) (by-expert x up expert)) down expert))
+
+; how likely experts are, [rows experts], and how much they are liked, likewise -> the `top` that are liked best, each an
+; expert, i32 [rows], and how likely that is times `scale`, f32 [rows], where `normed` as a share of what all these are
+(defn best-liked [likely liked top normed scale]
+  (let [best (map first (best-experts liked top))
+        weights (map (fn [e] (tensor [r (dim likely 0)] (at likely r (at e r)))) best)
+        total (if normed (+ 1e-20 (fold + 0.0 weights)) 1.0)]
+    (map (fn [e weight] [e (* scale (/ weight total))]) best weights)))
+
+; DeepSeek 2's choice of experts by their scores [rows experts]: the best `top` of the `top-groups` best of so many groups
+(defn chosen-by-softmax [scores groups top-groups top normed scale]
+  (let [likely (if normed (error "the shares of these experts are not normed: norm_topk_prob is false") (softmax scores))
+        liked (if (= groups top-groups) likely (in-best-groups likely groups top-groups maximum 0.0))]
+    (best-liked likely liked top false scale)))
+
+; DeepSeek 3's, which a bias [experts] moves
+(defn chosen-by-sigmoid [scores bias groups top-groups top normed scale]
+  (let [likely (sigmoid scores)
+        liked (+ likely bias)
+        liked (if (= groups top-groups) liked (in-best-groups liked groups top-groups best-two -inf))]
+    (best-liked likely liked top normed scale)))
+
+; the sum of what some experts of each row make of it; chosen: each an expert, i32 [rows], and its share, f32 [rows]
+(defn shared-out [x chosen gate up down]
+  (fold (fn [sum c]
+          (let [[expert share] c
+                y (through-expert x expert gate up down)]
+            (+ sum (tensor [r (dim x 0) c (dim x 1)] (* (at y r c) (at share r))))))
+        0.0 chosen))
 
 ; x [rows in], w [experts in out] as some models store it, b [experts out] -> [rows out]
 (defn from-expert [x w b expert]
@@ -49,4 +104,4 @@
 ; experts that are feed-forward layers with a gate
 (defn mixture [x router gate up down top normed]
   (mixture-of (linear x router) top normed
-    (fn [expert] (by-expert (* (silu (by-expert x gate expert)) (by-expert x up expert)) down expert))))
+              (fn [expert] (through-expert x expert gate up down))))

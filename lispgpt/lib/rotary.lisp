@@ -55,8 +55,8 @@
     (cond
       (= kind "default") plain
       (= kind "dynamic") (if (> (configured "context" 0) (configured "rope-most" 0))
-                             (error "with rope_type dynamic no context beyond max_position_embeddings is computed" kind)
-                             plain)
+                           (error "with rope_type dynamic no context beyond max_position_embeddings is computed" kind)
+                           plain)
       (= kind "linear") (fn [i] (/ (plain i) factor))
       (= kind "llama3") (slowed-frequency plain factor (configured "rope-low" 1.0) (configured "rope-high" 4.0) original)
       (= kind "yarn") (yarn-frequency theta pairs factor original (configured "rope-fast" 32.0)
@@ -88,7 +88,7 @@
         factor (if long (if (= factor 1.0) (/ (* 1.0 most) original) factor) factor)
         [m all] [(configured "rope-mscale" 0.0) (configured "rope-mscale-all" 0.0)]
         longer (cond (= kind "yarn") (if (= (* m all) 0.0) (yarn-scale factor 1.0)
-                                         (/ (yarn-scale factor m) (yarn-scale factor all)))
+                                       (/ (yarn-scale factor m) (yarn-scale factor all)))
                      (not long) 1.0
                      (> factor 1.0) (sqrt (+ 1.0 (/ (log factor) (log original))))
                      :else 1.0)
@@ -97,6 +97,13 @@
                (turning-through (long-angles positions pairs original))
                (turning-by positions pairs (configured-frequency pairs)))]
     (if (= scale 1.0) turn (fn [x] (turn (* x scale))))))
+
+; What DeepSeek's models multiply scores by beside that, as the program's config says
+(defn longer-scores []
+  (let [share (configured "rope-mscale-all" 0.0)]
+    (if (or (= (configured "rope-type" "default") "default") (= share 0.0))
+      1.0
+      (square (yarn-scale (configured "rope-factor" 1.0) share)))))
 
 ; As many pairs as a share of a head of this size has (config.json's partial_rotary_factor)
 (defn turned-pairs [share size]

@@ -45,12 +45,14 @@ from lispgpt.runtime.checkpoints.numbers import copy_converted, in_parallel, is_
 class TensorInfo:
     """A tensor as programs see it, with matrices as (out, in) and layers stacked on a leading dimension.
 
-    dtype: what the file stores, any float of the table.  stacked: whether the first dimension counts layers.
+    dtype: what the file stores, any float of the table.  stacked: whether the first dimension counts layers.  layers:
+    which, where the file says that some have a part.
     """
 
     shape: tuple[int, ...]
     dtype: str
     stacked: bool = False
+    layers: tuple[int, ...] | None = None
 
 
 class Checkpoint(ABC):

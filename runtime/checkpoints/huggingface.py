@@ -29,6 +29,10 @@ from lispgpt.runtime.checkpoints.safetensors_file import Stored, has_config, rea
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 
 
+GUESSING = "num_nextn_predict_layers"
+"""How many layers behind the model's own there are that guess at tokens after the next one, which nothing here runs."""
+
+
 def recognises(path: Path, head: bytes) -> bool:
     if path.is_dir():
         return any((path / name).exists() for name in (CONFIG, WEIGHTS, INDEX)) and not has_config(path)
@@ -63,7 +67,8 @@ def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
     data = read_json(folder / CONFIG)
     if names is not None:
         config = read_settings(folder / CONFIG, data, names)
-        return assemble(folder, names, config, _read_weights(folder, None if path.is_dir() else path, names.prefix))
+        stored = _read_weights(folder, None if path.is_dir() else path, names.prefix)
+        return assemble(folder, names, config, _without_guessing(stored, config.get("layers", 1), data.get(GUESSING)))
     architecture = _architecture(folder / CONFIG, data)
     try:
         shape, more = architecture.read_config(folder / CONFIG, data)
@@ -164,6 +169,12 @@ def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> d
                 raise UserError(f"{path}: tensor {name!r} is there twice")
             found[name] = tensor
     return found
+
+
+def _without_guessing(stored: dict[str, Stored], layers: int, more: Any) -> dict[str, Stored]:
+    """Tensors but for those of so many layers behind the model's own."""
+    further = tuple(f"layers.{layers + n}." for n in range(more if type(more) is int and 0 < more < layers else 0))
+    return {name: tensor for name, tensor in stored.items() if not name.startswith(further)} if further else stored
 
 
 def _assemble(folder: Path, architecture: Any, shape: Shape, stored: dict[str, Stored]) -> dict[str, StoredTensor]:

@@ -6,7 +6,9 @@ The tensors' shapes are the file's; whether they are the program's is seen where
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ from lispgpt.base.folder_map import MOST, FolderMap, Pattern
 from lispgpt.runtime.checkpoints.base import Checkpoint, MappedCheckpoint, StoredTensor, TensorInfo
 from lispgpt.runtime.checkpoints.safetensors_file import Stored
 
+NUMBER = re.compile(r"(?<=\.)[0-9]+(?=\.)")
+INFINITE = {"__float__": "Infinity"}
+"""How transformers writes what JSON has no word for."""
 OTHER_BLOCKS = "q8_0"
 """What blocks that no kernel reads become: exact to a 254th of the largest of 32 numbers."""
 
@@ -51,8 +56,11 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
 def _at(data: Mapping[str, Any], key: str) -> Any:
     value: Any = data
     for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+        if isinstance(value, list):
+            value = value[int(part)] if part.isdigit() and int(part) < len(value) else None
+        else:
+            value = value.get(part) if isinstance(value, Mapping) else None
+    return math.inf if value == INFINITE else value
 
 
 def assemble(
@@ -62,12 +70,18 @@ def assemble(
     layers = config.get("layers", 1)
     tensors: dict[str, StoredTensor] = {}
     used: set[str] = set()
+    counts = Counter(around for name in stored for around in _around_numbers(name))
+    said = "config.json" if format == "huggingface" else "its metadata"
     for name, patterns in names.weights.items():
-        pieces = _pieces(folder, patterns, layers, stored, "config.json" if format == "huggingface" else "its metadata")
-        if pieces:
-            used.update(pieces)
-            stacked = any("*" in pattern.name for pattern in patterns)
-            tensors[name] = _tensor(folder, name, patterns, [stored[p] for p in pieces], layers if stacked else 0)
+        pieces = [_pieces_of(patterns, layer, counts) for layer in range(layers if _is_stacked(patterns) else 1)]
+        own = [n for n, each in enumerate(pieces) if name not in names.some or not stored.keys().isdisjoint(each)]
+        wanted = [piece for layer in own for piece in pieces[layer]]
+        missing = [piece for piece in wanted if piece not in stored]
+        if missing and len(missing) < len(wanted):
+            raise UserError(f"{folder}: tensor {missing[0]!r} is missing; {said} asks for {layers} layers")
+        if wanted and not missing:
+            used.update(wanted)
+            tensors[name] = _tensor(folder, name, patterns, [stored[p] for p in wanted], own, name in names.some)
     endings = tuple(ending for ending in names.ignored if not ending.endswith("*"))
     beginnings = tuple(beginning[:-1] for beginning in names.ignored if beginning.endswith("*"))
     for name in stored:
@@ -93,33 +107,35 @@ def _notice(path: Path, tensors: Mapping[str, StoredTensor], config: Mapping[str
     return "; ".join(f"{path}: loaded as {kind}: {', '.join(names)}" for kind, names in changed.items())
 
 
-def _pieces(
-    folder: Path, patterns: Sequence[Pattern], layers: int, stored: Mapping[str, Stored], said: str
-) -> list[str]:
-    """The stored tensors that a weight consists of, in order; none where the folder has none of them.
+def _is_stacked(patterns: Sequence[Pattern]) -> bool:
+    return any("*" in pattern.name for pattern in patterns)
 
-    said: what says how many layers there are.
-    """
+
+def _around_numbers(name: str) -> Iterator[tuple[str, str]]:
+    """What stands before and behind each number between the dots of a name."""
+    for match in NUMBER.finditer(name):
+        yield name[: match.start()], name[match.end() :]
+
+
+def _pieces_of(patterns: Sequence[Pattern], layer: int, counts: Mapping[tuple[str, str], int]) -> list[str]:
+    """The tensors that a layer's part of a weight consists of, in order; counts: how many names there are for what
+    stands around a number."""
     found = []
-    for layer in range(layers if any("*" in pattern.name for pattern in patterns) else 1):
-        for pattern in patterns:
-            name = pattern.name.replace("*", str(layer), 1)
-            if "*" not in name:
-                found.append(name)
-                continue
-            start, _, end = name.partition("*")
-            several = {n for n in stored if n.startswith(start) and n.endswith(end)}
-            found += [f"{start}{i}{end}" for i in range(max(1, len(several)))]
-    missing = [name for name in found if name not in stored]
-    if missing and len(missing) < len(found):
-        raise UserError(f"{folder}: tensor {missing[0]!r} is missing; {said} asks for {layers} layers")
-    return [] if missing else found
+    for pattern in patterns:
+        start, star, end = pattern.name.replace("*", str(layer), 1).partition("*")
+        several = [f"{start}{i}{end}" for i in range(max(1, counts.get((start, end), 0)))]
+        found += several if star else [start]
+    return found
 
 
 def _tensor(
-    folder: Path, name: str, patterns: Sequence[Pattern], pieces: Sequence[Stored], layers: int
+    folder: Path, name: str, patterns: Sequence[Pattern], pieces: Sequence[Stored], own: Sequence[int], some: bool
 ) -> StoredTensor:
-    """A weight of one layer after the other (layers: 0 where it has none), from its pieces in order."""
+    """A weight of one layer after the other, from its pieces in order.
+
+    own: the layers that have a part of it.  some: whether others may have none.
+    """
+    layers = len(own) if _is_stacked(patterns) else 0
     turned, dtype = patterns[0].transposed, pieces[0].dtype
     shapes = [piece.shape[::-1] if turned else piece.shape for piece in pieces]
     each = len(pieces) // (layers or 1)
@@ -133,9 +149,10 @@ def _tensor(
     several = each // len(patterns) if patterns[0].name.count("*") > 1 else 1
     padded = -(-rows // patterns[0].multiple) * patterns[0].multiple
     extents = (several, padded // several, *shapes[0][1:]) if several > 1 else (padded, *shapes[0][1:])
-    info = TensorInfo((layers, *extents) if layers else extents, "f32" if mixed else dtype, bool(layers))
-    own = tuple(piece.dtype for piece in pieces)
-    return StoredTensor(info, tuple(piece.array for piece in pieces), turned, pieces[0].added, own)
+    shape = (layers, *extents) if layers else extents
+    info = TensorInfo(shape, "f32" if mixed else dtype, bool(layers), tuple(own) if some else None)
+    each_dtype = tuple(piece.dtype for piece in pieces)
+    return StoredTensor(info, tuple(piece.array for piece in pieces), turned, pieces[0].added, each_dtype)
 
 
 def _block_type(tensor: StoredTensor) -> str | None:

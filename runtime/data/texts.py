@@ -9,8 +9,10 @@ from __future__ import annotations
 import codecs
 import itertools
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -22,6 +24,8 @@ SUFFIXES = (".txt", ".md", ".jsonl")
 PIECE_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28
 """Bytes of a document in JSON lines."""
+STANDARD_INPUT = Path("-")
+"""Stands for what is piped into a command, which is one document."""
 
 
 def text_files(paths: Sequence[Path]) -> list[Path]:
@@ -49,11 +53,19 @@ def pieces(files: Sequence[Path]) -> Iterator[tuple[str, bool]]:
     """
     for path in files:
         try:
-            yield from _lines(path) if path.suffix == ".jsonl" else _whole(path)
+            if path == STANDARD_INPUT:
+                yield from _whole(sys.stdin.buffer)
+                continue
+            with path.open("rb") as file:
+                yield from _lines(path, file) if path.suffix == ".jsonl" else _whole(file)
         except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not UTF-8 text ({error.reason})") from error
+            raise UserError(f"{_said(path)} is not UTF-8 text ({error.reason})") from error
         except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror or error}") from error
+            raise UserError(f"cannot read {_said(path)}: {error.strerror or error}") from error
+
+
+def _said(path: Path) -> str:
+    return "standard input" if path == STANDARD_INPUT else str(path)
 
 
 def encoded(files: Sequence[Path], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
@@ -65,16 +77,15 @@ def encoded(files: Sequence[Path], tokenizer: Tokenizer) -> Iterator[np.ndarray]
         yield np.array(tokens, np.int32)
 
 
-def _whole(path: Path) -> Iterator[tuple[str, bool]]:
+def _whole(file: BinaryIO) -> Iterator[tuple[str, bool]]:
     decoder, held, begins = codecs.getincrementaldecoder("utf-8")(), "", True
-    with path.open("rb") as file:
-        while read := file.read(PIECE_BYTES):
-            held += decoder.decode(read)
-            cut = _end_of_lines(held)
-            if cut:
-                yield held[:cut], begins
-                held, begins = held[cut:], False
-        held += decoder.decode(b"", final=True)
+    while read := file.read(PIECE_BYTES):
+        held += decoder.decode(read)
+        cut = _end_of_lines(held)
+        if cut:
+            yield held[:cut], begins
+            held, begins = held[cut:], False
+    held += decoder.decode(b"", final=True)
     if held:
         yield held, begins
 
@@ -89,20 +100,19 @@ def _end_of_lines(text: str) -> int:
     return 0
 
 
-def _lines(path: Path) -> Iterator[tuple[str, bool]]:
-    with path.open("rb") as file:
-        for number in itertools.count(1):
-            line = file.readline(LONGEST_LINE)
-            if not line:
-                return
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line.decode("utf-8"))
-            except (ValueError, RecursionError) as error:
-                raise UserError(f"{path}, line {number}, is no JSON: {str(error)[:100]}") from error
-            text = value.get("text") if isinstance(value, dict) else value
-            if not isinstance(text, str):
-                raise UserError(f"{path}, line {number}: neither a string nor an object whose `text` is one")
-            if text:
-                yield text, True
+def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[str, bool]]:
+    for number in itertools.count(1):
+        line = file.readline(LONGEST_LINE)
+        if not line:
+            return
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}, line {number}, is no JSON: {str(error)[:100]}") from error
+        text = value.get("text") if isinstance(value, dict) else value
+        if not isinstance(text, str):
+            raise UserError(f"{path}, line {number}: neither a string nor an object whose `text` is one")
+        if text:
+            yield text, True

@@ -38,9 +38,10 @@ REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states",
 class Artifact:
     """target: such as "cpu" or "cuda:sm_90"; host: what CPU code was made for ("" where any machine will do).
 
-    weights, states: name → {"shape", "dtype"}.  generate: {"entry", "options"} or None.  kernels: name → facts that
-    devices and reports read.  rates: what floors are reckoned with, where the chip's are known.  folder: what Hugging
-    Face's folders of this model call its weights and config, where the program says so.
+    weights, states: name → {"shape", "dtype"}, and "layers" of a stack that only some have a part of.  generate:
+    {"entry", "options"} or None.  kernels: name → facts that devices and reports read.  rates: what floors are reckoned
+    with, where the chip's are known.  folder: what Hugging Face's folders of this model call its weights and config,
+    where the program says so.
     objects: the code compiled for the chip itself.  sources: file name → text.
     precision: one of PRECISIONS.
     stored, signature: the bytes of a file's manifest and of its signature, where it was loaded from one that has them.
@@ -195,8 +196,10 @@ def _misshapen(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _is_declaration(facts: Mapping[str, Any]) -> bool:
-    shape, dtype = facts.get("shape"), facts.get("dtype")
+    shape, dtype, layers = facts.get("shape"), facts.get("dtype"), facts.get("layers")
     whole = isinstance(shape, list) and all(type(n) is int and 0 <= n <= LARGEST for n in shape)
+    if layers is not None and not (isinstance(layers, list) and whole and [len(layers)] == list(shape or [])[:1]):
+        return False
     return whole and isinstance(dtype, str) and dtype in DTYPES
 
 

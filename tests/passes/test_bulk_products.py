@@ -85,11 +85,13 @@ def random_values(names: list[str], rng: np.random.Generator) -> dict[str, np.nd
     return found
 
 
-def results(artifact: Artifact, values: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+def results(
+    artifact: Artifact, values: dict[str, np.ndarray], seed: int, watched: bool = False
+) -> dict[str, np.ndarray]:
     dtypes = {buffer.name: buffer.dtype for buffer in artifact.plan.buffers}
     bits = {n: (v.view(np.uint32) >> 16).astype(np.uint16) if dtypes[n] == "bf16" else v for n, v in values.items()}
     (entry,) = artifact.plan.entries
-    return run_all(artifact, entry, bits, seed)
+    return run_all(artifact, entry, bits, seed, watched)
 
 
 def close(found: np.ndarray, wanted: np.ndarray, error: float) -> bool:
@@ -103,7 +105,7 @@ def test_products_equal_float64(name: str, options: str, tmp_path: Path) -> None
     names = list(reference.__code__.co_varnames)
     rng = seeded.rng()
     seed, values = int(rng.integers(1 << 30)), random_values(names, rng)
-    found = results(made(tmp_path, form, options), values, seed)
+    found = results(made(tmp_path, form, options), values, seed, watched=name == "forward")
     wanted = reference(*(values[n].astype(np.float64) for n in names))
     assert close(found["out"], wanted, 3e-5), f"turns of seed {seed}"
 

@@ -13,10 +13,12 @@ from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
 from shared_steps import by_cpu, compiled
 
+from lispgpt.ir.build import Index
 from lispgpt.passes.kernels import cluster
 from lispgpt.passes.plan import sharded_layout
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_multiply import Multipliers
+from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
@@ -78,9 +80,13 @@ def with_marks_off_by_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cluster, "await_lines", lambda pointers, wrong: right(pointers, lambda found: (wrong(found) ^ 1) & 1))
 
 
-def with_slots_that_a_warp_less_has_read(patch: pytest.MonkeyPatch) -> None:
-    right = cluster.arrive
-    patch.setattr(cluster, "arrive", lambda barrier, count: right(barrier, max(1, count - 1)))
+def with_an_arrival_too_few(patch: pytest.MonkeyPatch) -> None:
+    right = TensorCopies.make_barrier
+
+    def one_more(self: TensorCopies, barrier: Index, arrivals: int) -> None:
+        right(self, barrier, arrivals + (arrivals > 1))
+
+    patch.setattr(TensorCopies, "make_barrier", one_more)
 
 
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -88,7 +94,7 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a wrong phase": with_a_wrong_phase,
     "words that nobody waits for": without_marks,
     "words with a mark off by one": with_marks_off_by_one,
-    "an arrival too few": with_slots_that_a_warp_less_has_read,
+    "an arrival too few": with_an_arrival_too_few,
 }
 
 

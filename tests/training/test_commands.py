@@ -35,17 +35,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(place: Path, *words: object) -> subprocess.Popen[str]:
+def start(place: Path, *words: object, stdin: int | None = None) -> subprocess.Popen[str]:
     environment = os.environ | {"LISPGPT_CACHE": str(place / "cache"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "lispgpt", *map(str, words)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=place, env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(command, cwd=place, env=environment, stdin=stdin, stdout=pipe, stderr=pipe, text=True)
 
 
-def call(place: Path, *words: object, code: int = 0) -> tuple[str, str]:
-    """What a command prints to standard output and standard error."""
-    process = start(place, *words)
-    out, err = process.communicate()
+def call(place: Path, *words: object, code: int = 0, given: str | None = None) -> tuple[str, str]:
+    """What a command prints to standard output and standard error; given: what it reads from standard input."""
+    process = start(place, *words, stdin=None if given is None else subprocess.PIPE)
+    out, err = process.communicate(given)
     assert process.returncode == code, err
     return out, err
 
@@ -125,6 +125,9 @@ def test_vocabularies_are_made_and_used(place: Path) -> None:
     (place / "one.txt").write_text("the cat")
     out, _ = call(place, "tokenizer", "encode", "one.txt", "--tokenizer", "t.json")
     assert [int(word) for word in out.split()] == opened.encode("the cat")
+    assert call(place, "tokenizer", "encode", "-", "--tokenizer", "t.json", given="the cat")[0] == out
+    _, err = call(place, "tokenizer", "encode", "-", "one.txt", "--tokenizer", "t.json", code=2, given="")
+    assert "standard input (-) is one text" in err
     out, _ = call(place, "tokenizer", "decode", *out.split(), "--tokenizer", "t.json")
     assert out == "the cat\n"
     _, err = call(place, "tokenizer", "decode", "cat", "--tokenizer", "t.json", code=1)

@@ -93,7 +93,8 @@ class LoopIndex:
 class Weight:
     """A weight of the model.
 
-    initial: the distribution that untrained values come from, and its parameter; None where the program says none.
+    layers: those that have a part of a stack, where not all have.  initial: the distribution that untrained values come
+    from, and its parameter; None where the program says none.
     value: what the entry that is being built has made of it so far; None outside one.  updated: whether that is
     something else than what it was.
     """
@@ -104,6 +105,7 @@ class Weight:
     stacked: bool
     form: Form
     initial: tuple[str, float] | None = None
+    layers: tuple[int, ...] | None = None
     value: ir.Value | None = None
     updated: bool = False
 
@@ -151,6 +153,7 @@ class State:
     dtype: str
     form: Form
     shared: bool = False
+    layers: tuple[int, ...] | None = None
     value: ir.Value | None = None
     updated: bool = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from lispgpt.base.dtypes import BLOCK_DTYPES, MODEL_DTYPES, find_dtype
@@ -13,6 +14,7 @@ from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import BlockType, State, Weight, describe
 from lispgpt.language.forms.choice import holds
 from lispgpt.language.forms.tensors import dimension
+from lispgpt.language.model.layers import Stack, is_stack, stack_of
 from lispgpt.language.model.table import Model
 from lispgpt.language.reader.forms import Form, Keyword, List, Map, Symbol, Vector, head_name, show
 
@@ -68,26 +70,29 @@ def _configured(evaluator: Evaluator, form: Form, name: Any, otherwise: Any) -> 
 @special("weights", 0, None)
 def _weights(evaluator: Evaluator, form: List, environment: Environment) -> Any:
     for item in form.items[1:]:
-        _declare_weights(evaluator, item, environment, ())
+        for each, stack in _declarations(evaluator, item, environment):
+            _weight(evaluator, each, environment, stack)
     return None
 
 
-def _declare_weights(evaluator: Evaluator, item: Form, environment: Environment, leading: tuple[int, ...]) -> None:
-    """One weight, or those of a `(per layers …)` or of a `(when condition …)` that holds."""
-    head = head_name(item)
-    stacks = head == "per" and not leading
-    if not (stacks or head == "when") or not isinstance(item, List) or len(item.items) < 3:
-        _weight(evaluator, item, environment, leading)
+def _declarations(
+    evaluator: Evaluator, item: Form, environment: Environment, stack: Stack | None = None
+) -> Iterator[tuple[Form, Stack | None]]:
+    """One weight or state, or those of a `(per layers …)` that has layers, or of a `(when condition …)` that holds."""
+    if is_stack(item) and stack is None:
+        stack, inside = stack_of(evaluator, item, environment)  # type: ignore[arg-type]
+        if not stack.count:
+            return
+    elif head_name(item) == "when" and len(item.items) > 2:  # type: ignore[attr-defined]
+        inside = item.items[2:] if holds(evaluator.single(item.items[1], environment)) else ()  # type: ignore[attr-defined]
+    else:
+        yield item, stack
         return
-    if stacks:
-        leading = (dimension(evaluator, item.items[1], environment),)
-    elif not holds(evaluator.single(item.items[1], environment)):
-        return
-    for inner in item.items[2:]:
-        _declare_weights(evaluator, inner, environment, leading)
+    for inner in inside:
+        yield from _declarations(evaluator, inner, environment, stack)
 
 
-def _weight(evaluator: Evaluator, form: Form, environment: Environment, leading: tuple[int, ...]) -> None:
+def _weight(evaluator: Evaluator, form: Form, environment: Environment, stack: Stack | None) -> None:
     """`(w [out in] bf16 {:init (normal 0.02)})`: the options say what training from nothing begins with."""
     options = form.items[-1] if isinstance(form, List) and isinstance(form.items[-1], Map) else None
     plain = form if options is None else List(form.span, form.items[:-1])  # type: ignore[attr-defined]
@@ -97,7 +102,8 @@ def _weight(evaluator: Evaluator, form: Form, environment: Environment, leading:
         evaluator.site.fail(f"the weight {name.name} is declared twice", name)
     initial = None if options is None else _initial(evaluator, options, environment)
     dtype = _stored_dtype(evaluator, name, plain, shape, dtype)
-    weight = Weight(name.name, leading + shape, dtype, bool(leading), form, initial)
+    leading, layers = ((stack.count,), stack.layers) if stack else ((), None)
+    weight = Weight(name.name, leading + shape, dtype, bool(leading), form, initial, layers)
     evaluator.states.of(Model).weights[name.name] = weight
     environment.define(name, weight)
 
@@ -159,16 +165,22 @@ def is_free(size: Form, environment: Environment) -> bool:
 
 @special("state", 0, None)
 def _state(evaluator: Evaluator, form: List, environment: Environment) -> Any:
-    model = evaluator.states.of(Model)
     for item in form.items[1:]:
-        name, sizes, dtype = _declaration(evaluator, item, environment, "(kv [layers 2 heads context 64] bf16)")
-        if name.name in model.states:
-            evaluator.site.fail(f"the state {name.name} is declared twice", name)
-        shape = tuple(_state_size(evaluator, size, environment) for size in sizes)
-        state = State(name.name, shape, dtype, item)
-        model.states[name.name] = state
-        environment.define(name, state)
+        for each, stack in _declarations(evaluator, item, environment):
+            _one_state(evaluator, each, environment, stack)
     return None
+
+
+def _one_state(evaluator: Evaluator, item: Form, environment: Environment, stack: Stack | None) -> None:
+    model = evaluator.states.of(Model)
+    name, sizes, dtype = _declaration(evaluator, item, environment, "(kv [layers 2 heads context 64] bf16)")
+    if name.name in model.states:
+        evaluator.site.fail(f"the state {name.name} is declared twice", name)
+    shape = tuple(_state_size(evaluator, size, environment) for size in sizes)
+    leading, layers = ((stack.count,), stack.layers) if stack else ((), None)
+    state = State(name.name, leading + shape, dtype, item, layers=layers)
+    model.states[name.name] = state
+    environment.define(name, state)
 
 
 def _state_size(evaluator: Evaluator, size: Form, environment: Environment) -> int | str:

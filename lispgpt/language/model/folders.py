@@ -4,7 +4,8 @@
       (config vocab "vocab_size"  kv-heads (optional "num_key_value_heads"))
       (weights wte "embed_tokens.weight"
                (per "layers.*."
-                 qkv-w ["self_attn.q_proj.weight" …])))
+                 qkv-w ["self_attn.q_proj.weight" …])
+               (some "layers.*." router-w "mlp.gate.weight")))       ; which layers may lack
 
 `gguf` beside it names the architectures of GGUF files of the model, and what is not as in folders there.
 
@@ -16,6 +17,7 @@ is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -164,7 +166,9 @@ def parse(form: List) -> FolderMap:
     settings = _pairs(rest[0].items[1:] if len(rest) == 2 else ())  # type: ignore[attr-defined]
     config = USUAL if options.pop("usual", False) else {}
     config = config | {name: _setting(value) for name, value in settings}
-    weights = dict(_weights(rest[-1].items[1:], ""))  # type: ignore[attr-defined]
+    weights = dict(_weights(rest[-1].items[1:]))  # type: ignore[attr-defined]
+    parts = [part for part in rest[-1].items[1:] if head_name(part) == "some"]  # type: ignore[attr-defined]
+    some = tuple(name for part in parts for name, _ in _pairs(part.items[2:]))
     if kinds := options.pop("rotary", ()):
         config |= {name: Setting(tuple(p + k for p in PLACES for k in keys), True) for name, keys in ROTARY.items()}
         options["requires"] = options.get("requires", {}) | dict.fromkeys(
@@ -173,13 +177,13 @@ def parse(form: List) -> FolderMap:
     if keys := options.pop("activation", ()):
         config |= {"activation": Setting(keys, True)}
         options["requires"] = options.get("requires", {}) | dict.fromkeys(keys, ACTIVATIONS)
-    return FolderMap(_texts(types), config, weights, **options)
+    return FolderMap(_texts(types), config, weights, some=some, **options)
 
 
-def _weights(items: tuple[Form, ...], prefix: str) -> Iterator[tuple[str, tuple[Pattern, ...]]]:
+def _weights(items: tuple[Form, ...], prefix: str = "") -> Iterator[tuple[str, tuple[Pattern, ...]]]:
     plain = []
     for item in items:
-        if head_name(item) == "per" and not prefix:
+        if head_name(item) in ("per", "some") and not prefix:
             yield from _weights(item.items[2:], _text(item.items[1]))  # type: ignore[attr-defined]
         else:
             plain.append(item)
@@ -247,6 +251,8 @@ def _text(form: Form) -> str:
 def _scalar(form: Form) -> Any:
     if isinstance(form, Vector):
         return [_scalar(item) for item in form.items]
+    if isinstance(form, Symbol) and form.name == "inf":
+        return math.inf
     if not isinstance(form, Literal):
         raise UserError(f"`{show(form)}` is no string, number, true, false or nil", form.span)
     return form.value

@@ -11,6 +11,7 @@ from lispgpt.language.core.registry import builtin, special
 from lispgpt.language.core.values import State, StateReference, Variable, Weight, WeightReference, describe
 from lispgpt.language.forms import shapes
 from lispgpt.language.model.blocks import is_in_blocks, unpacked
+from lispgpt.language.model.layers import place_of
 from lispgpt.language.model.table import BATCH, Building, Model
 from lispgpt.language.reader.forms import Form, List, Symbol, show
 
@@ -29,6 +30,7 @@ def indexed(evaluator: Evaluator, target: Weight | State, arguments: list[Any], 
     count = len(sizes) if isinstance(target, State) else int(target.stacked)
     if not arguments or len(arguments) > count:
         evaluator.site.fail(f"`{show(form)}`: {target.name} takes {'one index' if count else 'no index'}", form)
+    arguments = [place_of(evaluator, target, arguments[0], form), *arguments[1:]]
     for index, size in zip(arguments, sizes, strict=False):
         if not isinstance(index, int) or not 0 <= index < size:
             message = f"{target.name} goes from 0 to {size - 1} here, and `{show(form)}` asks for {describe(index)}"
@@ -146,7 +148,7 @@ def _held(evaluator: Evaluator, place: Form, environment: Environment) -> Any:
     found = environment.lookup(name) if isinstance(name, Symbol) else None
     if isinstance(place, List) and isinstance(found, Weight) and found.stacked and len(place.items) == 2:
         evaluator.evaluate(place, environment)
-        return found, evaluator.single(place.items[1], environment)
+        return found, place_of(evaluator, found, evaluator.single(place.items[1], environment), place)
     if isinstance(place, List) and isinstance(found, State):
         return evaluator.evaluate(place, environment)
     if place is name and isinstance(found, WeightReference):

@@ -1,0 +1,127 @@
+"""The library's recurrences: many positions at once and one by one, against a loop in float64, on a CPU and in PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seeded
+from compiled_models import Weights, poison
+from emulated_cuda.device import EmulatedCuda
+
+from lispgpt.compiler.driver import Observer, Request, compile_request
+from lispgpt.runtime.devices.cpu import CpuDevice
+from lispgpt.runtime.session import Session
+
+Arrays = dict[str, np.ndarray]
+SHAPES = "{:shapes [{batch 2 length 7} {batch 2 length 1}]}"
+ENTRIES = {
+    "convolution": (
+        "(state (before [batch 2 5]))",
+        "(x [batch length 5] f32) (w [5 1 3] f32)",
+        "(causal-convolution x w before)",
+    ),
+    "one-state": (
+        "(state (memory [batch 5 3]))",
+        "(keep [batch length 5 3] f32) (new [batch length 5 3] f32)",
+        "(remember keep new memory)",
+    ),
+    "heads": (
+        "(state (memory [batch 2 3 4 5]))",
+        """(x [batch length 2 3 4] f32) (dt [batch length 2 3] f32) (rate [2 3] f32) (into [batch length 2 5] f32)
+           (out-of [batch length 2 5] f32)""",
+        "(remember-heads x dt rate into out-of memory)",
+    ),
+    "fading": (
+        "(state (sums [batch 5]) (weights-so-far [batch 5]) (tops [batch 5]))",
+        "(key [batch length 5] f32) (value [batch length 5] f32) (decay [5] f32) (own [5] f32)",
+        "(decaying-mean key value decay own sums weights-so-far tops)",
+    ),
+}
+SIZES = {"x": (5,), "w": (5, 1, 3), "keep": (5, 3), "new": (5, 3), "dt": (2, 3), "rate": (2, 3), "into": (2, 5)}
+SIZES |= {"out-of": (2, 5), "key": (5,), "value": (5,), "decay": (5,), "own": (5,)}
+FIXED = ("w", "rate", "decay", "own")
+
+
+def convolution(given: Arrays) -> np.ndarray:
+    x, w = given["x"], given["w"][:, 0]
+    before = np.concatenate([np.zeros((2, 2, 5)), x], 1)
+    return sum(before[:, tap : tap + x.shape[1]] * w[:, tap] for tap in range(3))
+
+
+def one_state(given: Arrays) -> np.ndarray:
+    state, found = np.zeros((2, 5, 3)), []
+    for t in range(given["keep"].shape[1]):
+        state = given["keep"][:, t] * state + given["new"][:, t]
+        found.append(state)
+    return np.stack(found, 1)
+
+
+def heads(given: Arrays) -> np.ndarray:
+    state, found = np.zeros((2, 2, 3, 4, 5)), []
+    for t in range(given["x"].shape[1]):
+        kept = np.exp(given["rate"] * given["dt"][:, t])[..., None, None]
+        state = kept * state + np.einsum(
+            "bgh,bghd,bgs->bghds", given["dt"][:, t], given["x"][:, t], given["into"][:, t]
+        )
+        found.append(np.einsum("bghds,bgs->bghd", state, given["out-of"][:, t]))
+    return np.stack(found, 1)
+
+
+def fading(given: Arrays) -> np.ndarray:
+    keys, values = given["key"], given["value"]
+    found = np.empty_like(values)
+    for t in range(keys.shape[1]):
+        ago = np.array([t - 1 - k for k in range(t)]).reshape(-1, 1)
+        logs = np.concatenate([keys[:, :t] - ago * given["decay"], keys[:, t : t + 1] + given["own"]], 1)
+        weights = np.exp(logs - logs.max(1, keepdims=True))
+        found[:, t] = (weights * values[:, : t + 1]).sum(1) / weights.sum(1)
+    return found
+
+
+REFERENCES: dict[str, Callable[[Arrays], np.ndarray]] = {
+    "convolution": convolution,
+    "one-state": one_state,
+    "heads": heads,
+    "fading": fading,
+}
+
+
+def random_inputs(name: str, length: int) -> Arrays:
+    """What stands in the entry's inputs, for all positions: shares from 0 to 1, rates below 0, keys far apart."""
+    rng, made = seeded.rng(), {}
+    words = [word.strip("(") for word in ENTRIES[name][1].split() if word.startswith("(")]
+    for word in words:
+        own = (2, 3, 4) if name == "heads" and word == "x" else SIZES[word]
+        shape = own if word in FIXED else (2, length, *own)
+        made[word] = rng.standard_normal(shape).astype(np.float32)
+        if word in ("keep", "dt", "decay"):
+            made[word] = rng.random(shape).astype(np.float32)
+        elif word == "rate":
+            made[word] = -rng.random(shape).astype(np.float32)
+        elif word == "key":
+            made[word] = made[word] * np.float32(40) - np.float32(30)
+    return made
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize("name", ENTRIES)
+def test_chunks_and_steps_agree_with_a_loop(name: str, target: str, tmp_path: Path) -> None:
+    state, inputs, body = ENTRIES[name]
+    (tmp_path / "p.lisp").write_text(f"(require scan)\n{state}\n(entry run [{inputs}] {SHAPES} {body})")
+    artifact, _ = compile_request(Request(tmp_path / "p.lisp", target), Observer())
+    lengths = (7, 1, 1, 7, 1)
+    given = random_inputs(name, sum(lengths))
+    wanted = REFERENCES[name]({key: value.astype(np.float64) for key, value in given.items()})
+    device = CpuDevice(2) if target == "cpu" else EmulatedCuda()
+    with Session(artifact, device, Weights({})) as session:  # type: ignore[arg-type]
+        start = 0
+        for length in lengths:
+            part = {k: v if k in FIXED else v[:, start : start + length] for k, v in given.items()}
+            poison(session)
+            (found,) = session.run("run", **part).values()
+            near = wanted[:, start : start + length]
+            np.testing.assert_allclose(found, near, atol=2e-5 * max(1.0, float(np.abs(near).max())), rtol=1e-4)
+            start += length
