@@ -24,6 +24,7 @@ def compiled(
     clusters: int = 2,
     program: str = "gpt2.lisp",
     entry: str = "decode-greedy",
+    options: str = "",
     **config: int | str,
 ) -> Artifact:
     path = folder / "program.lisp"
@@ -34,7 +35,7 @@ def compiled(
     pipeline, call = pipeline_path("gpu").read_text(), "(pass shard-decode)"
     assert pipeline.count(call) == 1
     given = folder / "gpu.lisp"
-    given.write_text(pipeline.replace(call, f'(pass shard-decode {{:when "always" :clusters {clusters}}})'))
+    given.write_text(pipeline.replace(call, f'(pass shard-decode {{:when "always" :clusters {clusters} {options}}})'))
     sizes = GPT2 if program == "gpt2.lisp" else LLAMA
     request = Request(
         path, target, overrides={**sizes, **config}, pipeline=None if target == "cpu" else given,

@@ -134,6 +134,7 @@
 
 ; For each chunk: the rank of its largest logit, the sum of its weights beside that, and the best race and its id.
 (kernel race-chunks [logits settings positions tops sums races-won winners vocab]
+  {:means "races of chunks"}
   (let [b (block-id y)
         chunk (+ (* (block-id x) chunks-of-a-block) (subgroup))]
     (when (< chunk (dim tops 1))

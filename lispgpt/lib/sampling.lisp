@@ -150,6 +150,7 @@
       (store-report words report b))))
 
 (kernel choose-token [logits settings positions tops sums races-won winners token vocab threads]
+  {:means "drawn"}
   (let [b (block-id x)
         chunks (dim tops 1)
         subgroups (/ threads (lanes))
@@ -183,38 +184,59 @@
         [id] (across-block [[min nobody (select (= best all) id nobody) numbers]])
         row [logits settings positions b vocab ranks subgroups]
         chosen (if {:result i32} (and (is-number high) (or (or (< k vocab) (< p 1.0)) (> least 0.0)))
-                 (chosen-within row own-chunks (map first mine) k p least high total id scale numbers reals)
+                 (chosen-within row k p least high total id scale numbers reals)
                  (select (is-number high) id -1))]
     (when (= (thread-id x) 0)
       (memref.store chosen token b))))
 
+(def most-held 16)
+(defn joined-chunks [chunks] (blocks-of (* most-held (lanes)) chunks))
+
+; The k-th of the largest ranks of so many chunks together, which is at most the k-th of all: by one subgroup, for which
+; no other has to wait at each step of the search.
+(defn largest-in-order [ranks k high numbers]
+  (gpu.barrier)
+  (when (= (subgroup) 0)
+    (let [chunks (dim ranks 0)
+          together (joined-chunks chunks)
+          place (fn [i] (+ (lane) (* i (lanes))))
+          rank-at (fn [c] (select (< c chunks) (memref.load ranks (select (< c chunks) c (: 0 index))) lowest-rank))
+          firsts (map (fn [i] (* i together)) (range (blocks-of (* together (lanes)) chunks)))
+          seen (map (fn [i] (fold max lowest-rank (map (fn [j] (rank-at (place (+ i j)))) (range together)))) firsts)
+          real (map (fn [rank i] (select (< (place i) chunks) rank nobody)) seen firsts)
+          low (across-lanes min (fold min nobody real))
+          reach (fn [rank] (across-lanes + (fold + 0 (map (fn [one] (one-if (>= one rank))) seen))))
+          found (threshold reach k low high)]
+      (when (= (lane) 0)
+        (memref.store found numbers (: 0 index)))))
+  (gpu.barrier)
+  (memref.load numbers (: 0 index)))
+
 ; The first winner in the set that top-k, top-p and min-p leave; id is the first of all.
-(defn chosen-within [row own-chunks own-tops k p least high total id scale numbers reals]
+(defn chosen-within [row k p least high total id scale numbers reals]
   (let [[logits _ _ b vocab ranks _] row
         top (value-of high)
-        count-tops (fn [rank]
-                     (let [reaching (map (fn [own] (one-if (>= own rank))) own-tops)]
-                       (first (across-block [[+ 0 (fold + 0 reaching) numbers]]))))
         count-all (fn [rank] (first (tally row rank (: 0 i32) top scale numbers reals)))
-        few (and (< k vocab) (<= k (dim ranks 0)))
-        ; the k-th of the chunks' largest is at most the k-th of all
-        lowest (fold min nobody (map (fn [own c] (select (< c (dim ranks 0)) own nobody)) own-tops own-chunks))
+        few (and (< k vocab) (<= k (quot (dim ranks 0) (joined-chunks (dim ranks 0)))))
         low (if {:result i32} few
-              (let [[low] (across-block [[min nobody lowest numbers]])]
-                (threshold count-tops k low high))
+              (largest-in-order ranks k high numbers)
               (: lowest-rank i32))
-        total (if {:result f32} (and (< k vocab) (< p 1.0))
-                (let [edge (threshold (fn [rank] (count-all (- rank 1))) k low high)
-                      [count mass] (tally row edge (: 0 i32) top scale numbers reals)]
-                  (+ mass (* (cast (- k count) f32) (weight (value-of edge) top scale))))
-                total)
+        mass-of-k (fn []
+                    (let [edge (threshold (fn [rank] (count-all (- rank 1))) k low high)
+                          [count mass] (tally row edge (: 0 i32) top scale numbers reals)]
+                      (+ mass (* (cast (- k count) f32) (weight (value-of edge) top scale)))))
+        both (and (< k vocab) (< p 1.0))
         [rank id] (if {:result [i32 i32]} few
                     (winner-above row (- low 1) (: 0 i32) top numbers reals)
                     [(rank-of (memref.load logits b (cast id index))) id])
         [_ id] (loop {:result [i32 i32]} [rank rank id id]
-                 :while (let [[count mass] (tally row rank id top scale numbers reals)]
-                          (not (and (and (< count k) (< mass (* p total)))
-                                    (>= (weight (value-of rank) top scale) least))))
+                 :while (let [[count mass] (tally row rank id top scale numbers reals)
+                              own (weight (value-of rank) top scale)
+                              kept (and (< count k) (>= own least))
+                              ; where both cut, the top-k have this mass at least: mostly enough to know
+                              unclear (>= mass (* p (+ mass own)))
+                              total (if {:result f32} (and both (and kept unclear)) (mass-of-k) total)]
+                          (not (and kept (< mass (* p total)))))
                  :do (winner-above row rank id top numbers reals))]
     id))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.lower.arithmetic import Number, where
 from lispgpt.passes.targets import tensor_copies
 
@@ -114,6 +114,18 @@ def loop(low: Any, high: Any, inits: Sequence[Word], body: Callable[..., Sequenc
 def each(low: Any, high: Any, body: Callable[[Word], Any], step: Any = 1) -> None:
     first, last, by = (word(x).value for x in (low, high, step))
     b.each(first, last, by, lambda number: body(Word(number)))
+
+
+def again(inits: Sequence[Word], body: Callable[..., tuple[Word, Sequence[Word]]]) -> list[Word]:
+    """body(*carried) gives whether to go on and what is carried on; it is run at least once."""
+    types = [i.value.type for i in inits]
+    op = create_op("scf.while", [i.value for i in inits], types, regions=2)
+    with ir.InsertionPoint(block := op.regions[0].blocks.append(*types)):
+        condition, carried = body(*map(Word, block.arguments))
+        create_op("scf.condition", [condition.value, *(c.value for c in carried)])
+    with ir.InsertionPoint(block := op.regions[1].blocks.append(*types)):
+        create_op("scf.yield", list(block.arguments))
+    return [Word(result) for result in op.results]
 
 
 def when(condition: Word, body: Callable[[], Any]) -> None:

@@ -11,7 +11,7 @@ from lispgpt.ir.structure import defining_op, is_elementwise, operations, viewed
 
 @dataclass(frozen=True)
 class Norm:
-    """(x - mean) / sqrt(variance + epsilon) · gamma + beta of a row, or x / sqrt(mean square + epsilon) · gamma.
+    """(x - mean) / sqrt(variance + epsilon) · gamma + beta of each row, or x / sqrt(mean square + epsilon) · gamma.
 
     source, gamma, beta: tensors; beta is None where there is none.  centred: whether the mean is subtracted.
     """
@@ -22,15 +22,21 @@ class Norm:
     centred: bool
     epsilon: float
 
+    def resembles(self, other: Norm) -> bool:
+        """Whether it does the same, to whatever and with whatever weights."""
+        return (self.centred, self.epsilon, self.beta is None) == (other.centred, other.epsilon, other.beta is None)
+
 
 def norm_of(value: ir.Value) -> Norm | None:
-    """The norm that makes a tensor of one row; None where none does."""
+    """The norm that makes a tensor of rows; None where none does."""
     scaled = defining_op(viewed(value))
     if _chain(scaled) not in (["mulf", "mulf", "addf"], ["mulf", "mulf"]):
         return None
     row, factor, gamma, *beta = list(scaled.operands)[:-1]
-    width = row.type.shape[-1]
-    if [v.type.shape for v in (row, factor, gamma, *beta)] != [[1, width], [1], *[[width]] * (1 + len(beta))]:
+    *rows, width = row.type.shape
+    if [v.type.shape for v in (row, factor, gamma, *beta)] != [[*rows, width], rows, *[[width]] * (1 + len(beta))]:
+        return None
+    if len(rows) != 1:
         return None
     root = defining_op(factor)
     squares = _summed(root.operands[0]) if _chain(root) == ["divf", "addf", "rsqrt"] else None
@@ -58,7 +64,7 @@ def _chain(op: ir.Operation | None) -> list[str] | None:
     *ops, end = operations(block)
     for inner in ops:
         taken = list(inner.operands)
-        if taken[0] != now and not (inner.name == "arith.mulf" and taken[1] == now):
+        if not taken or (taken[0] != now and not (inner.name == "arith.mulf" and taken[1] == now)):
             return None
         for other in taken if taken[0] != now else taken[1:]:
             if other == now or (defining_op(other) is not None and defining_op(other).name == "arith.constant"):

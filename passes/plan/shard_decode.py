@@ -35,9 +35,10 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.memory.kernel_buffers import add_argument
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
+from lispgpt.passes.plan.find_chain import find_chain
 from lispgpt.passes.plan.one_launch import WORTH
-from lispgpt.passes.plan.sharded_chain import STEPS, Chain, find_chain
-from lispgpt.passes.plan.sharded_heads import head_loop, rows_of_heads
+from lispgpt.passes.plan.sharded_chain import Chain
+from lispgpt.passes.plan.sharded_heads import heads_of
 from lispgpt.passes.plan.sharded_kernel import ShardedKernel
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
 from lispgpt.passes.plan.tasks import floor_seconds
@@ -49,12 +50,15 @@ MORE = "control:more"
 @dataclass(frozen=True)
 class ShardDecode(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done; or
-    "never".  runs: of an entry in one launch, at most.  clusters: of a
-    launch, at most; 0: as many as the chip holds."""
+    "never".  runs: of an entry in one launch, at most.  clusters: of a launch, at most; 0: as many as the chip holds.
+    steps: of two products, 16 of their depth each, whose weights wait in a warp's registers where they fit; 0: none
+    do.  numbers: of keys, and of values, that a lane has at once."""
 
     when: str = "never"
     runs: int = 16
     clusters: int = 0
+    steps: int = 16
+    numbers: int = 24
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never" or target.copies is None or not target.intrinsics:
@@ -78,35 +82,39 @@ class ShardDecode(Pass):
         chain = find_chain(entry, functions)
         attention = attention_of(chain.attention)
         assert attention is not None
-        loop = head_loop(attention)
-        firsts = rows_of_heads(chain.attention, chain.rows_argument, target)
+        heads = heads_of(chain, target)
         blocks = target.cores_for(RANKS) // RANKS * RANKS
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
-        layout = Layout(chain, attention.extents[loop], attention.depth, attention.context, blocks)
+        layout = Layout(chain, heads, attention.context, blocks, self.steps, self.numbers)
         kernels = [functions[callee_of(call)] for call in chain.calls]
-        apart, together = _seconds(kernels, target)
+        apart, together = _seconds(kernels, layout, target)
         if self.when != "always" and not (target.cluster_seconds and together <= WORTH * apart):
             return
         name = f"{symbol_of(entry)}_shared"
         buffers = _buffers(entry, chain)
-        made = ShardedKernel(entry, name, chain, layout, firsts, buffers, self.runs, target)
+        made = ShardedKernel(entry, name, chain, layout, buffers, self.runs, target)
         _record(made.function, kernels)
         _replace(entry, chain, made, name, self.runs)
         said = f"{len(kernels)} launches are one, of {blocks // RANKS} clusters"
+        said += f", {layout.layer_clusters} with {layout.each} heads and {layout.hidden} hidden units each"
         if target.cluster_seconds:
             said += f": modelled {apart * 1e6:.0f} us apart, {together * 1e6:.0f} us as one"
         _remark(entry, said)
 
 
-def _seconds(kernels: Sequence[ir.Operation], target: Gpu) -> tuple[float, float]:
+def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tuple[float, float]:
     """(what launches take one by one, what the clusters take) by what is known of a chip, or zeros."""
     if target.rates is None:
         return 0.0, 0.0
     floors = [floor_seconds(kernel, target.rates) for kernel in kernels]
-    layers = range(1, len(floors) - STEPS + 1, STEPS)
-    rounds = [max(sum(floors[i : i + STEPS]), 2 * target.cluster_seconds) for i in layers]
-    rest = floors[0] + sum(floors[len(rounds) * STEPS + 1 :])
+    chain = layout.chain
+    first, steps = len(chain.aheads) + 1, 4 + len(chain.ups) + len(chain.head_norms)
+    end = first + steps * chain.layers
+    brought = layout.layer_chunks * layout.chunk * layout.blocks / target.rates.bandwidth
+    least = max(brought, 2 * target.cluster_seconds)
+    rounds = [max(sum(floors[i : i + steps]), least) for i in range(first, end, steps)]
+    rest = sum(floors[:first]) + sum(floors[end:])
     return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * target.cluster_seconds
 
 
@@ -134,9 +142,8 @@ def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:
         chain.tokens: READ_WRITE,
         chain.positions: READ_WRITE,
         chain.logits.buffer: WRITE,
-        chain.next.buffer: WRITE,
+        **{series.buffer: WRITE for series in chain.chosen},
     }
-    changed |= {chain.report.buffer: WRITE}
     changed |= {chain.attended[chain.cached].buffer: READ_WRITE}
     used = {i for i, argument in enumerate(arguments) if list(argument.uses)}
     for i in used:
@@ -148,7 +155,7 @@ def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:
 def _replace(entry: ir.Operation, chain: Chain, made: ShardedKernel, name: str, most: int) -> None:
     """One call in place of all."""
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
-    results = (chain.next.buffer, chain.report.buffer)
+    results = [series.buffer for series in chain.chosen]
     wanted = [(f"signals:{name}/exchange", made.types[len(made.buffers)].shape)]
     if most > 1:
         wanted.append((MORE, [1]))

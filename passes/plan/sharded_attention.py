@@ -1,7 +1,10 @@
-"""Attention of a sharded launch: a block's positions of one head, whose number modulo the ranks is its rank.
+"""Attention of a sharded launch: a block's positions of some heads, whose number modulo the ranks is its rank.
 
-Keys and values of earlier positions are loaded before the query is there.  A row of them is one for 16 lanes; each warp
-takes two at once.  The row's own key and value come with the query; the block whose position it is writes them.
+A cluster's warps share its heads of keys and values out, and each head's warps the block's positions.  A row of keys
+is one for some lanes, each with 4 or 8 numbers; a warp takes as many at once as there is room for.  Keys and values
+of earlier positions are loaded before the query is there, as many as registers hold; further ones one batch after the
+other, whose result is joined to what the warp has left of those before.  The row's own key and value come with the
+query; the block whose position it is writes them: in each cluster that has their head the same.
 """
 
 from __future__ import annotations
@@ -9,156 +12,168 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.attention import (
-    bind_cache,
-    cache_of,
-    own_index,
-    place_of_row,
-    read_operand,
-    score_at,
-)
+from lispgpt.passes.kernels.attention import read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.words import Word, either, fused, greater, lesser, real, when
-from lispgpt.passes.model.attention import attention_of
-from lispgpt.passes.plan.sharded_heads import head_loop
+from lispgpt.passes.kernels.words import Word, each, either, fused, greater, lesser, real, when, word
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS, WARPS
+from lispgpt.passes.plan.sharded_queries import HeadReader
 
 LOG2_E = 1.4426950408889634
 LOWEST = -1e30
-ACROSS, EACH = 16, 4
-"""Lanes of a row, and numbers of a lane."""
 Pairs = list[tuple[list[Word], list[Word]]]
 
 
-class Earlier:
+def rows_at_once(depth: int) -> tuple[int, int]:
+    """(numbers of a row that a lane has, lanes of a row)."""
+    numbers = 4 if depth <= 128 else 8
+    across = 1
+    while across * numbers < depth:
+        across *= 2
+    return numbers, across
+
+
+class Earlier(HeadReader):
     """A warp's part of earlier positions.  made: attention's kernel for a layer.  position: the row's own."""
 
-    def __init__(self, launch: Launch, made: Copied, position: Word) -> None:
-        self.launch, self.made, self.position = launch, made, position
-        attention = attention_of(made.op)
-        assert attention is not None
-        self.attention, self.loop = attention, head_loop(attention)
+    def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
+        super().__init__(launch, made, normed, position)
+        layout = launch.layout
+        self.numbers, self.across = rows_at_once(self.depth)
+        self.at_once = 32 // self.across
+        number = launch.warp // layout.head_warps
+        busy = number < layout.kv if layout.kv * layout.head_warps < WARPS else None
+        self.shared = number if busy is None else lesser(number, word(layout.kv - 1))
+        self.within = launch.warp % layout.head_warps if layout.kv > 1 else launch.warp
         self.count = (position + (RANKS - 1) - launch.rank) // RANKS
-        self.column = launch.lane % ACROSS * EACH
-        made.hold(launch.chain.rows_argument, real(0.0).value)
-        for argument, series in launch.chain.attended.items():
-            if series.buffer == launch.chain.positions:
-                made.hold(argument, position.value)
-        bind_cache(attention, made.reader)
-        self.rounds = -(-launch.layout.context // (RANKS * 2 * WARPS))
+        if busy is not None:
+            self.count = busy.where(self.count, 0)
+        self.busy = busy
+        column = launch.lane % self.across * self.numbers
+        self.inside = column < self.depth if self.across * self.numbers > self.depth else None
+        self.column = column if self.inside is None else self.inside.where(column, 0)
+        self.step = self.at_once * layout.head_warps
+        """Positions of the block that a head's warps take at once."""
+        turns = -(-layout.context // (RANKS * self.step))
+        self.turns = min(turns, max(1, layout.numbers // self.numbers))
+        self.more = turns > self.turns
 
-    def _place(self) -> list[object]:
-        head = self.launch.cluster.index()
-        return [head if i == self.loop else 0 for i in range(len(self.attention.extents))]
-
-    def _number(self, turn: int) -> Word:
+    def _number(self, turn: Word | int) -> Word:
         """Which of the block's positions a lane has in its turn."""
-        return self.launch.warp * 2 + turn * (2 * WARPS) + self.launch.lane // ACROSS
+        return self.within * self.at_once + turn * self.step + self.launch.lane // self.across
 
     def load(self) -> Pairs:
         """Keys and values, as they lie; zeros where a warp has none."""
-        return [self._row(turn) for turn in range(self.rounds)]
+        return [self._row(word(turn)) for turn in range(self.turns)]
 
-    def _row(self, turn: int) -> tuple[list[Word], list[Word]]:
-        any_ = self.launch.warp * 2 + turn * (2 * WARPS) < self.count
+    def _row(self, turn: Word) -> tuple[list[Word], list[Word]]:
+        any_ = self.within * self.at_once + turn * self.step < self.count
 
         def read() -> list[Word]:
             number = lesser(self._number(turn), self.count - 1)
             t = (number * RANKS + self.launch.rank).index()
             with self.made.reader.scope():
+                place = self.place(self.shared, 0)
                 both = [
-                    b.extend(read_operand(self.made.reader, operand, self._place(), t, self.column.index(), EACH))
+                    b.extend(read_operand(self.made.reader, operand, place, t, self.column.index(), self.numbers))
                     for operand in (self.attention.keys, self.attention.values)
                 ]
             return [*lanes(both[0]), *lanes(both[1])]
 
-        found = either(any_, "f" * (2 * EACH), read, lambda: [real(0.0)] * (2 * EACH))
-        return found[:EACH], found[EACH:]
-
-    def _weighed(self, turn: int, score: Word) -> Word:
-        number = self._number(turn)
-        t = (number * RANKS + self.launch.rank).index()
-        with self.made.reader.scope():
-            value = Word(score_at(self.made.reader, self.attention, self._place(), t, score.value))
-        return (number < self.count).where(greater(value * LOG2_E, real(LOWEST)), LOWEST)
+        found = either(any_, "f" * (2 * self.numbers), read, lambda: [real(0.0)] * (2 * self.numbers))
+        return found[: self.numbers], found[self.numbers :]
 
     def attend(self, rows: Pairs) -> None:
-        """With the query that is there now; leave a part of the result."""
-        self._attend_first(rows, sorted({1, -(-len(rows) // 2), len(rows)}))
+        """With the queries that are there now; leave a part of each head's result."""
+        self.members(lambda member: self._attend_first(rows, member, sorted({1, -(-len(rows) // 2), len(rows)})))
+        if not self.more:
+            return
 
-    def _attend_first(self, rows: Pairs, counts: Sequence[int]) -> None:
+        def batch(first: Word) -> None:
+            further = [self._row(first + turn) for turn in range(self.turns)]
+            self.members(lambda member: self._attend(further, member, first))
+
+        left = self.count - self.within * self.at_once
+        each(self.turns, self._turns(left), batch, self.turns)
+
+    def _turns(self, left: Word) -> Word:
+        """How many turns a warp has, of so many positions that are left for it and those behind it."""
+        return (left > 0).where((left + (self.step - 1)) // self.step, 0)
+
+    def _attend_first(self, rows: Pairs, member: Word, counts: Sequence[int]) -> None:
         """To as many rows as are enough, of these counts."""
         first, *more = counts
         if not more:
-            self._attend(rows)
+            self._attend(rows, member, None)
             return
-        enough = (self.count <= first * 2 * WARPS).value
-        b.either(enough, lambda: self._attend(rows[:first]), lambda: self._attend_first(rows, more))
+        enough = (self.count <= first * self.step).value
+        b.either(
+            enough, lambda: self._attend(rows[:first], member, None), lambda: self._attend_first(rows, member, more)
+        )
 
-    def _attend(self, rows: Pairs) -> None:
-        launch = self.launch
-        query = c.load_reals(launch.place("own") + self.column * 4, 4)
+    def _weighed(self, turn: Word | int, member: Word, score: Word) -> Word:
+        number = self._number(turn)
+        t = (number * RANKS + self.launch.rank).index()
+        with self.made.reader.scope():
+            value = Word(score_at(self.made.reader, self.attention, self.place(self.shared, member), t, score.value))
+        return (number < self.count).where(greater(value * LOG2_E, real(LOWEST)), LOWEST)
+
+    def _attend(self, rows: Pairs, member: Word, turn: Word | None) -> None:
+        """To rows from a turn on, whose result is joined to what there is; None: the first rows."""
+        launch, across = self.launch, self.across
+        query = self.query(self.shared, member, self.column, self.numbers)
+        if self.inside is not None:
+            query = [self.inside.where(q, 0.0) for q in query]
         scores = []
         for key, _ in rows:
             total = query[0] * key[0]
             for q, k in zip(query[1:], key[1:], strict=True):
                 total = fused(q, k, total)
             scores.append(total)
-        for distance in (1, 2, 4, 8):
+        distances = [1 << i for i in range(5)]
+        for distance in (d for d in distances if d < across):
             scores = [s + s.from_lane(distance) for s in scores]
-        scores = [self._weighed(turn, s) for turn, s in enumerate(scores)]
+        first = 0 if turn is None else turn
+        scores = [self._weighed(first + i if turn is not None else i, member, s) for i, s in enumerate(scores)]
         top = scores[0]
         for s in scores[1:]:
             top = greater(top, s)
-        top = greater(top, top.from_lane(16))
+        for distance in (d for d in distances if d >= across):
+            top = greater(top, top.from_lane(distance))
+        part = launch.place("parts") + self.part(self.slot(self.shared, member)) + self.within * launch.layout.part
+        end = part + 4 * self.depth
+        before = None
+        if turn is not None:
+            c.warp_barrier()
+            before = [*c.load_reals(end, 2), *self._loaded(part)]
+            c.warp_barrier()
+            top = greater(top, before[0])
         powers = [Word(exp2((s - top).value, launch.target)) for s in scores]
         total, sums = powers[0], [powers[0] * v for v in rows[0][1]]
         for p, (_, value) in zip(powers[1:], rows[1:], strict=True):
             total = total + p
             sums = [fused(p, v, s) for v, s in zip(value, sums, strict=True)]
-        total = total + total.from_lane(16)
-        sums = [s + s.from_lane(16) for s in sums]
-        empty = launch.warp * 2 >= self.count
-        part = launch.place("parts") + launch.warp * launch.layout.part
-        when(launch.lane < ACROSS, lambda: c.store_words(part + self.column * 4, sums))
-        end = [top, empty.where(real(0.0), total)]
-        when(launch.lane == 0, lambda: c.store_words(part + 4 * launch.layout.depth, end))
+        for distance in (d for d in distances if d >= across):
+            total = total + total.from_lane(distance)
+            sums = [s + s.from_lane(distance) for s in sums]
+        if before is not None:
+            factor = Word(exp2((before[0] - top).value, launch.target))
+            total = fused(factor, before[1], total)
+            sums = [fused(factor, old, s) for old, s in zip(before[2:], sums, strict=True)]
+        empty = self.within * self.at_once >= self.count
 
-    # ---- the row's own key and value
+        def store() -> None:
+            stores = launch.lane < across if self.inside is None else (launch.lane * self.numbers) < self.depth
+            when(stores, lambda: self._store(part, sums))
+            when(launch.lane == 0, lambda: c.store_words(end, [top, empty.where(real(0.0), total)]))
 
-    @property
-    def owns(self) -> Word:
-        return self.position % RANKS == self.launch.rank
+        store() if self.busy is None else when(self.busy, store)
 
-    def own(self) -> None:
-        """By one warp of the block whose position it is: a part of its own, and the cache's row."""
-        launch, depth = self.launch, self.launch.layout.depth
-        column = launch.lane * 2
-        own = launch.place("own")
-        query, key, value = (c.load_reals(own + i * (4 * depth) + column * 4, 2) for i in range(3))
-        memory = cache_of(self.attention)
-        stored = [self._rounded(row, memory) for row in (key, value)]
-        score = query[0] * stored[0][1][0] + query[1] * stored[0][1][1]
-        for distance in (1, 2, 4, 8, 16):
-            score = score + score.from_lane(distance)
-        with self.made.reader.scope():
-            t = self.position.index()
-            weighed = Word(score_at(self.made.reader, self.attention, self._place(), t, score.value))
-        part = launch.place("parts") + WARPS * launch.layout.part
-        c.store_words(part + column * 4, stored[1][1])
-        end = [weighed * LOG2_E, real(1.0)]
-        when(launch.lane == 0, lambda: c.store_words(part + 4 * depth, end))
-        for i, write in enumerate(self.attention.writes):
-            with self.made.reader.scope():
-                index = own_index(self.attention, i, self._place(), column.index())
-                b.store(stored[i][0], memory, place_of_row(write, self.made.reader, 0, index))
+    def _store(self, part: Word, sums: list[Word]) -> None:
+        for first in range(0, self.numbers, 4):
+            c.store_words(part + (self.column + first) * 4, sums[first : first + 4])
 
-    def _rounded(self, values: list[Word], memory: ir.Value) -> tuple[ir.Value, list[Word]]:
-        """(as the cache has them, as f32 then)."""
-        vector = b.vector_of([v.value for v in values])
-        element = memory.type.element_type
-        stored = vector if element == b.f32() else b.shortened(vector, element)
-        return stored, lanes(b.extend(stored))
+    def _loaded(self, part: Word) -> list[Word]:
+        starts = range(0, self.numbers, 4)
+        return [w for first in starts for w in c.load_reals(part + (self.column + first) * 4, 4)]

@@ -23,6 +23,11 @@ def rank_of(value: Word) -> Word:
     return (value != value).where(word(NOT_A_NUMBER), _flip((value + real(0.0)).bits()))
 
 
+def value_of(rank: Word) -> Word:
+    """The number of a rank."""
+    return _flip(rank).bits()
+
+
 def _flip(bits: Word) -> Word:
     return bits ^ (bits.signed_shift(31) & 0x7FFFFFFF)
 
@@ -122,18 +127,38 @@ def choose(launch: Launch, run: Word) -> Choice:
     best, size = best.across(), _widest(size)
     known = ((best.rank > LOWEST).where(word(1), 0) & (best.rank < INFINITE).where(word(1), 0)) == 1
     result = known.where(best.token, -1)
-    gap = (_flip(best.rank).bits() - _flip(best.below).bits()) / size.bits()
+    gap = (value_of(best.rank) - value_of(best.below)) / size.bits()
     return Choice(known.where(best.token, 0), result, [result, best.equals, gap.bits()])
 
 
 def leave(launch: Launch, choice: Choice, run: Word | None) -> None:
     """By one thread: a run's results.  run: where they are kept; None: as the launch's."""
+    results = [[choice.result], choice.report][: len(launch.chain.chosen)]
     if run is not None:
-        for memory, words in zip(launch.kept, ([choice.result], choice.report), strict=True):
+        for memory, words in zip(launch.kept, results, strict=True):
             for i, value in enumerate(words):
                 b.store(value.value, memory, [run.index(), i])
         return
-    for series, words in ((launch.chain.next, [choice.result]), (launch.chain.report, choice.report)):
+    for series, words in zip(launch.chain.chosen, results, strict=True):
         memory = launch.view(series, 0, ir.MemRefType.get([len(words)], b.i32()))
         for i, value in enumerate(words):
             b.store(value.value, memory, [i])
+
+
+def end(launch: Launch, choice: Choice, last: Word | None) -> None:
+    """By the first block: results, and what the next launch starts from.  last: where the last run's are still to be
+    kept."""
+
+    def leave_all() -> None:
+        i32 = ir.MemRefType.get([1], b.i32())
+        leave(launch, choice, None)
+        for buffer, value in (
+            (launch.chain.tokens, choice.token),
+            (launch.chain.positions, launch.position + launch.times),
+        ):
+            b.store(value.value, b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32]), [0])
+        b.store((launch.before + launch.times).value, launch.exchange, [0])
+        if launch.kept and last is not None:
+            leave(launch, choice, last)
+
+    when(launch.lane == 0, leave_all)

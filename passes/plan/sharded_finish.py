@@ -7,27 +7,36 @@ normed stream is (S - mean · G) / deviation + B.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial, reduce
+from math import prod
 
 from lispgpt.ir import build as b
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, either, when, word
+from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.kernels.words import Word, each, either, lesser, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
-from lispgpt.passes.plan.sharded_launch import Copied, Launch, finished, preload, statistics
-from lispgpt.passes.plan.sharded_layout import ATTENDED, PARTS, RANKS, SUMS, TWO_ROLES, Sharing
+from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, joined, lanes, preload, statistics
+from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, SUMS, TWO_ROLES, Sharing
 from lispgpt.passes.plan.sharded_merge import merge
 
 
 class Finisher:
-    def __init__(self, launch: Launch, firsts: tuple[int, int, int]) -> None:
-        self.launch, self.firsts = launch, firsts
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
         launch, layout = self.launch, self.launch.layout
-        self.ranks = [launch.remote(i) for i in range(RANKS)]
 
         def run(number: Word) -> None:
             def layers() -> None:
+                if launch.chain.aheads:
+                    make_ahead(launch, launch.position + number)
+                    c.pass_by(AHEAD, TWO_ROLES)
                 each(0, layout.layers, lambda layer: self._layer(number, layer))
 
             when(launch.layered, layers)
@@ -46,92 +55,147 @@ class Finisher:
         position = launch.position + run
         with finished(launch, chain.into, layer) as made:
             self._queries(run, layer, made)
-        when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), RANKS * (4 * launch.layout.depth + 8)))
+        nbytes = RANKS * launch.layout.each * (4 * launch.layout.depth + 8)
+        when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), nbytes))
         c.meet(PARTS, TWO_ROLES)
         merge(launch, position, launch.at_layer(run, layer))
         c.pass_by(ATTENDED, TWO_ROLES)
-        with finished(launch, chain.up, layer) as made:
-            self._hidden(run, layer, made)
+        with ExitStack() as stack:
+            self._hidden(run, layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.ups])
 
     def _row_sums(
-        self, sharing: Sharing, name: str, rows: Sequence[Word], parity: Word, norm: NormWeights, fixed: Word, run: Word
+        self, product: Sharing, name: str, rows: Sequence[Word], parity: Word, norm: NormWeights, fixed: Word, run: Word
     ) -> list[Word]:
         """Rows of the product of the normed stream.  fixed: where their sums of the norm's own weights are kept."""
+        kept = [self._kept(norm, fixed + r * 2) for r in rows]
         self._statistics(parity)
         mean, factor = statistics(self.launch, norm.centred, norm.epsilon)
         c.meet(SUMS, TWO_ROLES)
         place = self.launch.place(name)
-        return [self._normed(sharing, place + r * 4, norm, mean, factor, fixed + r * 8, run) for r in rows]
+        found = []
+        for row, both in zip(rows, kept, strict=True):
+            total = self._sum(product, place + row * 4, 0)
+            if both:
+                make = partial(self._made, product, place + row * 4, fixed + row * 2)
+                gamma, beta = either(run == 0, "ff", make, partial(list, both))
+                total = total - mean * gamma if norm.centred else total
+                total = factor * total + beta if norm.beta is not None else factor * total
+            else:
+                total = factor * total
+            found.append(total)
+        return found
 
-    def _normed(
-        self, sharing: Sharing, start: Word, norm: NormWeights, mean: Word, factor: Word, kept: Word, run: Word
-    ) -> Word:
-        def sums(kind: int) -> Word:
-            first = start + 4 * 8 * sharing.tiles * (kind * sharing.slices)
-            places = [first + 4 * 8 * sharing.tiles * i for i in range(sharing.slices)]
-            return reduce(Word.__add__, [c.load_reals(place, 1)[0] for place in places])
+    @staticmethod
+    def _sum(sharing: Sharing, start: Word, kind: int) -> Word:
+        step = 4 * 8 * sharing.all
+        places = [start + step * (kind * sharing.slices + i) for i in range(sharing.slices)]
+        return reduce(Word.__add__, [c.load_reals(place, 1)[0] for place in places])
 
-        def made() -> list[Word]:
-            found = [sums(1), sums(2)]
-            c.store_words(kept, found)
-            return found
+    def _kept(self, norm: NormWeights, index: Word) -> list[Word]:
+        """Sums of gamma and of beta, as an earlier run of the launch has left them; none where there are none."""
+        if not norm.centred and norm.beta is None:
+            return []
+        return [number.bits() for number in lanes(b.load(self.launch.exchange, [index.index()], 2))]
 
-        total = sums(0)
-        gamma, beta = either(run == 0, "ff", made, lambda: c.load_reals(kept, 2))
-        total = total - mean * gamma if norm.centred else total
-        return factor * total + beta if norm.beta is not None else factor * total
+    def _made(self, sharing: Sharing, start: Word, index: Word) -> list[Word]:
+        found = [self._sum(sharing, start, kind) for kind in (1, 2)]
+        b.store(joined([number.bits() for number in found]), self.launch.exchange, [index.index()])
+        return found
 
     def _finished(self, made: Copied, place: Sequence[object], value: Word) -> Word:
         """What the ops behind a product make of a sum."""
         made.hold_product(value.value, place)
         return Word(made.reader.read(made.result, list(place)))
 
-    def _send(self, to: Word, words: Sequence[Word], barrier: str) -> None:
-        """To the same place of all ranks' memory."""
-        for remote in self.ranks:
-            c.send(remote + to, words, remote + self.launch.layout.barrier[barrier])
-
     def _fixed(self, layer: Word, first: int) -> Word:
-        """Where a layer's rows keep what does not change from run to run."""
-        return self.launch.place("fixed") + (layer * self.launch.layout.layer_rows + first) * 8
+        """Where a layer's rows keep what does not change from run to run: the number of a word."""
+        layout = self.launch.layout
+        block = self.launch.block * layout.layers + layer
+        return (block * layout.layer_rows + first) * 2 + layout.lines["fixed"] // 4
 
     def _queries(self, run: Word, layer: Word, made: Copied) -> None:
-        """A lane's row of queries, keys or values, to all ranks."""
-        launch, layout, each_ = self.launch, self.launch.layout, self.launch.layout.head_rows
-        rows = 3 * each_
-        lane = (launch.lane < rows).where(launch.lane, rows - 1)
-        kind, within = lane // each_, lane % each_
-        first = (kind == 0).where(word(self.firsts[0]), (kind == 1).where(word(self.firsts[1]), self.firsts[2]))
-        row = first + launch.cluster * layout.depth + launch.rank * each_ + within
-        place = [0, row.index()]
-        preload(made, place, 1)
-        parity = launch.exchanged(run, layer * 2)
-        (value,) = self._row_sums(
-            layout.into, "into_sums", [lane], parity, launch.chain.norms[0], self._fixed(layer, 0), run
-        )
-        value = self._finished(made, place, value)
-        to = (kind * layout.depth + launch.rank * each_ + within) * 4 + layout.at["own"]
-
-        four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
-        first_of_four = (launch.lane % 4 == 0).value
-        inside = (launch.lane < rows).value
-        when(Word(b.emit("arith.andi", [first_of_four, inside], [inside.type])), partial(self._send, to, four, "own"))
-
-    def _hidden(self, run: Word, layer: Word, made: Copied) -> None:
-        """A lane's hidden units, as parts of the next product's operand, to all ranks."""
+        """A lane's rows of queries, keys or values, to all ranks."""
         launch, layout = self.launch, self.launch.layout
-        own = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
-        numbers = [launch.lane + 32 * turn for turn in range(layout.hidden_rows // 32)]
-        places = [[0, (own + number).index()] for number in numbers]
+        count = 8 * layout.into_tiles
+        lanes_ = [launch.lane + 32 * turn for turn in range(-(-count // 32))]
+        rows = [lesser(row, word(count - 1)) for row in lanes_]
+        numbers = [(row // 8) * (8 * RANKS) + launch.rank * 8 + row % 8 for row in rows]
+        last = word(launch.chain.into.rows - 1)
+        places = [[0, lesser(launch.row_of_heads(number), last).index()] for number in numbers]
         for place in places:
             preload(made, place, 1)
+        parity = launch.exchanged(run, layer * 2)
+        sums = self._row_sums(layout.into, "into_sums", rows, parity, launch.chain.norms[0], self._fixed(layer, 0), run)
+        for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
+            value = self._finished(made, place, value)
+            there = (lane < count).where(number, layout.head_rows) < layout.head_rows
+            self._send("own", "own", number, value, there)
+
+    def _hidden(self, run: Word, layer: Word, made: Sequence[Copied]) -> None:
+        """A lane's hidden units, as parts of the next product's operand, to all ranks."""
+        launch, layout, chain = self.launch, self.launch.layout, self.launch.chain
+        own = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
+        count = layout.hidden_rows
+        lanes_ = [launch.lane + 32 * turn for turn in range(-(-count // 32))]
+        numbers = [lesser(number, word(count - 1)) if count % 32 else number for number in lanes_]
+        last = word(chain.down.depth - 1)
+        places = [[0, lesser(own + number, last).index()] for number in numbers]
+        for one in made:
+            for place in places:
+                preload(one, place, 1)
         parity = launch.exchanged(run, layer * 2 + 1)
-        sums = self._row_sums(
-            layout.up, "up_sums", numbers, parity, launch.chain.norms[1], self._fixed(layer, 8 * layout.into.tiles), run
-        )
-        for number, place, value in zip(numbers, places, sums, strict=True):
-            unit = self._finished(made, place, value)
-            k = launch.rank * layout.hidden_rows + number
-            to = (k // 16) * 64 + ((k % 8) // 2) * 16 + layout.at["units"]
-            four = [unit, *(unit.from_lane(distance) for distance in (1, 8, 9))]
-            when((launch.lane & 9) == 0, partial(self._send, to, four, "hidden_units"))
+        rows = [number + i * count for i in range(len(made)) for number in numbers]
+        fixed = self._fixed(layer, 8 * layout.into_tiles)
+        sums = self._row_sums(layout.up, "up_sums", rows, parity, chain.norms[1], fixed, run)
+        for turn, (lane, number, place) in enumerate(zip(lanes_, numbers, places, strict=True)):
+            unit = self._finished(made[0], place, sums[turn])
+            if len(made) > 1:
+                before = chain.ups[1].stream
+                assert before is not None
+                made[1].hold(before, unit.value, place)
+                unit = self._finished(made[1], place, sums[len(numbers) + turn])
+            k = number + launch.rank * count
+            there = lane < count if count % 32 and turn == len(lanes_) - 1 else None
+            self._send("units", "hidden_units", k, unit, there)
+
+    def _send(self, name: str, barrier: str, number: Word, value: Word, there: Word | None) -> None:
+        """Four neighbouring lanes' numbers at once to all ranks; there: whether they have any."""
+        layout = self.launch.layout
+        four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
+        to = number * 4 + layout.at[name]
+
+        def send() -> None:
+            for remote in self.ranks:
+                c.send(remote + to, four, remote + layout.barrier[barrier])
+
+        first = self.launch.lane % 4 == 0
+        when(first if there is None else first.where(there, False), send)
+
+
+def make_ahead(launch: Launch, position: Word) -> None:
+    """By a warp: what is the same for all layers' attention."""
+    for ahead in launch.chain.aheads:
+        with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
+            for argument, series in ahead.arguments.items():
+                if series.buffer == launch.chain.tokens:
+                    raise Refused("what a kernel ahead of the layers makes depends on the token")
+                if series.buffer == launch.chain.positions:
+                    made.hold(argument, position.value)
+            for tensor, memory in outputs_of(made.op):
+                theirs = ahead.results[ir.BlockArgument(memory).arg_number]
+                _leave_ahead(launch, made, tensor, launch.place("ahead") + launch.layout.ahead_place(theirs))
+
+
+def _leave_ahead(launch: Launch, made: Copied, tensor: ir.Value, start: Word) -> None:
+    shape = shape_of(tensor)
+
+    def one(number: Word) -> None:
+        index, rest = [], number
+        for extent in shape[:0:-1]:
+            index.append((rest % extent).index())
+            rest = rest // extent
+        with made.reader.scope():
+            value = Word(made.reader.read(tensor, [rest.index(), *index[::-1]]))
+        c.store_words(start + number * 4, [value])
+
+    each(launch.lane, prod(shape), one, 32)

@@ -8,11 +8,14 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, either, loop, real, when, word
+from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, real, when, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of
 from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
 from lispgpt.passes.plan.sharded_layout import MULTIPLIERS, WARPS
-from lispgpt.passes.plan.sharded_products import QUAD, Products
+from lispgpt.passes.plan.sharded_products import AT_ONCE, Products, place_of_pair
+
+HELD = 32
+"""Steps of a depth whose operand a warp has in registers."""
 
 
 class Head:
@@ -28,9 +31,7 @@ class Head:
         mean, factor = statistics(launch, norm.centred, norm.epsilon)
 
         def pair(number: Word) -> None:
-            late, quad = number & 1, number // 2
-            at = quad * QUAD + late * 4
-            column = ((quad // 4) * 16 + (quad % 4) * 2 + late * 8).index()
+            column = (number * 2).index()
             scales = lanes(b.load(gamma, [column], 2))
             shifts = [real(0.0)] * 2 if beta is None else lanes(b.load(beta, [column], 2))
             values = c.load_reals(launch.place("stream") + number * 8, 2)
@@ -39,7 +40,7 @@ class Head:
                 value = value - mean * scale if norm.centred else value
                 made.append(factor * value + shift)
             for i, part in enumerate(c.split(*made)):
-                c.store_words(launch.place("normed") + at + 8 * i, [part])
+                c.store_words(launch.place("x") + place_of_pair(number) + 8 * i, [part])
 
         each(launch.warp * 32 + launch.lane, layout.width // 2, pair, 32 * WARPS)
         c.meet(MULTIPLIERS, 32 * WARPS)
@@ -47,7 +48,8 @@ class Head:
     def emit(self, chunk: Word) -> None:
         """Multiply all of the block's rows, and leave its warps' largest.  chunk: the first one's number."""
         launch, layout = self.launch, self.launch.layout
-        right = self.products.operand("normed", 0, layout.width // 32)
+        steps = layout.width // 32
+        right = self.products.operand("x", 0, steps) if steps <= HELD else None
         slots = layout.stages
         offset = chunk % slots
         with finished(launch, launch.chain.head, 0) as made:
@@ -61,6 +63,8 @@ class Head:
 
             rounds = (launch.heads + (slots - 1)) // slots
             found = loop(0, rounds, Best.none().words, of_round)
+        if layout.draws:
+            return
         best = Best.of(found).across()
         when(launch.lane == 0, lambda: c.store_words(launch.place("best") + launch.warp * 16, best.words))
 
@@ -69,7 +73,7 @@ class Head:
         chunk: Word,
         number: Word,
         slot: Word,
-        right: list[list[Word]],
+        right: list[list[Word]] | None,
         made: Copied,
         best: Best,
     ) -> list[Word]:
@@ -80,22 +84,32 @@ class Head:
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
             chains = [[real(0.0)] * 4 for _ in range(4)]
-            for step, (place, b_) in enumerate(zip(self.products.row_places(base, 0, len(right)), right, strict=True)):
-                chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
+            places = self.products.row_places(base, 0, layout.width // 32)
+            for at in range(0, len(places), AT_ONCE):
+                now = places[at : at + AT_ONCE]
+                sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
+                for step, (place, b_) in enumerate(zip(now, sides, strict=True)):
+                    chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
             c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
             totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
             value = self.products.across_halves(totals)
             row = (launch.first_head + number) * 8 + self.products.group
-            where = [0, row.index()]
+            end = launch.chain.head.rows - 1
+            where = [0, (lesser(row, word(end)) if launch.chain.head.rows % 8 else row).index()]
             made.hold_product(value.value, where)
             with made.reader.scope():
                 result = Word(made.reader.read(made.result, where))
             memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
-            first = self.products.part == 0
-            when(first, lambda: b.store(result.value, memory, [0, row.index()]))
-            inside = b.emit("arith.andi", [first.value, (row < launch.chain.vocab).value], [first.value.type])
+            own_lane = self.products.part == 0
+            within = b.emit("arith.andi", [own_lane.value, (row <= end).value], [own_lane.value.type])
+            when(Word(within), lambda: b.store(result.value, memory, [0, row.index()]))
+            inside = b.emit("arith.andi", [own_lane.value, (row < launch.chain.vocab).value], [own_lane.value.type])
+            if layout.draws:
+                place = launch.place("logits") + (number * 8 + self.products.group) * 4
+                when(own_lane, lambda: c.store_words(place, [result]))
+                return best.words
             own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
             return best.joined(own).words
 

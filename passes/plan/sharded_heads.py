@@ -3,70 +3,146 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import partial, reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import shape_of
+from lispgpt.ir.structure import operations, shape_of
 from lispgpt.passes.kernels.attention import own_index, read_operand, read_row
-from lispgpt.passes.kernels.read import Reader
+from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import Attention, attention_of
+from lispgpt.passes.plan.row_norms import norm_of
+from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.targets import Gpu
 
 
-def head_loop(attention: Attention) -> int:
-    """The one leading loop of attention that is longer than 1, whose numbers are heads."""
-    found = [i for i, extent in enumerate(attention.extents) if extent > 1]
-    if len(found) != 1 or found[0] not in attention.shared or attention.own is None or attention.lower is not None:
-        raise Refused("its attention is not of heads that each have keys of their own")
-    return found[0]
+@dataclass(frozen=True)
+class Heads:
+    """shared: the leading loop of attention whose numbers are keys' and values' heads; member: that of the queries'
+    heads which have these in common; None where it is not longer than 1.  firsts: columns of what attention reads at
+    which queries, keys and values of the first head start, where all heads' follow one behind the other."""
+
+    shared: int | None
+    member: int | None
+    count: int
+    group: int
+    depth: int
+    loops: int
+    firsts: tuple[int, int, int] = (0, 0, 0)
+
+    def place(self, shared: Index, member: Index) -> list[Index]:
+        """Indices of the leading loops."""
+        return [shared if i == self.shared else member if i == self.member else 0 for i in range(self.loops)]
 
 
-def rows_of_heads(kernel: ir.Operation, argument: int, target: Gpu) -> tuple[int, int, int]:
-    """Columns of an argument at which queries, keys and values of the first head start, where all heads' follow.
+def heads_of(chain: Chain, target: Gpu) -> Heads:
+    """Heads of a chain's attention.
 
     Refused where they lie otherwise.  What is emitted to find out is dropped.
     """
+    kernel = chain.attention
     block = kernel.regions[0].blocks[0]
     attention = attention_of(kernel)
     assert attention is not None
+    heads = _loops(attention)
     ops = list(block.operations)
     with ir.InsertionPoint(ops[-1]), kernel.location:
-        firsts = _columns(kernel, attention, block.arguments[argument], target)
+        firsts = _Columns(chain, attention, heads, target).firsts()
     for op in reversed(list(block.operations)[len(ops) - 1 : -1]):
         op.operation.erase()
-    return firsts
+    return Heads(heads.shared, heads.member, heads.count, heads.group, heads.depth, heads.loops, firsts)
 
 
-def _columns(kernel: ir.Operation, attention: Attention, source: ir.Value, target: Gpu) -> tuple[int, int, int]:
-    loop, reader = head_loop(attention), Reader(target)
-    seen: list[int] = []
+def _loops(attention: Attention) -> Heads:
+    if attention.own is None or attention.depth != attention.width:
+        raise Refused("its attention is not of heads whose keys, as deep as values, it writes itself")
+    long = {i: extent for i, extent in enumerate(attention.extents) if extent > 1}
+    shared = [i for i in long if i in attention.shared]
+    members = [i for i in long if i not in attention.shared]
+    if len(shared) > 1 or len(members) > 1:
+        raise Refused("its attention is not of heads, nor of groups of heads")
+    group = long[members[0]] if members else 1
+    count = group * (long[shared[0]] if shared else 1)
+    loop, member = (found[0] if found else None for found in (shared, members))
+    return Heads(loop, member, count, group, attention.depth, len(attention.extents))
 
-    def note(index: Sequence[Index], width: int) -> ir.Value:
+
+def _tensors(kernel: ir.Operation, argument: int) -> list[ir.Value]:
+    """An argument's elements in a kernel's body."""
+    block = kernel.regions[0].blocks[0]
+    ops = [op for op in operations(block) if op.name == "bufferization.to_tensor"]
+    return [op.results[0] for op in ops if op.operands[0] == block.arguments[argument]]
+
+
+class _Columns:
+    """Which columns queries, keys and values are made of."""
+
+    def __init__(self, chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> None:
+        self.attention, self.heads = attention, heads
+        self.seen: list[int] = []
+        self.reader = Reader(target)
+        for tensor in _tensors(chain.attention, chain.rows_argument):
+            self.reader.bind(tensor, self._note)
+        for theirs in (theirs for ahead in chain.aheads for theirs in ahead.results.values()):
+            for tensor in _tensors(chain.attention, theirs):
+                self.reader.bind(tensor, lambda index, width: b.splat(b.constant(0.0, b.f32()), width))
+        for one in chain.head_norms:
+            norm = norm_of(outputs_of(one.kernel)[-1][0])
+            assert norm is not None
+            for tensor in _tensors(one.kernel, one.source):
+                self.reader.bind(tensor, self._note)
+            for tensor in _tensors(chain.attention, one.result):
+                self.reader.bind(tensor, partial(self._of_row, norm.source))
+
+    def _of_row(self, source: ir.Value, index: Sequence[Index], width: int) -> ir.Value:
+        """What a norm's result depends on: all of its row."""
         if not all(isinstance(i, int) for i in index):
             raise Refused("its queries do not lie in rows")
-        seen.append(index[-1])
-        return b.constant(0.0, b.f32())
+        row = [self.reader.read(source, [*index[:-1], d]) for d in range(shape_of(source)[-1])]
+        return row[index[-1]]
 
-    for op in kernel.regions[0].blocks[0].operations:
-        op = op.operation
-        if op.name == "bufferization.to_tensor" and op.operands[0] == source:
-            reader.bind(op.results[0], note)
-    results = []
-    for head in range(attention.extents[loop]):
-        for d in range(attention.depth):
-            place = [head if i == loop else 0 for i in range(len(attention.extents))]
-            where = zip(attention.out.index(place, 0, d), shape_of(attention.out.tensor), strict=True)
-            results.append(reduce(lambda total, pair: total * pair[1] + pair[0], where, 0))
-            read_operand(reader, attention.queries, place, 0, d, 1)
-            for i, write in enumerate(attention.writes):
-                read_row(write, reader, 0, own_index(attention, i, place, d), 1)
-    firsts = seen[:3]
-    want = [f + n for n in range(len(seen) // 3) for f in firsts]
-    if len(seen) != 3 * attention.extents[loop] * attention.depth or seen != want:
-        raise Refused("its queries, keys and values do not lie one behind the other")
-    if results != list(range(len(results))):
-        raise Refused("its attention's results do not lie head by head")
-    return firsts[0], firsts[1], firsts[2]
+    def _note(self, index: Sequence[Index], width: int) -> ir.Value:
+        if not all(isinstance(i, int) for i in index):
+            raise Refused("its queries do not lie in rows")
+        self.seen += range(index[-1], index[-1] + width)
+        return b.splat(b.constant(0.0, b.f32()), width)
+
+    def _of(self, kind: int, shared: int, member: int, d: int) -> list[int]:
+        """The columns that one number of a query, key or value depends on."""
+        self.seen = []
+        place = self.heads.place(shared, member)
+        with self.reader.scope():
+            if kind == 0:
+                read_operand(self.reader, self.attention.queries, place, 0, d, 1)
+            else:
+                index = own_index(self.attention, kind - 1, place, d)
+                read_row(self.attention.writes[kind - 1], self.reader, 0, index, 1)
+        return self.seen
+
+    def firsts(self) -> tuple[int, int, int]:
+        heads, depth = self.heads, self.heads.depth
+        firsts = []
+        for kind in range(3):
+            whole = sorted({c for d in range(depth) for c in self._of(kind, 0, 0, d)})
+            if whole != list(range(whole[0], whole[0] + depth)) if whole else True:
+                raise Refused("its queries, keys and values do not lie one behind the other")
+            firsts.append(whole[0])
+        for head in range(heads.count):
+            shared, member = divmod(head, heads.group)
+            for kind in range(3):
+                first = firsts[kind] + (head if kind == 0 else shared) * depth
+                found = {c for d in (0, depth // 2, depth - 1) for c in self._of(kind, shared, member, d)}
+                if not found <= set(range(first, first + depth)):
+                    raise Refused("its queries, keys and values do not lie head by head")
+            self._check_results(head, shared, member)
+        return firsts[0], firsts[1], firsts[2]
+
+    def _check_results(self, head: int, shared: int, member: int) -> None:
+        out = self.attention.out
+        for d in range(self.heads.depth):
+            where = zip(out.index(self.heads.place(shared, member), 0, d), shape_of(out.tensor), strict=True)
+            if reduce(lambda total, pair: total * pair[1] + pair[0], where, 0) != head * self.heads.depth + d:
+                raise Refused("its attention's results do not lie head by head")

@@ -14,7 +14,6 @@ from lispgpt.passes.kernels.kernel import contract, set_launch
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, each, when, word
 from lispgpt.passes.plan.sharded_chain import Chain
-from lispgpt.passes.plan.sharded_choice import choose, leave
 from lispgpt.passes.plan.sharded_exchange import Exchanger
 from lispgpt.passes.plan.sharded_finish import Finisher
 from lispgpt.passes.plan.sharded_launch import Launch
@@ -44,15 +43,15 @@ class ShardedKernel:
         name: str,
         chain: Chain,
         layout: Layout,
-        firsts: tuple[int, int, int],
         buffers: dict[int, tuple[int, str]],
         most: int,
         target: Gpu,
     ) -> None:
-        self.chain, self.layout, self.firsts, self.target, self.buffers = chain, layout, firsts, target, buffers
+        self.chain, self.layout, self.target, self.buffers = chain, layout, target, buffers
         i8 = ir.IntegerType.get_signless(8)
         self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
-        own = [[layout.lines["end"] // 4], *([[1], [most, 1], [most, 3]] if most > 1 else [])]
+        kept = [[most, 1], [most, 3]][: len(chain.chosen)]
+        own = [[layout.lines["end"] // 4], *([[1], *kept] if most > 1 else [])]
         self.types += [ir.MemRefType.get(shape, b.i32()) for shape in own]
         attributes = {
             "sym_name": ir.StringAttr.get(name),
@@ -69,7 +68,7 @@ class ShardedKernel:
         set_launch(self.function, [layout.blocks], [THREADS])
         access = [how for _, how in buffers.values()] + [
             READ_WRITE,
-            *([READ, READ_WRITE, READ_WRITE] if most > 1 else []),
+            *([READ, *[READ_WRITE] * len(kept)] if most > 1 else []),
         ]
         set_access(self.function, access)
         target.set_residency(self.function, 1)
@@ -108,15 +107,14 @@ class ShardedKernel:
         c.cluster_barrier()
 
         def stream() -> None:
-            when(launch.lane == 0, Streamer(launch, self.firsts).emit)
+            when(launch.lane == 0, Streamer(launch).emit)
 
         def exchange_() -> None:
             Exchanger(launch).emit()
-            when(launch.block == 0, lambda: self._end(launch))
 
         when(launch.warp == STREAMER, stream)
         when(launch.warp == EXCHANGER, exchange_)
-        when(launch.warp == FINISHER, Finisher(launch, self.firsts).emit)
+        when(launch.warp == FINISHER, Finisher(launch).emit)
         when(launch.warp < WARPS, Multipliers(launch).emit)
         b.barrier()
         c.cluster_barrier()
@@ -124,7 +122,7 @@ class ShardedKernel:
     def _clear(self, launch: Launch, thread: Word) -> None:
         """Zeros where operands have no part."""
         layout = self.layout
-        sizes = {"x": layout.width, "normed": layout.width, "hidden_units": layout.hidden, "attended": layout.depth}
+        sizes = {"x": layout.width, "hidden_units": layout.hidden, "attended": layout.attended}
         for name, count in sizes.items():
             place = launch.place(name)
             each(thread, 2 * count, partial(_clear, place), THREADS)
@@ -154,11 +152,11 @@ class ShardedKernel:
         lines, numbers = layout.width // LINE, list(self.buffers)
         boxes = {
             "into": (chain.into, layout.layers, 8, lines),
-            "out": (chain.out, layout.layers, layout.columns, 1),
-            "up": (chain.up, layout.layers, 8, lines),
-            "down": (chain.down, layout.layers, layout.columns, 1),
+            "out": (chain.out, layout.layers, layout.columns, 0),
+            "down": (chain.down, layout.layers, layout.columns, 0),
             "head": (chain.head, 1, 8, lines),
         }
+        boxes |= {f"up{i}": (product, layout.layers, 8, lines) for i, product in enumerate(chain.ups)}
         return {
             name: weight_map(self.function, product, layers, numbers.index(product.weights.buffer), rows, count)
             for name, (product, layers, rows, count) in boxes.items()
@@ -175,22 +173,6 @@ class ShardedKernel:
         for name in layout.barrier:
             TENSOR_COPIES.make_barrier(launch.barrier(name).value, 1)
         TENSOR_COPIES.publish_barriers()
-
-    def _end(self, launch: Launch) -> None:
-        """By the first block's exchanger: results, and what the next launch starts from."""
-        chain = self.chain
-        choice = choose(launch, launch.before + launch.times)
-
-        def end() -> None:
-            i32 = ir.MemRefType.get([1], b.i32())
-            leave(launch, choice, None)
-            for buffer, value in ((chain.tokens, choice.token), (chain.positions, launch.position + launch.times)):
-                b.store(value.value, b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32]), [0])
-            b.store((launch.before + launch.times).value, launch.exchange, [0])
-            if launch.kept:
-                leave(launch, choice, launch.times - 1)
-
-        when(launch.lane == 0, end)
 
 
 def _clear(start: Word, number: Word) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -13,7 +13,7 @@ from lispgpt.ir.structure import operations
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.words import Word, word
+from lispgpt.passes.kernels.words import Word, assembly, lesser, word
 from lispgpt.passes.plan.sharded_chain import Chain, Product, Series
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
 from lispgpt.passes.targets import Gpu
@@ -48,6 +48,12 @@ class Launch:
     heads: Word
     maps: dict[str, ir.Value] = field(default_factory=dict)
 
+    def again(self) -> Launch:
+        """The same, with what depends on the thread's number to be computed where it is needed: not ahead of a loop,
+        where all of it at once would be more than registers hold."""
+        warp, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.warp, self.lane))
+        return replace(self, warp=warp, lane=lane)
+
     def place(self, name: str) -> Word:
         """The address of a part of the block's memory."""
         return self.start + self.layout.at[name]
@@ -72,6 +78,27 @@ class Launch:
     def at_layer(self, run: Word, layer: Word) -> Word:
         """The parity of what happens once a layer."""
         return (run * self.layout.layers + layer) & 1
+
+    @property
+    def share(self) -> Word:
+        """Which of the clusters' heads this one has: those past the last have its heads, too, and count for nothing."""
+        return lesser(self.cluster, word(self.layout.head_clusters - 1))
+
+    @property
+    def first_shared(self) -> Word:
+        """The first of the cluster's heads of keys and values."""
+        return self.share * self.layout.each // self.layout.heads.group
+
+    def row_of_heads(self, number: Word) -> Word:
+        """The row of a layer's first product that is a cluster's of that number; behind all where it is none."""
+        layout = self.layout
+        queries, keys, values = layout.rows_of_kinds
+        shared = self.first_shared * layout.depth
+        at = [self.share * (layout.each * layout.depth), shared, shared]
+        q, k, v = (first + more + number for first, more in zip(layout.heads.firsts, at, strict=True))
+        inside = (number < queries + keys).where(k - queries, v - (queries + keys))
+        found = (number < queries).where(q, inside)
+        return (number < queries + keys + values).where(found, self.chain.into.rows)
 
     def view(self, series: Series, layer: Word | int, type_: ir.Type) -> ir.Value:
         offset = word(layer) * series.stride + series.first if series.stride else word(series.first)
@@ -148,9 +175,8 @@ def preload(made: Copied, place: Sequence[object], width: int) -> None:
     made.reader.preload(made.result, list(place), width, lambda memory: not isinstance(memory, ir.BlockArgument))
 
 
-def halves(values: Sequence[Word]) -> list[ir.Value]:
-    """Neighbours as vectors of two."""
-    return [b.vector_of([values[i].value, values[i + 1].value]) for i in range(0, len(values), 2)]
+def joined(values: Sequence[Word]) -> ir.Value:
+    return b.vector_of([v.value for v in values])
 
 
 def lanes(vector: ir.Value) -> list[Word]:

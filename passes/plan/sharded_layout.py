@@ -1,28 +1,34 @@
 """How a chain is shared among clusters: who has which rows and columns, in which steps, and where it lies in memory.
 
-A cluster's blocks are its ranks.  Cluster c of the first `layer_clusters` has one head and hidden // layer_clusters
-hidden units; what rank r has of a product of its rows is 1/8 of them, of one that sums over them 1/8 of the stream's
-columns.  Weights come in chunks of one size: 8 rows of all columns, or 64 columns of a rank's rows.
+A cluster's blocks are its ranks.  Each cluster has some heads, whose keys and values it makes itself where other
+clusters have them, too, and some hidden units; of both all clusters have as many, so that what lies past the last
+one counts as zeros (heads: as the last one again).  What rank r has of a product of its rows is an eighth of them, of
+one that sums over them an eighth of the stream's columns.  Weights come in chunks of one size: 8 rows of all columns,
+or 64 columns of a rank's rows.
+
+Where a layer's chunks fit a block's memory and what warps have of them their registers, they are held there before
+the other side of the product is; where not they are walked through, some chunks at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import lcm
+from math import lcm, prod
 
+from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.plan.sharded_chain import Chain
+from lispgpt.passes.plan.sharded_heads import Heads
 
 RANKS, WARPS, LINE = 8, 12, 64
 """Blocks of a cluster, warps of a block that multiply, and bf16 of a line that bulk copies bring."""
-MOST_TURNS = 6
-"""How many positions' keys and values a lane has a part of."""
+LEAST_STAGES = 4
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
 THREADS = 32 * (WARPS + 3)
-SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS = 1, 2, 3, 4, 5
+SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD = 1, 2, 3, 4, 5, 6
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
-multiply."""
+multiply; what is made ahead of the layers is there."""
 TWO_ROLES = 32 * WARPS + 32
 SHARED_BYTES = 231424 - 1024
 """Of a block's memory, beside its alignment."""
@@ -30,59 +36,114 @@ SHARED_BYTES = 231424 - 1024
 
 @dataclass(frozen=True)
 class Sharing:
-    """How warps share a product: `tiles` of its rows times `slices` of its depth, `steps` of 16 each."""
+    """How warps share a product: `tiles` of its rows at once times `slices` of its depth, `steps` of 16 each.  all: the
+    tiles that there are, `tiles` at a time."""
 
     tiles: int
     slices: int
     steps: int
+    all: int
 
     @property
     def workers(self) -> int:
         return self.tiles * self.slices
 
 
-def shared(tiles: int, steps: int, line: int) -> Sharing:
-    """Over as many warps as there are.  line: steps that come together, of which a warp takes some or several."""
-    if not 0 < tiles <= WARPS:
-        raise Refused(f"a product has {tiles} tiles in a block")
+def held(tiles: int, steps: int, line: int) -> Sharing | None:
+    """Over as many warps as there are, all tiles at once.  line: steps that come together, of which a warp takes some
+    or several."""
+    if tiles > WARPS:
+        return None
     whole = [s for s in range(1, WARPS // tiles + 1) if steps % s == 0]
     whole = [s for s in whole if steps // s % line == 0 or line % (steps // s) == 0]
-    return Sharing(tiles, whole[-1], steps // whole[-1])
+    return Sharing(tiles, whole[-1], steps // whole[-1], tiles)
+
+
+def walked(tiles: int, steps: int, most: int) -> Sharing:
+    """Some of a product's tiles of rows at a time, at most so many, so that most warps work."""
+    found = []
+    for now in (n for n in range(1, min(most, WARPS) + 1) if tiles % n == 0):
+        slices = next(s for s in range(WARPS // now, 0, -1) if steps % s == 0)
+        found.append(Sharing(now, slices, steps // slices, tiles))
+    return max(found, key=lambda sharing: (sharing.workers, -sharing.tiles))
+
+
+def up_to(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
 
 
 class Layout:
-    """Numbers of one chain's kernel.  blocks: of the launch."""
+    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers: see ShardDecode."""
 
-    def __init__(self, chain: Chain, heads: int, depth: int, context: int, blocks: int) -> None:
-        self.width, self.layers, self.heads, self.depth, self.context = chain.width, chain.layers, heads, depth, context
-        self.blocks, self.layer_clusters = blocks, heads
-        self.others = blocks - RANKS * heads
-        if depth != 64 or self.width % (32 * RANKS // 2) or self.width // RANKS > 128 or self.others < 0:
-            raise Refused(f"{heads} heads of {depth} and a width of {self.width} are not shared among {blocks} blocks")
-        if context > RANKS * 2 * WARPS * MOST_TURNS:
-            raise Refused(f"{context} positions do not fit registers")
-        if chain.up.rows % (heads * RANKS * 32):
-            raise Refused(f"{chain.up.rows} hidden units are not shared among {heads} clusters")
+    def __init__(self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int) -> None:
+        self.numbers = numbers
+        self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
+        self.heads, self.blocks, self.chain = heads, blocks, chain
+        if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
+            raise Refused(f"heads of {self.depth} and a width of {self.width} do not fill tiles")
+        clusters = blocks // RANKS
+        self.head_rows, self.rows_of_kinds = self._share_heads(clusters)
+        units = -(-chain.down.depth // LINE)
+        self.hidden = -(-units // clusters) * LINE
+        self.layer_clusters = max(self.head_clusters, -(-chain.down.depth // self.hidden))
+        self.others = blocks - RANKS * self.layer_clusters
         self.columns = self.width // RANKS
-        self.hidden = chain.up.rows // heads
         self.hidden_rows = self.hidden // RANKS
-        self.head_rows = depth // RANKS
         self.chunk = 16 * self.width
-        half = self.width // 32
-        self.into = shared(3 * depth // LINE, half, 1)
-        self.up = shared(self.hidden_rows // 8, half, 1)
-        self.out = shared(self.columns // 16, depth // 16, LINE // 16)
-        self.down = shared(self.columns // 16, self.hidden // 16, LINE // 16)
-        self.first_out = self.into.tiles
-        self.first_up = self.first_out + depth // LINE
-        self.first_down = self.first_up + self.up.tiles
-        self.layer_chunks = self.first_down + self.hidden // LINE
-        self.head_chunks = chain.head.rows // 8
-        if chain.head.rows % 8 or self.columns % 16:
-            raise Refused("rows or columns do not fill tiles")
-        self.arrivals = lcm(self.into.slices, self.up.slices, self.readers(self.out), self.readers(self.down))
         self.quads = self.columns // 4
-        self._place()
+        self.draws = chain.settings is not None
+        self.quad_turns = -(-self.quads // 32)
+        self.attended = up_to(self.each * self.depth, LINE)
+        self.into_tiles = -(-self.head_rows // (8 * RANKS))
+        self.up_tiles = len(chain.ups) * self.hidden_rows // 8
+        self.first_out = self.into_tiles
+        self.first_up = self.first_out + self.attended // LINE
+        self.first_down = self.first_up + self.up_tiles
+        self.layer_chunks = self.first_down + self.hidden // LINE
+        self.head_chunks = -(-chain.head.rows // 8)
+        self._share_products(steps)
+
+    def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
+        """A cluster's heads: few enough, and of whole groups or of one.  Returns its rows of the first product, and
+        those of queries, keys and values."""
+        heads, group = self.heads.count, self.heads.group
+        found = [n for n in range(-(-heads // clusters), heads + 1) if n % group == 0 or group % n == 0]
+        self.each = found[0]
+        self.kv = max(1, self.each // group)
+        self.members = self.each // self.kv
+        """Heads of a cluster that share keys and values."""
+        if self.kv > WARPS:
+            raise Refused(f"{heads} heads are not shared among {clusters} clusters")
+        self.head_clusters = -(-heads // self.each)
+        self.head_warps = WARPS // self.kv
+        self.parts = self.each * (self.head_warps + 1)
+        rows = (self.each * self.depth, self.kv * self.depth, self.kv * self.depth)
+        return sum(rows), rows
+
+    def _share_products(self, most: int) -> None:
+        half = self.width // 32
+        tiles = -(-self.columns // 16)
+        sharings = (
+            held(self.into_tiles, half, 1), held(self.up_tiles, half, 1),
+            held(tiles, self.attended // 16, LINE // 16), held(tiles, self.hidden // 16, LINE // 16),
+        )  # fmt: skip
+        self.whole = False
+        if all(sharings):
+            self.into, self.up, self.out, self.down = (s for s in sharings if s is not None)
+            steps = max(self.into.steps + self.out.steps, self.up.steps + self.down.steps)
+            self._place()
+            self.whole = self.stages >= self.layer_chunks and steps <= most
+        if self.whole:
+            self.arrivals = lcm(self.into.slices, self.up.slices, self.readers(self.out), self.readers(self.down))
+            return
+        self.arrivals = WARPS
+        self.out = self.down = Sharing(tiles, 1, LINE // 16, tiles)
+        for some in (LEAST_STAGES, 2, 1):
+            self.into, self.up = (walked(n, half, some) for n in (self.into_tiles, self.up_tiles))
+            self._place()
+            if self.stages >= max(LEAST_STAGES, some + 2):
+                return
+        raise Refused(f"a block's memory has room for {self.stages} parts of its weights at once")
 
     @staticmethod
     def readers(sharing: Sharing) -> int:
@@ -92,41 +153,60 @@ class Layout:
     @property
     def layer_rows(self) -> int:
         """Rows of a layer's products of rows in a block."""
-        return 8 * (self.into.tiles + self.up.tiles)
+        return 8 * (self.into_tiles + self.up_tiles)
 
     def _place(self) -> None:
         """Bytes from the start of a block's memory."""
+        kinds = 3 if any(norm.centred or norm.beta is not None for norm in self.chain.norms[:2]) else 1
         sizes = {
             "stream": 4 * self.width,
             "units": 4 * self.hidden,
-            "fixed": 8 * self.layers * self.layer_rows,
             "x": 8 * self.width,
-            "normed": 8 * self.width,
             "hidden_units": 8 * self.hidden,
-            "own": 3 * self.depth * 4,
-            "merged": RANKS * self.part,
-            "parts": (WARPS + 1) * self.part,
-            "attended": 8 * self.depth,
+            "own": 4 * self.head_rows,
+            "merged": RANKS * self.each * self.part,
+            "parts": self.parts * self.part,
+            "attended": 8 * self.attended,
+            "ahead": 4 * sum(prod(shape) for shape in self.ahead_shapes.values()),
             "statistics": 8 * RANKS,
-            "into_sums": 12 * self.into.slices * 8 * self.into.tiles,
-            "up_sums": 12 * self.up.slices * 8 * self.up.tiles,
-            "out_sums": 4 * self.out.slices * self.columns,
-            "down_sums": 4 * self.down.slices * self.columns,
+            "into_sums": 4 * kinds * self.into.slices * 8 * self.into.all,
+            "up_sums": 4 * kinds * self.up.slices * 8 * self.up.all,
+            "out_sums": 4 * self.out.slices * self.sum_columns,
+            "down_sums": 4 * self.down.slices * self.sum_columns,
             "best": 16 * WARPS,
+            "logits": 32 * self.most_heads if self.draws else 0,
+            "clocks": 32 * self.most_heads if self.draws else 0,
             "barriers": 8 * (2 * 64 + 8),
         }
-        self.stages = min(60, (SHARED_BYTES - sum(-(-n // 64) * 64 for n in sizes.values())) // self.chunk)
-        if self.stages < self.layer_chunks:
-            raise Refused("a layer's weights do not fit a block's memory")
+        self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in sizes.values())) // self.chunk)
         self.at, end = {}, self.stages * self.chunk
         for name, size in sizes.items():
             self.at[name] = end
-            end += -(-size // 64) * 64
+            end += up_to(size, 64)
         self.bytes = end
         first = self.at["barriers"]
         self.full, self.empty = first, first + 8 * self.stages
         names = ("x", "statistics", "own", "merged", "hidden_units")
         self.barrier = {name: first + 8 * (2 * self.stages + i) for i, name in enumerate(names)}
+
+    @cached_property
+    def ahead_shapes(self) -> dict[int, tuple[int, ...]]:
+        """What attention reads that is made ahead of the layers, by its argument."""
+        found: dict[int, tuple[int, ...]] = {}
+        for ahead in self.chain.aheads:
+            arguments = ahead.kernel.regions[0].blocks[0].arguments
+            found |= {theirs: shape_of(arguments[mine]) for mine, theirs in ahead.results.items()}
+        return found
+
+    def ahead_place(self, argument: int) -> int:
+        """Bytes from the start of what is made ahead."""
+        before = [prod(shape) for number, shape in self.ahead_shapes.items() if number < argument]
+        return 4 * sum(before)
+
+    @property
+    def sum_columns(self) -> int:
+        """Columns of a rank, filled up to whole tiles."""
+        return up_to(self.columns, 16)
 
     @property
     def part(self) -> int:
@@ -144,7 +224,10 @@ class Layout:
         slots = 2 * RANKS * self.layer_clusters * self.quads * 16
         final = 128 + slots
         best = final + RANKS * self.quads * 16
-        return {"slots": 128, "final": final, "best": best, "end": best + 32 * self.blocks}
+        fixed = best + 32 * self.blocks
+        draws = fixed + RANKS * self.layer_clusters * self.layers * self.layer_rows * 8
+        end = draws + 64 * self.blocks * self.draws
+        return {"slots": 128, "final": final, "best": best, "fixed": fixed, "draws": draws, "end": end}
 
     def head_share(self) -> tuple[int, int]:
         """(chunks of the head for a block of a layer's cluster, those that are left for all others)."""
@@ -152,3 +235,9 @@ class Layout:
             return 0, 0
         each = max(0, (self.head_chunks - 4 * self.others) // self.blocks)
         return each, self.head_chunks - each * RANKS * self.layer_clusters
+
+    @property
+    def most_heads(self) -> int:
+        """Chunks of the head of the block that has most."""
+        each, rest = self.head_share()
+        return max(each, -(-rest // self.others)) if self.others else -(-self.head_chunks // self.blocks)

@@ -2,57 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.words import Word, either, fused, greater, when
-from lispgpt.passes.plan.sharded_attention import LOWEST
+from lispgpt.passes.kernels.words import Word, each, either, fused, greater, when, word
+from lispgpt.passes.plan.sharded_attention import LOWEST, rows_at_once
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import RANKS, WARPS
+from lispgpt.passes.plan.sharded_layout import RANKS
+from lispgpt.passes.plan.sharded_products import place_of_pair
+
+FEW = 4
+"""Warps whose parts are joined where no others have any."""
 
 
 def merge(launch: Launch, position: Word, receive: Word) -> None:
-    """By the finisher: join the block's parts, tell all ranks, and join theirs to the head's result.
+    """By the finisher: join the block's parts of each head, tell all ranks, and join theirs to the heads' results.
 
     receive: the parity of the phase in which theirs are there.
     """
+    _for_heads(launch, lambda head: _tell(launch, position, head))
+    c.wait(launch.barrier("merged"), receive)
+    _for_heads(launch, lambda head: _whole(launch, head))
+
+
+def _for_heads(launch: Launch, body: Callable[[Word], None]) -> None:
+    if launch.layout.each == 1:
+        body(word(0))
+    else:
+        each(0, launch.layout.each, body)
+
+
+def _pairs(launch: Launch) -> tuple[list[Word], list[Word | None]]:
+    """(first numbers of pairs that a lane has of a head, whether there are such, where not all lanes have them)."""
+    depth = launch.layout.depth
+    firsts = range(0, depth, 64)
+    at = [launch.lane * 2 + first for first in firsts]
+    there = [None if first + 64 <= depth else number < depth for first, number in zip(firsts, at, strict=True)]
+    return [n if t is None else t.where(n, 0) for n, t in zip(at, there, strict=True)], there
+
+
+def _tell(launch: Launch, position: Word, head: Word) -> None:
+    """Of one head."""
     layout, lane = launch.layout, launch.lane
     count = (position + (RANKS - 1) - launch.rank) // RANKS
     owns = position % RANKS == launch.rank
-    few = count <= 8
+    at, there = _pairs(launch)
+    first = launch.place("parts") + head * ((layout.head_warps + 1) * layout.part)
 
     def join(warps: range) -> list[Word]:
-        places = [launch.place("parts") + w * layout.part for w in (*warps, WARPS)]
+        places = [first + w * layout.part for w in (*warps, layout.head_warps)]
         ends = [c.load_reals(place + 4 * layout.depth, 2) for place in places]
-        numbers = [c.load_reals(place + lane * 8, 2) for place in places]
+        numbers = [[w for n in at for w in c.load_reals(place + n * 4, 2)] for place in places]
         last_top, last_total = ends[-1]
         ends[-1] = [owns.where(last_top, LOWEST), owns.where(last_total, 0.0)]
         numbers[-1] = [owns.where(n, 0.0) for n in numbers[-1]]
         return _joined(launch, ends, numbers)
 
-    top, total, a, other = either(few, "ffff", lambda: join(range(4)), lambda: join(range(WARPS)))
-    place, barrier = layout.at["merged"], layout.barrier["merged"]
-    ranks = [launch.remote(i) for i in range(RANKS)]
-    four = [a, other, a.from_lane(1), other.from_lane(1)]
-
-    def numbers() -> None:
-        for remote in ranks:
-            c.send(remote + place + launch.rank * layout.part + lane * 8, four, remote + barrier)
-
-    when((lane & 1) == 0, numbers)
+    if layout.head_warps > FEW:
+        few = count <= FEW * (32 // rows_at_once(layout.depth)[1])
+        kinds = "f" * (2 + 2 * len(at))
+        found = either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_warps)))
+    else:
+        found = join(range(layout.head_warps))
+    top, total, *numbers = found
+    to = launch.layout.at["merged"] + (head * RANKS + launch.rank) * layout.part
+    for i, (number, inside) in enumerate(zip(at, there, strict=True)):
+        pair = numbers[2 * i : 2 * i + 2]
+        four = [*pair, *(word_.from_lane(1) for word_ in pair)]
+        even = lane % 2 == 0
+        when(even if inside is None else even.where(inside, False), partial(_send, launch, to + number * 4, four))
 
     def end() -> None:
         remote = launch.remote(lane)
-        c.send(remote + (place + 4 * layout.depth) + launch.rank * layout.part, [top, total], remote + barrier)
+        c.send(remote + (to + 4 * layout.depth), [top, total], remote + layout.barrier["merged"])
 
     when(lane < RANKS, end)
-    c.wait(launch.barrier("merged"), receive)
-    mine = [launch.place("merged") + i * layout.part for i in range(RANKS)]
+
+
+def _send(launch: Launch, to: Word, numbers: list[Word]) -> None:
+    for remote in (launch.remote(i) for i in range(RANKS)):
+        c.send(remote + to, numbers, remote + launch.layout.barrier["merged"])
+
+
+def _when(condition: Word | None, body: Callable[[], None]) -> None:
+    if condition is None:
+        body()
+    else:
+        when(condition, body)
+
+
+def _whole(launch: Launch, head: Word) -> None:
+    """One head's result, as an operand."""
+    layout = launch.layout
+    at, there = _pairs(launch)
+    first = launch.place("merged") + head * (RANKS * layout.part)
+    mine = [first + i * layout.part for i in range(RANKS)]
     ends = [c.load_reals(m + 4 * layout.depth, 2) for m in mine]
-    _, total, a, other = _joined(launch, ends, [c.load_reals(m + lane * 8, 2) for m in mine])
+    numbers = [[w for n in at for w in c.load_reals(m + n * 4, 2)] for m in mine]
+    _, total, *sums = _joined(launch, ends, numbers)
     whole = Word(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
-    to = launch.place("attended") + (lane // 8) * 128 + (lane % 4) * 32 + ((lane // 4) & 1) * 4
-    for number, part in enumerate(c.split(a * whole, other * whole)):
+    for i, (number, inside) in enumerate(zip(at, there, strict=True)):
+        pair = (head * layout.depth + number) // 2
+        both = [s * whole for s in sums[2 * i : 2 * i + 2]]
+        _when(inside, partial(_store, launch.place("attended") + place_of_pair(pair), both))
+
+
+def _store(to: Word, both: Sequence[Word]) -> None:
+    for number, part in enumerate(c.split(*both)):
         c.store_words(to + 8 * number, [part])
 
 

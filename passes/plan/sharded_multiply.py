@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
+from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_head import Head
 from lispgpt.passes.plan.sharded_launch import Launch, copied
-from lispgpt.passes.plan.sharded_layout import ATTENDED, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES, WARPS
-from lispgpt.passes.plan.sharded_products import Products
+from lispgpt.passes.plan.sharded_layout import (
+    AHEAD,
+    ATTENDED,
+    LINE,
+    MULTIPLIERS,
+    PARTS,
+    STREAM,
+    SUMS,
+    TWO_ROLES,
+    WARPS,
+    Sharing,
+)
+from lispgpt.passes.plan.sharded_own import Own
+from lispgpt.passes.plan.sharded_products import Products, Source
 
 
 class Multipliers:
@@ -50,34 +65,84 @@ class Multipliers:
         c.wait(launch.barrier(name), parity)
 
     def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
-        launch, layout, chain, products = self.launch, self.launch.layout, self.launch.chain, self.products
-        with copied(launch, chain.attention, chain.attended, layer) as made:
-            earlier = Earlier(launch, made, launch.position + run)
-            into = products.load_rows(chunk, layout.into, chain.norms[0], layer, "into_sums", run)
-            out = products.load_columns(chunk + layout.first_out, layout.out)
+        launch = self.launch.again()
+        layout, chain, products = launch.layout, launch.chain, Products(launch)
+        into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run))
+        up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run))
+        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums")
+        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums")
+        with ExitStack() as stack:
+            made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
+            norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
+            normed = [stack.enter_context(one) for one in norms]
+            earlier = Earlier(launch, made, normed, launch.position + run)
+            into.load(chunk)
+            out.load(chunk + layout.first_out)
             rows = earlier.load()
             self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
             products.split_up("stream", "x", layout.width)
-            products.rows(into, "into_sums")
+            into.multiply()
             c.pass_by(SUMS, TWO_ROLES)
-            self._await("own", 12 * layout.depth, launch.at_layer(run, layer))
+            if chain.aheads:
+                when(layer == 0, lambda: c.meet(AHEAD, TWO_ROLES))
+            self._await("own", 4 * layout.head_rows, launch.at_layer(run, layer))
             earlier.attend(rows)
 
             def own() -> None:
-                when(earlier.owns, earlier.own)
+                one = Own(launch, made, normed, launch.position + run)
+                when(one.owns, one.attend)
 
-            when(launch.warp == WARPS - 1, own)
+            when(launch.warp >= WARPS - layout.kv, own)
         c.pass_by(PARTS, TWO_ROLES)
         c.meet(ATTENDED, TWO_ROLES)
-        products.columns(out, "attended", "out_sums")
+        out.multiply()
         c.pass_by(STREAM, TWO_ROLES)
-        up = products.load_rows(chunk + layout.first_up, layout.up, chain.norms[1], layer, "up_sums", run)
-        down = products.load_columns(chunk + layout.first_down, layout.down)
+        up.load(chunk + layout.first_up)
+        down.load(chunk + layout.first_down)
         self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2 + 1))
         products.split_up("stream", "x", layout.width)
-        products.rows(up, "up_sums")
+        up.multiply()
         c.pass_by(SUMS, TWO_ROLES)
         self._await("hidden_units", 4 * layout.hidden, launch.at_layer(run, layer))
         products.split_up("units", "hidden_units", layout.hidden)
-        products.columns(down, "hidden_units", "down_sums")
+        down.multiply()
         c.pass_by(STREAM, TWO_ROLES)
+
+
+class Rows:
+    """A product of rows: its weights are loaded ahead where the layout holds them, or on the way."""
+
+    def __init__(self, products: Products, sharing: Sharing, source: Source) -> None:
+        self.products, self.sharing, self.source = products, sharing, source
+        self.whole = products.launch.layout.whole
+
+    def load(self, chunk: Word) -> None:
+        self.chunk = chunk
+        if self.whole:
+            self.loaded = self.products.load_rows(chunk, self.sharing, self.source)
+
+    def multiply(self) -> None:
+        if self.whole:
+            self.products.rows(self.loaded, self.source[2])
+        else:
+            self.products.walk_rows(self.chunk, self.sharing, self.source)
+
+
+class Columns:
+    """A product that sums over what a cluster has, in the same two ways.  count: of its chunks."""
+
+    def __init__(self, products: Products, sharing: Sharing, count: int, source: str, sums: str) -> None:
+        self.products, self.sharing, self.count = ColumnProducts(products), sharing, count
+        self.source, self.sums = source, sums
+        self.whole = products.launch.layout.whole
+
+    def load(self, chunk: Word) -> None:
+        self.chunk = chunk
+        if self.whole:
+            self.loaded = self.products.load(chunk, self.sharing)
+
+    def multiply(self) -> None:
+        if self.whole:
+            self.products.multiply(self.loaded, self.source, self.sums)
+        else:
+            self.products.walk(self.chunk, self.count, self.source, self.sums)

@@ -8,31 +8,38 @@ there: what the norm adds and subtracts is put in order afterwards (see sharded_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, either, real, when, word
+from lispgpt.passes.kernels.words import Word, each, either, real, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
 
 Fragments = list[list[Word]]
+AT_ONCE = 8
+"""Steps whose weights and other side are read together where they are not held."""
 QUAD = 32
 """Bytes of an operand's four numbers that a lane has in a step: two words for each part, and two zeros."""
 
 
 @dataclass
 class Loaded:
-    """A warp's share of a product, with its weights.  works: whether it has one, where not all warps have."""
+    """A warp's share of a product, with its weights, or the addresses where they are still to be loaded from.  works:
+    whether it has one, where not all warps have."""
 
     sharing: Sharing
     tile: Word
     slice: Word
     works: Word | None
-    weights: Fragments
+    weights: Sequence[list[Word] | Word]
+
+
+Source = tuple[NormWeights, Word, str, Word]
+"""Of a product of rows: its norm, the layer, where its sums go, and which run of the launch it is."""
 
 
 class Products:
@@ -40,18 +47,18 @@ class Products:
         self.launch = launch
         self.group, self.part = launch.lane // 4, launch.lane % 4
 
-    def _share(self, sharing: Sharing) -> tuple[Word, Word | None]:
+    def share_out(self, sharing: Sharing) -> tuple[Word, Word | None]:
         """(a warp's number among those that work, whether it does)."""
         if sharing.workers == WARPS:
             return self.launch.warp, None
         return self.launch.warp % sharing.workers, self.launch.warp < sharing.workers
 
-    def _release(self, slot: Word, count: int) -> None:
+    def release(self, slot: Word, count: int) -> None:
         c.fence_copies()
         c.warp_barrier()
         when(self.launch.lane == 0, lambda: c.arrive(self.launch.empty(slot), count))
 
-    def _load_where(self, works: Word | None, steps: int, load: Callable[[], Fragments]) -> Fragments:
+    def load_where(self, works: Word | None, steps: int, load: Callable[[], Fragments]) -> Fragments:
         """Weights of so many steps by a warp that works; who has no share of a chunk may not touch its slot either, as
         nobody waits for it to have done so."""
         if works is None:
@@ -62,41 +69,76 @@ class Products:
 
     # ---- products of rows
 
-    def load_rows(self, chunk: Word, sharing: Sharing, norm: NormWeights, layer: Word, sums: str, run: Word) -> Loaded:
+    def load_rows(self, chunk: Word, sharing: Sharing, source: Source) -> Loaded:
         """The chunk-th chunk and those behind it, each 8 rows; in a launch's first run also what does not change."""
         launch, layout = self.launch, self.launch.layout
-        number, works = self._share(sharing)
+        number, works = self.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first = part * sharing.steps
 
         def load() -> Fragments:
             slot, parity = launch.slot(chunk + tile)
             c.wait(launch.full(slot), parity)
-            start = launch.start + slot * layout.chunk
-            if sharing.steps % 4 == 0:
-                places = self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
-            else:
-                places = self.row_places(start, first, sharing.steps)
+            places = self._places(launch.start + slot * layout.chunk, first, sharing)
             weights = list(map(c.load_matrices, places))
-            self._release(slot, layout.arrivals // sharing.slices)
+            self.release(slot, layout.arrivals // sharing.slices)
             return weights
 
-        loaded = Loaded(sharing, tile, part, works, self._load_where(works, sharing.steps, load))
-        when(run == 0, lambda: self._fixed_sums(loaded, first, norm, layer, sums))
+        loaded = Loaded(sharing, tile, part, works, self.load_where(works, sharing.steps, load))
+        self._fix(loaded, first, source)
         return loaded
 
-    def _fixed_sums(self, loaded: Loaded, first: Word, norm: NormWeights, layer: Word, sums: str) -> None:
+    def _places(self, start: Word, first: Word, sharing: Sharing) -> list[Word]:
+        if sharing.steps % 4 == 0:
+            return self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
+        return self.row_places(start, first, sharing.steps)
+
+    def walk_rows(self, chunk: Word, sharing: Sharing, source: Source) -> None:
+        """Multiply the chunk-th chunk and those behind it, some at a time, by the stream, and leave sums.
+
+        Every warp waits for every chunk, so that it sees every phase of their barriers."""
+        launch, layout = self.launch, self.launch.layout
+        number, works = self.share_out(sharing)
+        tile, part = number // sharing.slices, number % sharing.slices
+        first = part * sharing.steps
+
+        def some(turn: Word) -> None:
+            start = chunk + turn * sharing.tiles
+            slots = [launch.slot(start + i) for i in range(sharing.tiles)]
+            for slot, parity in slots:
+                c.wait(launch.full(slot), parity)
+            mine = launch.slot(start + tile)[0] if sharing.tiles > 1 else slots[0][0]
+            places = self._places(launch.start + mine * layout.chunk, first, sharing)
+            parts = [range(i, min(i + AT_ONCE, sharing.steps)) for i in range(0, sharing.steps, AT_ONCE)]
+            totals = [real(0.0)] * 4
+            for part_ in parts:
+                weights = [c.load_matrices(places[i]) for i in part_]
+                totals = self._stream_sums(weights, first + part_.start, totals)
+            loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, places)
+            self._fix(loaded, first, source)
+            for slot, _ in slots:
+                self.release(slot, 1)
+            self._leave_rows(loaded, totals, source[2])
+
+        each(0, sharing.all // sharing.tiles, some)
+
+    def _fix(self, loaded: Loaded, first: Word, source: Source) -> None:
+        if source[0].centred or source[0].beta is not None:
+            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source))
+
+    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source) -> None:
         """Leave sums of gamma and beta for the finisher."""
+        norm, layer, sums, _ = source
         sharing = loaded.sharing
         totals = [real(0.0)] * 4
-        scales = [self._norm_parts(norm, layer, first + step) for step in range(sharing.steps)]
-        for a, numbers in zip(loaded.weights, scales, strict=True):
-            for right in self._split_parts(numbers):
+        for step, weights in enumerate(loaded.weights):
+            a = weights if isinstance(weights, list) else c.load_matrices(weights)
+            for right in self._split_parts(self._norm_parts(norm, layer, first + step)):
                 totals = c.multiply(a, right, totals)
         fixed = self._across_pairs(totals)
         kind = (self.part == 0).where(word(1), 2)
-        place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.tiles)
-        self._when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
+        place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.all)
+        self.when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
 
     def split_up(self, source: str, name: str, count: int) -> None:
         """By all warps that multiply: so many numbers that ranks have sent, as parts for the instructions."""
@@ -104,7 +146,7 @@ class Products:
 
         def pair(number: Word) -> None:
             values = c.load_reals(launch.place(source) + number * 8, 2)
-            to = launch.place(name) + (number // 2) * QUAD + (number & 1) * 4
+            to = launch.place(name) + place_of_pair(number)
             for i, part in enumerate(c.split(*values)):
                 c.store_words(to + 8 * i, [part])
 
@@ -120,13 +162,14 @@ class Products:
     def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
         """The addresses of a lane's row for some steps: of 8 rows, along the first and the second half of the depth."""
         line = 8 * 2 * LINE
+        lines, rest = divmod(self.launch.layout.width // 32, 4)
         row, half, late = self.launch.lane % 8, (self.launch.lane // 8) & 1, self.launch.lane // 16
-        start = start + half * (self.launch.layout.width // 128 * line) + row * (2 * LINE)
+        start = start + half * (lines * line) + row * (2 * LINE)
+        late = late + half * (2 * rest) if rest else late
         if isinstance(first, int):
-            turns = [((late + 2 * i) ^ row) << 4 for i in range(4)]
+            turns = [_swizzled(late + 2 * i, row, line if rest else 0) for i in range(4)]
             return [start + turns[(first + i) % 4] + (first + i) // 4 * line for i in range(count)]
-        numbers = [first * 2 + late + 2 * i for i in range(count)]
-        return [start + (number // 8) * line + (((number % 8) ^ row) << 4) for number in numbers]
+        return [start + _swizzled(first * 2 + late + 2 * i, row, line) for i in range(count)]
 
     def _norm_parts(self, norm: NormWeights, layer: Word, step: Word) -> list[Word]:
         """Four numbers of gamma (lanes of columns 0 to 3) or beta (4 to 7): of the column's half of the depth."""
@@ -171,71 +214,41 @@ class Products:
 
     def rows(self, loaded: Loaded, sums: str) -> None:
         """Multiply by the stream, and leave sums for the finisher."""
-        sharing = loaded.sharing
-        totals = self._stream_sums(loaded.weights, loaded.slice * sharing.steps)
+        weights = [w for w in loaded.weights if isinstance(w, list)]
+        totals = self._stream_sums(weights, loaded.slice * loaded.sharing.steps, [real(0.0)] * 4)
+        self._leave_rows(loaded, totals, sums)
+
+    def _leave_rows(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
         own = self.across_halves(totals)
         place = self._sum_place(loaded, sums)
-        self._when_works(self.part == 0, loaded.works, lambda: c.store_words(place, [own]))
+        self.when_works(self.part == 0, loaded.works, lambda: c.store_words(place, [own]))
 
     def _sum_place(self, loaded: Loaded, sums: str) -> Word:
         """Where a lane's row's sum goes."""
-        rows = 8 * loaded.sharing.tiles
+        rows = 8 * loaded.sharing.all
         return self.launch.place(sums) + (loaded.slice * rows + loaded.tile * 8 + self.group) * 4
 
-    def _when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
+    def when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
         if works is not None:
             condition = Word(b.emit("arith.andi", [condition.value, works.value], [condition.value.type]))
         when(condition, body)
 
-    def _stream_sums(self, weights: Fragments, first: Word) -> list[Word]:
+    def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word]) -> list[Word]:
         """Two chains of instructions, which do not wait for each other."""
         right = self.operand("x", first, len(weights))
-        chains = [[real(0.0)] * 4, [real(0.0)] * 4]
+        chains = [totals, [real(0.0)] * 4]
         for step, a in enumerate(weights):
             chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
         return [x + y for x, y in zip(*chains, strict=True)]
 
-    # ---- products that sum over what a cluster has
 
-    def load_columns(self, chunk: Word, sharing: Sharing) -> Loaded:
-        """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
-        launch, layout = self.launch, self.launch.layout
-        number, works = self._share(sharing)
-        tile, part = number % sharing.tiles, number // sharing.tiles
-        first, line = part * sharing.steps, LINE // 16
-        row = tile * 16 + launch.lane % 16
+def place_of_pair(number: Word) -> Word:
+    """Where two neighbouring numbers' first parts lie in an operand."""
+    return ((number // 8) * 4 + number % 4) * QUAD + ((number // 4) & 1) * 4
 
-        def load() -> Fragments:
-            weights: Fragments = []
-            for start in range(0, sharing.steps, line):
-                slot, parity = launch.slot(chunk + (first + start) // line)
-                c.wait(launch.full(slot), parity)
-                base = launch.start + slot * layout.chunk + row * (2 * LINE)
-                for step in range(start, min(start + line, sharing.steps)):
-                    number = ((first + step) % line) * 2 + launch.lane // 16
-                    weights.append(c.load_matrices(base + ((number ^ (row % 8)) << 4)))
-                self._release(slot, layout.arrivals // layout.readers(sharing))
-            return weights
 
-        return Loaded(sharing, tile, part, works, self._load_where(works, sharing.steps, load))
-
-    def columns(self, loaded: Loaded, source: str, sums: str) -> None:
-        """Multiply by what the cluster has, and leave sums for the exchanger."""
-        sharing, layout = loaded.sharing, self.launch.layout
-        start = self.launch.place(source) + self.part * QUAD + (self.group & 3) * 8
-        start = start + loaded.slice * (4 * QUAD * sharing.steps)
-        right = [c.load_words(start + 4 * QUAD * step, 2) for step in range(sharing.steps)]
-        chains = [[real(0.0)] * 4, [real(0.0)] * 4]
-        for step, a in enumerate(loaded.weights):
-            chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
-        x = [one + other for one, other in zip(*chains, strict=True)]
-        place = self.launch.place(sums) + (loaded.slice * layout.columns + loaded.tile * 16 + self.group) * 4
-
-        both = [x[0] + x[1], x[2] + x[3]]
-        both = [value + value.from_lane(1) for value in both]
-
-        def store() -> None:
-            c.store_words(place, [both[0]])
-            c.store_words(place + 32, [both[1]])
-
-        self._when_works(self.part == 0, loaded.works, store)
+def _swizzled(number: Word, row: Word, line: int) -> Word:
+    """Where the number-th 16 bytes of a row lie, from its first line on; line: bytes between lines, 0 where there is
+    one."""
+    within = ((number % 8) ^ row) << 4
+    return (number // 8) * line + within if line else within

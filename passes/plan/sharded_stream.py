@@ -16,7 +16,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, loop, when, word
 from lispgpt.passes.plan.sharded_chain import Product
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import LINE
+from lispgpt.passes.plan.sharded_layout import LINE, RANKS
 
 UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 12
 """Chunks of a block that are brought at once."""
@@ -25,12 +25,14 @@ KEPT = 16
 
 
 def weight_map(kernel: ir.Operation, product: Product, layers: int, argument: int, rows: int, lines: int) -> ir.Value:
-    """The address of a map of a product's weights as [layers, lines of 64, rows, 64], for boxes of rows and lines."""
+    """The address of a map of a product's weights, for boxes of rows: of some lines of 64 from a tensor's as [layers,
+    lines, rows, 64], or, where lines is 0, of 64 columns from one's as [layers, rows, columns]."""
     i64 = ir.IntegerType.get_signless(64)
     pitch = 2 * product.depth
-    extents = [LINE, product.rows, product.depth // LINE]
-    strides = [pitch, 2 * LINE]
-    box = [LINE, rows, lines]
+    if lines:
+        extents, strides, box = [LINE, product.rows, product.depth // LINE], [pitch, 2 * LINE], [LINE, rows, lines]
+    else:
+        extents, strides, box = [product.depth, product.rows], [pitch], [LINE, rows]
     if layers > 1:
         extents, strides, box = [*extents, layers], [*strides, product.weights.stride], [*box, 1]
     fields: dict[str, ir.Attribute] = {
@@ -45,10 +47,9 @@ def weight_map(kernel: ir.Operation, product: Product, layers: int, argument: in
 
 
 class Streamer:
-    """firsts: rows of a layer's first product at which queries, keys and values of the first head start."""
-
-    def __init__(self, launch: Launch, firsts: tuple[int, int, int]) -> None:
-        self.launch, self.firsts = launch, firsts
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.most = launch.layout.stages - 1
 
     def emit(self) -> None:
         """By one thread."""
@@ -69,22 +70,22 @@ class Streamer:
 
         loop(0, launch.times, [word(0)], run)
 
-    def _layer(self, layer: Word, first: Word) -> None:
+    def _layer(self, layer: Word, first_chunk: Word) -> None:
         launch, layout = self.launch, self.launch.layout
         where = [] if layout.layers == 1 else [layer]
-        own = launch.cluster * layout.depth + launch.rank * layout.head_rows
-        into = [own + first_row for first_row in self.firsts]
-        up = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
+        boxes: list[tuple[str, list[Any]]] = []
+        for i in range(layout.into_tiles):
+            boxes.append(("into", [0, launch.row_of_heads(word(8 * RANKS * i) + launch.rank * 8), 0]))
         column = launch.rank * layout.columns
-        boxes = [("into", [0, row, 0]) for row in into]
-        boxes += [
-            ("out", [0, column, launch.cluster * (layout.depth // LINE) + i]) for i in range(layout.depth // LINE)
-        ]
-        boxes += [("up", [0, up + 8 * i, 0]) for i in range(layout.up.tiles)]
-        lines = layout.hidden // LINE
-        boxes += [("down", [0, column, launch.cluster * lines + i]) for i in range(lines)]
+        first = launch.share * (layout.each * layout.depth) if layout.head_clusters > 1 else word(0)
+        first = (launch.cluster < layout.head_clusters).where(first, launch.chain.out.depth)
+        boxes += [("out", [first + LINE * i, column]) for i in range(layout.attended // LINE)]
+        up = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
+        for number in range(len(launch.chain.ups)):
+            boxes += [(f"up{number}", [0, up + 8 * i, 0]) for i in range(layout.hidden_rows // 8)]
+        boxes += [("down", [launch.cluster * layout.hidden + LINE * i, column]) for i in range(layout.hidden // LINE)]
         for i, (name, at) in enumerate(boxes):
-            self._bring(first + i, name, [*at, *where], word(UNDER_WAY), self.early)
+            self._bring(first_chunk + i, name, [*at, *where], word(min(UNDER_WAY, self.most)), self.early)
 
     def _head(self, number: Word, chunk: Word) -> None:
         row = (self.launch.first_head + number) * 8
@@ -92,7 +93,10 @@ class Streamer:
         stays = (number >= self.launch.layout.stages).value
         late = b.emit("arith.andi", [stays, (number < self.launch.layout.stages + KEPT).value], [stays.type])
         hint = Word(late).where(self.late, self.early)
-        self._bring(chunk, "head", [0, row, 0], begins.where(word(UNDER_WAY), UNDER_WAY_IN_HEAD), hint)
+        self._bring(chunk, "head", [0, row, 0], self._paced(begins), hint)
+
+    def _paced(self, begins: Word) -> Word:
+        return begins.where(word(min(UNDER_WAY, self.most)), min(UNDER_WAY_IN_HEAD, self.most))
 
     def _bring(self, chunk: Word, name: str, at: list[Any], under_way: Word, hint: Word) -> None:
         """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""

@@ -7,54 +7,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 import seeded
-from compiled_models import Weights, random_weights
+from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
-from one_launch import EXAMPLES
+from shared_steps import GPT2, by_cpu, compiled
 
-from lispgpt.compiler.driver import Observer, Request, compile_request
-from lispgpt.pipelines.pipeline_file import pipeline_path
-from lispgpt.runtime.devices.cpu import CpuDevice
-from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
-GPT2 = {"layers": 2, "heads": 2, "width": 128, "vocab": 211, "context": 64}
-LLAMA = {"layers": 3, "heads": 4, "kv-heads": 2, "width": 128, "hidden": 256, "vocab": 211, "context": 16}
+WALKED = ":steps 0 :numbers 8"
+"""No weights wait in registers, and few keys do."""
 
 
-def compiled(folder: Path, target: str, clusters: int = 2, program: str = "gpt2.lisp", **config: int | str) -> Artifact:
-    path = folder / "program.lisp"
-    text = (EXAMPLES / program).read_text()
-    path.write_text(
-        f'(require "{EXAMPLES / program}")\n' + ("" if "(generate" in text else "(generate logits {:temperature 0.0})")
-    )
-    pipeline, call = pipeline_path("gpu").read_text(), "(pass shard-decode)"
-    assert pipeline.count(call) == 1
-    given = folder / "gpu.lisp"
-    given.write_text(pipeline.replace(call, f'(pass shard-decode {{:when "always" :clusters {clusters}}})'))
-    sizes = GPT2 if program == "gpt2.lisp" else LLAMA
-    request = Request(
-        path, target, overrides={**sizes, **config}, pipeline=None if target == "cpu" else given,
-        entries=("decode-greedy",),
-    )  # fmt: skip
-    return compile_request(request, Observer())[0]
-
-
-def by_cpu(artifact: Artifact, weights: Weights, start: int, count: int) -> tuple[list[int], np.ndarray]:
-    """The tokens that follow number 3 at a position, and the last step's logits."""
-    with Session(artifact, CpuDevice(), weights) as session:  # type: ignore[arg-type]
-        tokens = [3]
-        for position in range(start, start + count):
-            found = session.run("decode-greedy", [[tokens[-1]]], [[position]])
-            tokens.append(int(found["next"].item()))
-        return tokens[1:], found["logits"][0]
-
-
-def check(folder: Path, clusters: int, start: int, count: int, order: int = 0, **config: int | str) -> None:
+def check(
+    folder: Path,
+    clusters: int,
+    start: int,
+    count: int,
+    order: int = 0,
+    program: str = "gpt2.lisp",
+    options: str = "",
+    **config: int | str,
+) -> None:
     """order: of the roles, by warps of all blocks (0) or by every block's own in an order of that seed."""
-    cpu, seed = compiled(folder, "cpu", **config), seeded.fresh_seed()
+    cpu, seed = compiled(folder, "cpu", program=program, **config), seeded.fresh_seed()
     weights = random_weights(cpu, scale=0.2, seed=seed)
     tokens, logits = by_cpu(cpu, weights, start, count)
-    artifact = compiled(folder, "cuda:sm_90a", clusters, **config)
+    artifact = compiled(folder, "cuda:sm_90a", clusters, program, options=options, **config)
     (entry,) = artifact.plan.entries
     assert len(entry.launches) == 1, entry.remarks
     with Session(artifact, EmulatedCuda(order), weights) as session:  # type: ignore[arg-type]
@@ -77,6 +54,10 @@ def test_clusters_make_the_cpus_tokens(tmp_path: Path) -> None:
     check(tmp_path, clusters=2, start=7, count=2, layers=1)
 
 
+def test_clusters_make_the_tokens_of_grouped_heads_with_rotations_and_gates(tmp_path: Path) -> None:
+    check(tmp_path, 2, 5, 2, program="llama_tiny.lisp", layers=1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("clusters", "start", "count", "config"),
@@ -95,17 +76,43 @@ def test_other_models_and_clusters(
 
 
 @pytest.mark.slow
-def test_roles_in_any_order(tmp_path: Path) -> None:
-    check(tmp_path, clusters=2, start=6, count=2, order=1 + seeded.fresh_seed() % 1000, layers=1)
+@pytest.mark.parametrize("options", ["", WALKED])
+@pytest.mark.parametrize(
+    ("program", "clusters", "start", "config"),
+    [
+        ("gpt2.lisp", 2, 7, {}),
+        ("gpt2.lisp", 3, 200, {"heads": 1, "context": 256, "cache-type": "bf16"}),
+        ("gpt2.lisp", 2, 5, {"heads": 4, "width": 320}),  # heads of 80, two in a cluster
+        ("gpt2.lisp", 2, 30, {"heads": 8, "hidden": 96}),  # heads of 16; hidden units that do not fill tiles
+        ("llama_tiny.lisp", 3, 9, {"layers": 2}),  # a cluster's heads are a group
+        ("llama_tiny.lisp", 4, 9, {"kv-heads": 1}),  # one head of keys, which each cluster has
+        ("llama_tiny.lisp", 2, 20, {"heads": 3, "kv-heads": 3, "width": 192, "hidden": 160, "context": 512}),
+        ("llama_tiny.lisp", 3, 12, {"width": 64, "head-width": 256}),
+        ("qwen2.lisp", 3, 12, {"heads": 6, "width": 192}),
+        ("qwen3.lisp", 2, 12, {"head-width": 32}),  # norms of each head
+        ("mistral.lisp", 2, 30, {"window": 11, "context": 64}),
+    ],
+)
+def test_other_heads_and_widths(
+    program: str, clusters: int, start: int, config: dict[str, int | str], options: str, tmp_path: Path
+) -> None:
+    check(tmp_path, clusters, start, 2, program=program, options=options, **{"layers": 1, **config})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["gpt2.lisp", "llama_tiny.lisp"])
+@pytest.mark.parametrize("options", ["", WALKED])
+def test_roles_in_any_order(program: str, options: str, tmp_path: Path) -> None:
+    order = 1 + seeded.fresh_seed() % 1000
+    check(tmp_path, 2, 6, 2, order, program, options, layers=1)
 
 
 @pytest.mark.parametrize(
     ("program", "config", "why"),
     [
-        ("llama_tiny.lisp", {}, ""),
-        ("gpt2.lisp", {"context": 2048}, "2048 positions do not fit registers"),
-        ("gpt2.lisp", {"heads": 4}, "4 heads of 32 and a width of 128 are not shared among 16 blocks"),
-        ("gpt2.lisp", {"hidden": 384}, "384 hidden units are not shared among 2 clusters"),
+        ("gpt2.lisp", {"width": 96}, "heads of 48 and a width of 96 do not fill tiles"),
+        ("gpt2.lisp", {"width": 4096}, "heads of 2048 and a width of 4096 do not fill tiles"),
+        ("olmo2.lisp", {}, "its layers are contraction, rows, rows, attention, contraction, rows"),
         ("gpt2.lisp", {"weight-type": "f32"}, "a product is not of one row with BF16 weights"),
     ],
 )

@@ -31,10 +31,10 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharded_layout, "SHARED_BYTES", 44000)
 
 
-def steps(artifact: Artifact, count: int, folder: Path) -> None:
+def steps(artifact: Artifact, count: int, folder: Path, program: str = "gpt2.lisp") -> None:
     """Tokens as the CPU makes them, without a race; AssertionError for others."""
     seed = seeded.fresh_seed()
-    cpu = compiled(folder, "cpu", layers=1)
+    cpu = compiled(folder, "cpu", program=program, layers=1)
     weights = random_weights(cpu, scale=0.2, seed=seed)
     tokens, logits = by_cpu(cpu, weights, START, count)
     (entry,) = artifact.plan.entries
@@ -50,8 +50,11 @@ def steps(artifact: Artifact, count: int, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_shared_step_has_no_race(tmp_path: Path) -> None:
-    steps(compiled(tmp_path, "cuda:sm_90a", layers=1), 2, tmp_path)
+@pytest.mark.parametrize(
+    ("program", "options"), [("gpt2.lisp", ""), ("gpt2.lisp", ":steps 0"), ("llama_tiny.lisp", ":steps 0 :numbers 8")]
+)
+def test_a_shared_step_has_no_race(program: str, options: str, tmp_path: Path) -> None:
+    steps(compiled(tmp_path, "cuda:sm_90a", program=program, options=options, layers=1), 2, tmp_path, program)
 
 
 def without_a_wait(patch: pytest.MonkeyPatch) -> None:
@@ -102,7 +105,7 @@ def test_a_fault_of_a_shared_step_is_found(fault: str, tmp_path: Path, monkeypat
     artifact = compiled(tmp_path, "cuda:sm_90a", layers=1)
     monkeypatch.undo()
     with pytest.raises(AssertionError, match=r"races\n|deadlock|more arrivals|order \d"):
-        steps(artifact, 1, tmp_path)
+        steps(artifact, 2, tmp_path)
 
 
 @pytest.mark.slow
