@@ -19,6 +19,7 @@ from lispgpt.runtime.devices.base import READ_LATER_BYTES
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.executables import LONG_STEP, ROW_ALIGNMENT, Executables
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.near_ties import NearTies
 from lispgpt.runtime.options import Options
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Repeats
@@ -107,6 +108,20 @@ def test_batches_and_drafts_are_the_same(entry: str, artifacts: list[Artifact]) 
                 texts += [list(Generator(session, "logits", lookup=DRAFTED).generate(*a)) for a in asked]
             found.append(texts)
     assert found[0] == found[1], seed
+
+
+def test_steps_go_on_where_a_near_tie_was_decided_by_the_entry_that_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A context without room for a chunk has ties decided position by position, by an entry that leaves its inputs."""
+    monkeypatch.setattr(Cpu, "runs_ahead", True)
+    made, rng = compile_model(PROGRAM, **{**SIZES, "context": 12}), seeded.rng()
+    for number in range(16):
+        weights, found = random_weights(made, 0.5, int(rng.integers(1 << 30))), []
+        weights.values["wpe"] *= 9  # tokens are others at each position
+        for share in (0.0, 0.3):
+            monkeypatch.setattr(NearTies, "near", lambda *_, share=share: rng.random() < share)
+            with Session(made, Several(4), weights) as session:  # type: ignore[arg-type]
+                found.append(list(Generator(session, "logits").generate([number], 11)))
+        assert found[0] == found[1]
 
 
 def entry_of(nbytes: int) -> tuple[Entry, dict[str, Buffer]]:
