@@ -53,7 +53,7 @@ class PinnedInputs:
         """The address of so many bytes, which are nobody else's until the stream has been waited for."""
         room, size = len(self._bytes), -(-nbytes // ALIGNMENT) * ALIGNMENT
         if OF_A_KIND * size > room:
-            room = max(POOL_BYTES, OF_A_KIND * size)
+            room = max(POOL_BYTES, 2 * room, OF_A_KIND * size)  # what was given before stays until the device is closed
             self._address, self._bytes = pinned(self._driver, self._owned, room)
             self._given = self._free = -(-self._given // room) * room
         if self._given % room + size > room:
