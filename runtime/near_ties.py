@@ -66,7 +66,7 @@ class NearTies:
 
     entry: the model's own, where the program has none that takes in prompts.  more: gives the entry that takes in so
     many positions of one sequence, where it can be compiled.  decided: how many near ties there were so far.
-    lets_go_on: whether steps of one sequence that were launched before may go on after it: it does not add to states, and
+    lets_go_on: whether steps of one sequence that were launched before may go on after it: it adds to no states, and
     runs no entry that leaves inputs for its next run.
     """
 

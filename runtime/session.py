@@ -17,7 +17,7 @@ from lispgpt.runtime.arrays import as_stored, input_buffers, read_later, readabl
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, settled
-from lispgpt.runtime.devices.base import READS_AHEAD, Device, Pieces
+from lispgpt.runtime.devices.base import INPUT_BYTES, READS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
@@ -290,4 +290,6 @@ class Session:
 
     def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
         self.reached.told(entry, arrays)
+        if self.engine is not None and any(array.nbytes > INPUT_BYTES for array in arrays.values()):
+            self.engine.settle()  # which finds out where another does not come: to copy these is to wait for it
         self.device.copy_in_together([(self._buffers[entry.inputs[name]], array) for name, array in arrays.items()])
