@@ -163,6 +163,27 @@ def test_steps_go_on_where_a_near_tie_was_decided_by_the_entry_that_decodes(
         assert found[0] == found[1]
 
 
+def test_the_host_chooses_for_a_batch_whose_entry_would_go_on_otherwise(artifacts: list[Artifact]) -> None:
+    """Where no entry has been compiled that takes penalties, the host has them, by the logits of each step."""
+    rng = seeded.rng()
+    weights, prompts = int(rng.integers(1 << 30)), rng.integers(0, VOCAB, (4, 3)).tolist()
+    options = Options.of({"greedy": True, "presence_penalty": 0.7, "logprobs": True}, {})
+    found = []
+    for batch in (False, True):
+        session, _ = opened(artifacts, weights, 4)
+        with session:
+            made = [Generator(session, "logits", None, options.adjustment(VOCAB), True) for _ in prompts]
+            texts = [Text(one, prompt, Continuation(12, None)) for one, prompt in zip(made, prompts, strict=True)]
+            if batch:
+                list(Batch(session, session.entry(GREEDY, batch=TOGETHER, positions=1), False).run(texts))
+            for text in texts:
+                list(text)
+            found.append(texts)
+    for one, other in zip(*found, strict=True):
+        assert one.tokens == other.tokens and len(one.tokens) == 12
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
+
+
 def entry_of(nbytes: int) -> tuple[Entry, dict[str, Buffer]]:
     """A launch that makes a result and one that reads it."""
     declared = {"r": Buffer("r", "result", (nbytes,), "i8"), "s": Buffer("s", "state", (nbytes,), "i8")}
