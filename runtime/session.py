@@ -13,7 +13,8 @@ import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.arrays import as_stored, input_buffers, read_later, readable, shareable
+from lispgpt.runtime.arrays import as_stored, read_later, readable
+from lispgpt.runtime.buffers import input_buffers, shareable
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, settled

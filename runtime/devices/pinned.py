@@ -21,7 +21,8 @@ Owned = list[tuple[str, Any]]
 
 def pinned(driver: Driver, owned: Owned, nbytes: int) -> tuple[int, memoryview]:
     """Pinned memory, which the GPU may read and write too: its address, and its bytes."""
-    (host,) = driver("MemAllocHost", nbytes, about="pinned memory")
+    about, hint = f"{nbytes:,} bytes of pinned memory", "the machine is short of memory that stays in place"
+    (host,) = driver("MemAllocHost", nbytes, about=about, hint=hint)
     owned.append(("MemFreeHost", host))
     return int(host), memoryview((ctypes.c_ubyte * nbytes).from_address(int(host))).cast("B")
 

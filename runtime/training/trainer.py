@@ -194,6 +194,7 @@ def evaluate(
     _check_ports(session, entry, {})
     wanted = [name for name in ("loss", "correct") if name in entry.results]
     losses, correct, count, waiting = [], 0.0, 0, deque[tuple[int, Reads]]()
+    beside = _works_beside(session)
 
     def read() -> None:
         nonlocal correct
@@ -205,9 +206,9 @@ def evaluate(
         real = int((targets != IGNORED).sum())
         rows = slice(rank * own, (rank + 1) * own)
         session.start(entry, {TOKENS: tokens[rows], TARGETS: targets[rows]})
-        waiting.append((real, _reads(session, entry, wanted, _works_beside(session))))
+        waiting.append((real, _reads(session, entry, wanted, beside)))
         count += real
-        if len(waiting) > _works_beside(session):
+        if len(waiting) > int(beside):
             read()
     while waiting:
         read()

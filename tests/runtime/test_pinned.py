@@ -10,6 +10,7 @@ import pytest
 import seeded
 from gpu_drivers import FACTS, StandIn, entry, opened
 
+from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices.pinned import OF_A_KIND
 
 
@@ -50,3 +51,21 @@ def test_inputs_that_grow_take_little_more_pinned_memory_than_the_largest(driver
         device.copy_out(inputs, found)
         np.testing.assert_array_equal(found, given)
     assert sum(made.size for made in driver.made("MemAllocHost")) <= 3 * OF_A_KIND * largest
+
+
+@pytest.mark.parametrize("use", ["input", "result", "shared"])
+def test_a_machine_that_is_short_of_pinned_memory_is_told(use: str, driver: StandIn) -> None:
+    device, array = opened(driver), np.zeros(8, np.int32)
+    buffer = device.alloc(32)
+    uses = {
+        "input": lambda: device.copy_in(buffer, array),
+        "result": lambda: device.read_later(buffer, array),
+        "shared": lambda: device.alloc_shared(32),
+    }
+    driver.failing = "MemAllocHost"
+    with pytest.raises(UserError, match=r"(HostMalloc|MemAllocHost) failed for .* bytes of pinned memory .* short of"):
+        uses[use]()
+    driver.failing = None
+    uses[use]()
+    device.close()
+    assert not driver.memory
