@@ -9,8 +9,12 @@ What things take stands in a table at the end, and with --gpu-json FILE in a fil
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from gpu.chips import Chip, emulated_cuda_opener, find_chip
@@ -21,6 +25,8 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.devices import cuda
 
 TIMINGS = pytest.StashKey[Timings]()
+STANDARD_ERROR = pytest.StashKey[TextIO]()
+MOST_SECONDS, MOST_SECONDS_SLOW = 300.0, 1800.0
 HERE = Path(__file__).parent
 
 
@@ -59,6 +65,31 @@ def chip(request: pytest.FixtureRequest, home: Path) -> Iterator[Chip]:
             patch.setattr(cuda, "open_device", emulated_cuda_opener)
         request.config.stash[TIMINGS].chip = found.says()
         yield found
+
+
+@pytest.fixture(autouse=True)
+def ended_where_it_hangs(request: pytest.FixtureRequest, chip: Chip) -> Iterator[None]:
+    """Blocks of a GPU that wait for each other for ever end the run, with the test's name and what called them."""
+    if chip.emulated:
+        yield
+        return
+    limit, error = MOST_SECONDS_SLOW if "slow" in request.keywords else MOST_SECONDS, _standard_error(request.config)
+    saying = threading.Timer(limit, print, [f"\n{request.node.nodeid} hangs"], {"file": error, "flush": True})
+    saying.daemon = True
+    saying.start()
+    faulthandler.dump_traceback_later(limit + 2, exit=True, file=error)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    saying.cancel()
+
+
+def _standard_error(config: pytest.Config) -> TextIO:
+    """The process's own, which pytest captures."""
+    if STANDARD_ERROR not in config.stash:
+        capture = config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            config.stash[STANDARD_ERROR] = os.fdopen(os.dup(2), "w")
+    return config.stash[STANDARD_ERROR]
 
 
 @pytest.fixture
