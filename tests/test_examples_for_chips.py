@@ -11,6 +11,7 @@ import seeded
 
 import lispgpt
 from lispgpt.compiler.folders import programs
+from lispgpt.runtime.plan import flow
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 CHIPS = ("rocm:gfx1151", "cuda:sm_90a")
@@ -35,7 +36,7 @@ EVERY = [(name, chip) for name in sorted({*SETTINGS, *FOLDERS}) for chip in CHIP
 
 
 def check(name: str, chip: str, folder: Path) -> None:
-    """It compiles, and its code has every kernel that an entry launches."""
+    """It compiles, its code has every kernel that an entry launches, and what these read is written before."""
     if name in FOLDERS:
         artifact = lispgpt.compile(FOLDERS[name].write(folder / name), target=chip)
     else:
@@ -44,6 +45,9 @@ def check(name: str, chip: str, folder: Path) -> None:
     launched = {step.kernel for entry in artifact.plan.entries for step in entry.launches}
     missing = [kernel for kernel in launched if kernel.encode() not in artifact.code]
     assert launched and not missing, f"{name} for {chip}: {missing}"
+    buffers = {buffer.name: buffer for buffer in artifact.plan.buffers}
+    for entry in artifact.plan.entries:
+        flow.check(entry, buffers)
 
 
 @pytest.mark.slow

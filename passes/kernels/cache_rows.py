@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
 from math import prod
 
 from lispgpt.base.access import READ, READ_WRITE
@@ -9,7 +11,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.access import access_of, set_access
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import defining_op, operations, symbol_of
+from lispgpt.ir.structure import defining_op, operations, retype, symbol_of
 from lispgpt.passes.kernels.attention import place_of_row, read_row
 from lispgpt.passes.kernels.kernel import calls_of, coordinates, reschedule
 from lispgpt.passes.kernels.read import Reader, outputs_of
@@ -20,8 +22,8 @@ from lispgpt.passes.targets import Gpu, Target
 
 
 def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> Attention:
-    """Give an attention's cache writes a kernel of their own, called ahead of it with the same operands; what is left
-    reads the cache."""
+    """Give an attention's cache writes a kernel of their own, called ahead of it with the operands that it uses; what
+    is left reads the cache."""
     name = symbol_of(kernel) + "_write"
     with ir.InsertionPoint(kernel):
         copy = kernel.clone().operation
@@ -31,13 +33,25 @@ def split_off_writes(module: ir.Module, kernel: ir.Operation, target: Gpu) -> At
     whole = access_of(kernel)
     set_access(copy, [how if how == READ_WRITE else READ for how in whole])
     set_access(kernel, [READ if how == READ_WRITE else how for how in whole])
+    scheduled = schedule_writes(copy, target)
+    used = [not scheduled or any(True for _ in a.uses) for a in copy.regions[0].blocks[0].arguments]
+    _keep_arguments(copy, used)
     for call in calls_of(module, kernel):
         with ir.InsertionPoint(call), call.location:
-            b.call(name, list(call.operands))
-    schedule_writes(copy, target)
+            b.call(name, list(compress(call.operands, used)))
     attention = attention_of(kernel)
     assert attention is not None
     return attention
+
+
+def _keep_arguments(kernel: ir.Operation, kept: Sequence[bool]) -> None:
+    """Take away the arguments that nothing in a kernel uses: its calls would read what nobody has written yet."""
+    set_access(kernel, list(compress(access_of(kernel), kept)))
+    block = kernel.regions[0].blocks[0]
+    for number in reversed(range(len(kept))):
+        if not kept[number]:
+            block.erase_argument(number)
+    retype(kernel)
 
 
 def schedule_writes(kernel: ir.Operation, target: Gpu) -> bool:
