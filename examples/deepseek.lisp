@@ -1,10 +1,11 @@
 ; DeepSeek 2 and 3: "DeepSeek-V2" and "DeepSeek-V3 Technical Report", 2024: compressed keys and values, experts in
 ; groups beside shared ones, and first layers without experts.  lispgpt run FOLDER --prompt "Once upon a time"
 (require experts)  (require latent)
-(config kind "deepseek_v3"  vocab 129280  context 4096  layers 61  heads 128  kv-heads heads  head-width 64  width 7168
-        hidden 2048  dense-hidden 18432  dense-layers 3  experts 256  top 8  shared 1  groups 1  top-groups 1
-        method "greedy"  normed false  gain 1.0  q-rank 0  rank 512  plain 128  turned 64  size 128
-        epsilon 1e-6  tied-head false  weight-type bf16)  (rotary-config)
+(config kind "deepseek_v3")  (def third (= kind "deepseek_v3"))
+(config vocab 129280  context 4096  layers 61  heads 128  kv-heads heads  head-width 64  width 7168
+        hidden 2048  dense-hidden 18432  dense-layers (if third 3 0)  experts 256  top 8  shared 1  q-rank 0  rank 512
+        groups (if third 8 1)  top-groups (if third 4 1)  method "greedy"  normed third  gain (if third 2.5 1.0)
+        plain 128  turned 64  size 128  epsilon 1e-6  tied-head false  weight-type bf16)  (rotary-config)
 (hugging-face ["deepseek_v2" "deepseek_v3"]
   {:prefix "model."  :usual true  :rotary ["default" "linear" "yarn"]
    :requires {"hidden_act" "silu"  "attention_bias" false  "mlp_bias" false  "rope_interleave" true
@@ -26,8 +27,7 @@
       shared-gate-w "mlp.shared_experts.gate_proj.weight"  shared-up-w "mlp.shared_experts.up_proj.weight"
       shared-down-w "mlp.shared_experts.down_proj.weight"  dense-gate-w "mlp.gate_proj.weight"
       dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight")))
-(def [third q-rows common sparse?]
-  [(= kind "deepseek_v3") (* heads (+ plain turned)) (* shared hidden) (fn [l] (>= l dense-layers))])
+(def [q-rows common sparse?] [(* heads (+ plain turned)) (* shared hidden) (fn [l] (>= l dense-layers))])
 (weights
   (wte [vocab width] weight-type)  (head-w [vocab width] weight-type)  (normf-w [width] {:init 1})
   (per layers (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})  (proj-w [width (* heads size)] weight-type)

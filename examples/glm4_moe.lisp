@@ -54,7 +54,7 @@
         x (+ x (linear (attend (turn q) (turn k) v (kv l)) (proj-w l)))]
     (+ x (feed-forward (rms-norm x (norm2-w l) epsilon) l))))
 (entry logits [tokens positions]
-  (let [turn (turning positions (quot (* turned head-width) 2))
+  (let [turn (turning positions (turned-pairs turned head-width))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
     (matmul-transposed (rms-norm (last x) normf-w epsilon) head-w)))
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

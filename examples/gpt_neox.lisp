@@ -14,7 +14,7 @@
           epsilon (optional "layer_norm_eps")  tied-head (optional "tie_word_embeddings")
           parallel (optional "use_parallel_residual")  activation (optional "hidden_act")
           turned (optional "rope_parameters.partial_rotary_factor" "rotary_pct")
-          rope-theta (optional "rope_parameters.rope_theta" "rotary_emb_base"))
+          rope-theta (optional "rope_parameters.rope_theta" "rotary_emb_base" "rope_theta"))
   (weights
     wte "embed_in.weight"  lnf-w "final_layer_norm.weight"  lnf-b "final_layer_norm.bias"  head-w "embed_out.weight"
     (per "layers.*."

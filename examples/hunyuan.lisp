@@ -3,7 +3,7 @@
 (require nn)
 
 (config vocab 120818  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  biased false
-        head-width (quot width heads)  epsilon 1e-5  tied-head true  stretch 1.0  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  stretch 1.0  weight-type bf16)
 (rotary-config)
 
 (hugging-face ["hunyuan_v1_dense"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]

@@ -60,6 +60,8 @@ def compile(
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.
     """
     found = find_given(program, checkpoint)
+    if isinstance(entries, str) or (entries is not None and not entries):
+        raise UserError(f"entries is a list of entries' names, or None for all, not {entries!r}")
     given = {"sizes": [dict(shape) for shape in shapes], "entries": entries, "precision": _precision(precision)}
     target, settings = compiled_target(target), _settings(settings, context)
     artifact = artifact_of(Request(found.program, target, settings, found.config, _path(pipeline), batch, **given))  # type: ignore[arg-type]

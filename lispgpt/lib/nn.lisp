@@ -220,8 +220,10 @@
 
 ; how to weigh the scores of `attend` whose positions see the last `window` ones up to their own only
 (defn within [window]
-  (fn [score head t position]
-    (select (< (- position t) window) score -inf)))
+  (if (= window 0)
+    plain-score
+    (fn [score head t position]
+      (select (< (- position t) window) score -inf))))
 
 ; the same for layer l of a model of which some layers have a window: those that layer-types, a vector as config.json has
 ; it, calls so, or where that is empty, those of which `otherwise` is true
