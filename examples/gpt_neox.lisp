@@ -7,7 +7,7 @@
 (rotary-config)
 
 (hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
-                            :ignored [".attention.bias" ".attention.masked_bias" ".rotary_emb.inv_freq"]
+                            :ignored [".attention.bias" ".attention.masked_bias"]
                             :requires {"hidden_act" ["gelu" "gelu_new" "gelu_fast" "relu"]  "attention_bias" true}}
   (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
           heads "num_attention_heads"  width "hidden_size"  hidden "intermediate_size"

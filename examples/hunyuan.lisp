@@ -43,7 +43,8 @@
   (let [pairs (/ head-width 2)
         power (/ head-width (- head-width 2))                 ; a stretched theta^power, once for all lengths
         theta (* rope-theta (exp (* power (log stretch))))
-        turn (if (= stretch 1.0) (turning positions pairs) (turning-by positions pairs (rotary-frequency theta pairs)))
+        stretched (and (= rope-type "dynamic") (!= stretch 1.0))
+        turn (if stretched (turning-by positions pairs (rotary-frequency theta pairs)) (turning positions pairs))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
     (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 

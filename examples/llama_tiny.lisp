@@ -10,7 +10,7 @@
 
 (hugging-face ["llama" "seed_oss" "internlm3"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn" "longrope"]
-   :activation "hidden_act"  :ignored [".rotary_emb.inv_freq"]}
+   :activation "hidden_act"}
   (config kind (optional "model_type")  biased (optional "attention_bias")  mlp-biased (optional "mlp_bias")
           out-biased (optional "attention_out_bias" "attention_bias"))
   (weights

@@ -17,11 +17,12 @@ from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import FolderMap
 from lispgpt.base.source import Source
 from lispgpt.compiler.compiled import declared
-from lispgpt.compiler.folders import names_in, programs
+from lispgpt.compiler.folders import names_in, open_weights, programs
 from lispgpt.compiler.request import Request
 from lispgpt.language.model.folders import parse
 from lispgpt.language.reader.reader import read
 from lispgpt.runtime.checkpoints.mapped_folder import read_settings
+from lispgpt.runtime.checkpoints.safetensors_file import write_safetensors
 
 DEFAULTS = json.loads((Path(__file__).parent / "references" / "folder_defaults.json").read_text())
 KINDS = sorted(programs().keys() - {"mistral3"})
@@ -66,6 +67,7 @@ def test_settings_that_are_left_out_are_those_of_transformers(kind: str) -> None
             assert found[name] == all_said[name], name
 
 
+FREQUENCIES = np.ones(6, np.float32)
 SMALL = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "intermediate_size": 48}
 SMALL |= {"num_hidden_layers": 2, "vocab_size": 100, "max_position_embeddings": 64}
 
@@ -175,6 +177,17 @@ def test_forms_that_are_not_whole_are_refused(part: str, said: str) -> None:
 def test_entries_are_a_list_of_names(entries: Any, examples: Path) -> None:
     with pytest.raises(UserError, match="entries is a list of entries' names"):
         lispgpt.compile(examples / "gpt2_generate.lisp", entries=entries)
+
+
+def test_frequencies_that_older_folders_have_are_no_weights(tmp_path: Path) -> None:
+    for name in ("mistral-window-f32", "qwen3-f32"):
+        folder, path = folder_of(name, tmp_path)
+        more = {f"model.{of}rotary_emb.inv_freq": (6,) for of in ("", "layers.0.self_attn.", "layers.1.self_attn.")}
+        write_safetensors(path / "model-2.safetensors", [(k, s, "f32") for k, s in more.items()], [FREQUENCIES] * 3)
+        (path / "model.safetensors").rename(path / "model-1.safetensors")
+        places = dict.fromkeys(folder.tensors, "model-1.safetensors") | dict.fromkeys(more, "model-2.safetensors")
+        (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+        assert set(open_weights(path).names()) == set(open_weights(folder.write(tmp_path / f"{name}-new")).names())
 
 
 @pytest.mark.slow

@@ -72,6 +72,8 @@ ACTIVATIONS = (
     *("relu", "relu2", "tanh", "sigmoid"),
 )
 """What the library has (`activation-named`)."""
+FREQUENCIES = "rotary_emb.inv_freq"
+"""A tensor that older folders have for each layer, of what these come to."""
 LENGTHS = ("rope-original", "rope-most")
 """Of these, what is said of the model counts before what is said of its positions."""
 PLACES = ("rope_parameters.", "rope_parameters.full_attention.", "rope_scaling.", "")
@@ -174,6 +176,7 @@ def parse(form: List) -> FolderMap:
     some = tuple(name for part in parts for name, _ in _pairs(part.items[2:]))
     if kinds := options.pop("rotary", ()):
         config = {name: _rotary(name) for name in ROTARY} | config
+        options["ignored"] = (*options.get("ignored", ()), FREQUENCIES)
         options["requires"] = options.get("requires", {}) | dict.fromkeys(
             _rotary("rope-type").keys[: -len(ROTARY["rope-type"])], kinds
         )
