@@ -38,15 +38,10 @@
 
 (defn windowed? [l] (if (!= kind "cohere2") true (sliding? layer-types l (!= (mod (+ l 1) pattern) 0))))
 
-(defn own-norm [x w]                          ; of each head, with weights of its own
-  (let [[n heads size] (shape x)
-        y (reshape (centred-norm (reshape x [(* n heads) size]) epsilon) [n heads size])]
-    (tensor [r n h heads i size] (* (at y r h i) (at w h i)))))
-
 (defn layer [x l turn]
   (let [y (centred-norm x epsilon (norm-w l))
         [q k v] (split-heads (linear-if biased y (qkv-w l) (qkv-b l)) head-width heads kv-heads)
-        [q k] (if headed [(own-norm q (q-norm-w l)) (own-norm k (k-norm-w l))] [q k])
+        [q k] (if headed [(own-norm q (q-norm-w l) epsilon) (own-norm k (k-norm-w l) epsilon)] [q k])
         [q k] (if (windowed? l) (map (fn [x] (turn (halves-first x head-width))) [q k]) [q k])
         attended (attend q k v (kv l) (within-if (and (= kind "cohere2") (windowed? l)) window))]
     (+ x (linear-if biased attended (proj-w l) (proj-b l)) (swiglu y (gate-w l) (up-w l) (down-w l)))))

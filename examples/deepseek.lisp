@@ -9,7 +9,7 @@
 (hugging-face ["deepseek_v2" "deepseek_v3"]
   {:prefix "model."  :usual true  :rotary ["default" "linear" "yarn"]
    :requires {"hidden_act" "silu"  "attention_bias" false  "mlp_bias" false  "rope_interleave" true
-              "moe_layer_freq" 1  "tie_word_embeddings" false  "topk_method" ["greedy" "group_limited_greedy" "noaux_tc"]}}
+              "moe_layer_freq" 1  "topk_method" ["greedy" "group_limited_greedy" "noaux_tc"]}}
   (config kind "model_type"  hidden "moe_intermediate_size"  dense-hidden "intermediate_size"  size "v_head_dim"
           dense-layers (optional "first_k_dense_replace")  top "num_experts_per_tok"  shared "n_shared_experts"
           groups (optional "n_group")  top-groups (optional "topk_group")  method (optional "topk_method")
@@ -29,7 +29,7 @@
       dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight")))
 (def [q-rows common sparse?] [(* heads (+ plain turned)) (* shared hidden) (fn [l] (>= l dense-layers))])
 (weights
-  (wte [vocab width] weight-type)  (head-w [vocab width] weight-type)  (normf-w [width] {:init 1})
+  (wte [vocab width] weight-type)  (when (not tied-head) (head-w [vocab width] weight-type))  (normf-w [width] {:init 1})
   (per layers (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})  (proj-w [width (* heads size)] weight-type)
     (kv-a-w [(+ rank turned) width] weight-type)  (kv-norm-w [rank] {:init 1})
     (kv-b-w [(* heads (+ plain size)) rank] weight-type)  (when (= q-rank 0) (q-w [q-rows width] weight-type))
@@ -56,5 +56,5 @@
 (entry logits [tokens positions]
   (let [turn (turning positions (quot turned 2))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
-    (matmul-transposed (rms-norm (last x) normf-w epsilon) head-w)))
+    (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

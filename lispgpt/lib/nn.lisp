@@ -59,6 +59,12 @@
   (let [[n heads size] (shape x)]
     (reshape (rms-norm (reshape x [(* n heads) size]) weight epsilon) [n heads size])))
 
+; the same by means, too, and with weights of each head's own, [heads size]
+(defn own-norm [x weight epsilon]
+  (let [[n heads size] (shape x)
+        y (reshape (centred-norm (reshape x [(* n heads) size]) epsilon) [n heads size])]
+    (tensor [r n h heads i size] (* (at y r h i) (at weight h i)))))
+
 ; ---- activations
 
 (defn relu [x] (max x 0.0))
