@@ -190,6 +190,18 @@ def test_frequencies_that_older_folders_have_are_no_weights(tmp_path: Path) -> N
         assert set(open_weights(path).names()) == set(open_weights(folder.write(tmp_path / f"{name}-new")).names())
 
 
+@pytest.mark.parametrize("batch", [0, "2", True])
+def test_a_batch_is_a_number_of_sequences(batch: Any, examples: Path) -> None:
+    for use in (lispgpt.compile, lispgpt.load):
+        with pytest.raises(UserError, match="batch is a number of sequences, from 1 on, not"):
+            use(examples / "gpt2_generate.lisp", batch=batch)
+
+
+def test_a_folder_is_no_program_to_train(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder: give the program to train, and the folder as --checkpoint"):
+        lispgpt.train(tmp_path, data=tmp_path, run=tmp_path / "run")
+
+
 @pytest.mark.slow
 def test_lengths_of_training_do_not_depend_on_the_context(tmp_path: Path) -> None:
     """Where config.json does not say them, they are those of the model, however short a context is asked for."""
