@@ -5,14 +5,14 @@
 
 (config vocab 256000  context 8192  layers 40  heads 64  kv-heads heads  width 8192  hidden 22528  biased false
         head-width (quot width heads)  epsilon 1e-5  tied-head true  logit-scale 0.0625  headed false
-        kind "cohere"  window context  layer-types []  pattern 4  weight-type bf16)
-(rotary-config)
+        kind ""  window 4096  layer-types []  pattern 4  weight-type bf16)
+(rotary-config (if (= kind "cohere") 500000.0 10000.0))
 
 (hugging-face ["cohere" "cohere2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                                     :requires {"hidden_act" "silu"}}
   (config kind (optional "model_type")  epsilon (optional "layer_norm_eps")  logit-scale (optional "logit_scale")
-          biased (optional "attention_bias")  headed (optional "use_qk_norm")  window (optional "sliding_window")
-          layer-types (optional "layer_types")  pattern (optional "sliding_window_pattern"))
+          biased (optional "attention_bias")  headed (optional "use_qk_norm")  layer-types (optional "layer_types")
+          window (optional "sliding_window" {:null 0})  pattern (optional "sliding_window_pattern"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -36,19 +36,14 @@
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
-(defn windowed? [l] (if (= kind "cohere") true (sliding? layer-types l (!= (mod (+ l 1) pattern) 0))))
-
-(defn own-norm [x w]                          ; of each head, with weights of its own
-  (let [[n heads size] (shape x)
-        y (reshape (centred-norm (reshape x [(* n heads) size]) epsilon) [n heads size])]
-    (tensor [r n h heads i size] (* (at y r h i) (at w h i)))))
+(defn windowed? [l] (if (!= kind "cohere2") true (sliding? layer-types l (!= (mod (+ l 1) pattern) 0))))
 
 (defn layer [x l turn]
   (let [y (centred-norm x epsilon (norm-w l))
         [q k v] (split-heads (linear-if biased y (qkv-w l) (qkv-b l)) head-width heads kv-heads)
-        [q k] (if headed [(own-norm q (q-norm-w l)) (own-norm k (k-norm-w l))] [q k])
+        [q k] (if headed [(own-norm q (q-norm-w l) epsilon) (own-norm k (k-norm-w l) epsilon)] [q k])
         [q k] (if (windowed? l) (map (fn [x] (turn (halves-first x head-width))) [q k]) [q k])
-        attended (attend q k v (kv l) (within-if (windowed? l) window))]
+        attended (attend q k v (kv l) (within-if (and (= kind "cohere2") (windowed? l)) window))]
     (+ x (linear-if biased attended (proj-w l) (proj-b l)) (swiglu y (gate-w l) (up-w l) (down-w l)))))
 
 (entry logits [tokens positions]

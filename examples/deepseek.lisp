@@ -1,14 +1,15 @@
 ; DeepSeek 2 and 3: "DeepSeek-V2" and "DeepSeek-V3 Technical Report", 2024: compressed keys and values, experts in
 ; groups beside shared ones, and first layers without experts.  lispgpt run FOLDER --prompt "Once upon a time"
 (require experts)  (require latent)
-(config kind "deepseek_v3"  vocab 129280  context 4096  layers 61  heads 128  kv-heads heads  head-width 64  width 7168
-        hidden 2048  dense-hidden 18432  dense-layers 3  experts 256  top 8  shared 1  groups 1  top-groups 1
-        method "greedy"  normed false  gain 1.0  q-rank 0  rank 512  plain 128  turned 64  size 128
-        epsilon 1e-6  tied-head false  weight-type bf16)  (rotary-config)
+(config kind "deepseek_v3")  (def third (= kind "deepseek_v3"))
+(config vocab 129280  context 4096  layers 61  heads 128  kv-heads heads  head-width 64  width 7168
+        hidden 2048  dense-hidden 18432  dense-layers (if third 3 0)  experts 256  top 8  shared 1  q-rank 0  rank 512
+        groups (if third 8 1)  top-groups (if third 4 1)  method "greedy"  normed third  gain (if third 2.5 1.0)
+        plain 128  turned 64  size 128  epsilon 1e-6  tied-head false  weight-type bf16)  (rotary-config)
 (hugging-face ["deepseek_v2" "deepseek_v3"]
   {:prefix "model."  :usual true  :rotary ["default" "linear" "yarn"]
    :requires {"hidden_act" "silu"  "attention_bias" false  "mlp_bias" false  "rope_interleave" true
-              "moe_layer_freq" 1  "tie_word_embeddings" false  "topk_method" ["greedy" "group_limited_greedy" "noaux_tc"]}}
+              "moe_layer_freq" 1  "topk_method" ["greedy" "group_limited_greedy" "noaux_tc"]}}
   (config kind "model_type"  hidden "moe_intermediate_size"  dense-hidden "intermediate_size"  size "v_head_dim"
           dense-layers (optional "first_k_dense_replace")  top "num_experts_per_tok"  shared "n_shared_experts"
           groups (optional "n_group")  top-groups (optional "topk_group")  method (optional "topk_method")
@@ -26,10 +27,9 @@
       shared-gate-w "mlp.shared_experts.gate_proj.weight"  shared-up-w "mlp.shared_experts.up_proj.weight"
       shared-down-w "mlp.shared_experts.down_proj.weight"  dense-gate-w "mlp.gate_proj.weight"
       dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight")))
-(def [third q-rows common sparse?]
-  [(= kind "deepseek_v3") (* heads (+ plain turned)) (* shared hidden) (fn [l] (>= l dense-layers))])
+(def [q-rows common sparse?] [(* heads (+ plain turned)) (* shared hidden) (fn [l] (>= l dense-layers))])
 (weights
-  (wte [vocab width] weight-type)  (head-w [vocab width] weight-type)  (normf-w [width] {:init 1})
+  (wte [vocab width] weight-type)  (when (not tied-head) (head-w [vocab width] weight-type))  (normf-w [width] {:init 1})
   (per layers (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})  (proj-w [width (* heads size)] weight-type)
     (kv-a-w [(+ rank turned) width] weight-type)  (kv-norm-w [rank] {:init 1})
     (kv-b-w [(* heads (+ plain size)) rank] weight-type)  (when (= q-rank 0) (q-w [q-rows width] weight-type))
@@ -56,5 +56,5 @@
 (entry logits [tokens positions]
   (let [turn (turning positions (quot turned 2))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
-    (matmul-transposed (rms-norm (last x) normf-w epsilon) head-w)))
+    (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

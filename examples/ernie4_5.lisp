@@ -3,9 +3,9 @@
 (require nn)
 
 (config vocab 103424  context 131072  layers 18  heads 16  kv-heads heads  width 1024  hidden 3072
-        head-width (quot width heads)  epsilon 1e-5  tied-head true  biased false  mlp-biased biased  kind "ernie4_5"
-        activation "silu"  weight-type bf16)
-(rotary-config)
+        head-width (quot width heads)  kind ""  epsilon (if (= kind "helium") 1e-8 1e-5)  tied-head (!= kind "helium")
+        biased false  mlp-biased biased  activation "silu"  weight-type bf16)
+(rotary-config (cond (= kind "ernie4_5") 500000.0  (= kind "helium") 100000.0  :else 10000.0))
 
 (hugging-face ["ernie4_5" "helium"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                                      :activation "hidden_act"}
@@ -21,7 +21,7 @@
       gate-b "mlp.gate_proj.bias"  up-b "mlp.up_proj.bias"  down-b "mlp.down_proj.bias")))
 (gguf ["ernie4_5"])
 
-(def behind-biased (if (= kind "ernie4_5") biased false))
+(def behind-biased (if (= kind "helium") false biased))
 
 (weights
   (wte [vocab width] weight-type)

@@ -2,13 +2,15 @@
 ; query and key; where some layers have a window, those alone are turned.  lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 
-(config vocab 102400  context 131072  layers 30  heads 32  kv-heads heads  width 2048  hidden 4096  window 0
-        head-width (quot width heads)  epsilon 1e-5  tied-head true  layer-types []  weight-type bf16)
+(config vocab 102400  context 131072  layers 30  heads 32  kv-heads heads  width 2048  hidden 4096  kind ""
+        head-width (quot width heads)  epsilon 1e-5  tied-head (!= kind "exaone4")  layer-types []
+        window (if (= kind "exaone4") 4096 0)   weight-type bf16)
 (rotary-config)
 
 (hugging-face ["exaone4"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
-                           :requires {"hidden_act" "silu"}}
-  (config window (optional "sliding_window")  layer-types (optional "layer_types"))
+                           :requires {"hidden_act" "silu"  "sliding_window_pattern" [4 "LLLG" 0]}}
+  (config kind (optional "model_type")  window (optional "sliding_window" {:null 0})
+          layer-types (optional "layer_types"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."

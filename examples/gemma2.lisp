@@ -1,7 +1,6 @@
 ; Gemma 2 (arXiv 2408.00118): norms on both sides of blocks, scores and logits in bounds, windows in every other layer.
 ; lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
-
 (config vocab 256000  context 8192  layers 26  heads 8  kv-heads heads  width 2304  hidden 9216  head-width 256
         epsilon 1e-6  window 4096  layer-types []
         score-scalar (* 1.0 (if (= layers 46) (quot width heads) head-width))  score-cap 50.0  logit-cap 30.0
@@ -9,9 +8,10 @@
 
 (hugging-face ["gemma2"] {:prefix "model."  :usual true
                           :requires {"hidden_activation" "gelu_pytorch_tanh"  "attention_bias" false
-                                     "rope_parameters.rope_type" "default"  "rope_scaling" nil}}
-  (config layer-types (optional "layer_types")  logit-cap (optional "final_logit_softcapping")
-          score-scalar (optional "query_pre_attn_scalar")  score-cap (optional "attn_logit_softcapping")
+                                     "rope_parameters.rope_type" "default"  "rope_parameters.type" "default"
+                                     "rope_scaling" nil  "use_bidirectional_attention" false}}
+  (config layer-types (optional "layer_types")  logit-cap (optional "final_logit_softcapping" {:null 0.0})
+          score-scalar (optional "query_pre_attn_scalar")  score-cap (optional "attn_logit_softcapping" {:null 0.0})
           window (optional "sliding_window")  rope-theta (optional "rope_parameters.rope_theta" "rope_theta"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"

@@ -1,19 +1,20 @@
 ; Gemma 3 (arXiv 2503.19786): norms on both sides of blocks and over heads, windows with frequencies of their own.
 (require nn)
-
-(config vocab 262144  context 32768  layers 26  heads 4  kv-heads heads  width 1152  hidden 6912  head-width 256
-        epsilon 1e-6  window 512  layer-types []  tied-head true  weight-type bf16  rope-near 10000.0  rope-type "default"
-        rope-theta 1000000.0  rope-factor 1.0  logit-cap 0.0
+(config vocab 262208  context 131072  layers 26  heads 8  kv-heads 4  width 2304  hidden 9216  head-width 256
+        epsilon 1e-6  window 4096  every 6  layer-types []  tied-head true  weight-type bf16  logit-cap 0.0
+        rope-near 10000.0  rope-type "default"  rope-theta 1000000.0  rope-factor 1.0
         score-scalar (* 1.0 (if (= layers 62) (quot width heads) head-width)))
 
 (hugging-face ["gemma3_text" "gemma3"]
   {:prefix ["model.language_model." "language_model.model." "language_model." "model."]  :usual true
    :ignored ["vision_tower.*" "multi_modal_projector.*"]
    :requires {"hidden_activation" "gelu_pytorch_tanh"  "attn_logit_softcapping" nil  "attention_bias" false
-              "use_bidirectional_attention" false  "rope_scaling.rope_type" "linear"
+              "use_bidirectional_attention" false  "rope_scaling.rope_type" ["default" "linear"]
+              "rope_parameters.sliding_attention.rope_type" "default"
               "rope_parameters.full_attention.rope_type" ["default" "linear"]}}
   (config vocab (optional "vocab_size")  context (optional "max_position_embeddings")  heads (optional "num_attention_heads")
-          kv-heads (optional "num_key_value_heads")  window (optional "sliding_window")  layer-types (optional "layer_types")
+          kv-heads (optional "num_key_value_heads")  layer-types (optional "layer_types")
+          window (optional "sliding_window")  every (optional "sliding_window_pattern")
           score-scalar (optional "query_pre_attn_scalar")  logit-cap (optional "final_logit_softcapping")
           rope-near (optional "rope_parameters.sliding_attention.rope_theta" "rope_local_base_freq")
           rope-type (optional "rope_parameters.full_attention.rope_type" "rope_scaling.rope_type")
@@ -28,7 +29,6 @@
       q-norm-w "self_attn.q_norm.weight"  k-norm-w "self_attn.k_norm.weight"  proj-w "self_attn.o_proj.weight"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
 (gguf ["gemma3"] {:added {"norm.weight" 1.0}})
-
 (weights
   (wte [vocab width] weight-type)
   (per layers
@@ -40,7 +40,7 @@
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
 (defn norm [x w] (rms-norm x (+ w 1.0) epsilon))
-(defn windowed? [l] (sliding? layer-types l (!= (mod (+ l 1) 6) 0)))
+(defn windowed? [l] (sliding? layer-types l (!= (mod (+ l 1) every) 0)))
 
 (defn attend-block [x l turn]
   (let [[q k v] (split-heads (linear (norm x (norm1-w l)) (qkv-w l)) head-width heads kv-heads)

@@ -3,7 +3,7 @@
 ; lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 
-(config vocab 151552  context 131072  layers 40  heads 32  kv-heads heads  width 4096  hidden 13696  biased false
+(config vocab 151552  context 131072  layers 40  heads 32  kv-heads heads  width 4096  hidden 13696  biased true
         head-width (quot width heads)  turned 0.5  epsilon 1.5625e-7  tied-head false  kind "glm4"  weight-type bf16)
 (rotary-config)
 

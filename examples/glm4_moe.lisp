@@ -8,7 +8,7 @@
 (rotary-config)
 
 (hugging-face ["glm4_moe"] {:prefix "model."  :usual true  :rotary ["default" "linear"]
-                            :requires {"hidden_act" "silu"  "tie_word_embeddings" false}}
+                            :requires {"hidden_act" "silu"}}
   (config hidden "moe_intermediate_size"  dense-hidden "intermediate_size"  experts "n_routed_experts"
           dense-layers (optional "first_k_dense_replace")  top "num_experts_per_tok"  shared "n_shared_experts"
           groups (optional "n_group")  top-groups (optional "topk_group")  normed (optional "norm_topk_prob")
@@ -28,7 +28,7 @@
       dense-up-w "mlp.up_proj.weight"  dense-down-w "mlp.down_proj.weight")))
 (def [qkv-rows common] [(* (+ heads (* 2 kv-heads)) head-width) (* shared hidden)])
 (weights
-  (wte [vocab width] weight-type)  (head-w [vocab width] weight-type)  (normf-w [width] {:init 1})
+  (wte [vocab width] weight-type)  (when (not tied-head) (head-w [vocab width] weight-type))  (normf-w [width] {:init 1})
   (per layers
     (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})  (proj-w [width (* heads head-width)] weight-type)
     (qkv-w [qkv-rows width] weight-type)  (when biased (qkv-b [qkv-rows]))
@@ -54,7 +54,7 @@
         x (+ x (linear (attend (turn q) (turn k) v (kv l)) (proj-w l)))]
     (+ x (feed-forward (rms-norm x (norm2-w l) epsilon) l))))
 (entry logits [tokens positions]
-  (let [turn (turning positions (quot (* turned head-width) 2))
+  (let [turn (turning positions (turned-pairs turned head-width))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
-    (matmul-transposed (rms-norm (last x) normf-w epsilon) head-w)))
+    (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

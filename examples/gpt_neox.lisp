@@ -7,14 +7,14 @@
 (rotary-config)
 
 (hugging-face ["gpt_neox"] {:prefix "gpt_neox."  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
-                            :ignored [".attention.bias" ".attention.masked_bias" ".rotary_emb.inv_freq"]
+                            :ignored [".attention.bias" ".attention.masked_bias"]
                             :requires {"hidden_act" ["gelu" "gelu_new" "gelu_fast" "relu"]  "attention_bias" true}}
   (config vocab "vocab_size"  context "max_position_embeddings"  layers "num_hidden_layers"
           heads "num_attention_heads"  width "hidden_size"  hidden "intermediate_size"
           epsilon (optional "layer_norm_eps")  tied-head (optional "tie_word_embeddings")
           parallel (optional "use_parallel_residual")  activation (optional "hidden_act")
           turned (optional "rope_parameters.partial_rotary_factor" "rotary_pct")
-          rope-theta (optional "rope_parameters.rope_theta" "rotary_emb_base"))
+          rope-theta (optional "rope_parameters.rope_theta" "rotary_emb_base" "rope_theta"))
   (weights
     wte "embed_in.weight"  lnf-w "final_layer_norm.weight"  lnf-b "final_layer_norm.bias"  head-w "embed_out.weight"
     (per "layers.*."

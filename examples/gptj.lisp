@@ -6,10 +6,10 @@
         tied-head false  kind "gptj"  weight-type bf16)
 
 (hugging-face ["gptj" "codegen"] {:prefix "transformer."  :ignored [".attn.bias" ".attn.masked_bias" ".attn.causal_mask"]
-                        :requires {"activation_function" ["gelu_new" "gelu_pytorch_tanh"]  "tie_word_embeddings" false
-                                   "scale_attn_weights" true}}
+                        :requires {"activation_function" ["gelu_new" "gelu_pytorch_tanh"]  "scale_attn_weights" true}}
   (config kind (optional "model_type")  vocab "vocab_size"  context "n_positions"  layers "n_layer"  heads "n_head"  width "n_embd"
-          hidden (optional "n_inner")  epsilon (optional "layer_norm_epsilon")  turned-width "rotary_dim")
+          hidden (optional "n_inner")  epsilon (optional "layer_norm_epsilon")  turned-width "rotary_dim"
+          tied-head (optional "tie_word_embeddings"))
   (weights
     wte "wte.weight"  lnf-w "ln_f.weight"  lnf-b "ln_f.bias"  head-w "lm_head.weight"  head-b "lm_head.bias"
     (per "h.*."
@@ -30,7 +30,7 @@
     (fc-w [hidden width] weight-type)  (fc-b [hidden])
     (out-w [width hidden] weight-type)  (out-b [width]))
   (lnf-w [width] {:init 1})  (lnf-b [width])
-  (head-w [vocab width] weight-type)  (head-b [vocab]))
+  (when (not tied-head) (head-w [vocab width] weight-type))  (head-b [vocab]))
 
 (state (kv [layers batch 2 heads context (quot width heads)] f32))
 
@@ -52,6 +52,6 @@
 (entry logits [tokens positions]
   (let [turn (turning positions (quot turned-width 2))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
-    (linear (layer-norm (last x) lnf-w lnf-b epsilon) head-w head-b)))
+    (linear (layer-norm (last x) lnf-w lnf-b epsilon) (if tied-head wte head-w) head-b)))
 
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

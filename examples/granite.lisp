@@ -2,17 +2,18 @@
 ; "Granite 3.0 Language Models", 2024.  lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 
-(config vocab 49155  context 131072  layers 40  heads 32  kv-heads heads  width 2048  hidden 8192
-        head-width (quot width heads)  epsilon 1e-5  tied-head true
-        embedded 1.0  scored (rsqrt (* 1.0 head-width))  added 1.0  divided 1.0
-        biased false  mlp-biased false  behind false  weight-type bf16)
+(config kind ""  vocab 49155  context 131072  layers 40  heads 32  kv-heads heads  width 2048  hidden 8192
+        head-width (quot width heads)  epsilon 1e-6  tied-head (= kind "")
+        embedded 1.0  scored (if (= kind "granite") 1.0 (rsqrt (* 1.0 head-width)))  added 1.0  divided 1.0
+        biased false  mlp-biased false  behind (= kind "hyperclovax")  weight-type bf16)
 (rotary-config)
 
 (hugging-face ["granite" "hyperclovax"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                            :requires {"hidden_act" "silu"}}
-  (config embedded (optional "embedding_multiplier")  scored (optional "attention_multiplier")
-          added (optional "residual_multiplier")  divided (optional "logits_scaling")
-          biased (optional "attention_bias")  mlp-biased (optional "mlp_bias")  behind (optional "use_post_norm"))
+  (config kind (optional "model_type")  embedded (optional "embedding_multiplier")
+          scored (optional "attention_multiplier")  added (optional "residual_multiplier")
+          divided (optional "logits_scaling")  biased (optional "attention_bias")
+          mlp-biased (optional "mlp_bias")  behind (optional "use_post_norm"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -36,8 +37,7 @@
     (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]) (proj-b [width]))
     (when mlp-biased (gate-b [hidden]) (up-b [hidden]) (down-b [width]))
     (gate-w [hidden width] weight-type)  (up-w [hidden width] weight-type)  (down-w [width hidden] weight-type))
-  (normf-w [width] {:init 1})
-  (when (not tied-head) (head-w [vocab width] weight-type)))
+  (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 

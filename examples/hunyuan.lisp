@@ -3,7 +3,7 @@
 (require nn)
 
 (config vocab 120818  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  biased false
-        head-width (quot width heads)  epsilon 1e-5  tied-head true  stretch 1.0  weight-type bf16)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  stretch 1.0  weight-type bf16)
 (rotary-config)
 
 (hugging-face ["hunyuan_v1_dense"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
@@ -43,7 +43,8 @@
   (let [pairs (/ head-width 2)
         power (/ head-width (- head-width 2))                 ; a stretched theta^power, once for all lengths
         theta (* rope-theta (exp (* power (log stretch))))
-        turn (if (= stretch 1.0) (turning positions pairs) (turning-by positions pairs (rotary-frequency theta pairs)))
+        stretched (and (= rope-type "dynamic") (!= stretch 1.0))
+        turn (if stretched (turning-by positions pairs (rotary-frequency theta pairs)) (turning positions pairs))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
     (matmul-transposed (rms-norm (last x) normf-w epsilon) (if tied-head wte head-w))))
 

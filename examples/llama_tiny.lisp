@@ -3,15 +3,16 @@
 (require nn)
 
 (config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false  out-biased biased
-        mlp-biased false  activation "silu"  weight-type bf16)
+        head-width (quot width heads)  kind "llama"  epsilon (if (= kind "internlm3") 1e-5 1e-6)  tied-head false
+        biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  mlp-biased false
+        activation "silu"  weight-type bf16)
 (rotary-config)
 
 (hugging-face ["llama" "seed_oss" "internlm3"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn" "longrope"]
-   :activation "hidden_act"  :ignored [".rotary_emb.inv_freq"]}
-  (config biased (optional "attention_bias")  out-biased (optional "attention_out_bias" "attention_bias")
-          mlp-biased (optional "mlp_bias"))
+   :activation "hidden_act"}
+  (config kind (optional "model_type")  biased (optional "attention_bias")  mlp-biased (optional "mlp_bias")
+          out-biased (optional "attention_out_bias" "attention_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."

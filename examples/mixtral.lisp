@@ -3,12 +3,14 @@
 (require experts)
 
 (config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  experts 8  top 2
-        head-width (quot width heads)  epsilon 1e-5  tied-head false  window context  weight-type bf16)
-(rotary-config)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  window 0  kind ""
+        weight-type bf16)
+(rotary-config (if (= kind "mixtral") 1000000.0 10000.0))
 
 (hugging-face ["mixtral"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                            :requires {"hidden_act" "silu"}}
-  (config window (optional "sliding_window")  experts "num_local_experts"  top "num_experts_per_tok")
+  (config kind (optional "model_type")  window (optional "sliding_window")  experts "num_local_experts"
+          top "num_experts_per_tok")
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."

@@ -3,13 +3,13 @@
 (require nn)
 
 (config vocab 100352  context 4096  layers 16  heads 16  kv-heads heads  width 2048  hidden 8192
-        head-width (quot width heads)  epsilon 1e-6  tied-head false  biased false
-        kind "olmo2"  window context  layer-types []  rope-near 10000.0  weight-type bf16)
-(rotary-config)
+        head-width (quot width heads)  epsilon 1e-5  tied-head false  biased false
+        kind "olmo2"  window 4096  layer-types []  rope-near (if (= kind "olmo3") 500000.0 10000.0)  weight-type bf16)
+(rotary-config rope-near)
 
 (hugging-face ["olmo2" "olmo3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                                  :requires {"hidden_act" "silu"  "rope_parameters.sliding_attention.rope_type" "default"}}
-  (config kind (optional "model_type")  biased (optional "attention_bias")  window (optional "sliding_window")
+  (config kind (optional "model_type")  biased (optional "attention_bias")  window (optional "sliding_window" {:null 0})
           layer-types (optional "layer_types")
           rope-near (optional "rope_parameters.sliding_attention.rope_theta" "rope_theta"))
   (weights

@@ -7,8 +7,7 @@
 (rotary-config)
 
 (hugging-face ["phi"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
-                       :requires {"hidden_act" ["gelu_new" "gelu_pytorch_tanh"]  "qk_layernorm" false
-                                  "tie_word_embeddings" false}}
+                       :requires {"hidden_act" ["gelu_new" "gelu_pytorch_tanh"]  "qk_layernorm" false}}
   (config epsilon (optional "layer_norm_eps")
           turned (optional "rope_parameters.partial_rotary_factor" "partial_rotary_factor"))
   (weights
@@ -32,7 +31,7 @@
     (fc-w [hidden width] weight-type)  (fc-b [hidden])
     (out-w [width hidden] weight-type)  (out-b [width]))
   (lnf-w [width] {:init 1})  (lnf-b [width])
-  (head-w [vocab width] weight-type)  (head-b [vocab]))
+  (when (not tied-head) (head-w [vocab width] weight-type))  (head-b [vocab]))
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
@@ -45,6 +44,6 @@
 (entry logits [tokens positions]
   (let [turn (turning positions (turned-pairs turned head-width))
         x (fold (fn [x l] (layer x l turn)) (rows wte tokens) (range layers))]
-    (linear (layer-norm (last x) lnf-w lnf-b epsilon) head-w head-b)))
+    (linear (layer-norm (last x) lnf-w lnf-b epsilon) (if tied-head wte head-w) head-b)))
 
 (generate logits {:max-new-tokens 64 :temperature 0.8 :top-k 50})

@@ -4,12 +4,12 @@
 
 (config vocab 151936  context 32768  layers 24  heads 14  kv-heads heads  width 896  hidden 4864
         head-width (quot width heads)  epsilon 1e-6  tied-head false
-        windowed false  window context  full-layers layers  layer-types []  weight-type bf16)
+        windowed false  window 4096  full-layers 28  layer-types []  weight-type bf16)
 (rotary-config)
 
 (hugging-face ["qwen2"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                          :requires {"hidden_act" "silu"}}
-  (config windowed (optional "use_sliding_window")  window (optional "sliding_window")
+  (config windowed (optional "use_sliding_window")  window (optional "sliding_window" {:null 0})
           full-layers (optional "max_window_layers")  layer-types (optional "layer_types"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"

@@ -3,14 +3,15 @@
 (require experts)
 
 (config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 768
-        experts 128  top 8  normed true  biased false  head-width (quot width heads)  epsilon 1e-6  tied-head false
-        dense-layers []  sparse-step 1  dense-hidden hidden  weight-type bf16)
+        experts 128  top 8  kind ""  normed (!= kind "qwen3_moe")  biased false  head-width (quot width heads)
+        epsilon 1e-6  tied-head false  dense-layers []  sparse-step 1  dense-hidden hidden  weight-type bf16)
 (rotary-config)
 (hugging-face ["qwen3_moe"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                              :requires {"hidden_act" "silu"  "use_sliding_window" false}}
-  (config hidden "moe_intermediate_size"  experts ["num_experts" "num_local_experts"]  top "num_experts_per_tok"
-          normed (optional "norm_topk_prob")  dense-layers (optional "mlp_only_layers")
-          sparse-step (optional "decoder_sparse_step")  dense-hidden (optional "intermediate_size")  biased (optional "attention_bias"))
+  (config kind (optional "model_type")  hidden "moe_intermediate_size"  experts ["num_experts" "num_local_experts"]
+          top "num_experts_per_tok"  normed (optional "norm_topk_prob")  dense-layers (optional "mlp_only_layers")
+          sparse-step (optional "decoder_sparse_step")  biased (optional "attention_bias")
+          dense-hidden (optional "intermediate_size"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."
@@ -25,8 +26,7 @@
       up-w "mlp.experts.*.up_proj.weight"  down-w "mlp.experts.*.down_proj.weight")))
 (gguf ["qwen3moe"])
 (defn sparse? [l] (has-experts l sparse-step dense-layers))
-(weights
-  (wte [vocab width] weight-type)
+(weights (wte [vocab width] weight-type)
   (per layers
     (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)

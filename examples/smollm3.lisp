@@ -3,14 +3,14 @@
 (require nn)
 
 (config vocab 128256  context 32768  layers 36  heads 16  kv-heads heads  width 2048  hidden 11008
-        head-width (quot width heads)  epsilon 1e-6  tied-head true  turned-layers []
-        windowed false  window context  layer-types []  weight-type bf16)
-(rotary-config)
+        head-width (quot width heads)  epsilon 1e-6  tied-head true  turned-layers []  every 4  kind ""
+        windowed false  window 0  layer-types []  weight-type bf16)
+(rotary-config (if (= kind "smollm3") 2000000.0 10000.0))
 
 (hugging-face ["smollm3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                            :requires {"hidden_act" "silu"  "mlp_bias" false  "attention_bias" false}}
   (config windowed (optional "use_sliding_window")  window (optional "sliding_window")
-          layer-types (optional "layer_types")
+          layer-types (optional "layer_types")  kind (optional "model_type")  every (optional "no_rope_layer_interval")
           turned-layers (optional "no_rope_layers"))       ; which says 1 where a layer turns them, and 0 where not
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
@@ -36,12 +36,12 @@
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
-(defn turned? [l] (if (= (count turned-layers) 0) (!= (mod (+ l 1) 4) 0) (= (nth turned-layers l) 1)))
+(defn turned? [l] (if (= (count turned-layers) 0) (!= (mod (+ l 1) every) 0) (= (nth turned-layers l) 1)))
 
 (defn layer [x l turn]
   (let [[q k v] (split-heads (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l)) head-width heads kv-heads)
         turn (if (turned? l) turn (fn [x] x))
-        seen (within-if (if windowed (sliding? layer-types l (turned? l)) false) window)
+        seen (within-if (if windowed (sliding? layer-types l (not (turned? l))) false) window)
         x (+ x (linear (attend (turn q) (turn k) v (kv l) seen) (proj-w l)))]
     (+ x (swiglu (rms-norm x (norm2-w l) epsilon) (gate-w l) (up-w l) (down-w l)))))
 

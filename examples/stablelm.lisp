@@ -4,13 +4,13 @@
 
 (config vocab 100352  context 4096  layers 24  heads 32  kv-heads heads  width 2048  hidden 5632
         head-width (quot width heads)  epsilon 1e-5  tied-head false  turned 0.25  biased false  parallel false
-        weight-type bf16)
+        headed false  weight-type bf16)
 (rotary-config)
 
 (hugging-face ["stablelm"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
-                            :requires {"hidden_act" "silu"  "qk_layernorm" false}}
+                            :requires {"hidden_act" "silu"}}
   (config epsilon (optional "layer_norm_eps")  biased (optional "use_qkv_bias")
-          parallel (optional "use_parallel_residual")
+          parallel (optional "use_parallel_residual")  headed (optional "qk_layernorm")
           turned (optional "rope_parameters.partial_rotary_factor" "partial_rotary_factor"))
   (weights
     wte "embed_tokens.weight"  lnf-w "norm.weight"  lnf-b "norm.bias"  head-w "lm_head.weight"
@@ -19,6 +19,7 @@
       qkv-w ["self_attn.q_proj.weight" "self_attn.k_proj.weight" "self_attn.v_proj.weight"]
       qkv-b ["self_attn.q_proj.bias" "self_attn.k_proj.bias" "self_attn.v_proj.bias"]
       proj-w "self_attn.o_proj.weight"
+      q-norm-w "self_attn.q_layernorm.norms.*.weight"  k-norm-w "self_attn.k_layernorm.norms.*.weight"
       ln2-w "post_attention_layernorm.weight"  ln2-b "post_attention_layernorm.bias"
       gate-w "mlp.gate_proj.weight"  up-w "mlp.up_proj.weight"  down-w "mlp.down_proj.weight")))
 (gguf ["stablelm"])
@@ -28,6 +29,7 @@
   (per layers
     (ln1-w [width] {:init 1})  (ln1-b [width])
     (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
+    (when headed (q-norm-w [heads head-width] {:init 1}) (k-norm-w [kv-heads head-width] {:init 1}))
     (when biased (qkv-b [(* (+ heads (* 2 kv-heads)) head-width)]))
     (proj-w [width (* heads head-width)] weight-type)
     (when (not parallel) (ln2-w [width] {:init 1}) (ln2-b [width]))
@@ -41,6 +43,7 @@
   (let [y (layer-norm x (ln1-w l) (ln1-b l) epsilon)
         qkv (if biased (linear y (qkv-w l) (qkv-b l)) (linear y (qkv-w l)))
         [q k v] (split-heads qkv head-width heads kv-heads)
+        [q k] (if headed [(own-norm q (q-norm-w l) epsilon) (own-norm k (k-norm-w l) epsilon)] [q k])
         x (+ x (linear (attend (turn q) (turn k) v (kv l)) (proj-w l)))
         y (if parallel y (layer-norm x (ln2-w l) (ln2-b l) epsilon))]
     (+ x (swiglu y (gate-w l) (up-w l) (down-w l)))))

@@ -60,9 +60,12 @@ def compile(
     The user's cache folder notes that the artifact was made here, so that `load` trusts its file.
     """
     found = find_given(program, checkpoint)
+    if isinstance(entries, str) or (entries is not None and not entries):
+        raise UserError(f"entries is a list of entries' names, or None for all, not {entries!r}")
     given = {"sizes": [dict(shape) for shape in shapes], "entries": entries, "precision": _precision(precision)}
     target, settings = compiled_target(target), _settings(settings, context)
-    artifact = artifact_of(Request(found.program, target, settings, found.config, _path(pipeline), batch, **given))  # type: ignore[arg-type]
+    more = (_path(pipeline), _batch(batch))
+    artifact = artifact_of(Request(found.program, target, settings, found.config, *more, **given))  # type: ignore[arg-type]
     remember(cache_folder({}), artifact)
     return artifact
 
@@ -114,7 +117,8 @@ def load(
         sizes = [dict(shape) for shape in shapes]
         chip = running_target(target)
         settings, rounding = _settings(settings, context), _precision(precision)
-        source = Request(path, chip, settings, given.config, _path(pipeline), batch, sizes, precision=rounding)
+        more = (_path(pipeline), _batch(batch), sizes)
+        source = Request(path, chip, settings, given.config, *more, precision=rounding)
     kept = None if cache is None else Cache(Path(cache))
     found = tokenizers.find(given.weights, tokenizer)
     return Model(source, given.checkpoint, found, cache=kept, device=target, threads=threads, check=check)
@@ -128,6 +132,12 @@ def _precision(name: str) -> str:
     if name not in PRECISIONS:
         raise UserError(f"precision is {' or '.join(PRECISIONS)}, not {name!r}")
     return name
+
+
+def _batch(count: int) -> int:
+    if type(count) is not int or count < 1:
+        raise UserError(f"batch is a number of sequences, from 1 on, not {count!r}")
+    return count
 
 
 def _path(path: str | Path | None) -> Path | None:

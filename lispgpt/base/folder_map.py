@@ -18,11 +18,12 @@ class Setting:
     """Where a config value stands in config.json: the first of these keys that is there and not null.
 
     A key may lead into objects and lists: `rope_scaling.factor`, `time_step_limit.0`.  optional: whether the program's
-    own value serves where none is.
+    own value serves where none is.  null: the value where a key is null, if that is another than the program's own.
     """
 
     keys: tuple[str, ...]
     optional: bool = False
+    null: Scalar | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class FolderMap:
         try:
             found = FolderMap(
                 tuple(data["types"]),
-                {name: Setting(tuple(s["keys"]), bool(s["optional"])) for name, s in data["config"].items()},
+                {n: Setting(tuple(s["keys"]), bool(s["optional"]), s.get("null")) for n, s in data["config"].items()},
                 {name: tuple(Pattern(**p) for p in patterns) for name, patterns in data["weights"].items()},
                 tuple(data["prefix"]),
                 tuple(data["ignored"]),

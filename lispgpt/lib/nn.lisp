@@ -59,6 +59,12 @@
   (let [[n heads size] (shape x)]
     (reshape (rms-norm (reshape x [(* n heads) size]) weight epsilon) [n heads size])))
 
+; the same by means, too, and with weights of each head's own, [heads size]
+(defn own-norm [x weight epsilon]
+  (let [[n heads size] (shape x)
+        y (reshape (centred-norm (reshape x [(* n heads) size]) epsilon) [n heads size])]
+    (tensor [r n h heads i size] (* (at y r h i) (at weight h i)))))
+
 ; ---- activations
 
 (defn relu [x] (max x 0.0))
@@ -220,8 +226,10 @@
 
 ; how to weigh the scores of `attend` whose positions see the last `window` ones up to their own only
 (defn within [window]
-  (fn [score head t position]
-    (select (< (- position t) window) score -inf)))
+  (if (= window 0)
+    plain-score
+    (fn [score head t position]
+      (select (< (- position t) window) score -inf))))
 
 ; the same for layer l of a model of which some layers have a window: those that layer-types, a vector as config.json has
 ; it, calls so, or where that is empty, those of which `otherwise` is true

@@ -39,18 +39,29 @@
 ; What the positions of a program are turned by, as a part of its config, where the checkpoint may say it otherwise
 ; (`:rotary` in `hugging-face`): rope-type is "default", "dynamic" (which is that up to the length of training), "linear",
 ; "llama3", "yarn" or "longrope" (once "su"), and the others are what these need.
-(defmacro rotary-config []
-  `(config rope-type "default"  rope-theta 10000.0  rope-factor 1.0  rope-low 1.0  rope-high 4.0  rope-original 0
+; (rotary-config 500000.0 "yarn"): what rope-theta and rope-type are where the checkpoint says nothing.
+(defmacro rotary-config [& said]
+  `(config rope-type ~(if (> (count said) 1) (nth said 1) "default")
+           rope-theta ~(if (> (count said) 0) (nth said 0) 10000.0)
+           rope-factor 0.0  rope-low 1.0  rope-high 4.0  rope-original 0
            rope-fast 32.0  rope-slow 1.0  rope-whole true  rope-attention 0.0  rope-mscale 0.0  rope-mscale-all 0.0
            rope-short []  rope-long []  rope-most 0  rope-short-until -1))
+
+; The length of the first training's texts: where it is not said, that of all
+(defn first-length []
+  (let [[original most] [(configured "rope-original" 0) (configured "rope-most" 0)]]
+    (cond (> original 0) original  (> most 0) most  :else (configured "context" 0))))
+
+; How many times as long texts are since: where it is not said, as lengths are
+(defn times-longer []
+  (let [[factor most] [(configured "rope-factor" 0.0) (configured "rope-most" 0)]]
+    (cond (!= factor 0.0) factor  (> most 0) (/ (* 1.0 most) (first-length))  :else 1.0)))
 
 ; The frequency of a head's i-th pair, by the program's config.
 (defn configured-frequency [pairs]
   (let [kind (configured "rope-type" "default")
         theta (configured "rope-theta" 10000.0)
-        factor (configured "rope-factor" 1.0)
-        original (configured "rope-original" 0)
-        original (if (= original 0) (configured "context" 0) original)
+        [factor original] [(times-longer) (first-length)]
         plain (rotary-frequency theta pairs)]
     (cond
       (= kind "default") plain
@@ -61,6 +72,7 @@
       (= kind "llama3") (slowed-frequency plain factor (configured "rope-low" 1.0) (configured "rope-high" 4.0) original)
       (= kind "yarn") (yarn-frequency theta pairs factor original (configured "rope-fast" 32.0)
                                       (configured "rope-slow" 1.0) (configured "rope-whole" true))
+      (= kind "") (error "how this model's positions are turned has to be said: rope_type" kind)
       :else (error "rope-type is default, dynamic, linear, llama3 or yarn" kind))))
 
 ; "LongRoPE", Ding et al. 2024: every pair is slowed by a factor of its own, which is another where texts are longer than
@@ -82,10 +94,9 @@
 ; positions [rows], pairs -> a function that turns x [rows heads size] by its rows' positions, as the config says
 (defn turning [positions pairs]
   (let [kind (configured "rope-type" "default")
-        [given factor] [(configured "rope-attention" 0.0) (configured "rope-factor" 1.0)]
-        [original most] [(configured "rope-original" 0) (configured "rope-most" 0)]
+        given (configured "rope-attention" 0.0)
+        [factor original] [(times-longer) (first-length)]
         long (if (= kind "su") true (= kind "longrope"))
-        factor (if long (if (= factor 1.0) (/ (* 1.0 most) original) factor) factor)
         [m all] [(configured "rope-mscale" 0.0) (configured "rope-mscale-all" 0.0)]
         longer (cond (= kind "yarn") (if (= (* m all) 0.0) (yarn-scale factor 1.0)
                                        (/ (yarn-scale factor m) (yarn-scale factor all)))
@@ -103,7 +114,7 @@
   (let [share (configured "rope-mscale-all" 0.0)]
     (if (or (= (configured "rope-type" "default") "default") (= share 0.0))
       1.0
-      (square (yarn-scale (configured "rope-factor" 1.0) share)))))
+      (square (yarn-scale (times-longer) share)))))
 
 ; As many pairs as a share of a head of this size has (config.json's partial_rotary_factor)
 (defn turned-pairs [share size]

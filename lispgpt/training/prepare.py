@@ -90,6 +90,8 @@ def begin(folder: RunFolder, given: Beginning, options: Options) -> None:
 
 
 def _check_given(given: Beginning) -> None:
+    if given.program.is_dir():
+        raise UserError(f"{given.program} is a folder: give the program to train, and the folder as --checkpoint")
     if not given.program.is_file():
         raise UserError(f"there is no file {given.program}")
     if not given.data:

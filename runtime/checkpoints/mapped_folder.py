@@ -31,7 +31,7 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
     What a model of texts and images says of texts counts before what it says of both.
     """
     texts = data.get("text_config")
-    data = {**data, **(texts if isinstance(texts, Mapping) else {})}
+    data = _with_scaling({**data, **(texts if isinstance(texts, Mapping) else {})})
     for key, allowed in {**names.requires, "quantization_config": (None,)}.items():
         value = _at(data, key)
         if value is not None and value not in allowed:
@@ -41,6 +41,8 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
     found: dict[str, Any] = {}
     for name, setting in names.config.items():
         value = next((v for v in (_at(data, key) for key in setting.keys) if v is not None), None)
+        if value is None and any(key in data for key in setting.keys):
+            value = setting.null
         if value is None:
             if not setting.optional:
                 raise UserError(f"{path} lacks {' or '.join(setting.keys)}, by which the program sets {name}")
@@ -51,6 +53,17 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
                 raise UserError(f"{path}: {' or '.join(setting.keys)} is {str(value)[:60]}, by which {name} is set")
         found[name] = value
     return found
+
+
+def _with_scaling(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings where `rope_scaling`, which folders had before `rope_parameters`, says what it says against those:
+    all of them, or of positions of several kinds those of layers without a window."""
+    scaling, parameters = data.get("rope_scaling"), data.get("rope_parameters")
+    if not scaling or not isinstance(scaling, Mapping) or not isinstance(parameters, Mapping):
+        return data
+    full = parameters.get("full_attention")
+    several = {**parameters, "full_attention": {**full, **scaling}} if isinstance(full, Mapping) else None
+    return {**data, "rope_parameters": several}
 
 
 def _at(data: Mapping[str, Any], key: str) -> Any:

@@ -1,7 +1,8 @@
 """`hugging-face`: what a program calls the settings and tensors of Hugging Face's folders of its model.
 
     (hugging-face ["llama"] {:prefix "model."}
-      (config vocab "vocab_size"  kv-heads (optional "num_key_value_heads"))
+      (config vocab "vocab_size"  kv-heads (optional "num_key_value_heads")
+              window (optional "sliding_window" {:null 0}))             ; 0 where it says null
       (weights wte "embed_tokens.weight"
                (per "layers.*."
                  qkv-w ["self_attn.q_proj.weight" …])
@@ -71,6 +72,10 @@ ACTIVATIONS = (
     *("relu", "relu2", "tanh", "sigmoid"),
 )
 """What the library has (`activation-named`)."""
+FREQUENCIES = "rotary_emb.inv_freq"
+"""A tensor that older folders have for each layer, of what these come to."""
+LENGTHS = ("rope-original", "rope-most")
+"""Of these, what is said of the model counts before what is said of its positions."""
 PLACES = ("rope_parameters.", "rope_parameters.full_attention.", "rope_scaling.", "")
 
 
@@ -170,9 +175,10 @@ def parse(form: List) -> FolderMap:
     parts = [part for part in rest[-1].items[1:] if head_name(part) == "some"]  # type: ignore[attr-defined]
     some = tuple(name for part in parts for name, _ in _pairs(part.items[2:]))
     if kinds := options.pop("rotary", ()):
-        config |= {name: Setting(tuple(p + k for p in PLACES for k in keys), True) for name, keys in ROTARY.items()}
+        config = {name: _rotary(name) for name in ROTARY} | config
+        options["ignored"] = (*options.get("ignored", ()), FREQUENCIES)
         options["requires"] = options.get("requires", {}) | dict.fromkeys(
-            config["rope-type"].keys[: -len(ROTARY["rope-type"])], kinds
+            _rotary("rope-type").keys[: -len(ROTARY["rope-type"])], kinds
         )
     if keys := options.pop("activation", ()):
         config |= {"activation": Setting(keys, True)}
@@ -180,10 +186,18 @@ def parse(form: List) -> FolderMap:
     return FolderMap(_texts(types), config, weights, some=some, **options)
 
 
+def _rotary(name: str) -> Setting:
+    """Where a setting of rotary positions stands, the places that count most before the others."""
+    places = reversed(PLACES) if name in LENGTHS else PLACES
+    return Setting(tuple(place + key for place in places for key in ROTARY[name]), True)
+
+
 def _weights(items: tuple[Form, ...], prefix: str = "") -> Iterator[tuple[str, tuple[Pattern, ...]]]:
     plain = []
     for item in items:
         if head_name(item) in ("per", "some") and not prefix:
+            if len(item.items) < 2 or "*" not in _text(item.items[1]):  # type: ignore[attr-defined]
+                raise UserError(f'`{show(item)}` is not like ({head_name(item)} "layers.*." name "tensor")', item.span)
             yield from _weights(item.items[2:], _text(item.items[1]))  # type: ignore[attr-defined]
         else:
             plain.append(item)
@@ -217,7 +231,14 @@ def _pairs(items: tuple[Form, ...]) -> Iterator[tuple[str, Form]]:
 
 def _setting(form: Form) -> Setting:
     if head_name(form) == "optional":
-        return Setting(tuple(map(_text, form.items[1:])), True)  # type: ignore[attr-defined]
+        items: tuple[Form, ...] = form.items[1:]  # type: ignore[attr-defined]
+        given = items[-1] if items and isinstance(items[-1], Map) else None
+        keys = tuple(map(_text, items if given is None else items[:-1]))
+        options = {} if given is None else dict(_entries(given))
+        null = _scalar(options["null"]) if options.keys() == {"null"} else None
+        if not keys or (given is not None and not isinstance(null, bool | int | float | str)):
+            raise UserError(f'`{show(form)}` is not like (optional "key" {{:null 0}})', form.span)
+        return Setting(keys, True, null)
     return Setting(_texts(form))
 
 
