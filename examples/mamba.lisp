@@ -44,12 +44,9 @@
         sizes (linear x (x-w l))
         dt (by-text (softplus (linear (even (columns-of sizes 0 rank)) (dt-w l) (dt-b l))))
         [into out-of] (map (fn [i] (by-text (even (columns-of sizes (+ rank (* i states)) states)))) (range 2))
-        xs (by-text x)
-        [b length _] (shape dt)
-        [a-log d] [(a-log l) (d-w l)]
-        keep (tensor [n b t length c hidden s states] (exp (- (* (at dt n t c) (exp (at a-log c s))))))
-        new (tensor [n b t length c hidden s states] (* (at dt n t c) (at into n t s) (at xs n t c)))
-        read (contract [b t c] (remember keep new (memory l)) [b t c s] out-of [b t s])
+        rate (elementwise (fn [v] (- (exp v))) (a-log l))
+        read (remember (by-text x) dt rate into out-of (memory l))
+        [d] [(d-w l)]
         y (* (+ (reshape read [n hidden]) (* x d)) (silu (columns-of both hidden hidden)))]
     (if biased (linear y (out-w l) (out-b l)) (linear y (out-w l)))))
 

@@ -32,7 +32,7 @@
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
 (state (before [layers batch (- taps 1) mixed])
-  (memory [layers batch groups (quot heads groups) head-width states]))
+  (memory [layers batch hidden states]))
 
 (defn mix [y l]
   (let [given (if biased (linear y (in-w l) (in-b l)) (linear y (in-w l)))
