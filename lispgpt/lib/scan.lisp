@@ -14,6 +14,18 @@
 (defn columns-of [x start size]
   (slice x [0 start] [(dim x 0) size]))
 
+; what layer l is, by what config.json calls layers, or by such signs: "*" attends, "M" is Mamba's or another recurrence,
+; "-" is a feed-forward layer and "E" has experts; and whether it attends, which none does where nothing is said
+(defn layer-sign [layer-types l]
+  (let [kind (nth layer-types l)]
+    (cond (or (= kind "*") (= kind "attention") (= kind "full_attention")) "*"
+          (or (= kind "M") (= kind "mamba") (= kind "linear_attention")) "M"
+          (or (= kind "-") (= kind "mlp")) "-"
+          (or (= kind "E") (= kind "moe")) "E"
+          :else (error "no layer of this kind is known" kind))))
+(defn attention-layer? [layer-types l]
+  (if (= (count layer-types) 0) false (= (layer-sign layer-types l) "*")))
+
 (defn softplus [x]
   (elementwise (fn [v] (+ (max v 0.0) (log (+ 1.0 (exp (- (abs v))))))) x))
 
@@ -110,27 +122,39 @@
         ones (tensor [c each] 1.0)]
     (* (reshape (rms-norm (reshape x [(* n groups) each]) ones epsilon) [n columns]) weight)))
 
-; Mamba 2's layer between its products: what the first one gives is [gate | x | into | out-of | dt], of which the middle
-; three [rows hidden+2*groups*states] are convolved (its weight and bias [… ]); before and memory are the states of the
-; convolution and of the heads; norm [hidden] is over as many groups -> [rows hidden]
-(defn state-space [given conv conv-b dt-b a-log skip norm before memory groups norm-groups epsilon]
-  (let [[n hidden heads] [(dim given 0) (dim norm 0) (dim dt-b 0)]
-        mixed (dim conv 0)
+; x [rows columns] convolved with those before it, with a bias or without (0.0), and through a SiLU
+(defn convolved [x weight bias before]
+  (silu (+ (reshape (causal-convolution (by-text x) weight before) (shape x)) bias)))
+
+; Mamba's layer between its products: x and dt [rows columns], into and out-of [rows states], a-log [columns states],
+; skip [columns]; memory is the columns' state -> [rows columns]
+(defn selective [x dt into out-of a-log skip memory]
+  (let [rate (elementwise (fn [v] (- (exp v))) a-log)
+        [xs dt into out-of] (map by-text [x (softplus dt) into out-of])]
+    (+ (reshape (remember xs dt rate into out-of memory) (shape x)) (* x skip))))
+
+; Mamba 2's: given is [gate | x | into | out-of | dt], of which the middle three [rows hidden+2*groups*states] are
+; convolved (its weight and bias [… ]); before and memory are the states of the convolution and of the heads
+; -> [rows hidden], and the gate of it
+(defn state-space [given hidden conv conv-b dt-b a-log skip before memory groups]
+  (let [[n heads mixed] [(dim given 0) (dim dt-b 0) (dim conv 0)]
         each (quot (- mixed hidden) (* 2 groups))
-        seen (reshape (causal-convolution (by-text (columns-of given hidden mixed)) conv before) [n mixed])
-        seen (silu (+ seen conv-b))
-        [b length] [(batch) (/ n (batch))]
+        seen (convolved (columns-of given hidden mixed) conv conv-b before)
+        [b length size] [(batch) (/ n (batch)) (quot hidden heads)]
         [into out-of] (map (fn [i] (reshape (columns-of seen (+ hidden (* i groups each)) (* groups each))
                                             [b length groups each]))
                            (range 2))
         x (columns-of seen 0 hidden)
         dt (by-text (softplus (+ (columns-of given (+ hidden mixed) heads) dt-b)))
         rate (elementwise (fn [v] (- (exp v))) a-log)
-        found (reshape (remember-heads (by-text x) dt rate into out-of memory) [n hidden])
-        size (quot hidden heads)
-        all (+ found (reshape (tensor [r n h heads d size] (* (at (reshape x [n heads size]) r h d) (at skip h)))
-                              [n hidden]))]
-    (group-norm (* all (silu (columns-of given 0 hidden))) norm norm-groups epsilon)))
+        found (remember-heads (by-text x) dt rate into out-of memory)
+        skipped (tensor [r n h heads d size] (* (at (reshape x [n heads size]) r h d) (at skip h)))]
+    [(+ (reshape found [n hidden]) (reshape skipped [n hidden])) (silu (columns-of given 0 hidden))]))
+
+; The same, gated, each group of columns of its own root mean square
+(defn normed-state-space [given norm conv conv-b dt-b a-log skip before memory groups epsilon]
+  (let [[found gate] (state-space given (dim norm 0) conv conv-b dt-b a-log skip before memory groups)]
+    (group-norm (* found gate) norm groups epsilon)))
 
 ; What RWKV has in place of attention: of values so far, [texts length columns] as are keys, their mean by the weights
 ; exp(key - decay * how many positions ago it was put in); that of the newest is exp(key + first).  The states, each of
