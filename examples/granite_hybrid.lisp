@@ -31,7 +31,7 @@
   (per layers (norm1-w [width] {:init 1})  (norm2-w [width] {:init 1})
     (shared-w [(* 2 shared) width] weight-type)  (shared-down-w [width shared] weight-type)
     (when (> experts 0) (router-w [experts width] weight-type) (gate-up-w [experts (* 2 hidden) width] weight-type)
-                        (down-w [experts width hidden] weight-type)))
+      (down-w [experts width hidden] weight-type)))
   (per layers :where attends? (qkv-w [(* (+ heads (* 2 kv-heads)) head-width) width] weight-type)
     (proj-w [width (* heads head-width)] weight-type))
   (per layers :where (fn [l] (not (attends? l))) (in-w [given width] weight-type)  (out-w [width inner] weight-type)

@@ -52,7 +52,7 @@
 (entry logits [tokens positions]
   (let [mix (fn [y l] (if (attends? l) (attended y l) (mixed-in y l)))
         feed (fn [y l] (if (sparse? l) (mixture y (router-w l) (gates-w l) (ups-w l) (downs-w l) top false)
-                                       (swiglu y (gate-w l) (up-w l) (down-w l))))
+                         (swiglu y (gate-w l) (up-w l) (down-w l))))
         normed (fn [f x w l] (+ x (f (rms-norm x w epsilon) l)))
         layer (fn [x l] (normed feed (normed mix x (norm1-w l) l) (norm2-w l) l))
         x (last (fold layer (rows wte tokens) (range layers)))]

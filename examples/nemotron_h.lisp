@@ -3,7 +3,7 @@
 (require experts scan)
 (config vocab 131072  context 4096  layers 52  layer-types []  pattern ""  heads 32  kv-heads heads  width 4096
         hidden 21504  head-width 128  epsilon 1e-5  tied-head false  mamba-heads 128  mamba-width 64  groups 8
-        states 128  taps 4  conv-biased true  experts 8  top 2  each-hidden 7688  shared 7688  all-groups 1
+        states 128  taps 4  conv-biased true  experts 8  top 2  each-hidden 7688  shared 7688  among 1
         top-groups 1  normed true  scale 1.0  weight-type bf16)
 (hugging-face ["nemotron_h"]
   {:prefix ["backbone." "model."]  :ignored ["mtp.*"]  :usual true
@@ -16,7 +16,7 @@
           epsilon (optional "layer_norm_epsilon" "norm_eps")  mamba-width "mamba_head_dim"  groups "n_groups"
           states "ssm_state_size"  taps "conv_kernel"  conv-biased (optional "use_conv_bias")
           experts (optional "n_routed_experts")  top (optional "num_experts_per_tok")
-          all-groups (optional "n_group")  top-groups (optional "topk_group")
+          among (optional "n_group")  top-groups (optional "topk_group")
           each-hidden (optional "moe_intermediate_size")  shared (optional "moe_shared_expert_intermediate_size")
           normed (optional "norm_topk_prob")  scale (optional "routed_scaling_factor"))
   (weights
@@ -52,8 +52,8 @@
                          (linear (attend q k v (kv l)) (proj-w l)))
           (= sign "-") (feed (up-w l) (down-w l))
           :else (let [expert (fn [e] (by-expert (squared-relu (by-expert y (ups-w l) e)) (downs-w l) e))
-                      chosen (chosen-by-sigmoid (linear y (router-w l)) (router-b l) all-groups top-groups top normed scale)]
-                  (+ (feed (shared-up-w l) (shared-down-w l)) (shared-among chosen expert))))))
+                      best (chosen-by-sigmoid (linear y (router-w l)) (router-b l) among top-groups top normed scale)]
+                  (+ (feed (shared-up-w l) (shared-down-w l)) (shared-among best expert))))))
 (defn layer [x l] (+ x (mix (rms-norm x (norm-w l) epsilon) l)))
 (entry logits [tokens positions]
   (matmul-transposed (rms-norm (last (fold layer (rows wte tokens) (range layers))) normf-w epsilon) head-w))

@@ -35,7 +35,7 @@
   (per layers :where attends? (qkv-w [(* 2 (+ heads kv-heads) head-width) width] weight-type)  (q-norm-w [head-width])
     (k-norm-w [head-width])  (proj-w [width (* heads head-width)] weight-type))
   (per layers :where (fn [l] (not (attends? l))) (in-w [(+ mixed inner) width] weight-type)  (conv-w [mixed 1 taps])
-  (rates-w [(* 2 value-heads) width] weight-type)  (dt-b [value-heads])  (a-log [value-heads])
+    (rates-w [(* 2 value-heads) width] weight-type)  (dt-b [value-heads])  (a-log [value-heads])
     (inner-w [value-width] {:init 1})  (out-w [width inner] weight-type)))
 (state (per layers :where attends? (kv [batch 2 kv-heads context head-width] f32))
   (per layers :where (fn [l] (not (attends? l))) (before [batch (- taps 1) mixed])  (memory [batch inner key-width])))

@@ -35,6 +35,12 @@ ENTRIES = {
            (out-of [batch length 2 5] f32)""",
         "(remember-heads x dt rate into out-of memory)",
     ),
+    "differences": (
+        "(state (memory [batch 24 5]))",
+        """(x [batch length 24] f32) (query [batch length 2 5] f32) (seen [batch length 2 5] f32)
+           (keep [batch length 6] f32) (share [batch length 6] f32)""",
+        "(remember-differences x query seen keep share memory)",
+    ),
     "fading": (
         "(state (sums [batch 5]) (weights-so-far [batch 5]) (tops [batch 5]))",
         "(key [batch length 5] f32) (value [batch length 5] f32) (decay [5] f32) (own [5] f32)",
@@ -45,6 +51,7 @@ SIZES = {
     "convolution": {"x": (5,), "w": (5, 1, 3)},
     "columns": {"x": (5,), "dt": (5,), "rates": (5, 3), "into": (3,), "out-of": (3,)},
     "heads": {"x": (24,), "dt": (6,), "rate": (6,), "into": (2, 5), "out-of": (2, 5)},
+    "differences": {"x": (24,), "query": (2, 5), "seen": (2, 5), "keep": (6,), "share": (6,)},
     "fading": {"key": (5,), "value": (5,), "decay": (5,), "own": (5,)},
 }
 FIXED = ("w", "rate", "rates", "decay", "own")
@@ -77,6 +84,17 @@ def heads(given: Arrays) -> np.ndarray:
     return np.stack(found, 1)
 
 
+def differences(given: Arrays) -> np.ndarray:
+    state, found = np.zeros((2, 2, 3, 4, 5)), []
+    for t in range(given["x"].shape[1]):
+        keep, share = (given[name][:, t].reshape(2, 2, 3, 1) for name in ("keep", "share"))
+        state = state * keep[..., None]
+        missing = given["x"][:, t].reshape(2, 2, 3, 4) - np.einsum("bghds,bgs->bghd", state, given["seen"][:, t])
+        state = state + np.einsum("bghd,bgs->bghds", share * missing, given["seen"][:, t])
+        found.append(np.einsum("bghds,bgs->bghd", state, given["query"][:, t]).reshape(2, 24))
+    return np.stack(found, 1)
+
+
 def fading(given: Arrays) -> np.ndarray:
     keys, values = given["key"], given["value"]
     found = np.empty_like(values)
@@ -92,6 +110,7 @@ REFERENCES: dict[str, Callable[[Arrays], np.ndarray]] = {
     "convolution": convolution,
     "columns": columns,
     "heads": heads,
+    "differences": differences,
     "fading": fading,
 }
 
@@ -102,7 +121,7 @@ def random_inputs(name: str, length: int) -> Arrays:
     for word, own in SIZES[name].items():
         shape = own if word in FIXED else (2, length, *own)
         made[word] = rng.standard_normal(shape).astype(np.float32)
-        if word in ("dt", "decay"):
+        if word in ("dt", "decay", "keep", "share"):
             made[word] = rng.random(shape).astype(np.float32)
         elif word.startswith("rate"):
             made[word] = -rng.random(shape).astype(np.float32)
@@ -115,7 +134,7 @@ def random_inputs(name: str, length: int) -> Arrays:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_chunks_and_steps_agree_with_a_loop(name: str, target: str, tmp_path: Path) -> None:
     state, inputs, body = ENTRIES[name]
-    (tmp_path / "p.lisp").write_text(f"(require scan)\n{state}\n(entry run [{inputs}] {SHAPES} {body})")
+    (tmp_path / "p.lisp").write_text(f"(require delta)\n{state}\n(entry run [{inputs}] {SHAPES} {body})")
     artifact, _ = compile_request(Request(tmp_path / "p.lisp", target), Observer())
     lengths = (7, 1, 1, 7, 1)
     given = random_inputs(name, sum(lengths))
