@@ -42,9 +42,9 @@ ENTRIES = {
         "(remember-differences x query seen keep share memory)",
     ),
     "fading": (
-        "(state (sums [batch 5]) (weights-so-far [batch 5]) (tops [batch 5]))",
+        "(state (memory [batch 5 3]))",
         "(key [batch length 5] f32) (value [batch length 5] f32) (decay [5] f32) (own [5] f32)",
-        "(decaying-mean key value decay own sums weights-so-far tops)",
+        "(decaying-mean key value decay own memory)",
     ),
 }
 SIZES = {

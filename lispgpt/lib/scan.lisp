@@ -156,43 +156,25 @@
   (let [[found gate] (state-space given (dim norm 0) conv conv-b dt-b a-log skip before memory groups)]
     (group-norm (* found gate) norm groups epsilon)))
 
+(def places-of-three [array<i64: 0> array<i64: 1> array<i64: 2>])
+(kernel walk-means [value key decay first-weight old y new]
+  (walk old y new
+        (fn [n t c states]
+          (let [[sum weight top] (map (fn [place] (vector.extract {:static_position place} states)) places-of-three)
+                [value key] [(memref.load value n t c) (memref.load key n t c)]
+                top (select (> weight 0.0) top (: -1e38 f32))
+                now (+ key (memref.load first-weight c))
+                faded (- top (memref.load decay c))
+                shares (fn [x y] (let [most (max x y)] [(exp (- x most)) (exp (- y most)) most]))
+                [before own _] (shares top now)
+                [kept added most] (shares faded key)]
+            [(/ (+ (* sum before) (* value own)) (+ (* weight before) own))
+             (vector.from_elements {:result (type states)}
+               (+ (* sum kept) (* value added)) (+ (* weight kept) added) most)]))))
+
 ; What RWKV has in place of attention: of values so far, [texts length columns] as are keys, their mean by the weights
-; exp(key - decay * how many positions ago it was put in); that of the newest is exp(key + first).  The states, each of
-; [texts columns], are the sums of weighed values and of weights, and the logarithm of what both are divided by.
+; exp(key - decay * how many positions ago it was put in); that of the newest is exp(key + first).  A column's three
+; states are the sums of weighed values and of weights, and the logarithm of what both are divided by.
 ; "RWKV: Reinventing RNNs for the Transformer Era", Peng et al. 2023
-(defn decaying-mean [key value decay first-weight sums weights tops]
-  (let [[b length columns] (shape key)
-        steps (map (fn [i] (fold * 1 (map (fn [_] 2) (range i)))) (range 20))
-        joined (fn [found step]
-                 (if (>= step length) found
-                   (let [[sum weight top] found
-                         earlier (fn [x n t c] (at x n (max 0 (- t step)) c))
-                         before (tensor [n b t length c columns]
-                                  (select (>= t step) (- (earlier top n t c) (* step (at decay c))) -1e38))
-                         over (max top before)
-                         both (fn [x]
-                                (tensor [n b t length c columns]
-                                  (+ (* (at x n t c) (exp (- (at top n t c) (at over n t c))))
-                                     (* (earlier x n t c) (exp (- (at before n t c) (at over n t c)))))))]
-                     [(both sum) (both weight) over])))
-        [sum weight top] (fold joined [value (tensor [n b t length c columns] 1.0) key] steps)
-        [old-sum old-weight old-top] (map read-state [sums weights tops])
-        old-top (tensor [n b c columns] (select (> (at old-weight n c) 0.0) (at old-top n c) -1e38))
-        until (tensor [n b t length c columns] (- (at old-top n c) (* (cast (cast (+ t 1) i32) f32) (at decay c))))
-        over (max top until)
-        both (fn [x old]
-               (tensor [n b t length c columns]
-                 (+ (* (at x n t c) (exp (- (at top n t c) (at over n t c))))
-                    (* (at old n c) (exp (- (at until n t c) (at over n t c)))))))
-        all (map both [sum weight] [old-sum old-weight])
-        newest (fn [x] (reshape (slice x [0 (- length 1) 0] [b 1 columns]) [b columns]))
-        before (fn [x old]
-                 (tensor [n b t length c columns]
-                   (select (= t 0) (at old n c) (at x n (max 0 (- t 1)) c))))
-        [sum weight top] (map before [(nth all 0) (nth all 1) over] [old-sum old-weight old-top])
-        own (+ key first-weight)
-        most (max top own)
-        [old-share own-share] (map (fn [x] (exp (- x most))) [top own])
-        found (/ (+ (* sum old-share) (* value own-share)) (+ (* weight old-share) own-share))]
-    (map (fn [state x] (write-state state (newest x))) [sums weights tops] [(nth all 0) (nth all 1) over])
-    found))
+(defn decaying-mean [key value decay first-weight state]
+  (walked walk-means value state key decay first-weight))
