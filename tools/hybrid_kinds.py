@@ -1,4 +1,4 @@
-"""Kinds for `record_folders.py` whose layers are not all alike, recurrences among them; places go on from the others."""
+"""Kinds for `record_folders.py` whose layers differ, recurrences among them; places go on from the others."""
 
 from __future__ import annotations
 
