@@ -35,17 +35,12 @@
 
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 
-(defn expert [x l chosen]
-  (let [both (by-expert x (gate-up-w l) chosen)
-        half (fn [i] (slice both [0 (* i hidden)] [(dim x 0) hidden]))]
-    (by-expert (* (silu (half 0)) (half 1)) (down-w l) chosen)))
-
 (defn layer [x l turn]
   (let [[q k v] (split-heads (linear (rms-norm x (norm1-w l) epsilon) (qkv-w l)) head-width heads kv-heads)
         q (* (turn q) (* scored (sqrt head-width)))       ; `attend` divides scores by that root
         x (+ x (* added (linear (attend q (turn k) v (kv l)) (proj-w l))))
         y (rms-norm x (norm2-w l) epsilon)
-        mixed (mixture-of (linear y (router-w l)) top true (fn [chosen] (expert y l chosen)))]
+        mixed (mixture-of (linear y (router-w l)) top true (fn [e] (through-joined y e (gate-up-w l) (down-w l))))]
     (+ x (* added (if (> shared 0) (+ mixed (swiglu-of (linear y (shared-w l)) (shared-down-w l))) mixed)))))
 
 (entry logits [tokens positions]

@@ -36,21 +36,12 @@
   (if (= kind "falcon_mamba") (rms-norm x (tensor [c (dim x 1)] 1.0) inner-epsilon) x))
 
 (defn mix [y l]
-  (let [n (dim y 0)
-        both (if biased (linear y (in-w l) (in-b l)) (linear y (in-w l)))
-        seen (causal-convolution (by-text (columns-of both 0 hidden)) (conv-w l) (before l))
-        seen (reshape seen [n hidden])
-        x (silu (if conv-biased (+ seen (conv-b l)) seen))
+  (let [both (if biased (linear y (in-w l) (in-b l)) (linear y (in-w l)))
+        x (convolved (columns-of both 0 hidden) (conv-w l) (if conv-biased (conv-b l) 0.0) (before l))
         sizes (linear x (x-w l))
-        dt (by-text (softplus (linear (even (columns-of sizes 0 rank)) (dt-w l) (dt-b l))))
-        [into out-of] (map (fn [i] (by-text (even (columns-of sizes (+ rank (* i states)) states)))) (range 2))
-        xs (by-text x)
-        [b length _] (shape dt)
-        [a-log d] [(a-log l) (d-w l)]
-        keep (tensor [n b t length c hidden s states] (exp (- (* (at dt n t c) (exp (at a-log c s))))))
-        new (tensor [n b t length c hidden s states] (* (at dt n t c) (at into n t s) (at xs n t c)))
-        read (contract [b t c] (remember keep new (memory l)) [b t c s] out-of [b t s])
-        y (* (+ (reshape read [n hidden]) (* x d)) (silu (columns-of both hidden hidden)))]
+        dt (linear (even (columns-of sizes 0 rank)) (dt-w l) (dt-b l))
+        [into out-of] (map (fn [i] (even (columns-of sizes (+ rank (* i states)) states))) (range 2))
+        y (* (selective x dt into out-of (a-log l) (d-w l) (memory l)) (silu (columns-of both hidden hidden)))]
     (if biased (linear y (out-w l) (out-b l)) (linear y (out-w l)))))
 
 (entry logits [tokens positions]

@@ -32,13 +32,13 @@
   (when (not tied-head) (head-w [vocab width] weight-type)))
 
 (state (before [layers batch (- taps 1) mixed])
-  (memory [layers batch groups (quot heads groups) head-width states]))
+  (memory [layers batch hidden states]))
 
 (defn mix [y l]
   (let [given (if biased (linear y (in-w l) (in-b l)) (linear y (in-w l)))
         conv-b (if conv-biased (conv-b l) 0.0)
-        found (state-space given (conv-w l) conv-b (dt-b l) (a-log l) (skip-w l) (inner-w l) (before l) (memory l)
-                           groups groups epsilon)]
+        found (normed-state-space given (inner-w l) (conv-w l) conv-b (dt-b l) (a-log l) (skip-w l) (before l) (memory l)
+                                  groups epsilon)]
     (if biased (linear found (out-w l) (out-b l)) (linear found (out-w l)))))
 
 (entry logits [tokens positions]

@@ -41,10 +41,8 @@
   (normf-w [width] {:init 1})  (when (not tied-head) (head-w [vocab width] weight-type)))
 (state (kv [layers batch 2 kv-heads context head-width] f32))
 (defn with-experts [x y l]
-  (let [common (swiglu y (shared-gate-w l) (shared-up-w l) (shared-down-w l))
-        open (sigmoid (linear y (open-w l)))]
-    (+ x (mixture y (router-w l) (gate-w l) (up-w l) (down-w l) top normed)
-       (tensor [n (dim x 0) c width] (* (at common n c) (at open n 0))))))
+  (+ x (mixture y (router-w l) (gate-w l) (up-w l) (down-w l) top normed)
+     (opened (swiglu y (shared-gate-w l) (shared-up-w l) (shared-down-w l)) (linear y (open-w l)))))
 (entry logits [tokens positions]
   (let [turn (turning positions (/ head-width 2))
         layer (fn [x l]

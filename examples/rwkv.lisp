@@ -30,8 +30,7 @@
     (out-w [width inner] weight-type)  (up-mix [1 1 width])  (open-mix [1 1 width])
     (up-w [hidden width] weight-type)  (open-w [width width] weight-type)  (down-w [width hidden] weight-type))
   (lnf-w [width] {:init 1})  (lnf-b [width])  (when (not tied-head) (head-w [vocab width] weight-type)))
-(state (before [layers 2 batch 1 width])  (sums [layers batch inner])  (fading [layers batch inner])
-  (tops [layers batch inner]))
+(state (before [layers 2 batch 1 width])  (memory [layers batch inner 3]))
 
 ; a function that mixes x with the rows before, by how much of x itself
 (defn mixing [x state]
@@ -44,7 +43,7 @@
         mix (mixing (layer-norm x (ln1-w l) (ln1-b l) epsilon) (before l 0))
         [key value] [(by-text (linear (mix (key-mix l)) (key-w l))) (by-text (linear (mix (value-mix l)) (value-w l)))]
         decay (elementwise (fn [v] (exp v)) (decay-w l))
-        mean (reshape (decaying-mean key value decay (first-w l) (sums l) (fading l) (tops l)) [(dim x 0) inner])
+        mean (reshape (decaying-mean key value decay (first-w l) (memory l)) [(dim x 0) inner])
         x (+ x (* part (linear (* (sigmoid (linear (mix (gate-mix l)) (gate-w l))) mean) (out-w l))))
         mix (mixing (layer-norm x (ln2-w l) (ln2-b l) epsilon) (before l 1))
         fed (linear (square (relu (linear (mix (up-mix l)) (up-w l)))) (down-w l))

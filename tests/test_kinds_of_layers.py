@@ -21,6 +21,7 @@ from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.session import Session
 
 FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
+STATES = ("mamba", "mamba2", "rwkv", "granite-hybrid", "bamba", "jamba", "falcon-h1", "falcon-h1-normed", "qwen3-next")
 PROGRAM = """
 (weights (per 5 :where (fn [l] (= (mod l 2) 1)) (odd [4])) (per 5 :where (fn [l] false) (none [4])) (per 5 (all [4])))
 (state (per 5 :where (fn [l] (> l 2)) (kept [4])))
@@ -109,6 +110,8 @@ def test_layers_that_guess_at_further_tokens_are_left_out(tmp_path: Path) -> Non
         ("deepseek-v2-f32", {"norm_topk_prob": True}, "norm_topk_prob is false"),
         ("deepseek-v3-f32", {"rope_interleave": False}, "rope_interleave is False, and the program is for True alone"),
         ("mamba2-f32", {"time_step_limit": [0.0, 0.1]}, r"time_step_limit\.1 is 0\.1, and the program is for inf"),
+        ("qwen3-next-f32", {"mlp_only_layers": [1]}, r"mlp_only_layers is \[1\], and the program is for \[\] or none"),
+        ("nemotron-h-f32", {"moe_latent_size": 20}, "moe_latent_size is 20, and the program is for none alone"),
         ("lfm2-f32", {"conv_bias": True}, "conv_bias is True, and the program is for False alone"),
     ],
 )
@@ -121,7 +124,8 @@ def test_settings_that_change_what_is_computed_are_refused(name: str, config: di
     "name",
     [
         "lfm2-f32",
-        *(pytest.param(f"{n}-f32", marks=pytest.mark.slow) for n in ("mamba", "mamba2", "rwkv", "deepseek-v3")),
+        "nemotron-h-f32",
+        *(pytest.param(f"{n}-f32", marks=pytest.mark.slow) for n in ("deepseek-v3", *STATES)),
     ],
 )
 def test_ragged_batches_are_single_texts_and_states_refuse_drafts(name: str, tmp_path: Path) -> None:
@@ -142,6 +146,33 @@ def test_ragged_batches_are_single_texts_and_states_refuse_drafts(name: str, tmp
         else:
             with pytest.raises(UserError, match="states add up over positions, so that no draft can be taken back"):
                 model.generate(prompts[1], greedy=True, lookup=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "gone", "instead"),
+    [
+        ("granite-hybrid-f32", "", {"layer_types": ["mamba", "attention", "mamba"]}),
+        ("nemotron-h-f32", "layers_block_type", {"hybrid_override_pattern": "ME*-M", "num_hidden_layers": 5}),
+        ("qwen3-next-f32", "layer_types", {"full_attention_interval": 4}),
+    ],
+)
+def test_layers_are_called_as_earlier_folders_call_them(name: str, gone: str, instead: dict, tmp_path: Path) -> None:
+    folder = FOLDERS[name]
+    config = {key: value for key, value in folder.config.items() if key != gone} | instead
+    with lispgpt.load(replace(folder, config=config).write(tmp_path / "m")) as model:
+        text = model.generate(folder.cases[1].prompt, max_new_tokens=24, greedy=True)
+        assert list(text) is not None and folder.cases[1].accepts(text.tokens)
+
+
+def test_layers_of_no_known_kind_are_told(tmp_path: Path) -> None:
+    for kinds in ("ME*-X", "ME*-"):
+        config = {key: value for key, value in FOLDERS["nemotron-h-f32"].config.items() if key != "layers_block_type"}
+        config |= {"hybrid_override_pattern": kinds, "num_hidden_layers": 5}
+        folder = replace(FOLDERS["nemotron-h-f32"], config=config)
+        said = "no layer of this kind is known" if len(kinds) == 5 else "4 is not a position in a text of 4"
+        with pytest.raises(UserError, match=said), lispgpt.load(folder.write(tmp_path / kinds[3:])) as model:
+            list(model.generate([3], max_new_tokens=1))
 
 
 @pytest.mark.slow

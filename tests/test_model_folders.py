@@ -25,7 +25,7 @@ FOLDERS = {folder.name: folder for folder in recorded_folders.folders()}
 SLOW = [name for name in FOLDERS if name.endswith("bf16") and not name.startswith(("qwen3-bf16", "mixtral", "gemma3"))]
 SLOW += [f"{name}-f32" for name in ("smollm3", "granite", "olmo2", "phi", "stablelm", "falcon-groups")]
 QUICK = ("gpt-oss-f32", "gemma3-images-f32", "bloom-f32", "cohere2-f32", "qwen3-biased-f32")
-QUICK += ("qwen3-moe-dense-f32", "deepseek-v3-f32", "mamba-f32", "lfm2-f32")
+QUICK += ("qwen3-moe-dense-f32", "deepseek-v3-f32", "mamba-f32", "lfm2-f32", "qwen3-next-f32")
 SLOW += [name for name in list(FOLDERS)[list(FOLDERS).index("llama-mlp-biased-f32") :] if name not in QUICK]
 """Run them after a change of the library's layers or of what reads folders."""
 
@@ -113,7 +113,7 @@ def test_a_program_for_another_model_names_the_right_one(tmp_path: Path, example
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "jamba"}, "no program is known for model_type 'jamba'; there are programs for .*qwen3"),
+        ({"model_type": "zamba2"}, "no program is known for model_type 'zamba2'; there are programs for .*qwen3"),
         ({"hidden_act": "relu"}, "hidden_act is 'relu', and the program is for 'silu' alone"),
         ({"hidden_size": None}, "lacks hidden_size, by which the program sets width"),
         ({"rms_norm_eps": float("nan")}, "is nan, by which epsilon is set"),

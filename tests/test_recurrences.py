@@ -23,26 +23,38 @@ ENTRIES = {
         "(x [batch length 5] f32) (w [5 1 3] f32)",
         "(causal-convolution x w before)",
     ),
-    "one-state": (
+    "columns": (
         "(state (memory [batch 5 3]))",
-        "(keep [batch length 5 3] f32) (new [batch length 5 3] f32)",
-        "(remember keep new memory)",
+        """(x [batch length 5] f32) (dt [batch length 5] f32) (rates [5 3] f32) (into [batch length 3] f32)
+           (out-of [batch length 3] f32)""",
+        "(remember x dt rates into out-of memory)",
     ),
     "heads": (
-        "(state (memory [batch 2 3 4 5]))",
-        """(x [batch length 2 3 4] f32) (dt [batch length 2 3] f32) (rate [2 3] f32) (into [batch length 2 5] f32)
+        "(state (memory [batch 24 5]))",
+        """(x [batch length 24] f32) (dt [batch length 6] f32) (rate [6] f32) (into [batch length 2 5] f32)
            (out-of [batch length 2 5] f32)""",
         "(remember-heads x dt rate into out-of memory)",
     ),
+    "differences": (
+        "(state (memory [batch 24 5]))",
+        """(x [batch length 24] f32) (query [batch length 2 5] f32) (seen [batch length 2 5] f32)
+           (keep [batch length 6] f32) (share [batch length 6] f32)""",
+        "(remember-differences x query seen keep share memory)",
+    ),
     "fading": (
-        "(state (sums [batch 5]) (weights-so-far [batch 5]) (tops [batch 5]))",
+        "(state (memory [batch 5 3]))",
         "(key [batch length 5] f32) (value [batch length 5] f32) (decay [5] f32) (own [5] f32)",
-        "(decaying-mean key value decay own sums weights-so-far tops)",
+        "(decaying-mean key value decay own memory)",
     ),
 }
-SIZES = {"x": (5,), "w": (5, 1, 3), "keep": (5, 3), "new": (5, 3), "dt": (2, 3), "rate": (2, 3), "into": (2, 5)}
-SIZES |= {"out-of": (2, 5), "key": (5,), "value": (5,), "decay": (5,), "own": (5,)}
-FIXED = ("w", "rate", "decay", "own")
+SIZES = {
+    "convolution": {"x": (5,), "w": (5, 1, 3)},
+    "columns": {"x": (5,), "dt": (5,), "rates": (5, 3), "into": (3,), "out-of": (3,)},
+    "heads": {"x": (24,), "dt": (6,), "rate": (6,), "into": (2, 5), "out-of": (2, 5)},
+    "differences": {"x": (24,), "query": (2, 5), "seen": (2, 5), "keep": (6,), "share": (6,)},
+    "fading": {"key": (5,), "value": (5,), "decay": (5,), "own": (5,)},
+}
+FIXED = ("w", "rate", "rates", "decay", "own")
 
 
 def convolution(given: Arrays) -> np.ndarray:
@@ -51,22 +63,35 @@ def convolution(given: Arrays) -> np.ndarray:
     return sum(before[:, tap : tap + x.shape[1]] * w[:, tap] for tap in range(3))
 
 
-def one_state(given: Arrays) -> np.ndarray:
+def columns(given: Arrays) -> np.ndarray:
     state, found = np.zeros((2, 5, 3)), []
-    for t in range(given["keep"].shape[1]):
-        state = given["keep"][:, t] * state + given["new"][:, t]
-        found.append(state)
+    for t in range(given["x"].shape[1]):
+        dt = given["dt"][:, t, :, None]
+        state = np.exp(given["rates"] * dt) * state + np.einsum(
+            "bc,bc,bs->bcs", dt[..., 0], given["x"][:, t], given["into"][:, t]
+        )
+        found.append(np.einsum("bcs,bs->bc", state, given["out-of"][:, t]))
     return np.stack(found, 1)
 
 
 def heads(given: Arrays) -> np.ndarray:
     state, found = np.zeros((2, 2, 3, 4, 5)), []
     for t in range(given["x"].shape[1]):
-        kept = np.exp(given["rate"] * given["dt"][:, t])[..., None, None]
-        state = kept * state + np.einsum(
-            "bgh,bghd,bgs->bghds", given["dt"][:, t], given["x"][:, t], given["into"][:, t]
-        )
-        found.append(np.einsum("bghds,bgs->bghd", state, given["out-of"][:, t]))
+        dt, x = given["dt"][:, t].reshape(2, 2, 3), given["x"][:, t].reshape(2, 2, 3, 4)
+        kept = np.exp(given["rate"].reshape(2, 3) * dt)[..., None, None]
+        state = kept * state + np.einsum("bgh,bghd,bgs->bghds", dt, x, given["into"][:, t])
+        found.append(np.einsum("bghds,bgs->bghd", state, given["out-of"][:, t]).reshape(2, 24))
+    return np.stack(found, 1)
+
+
+def differences(given: Arrays) -> np.ndarray:
+    state, found = np.zeros((2, 2, 3, 4, 5)), []
+    for t in range(given["x"].shape[1]):
+        keep, share = (given[name][:, t].reshape(2, 2, 3, 1) for name in ("keep", "share"))
+        state = state * keep[..., None]
+        missing = given["x"][:, t].reshape(2, 2, 3, 4) - np.einsum("bghds,bgs->bghd", state, given["seen"][:, t])
+        state = state + np.einsum("bghd,bgs->bghds", share * missing, given["seen"][:, t])
+        found.append(np.einsum("bghds,bgs->bghd", state, given["query"][:, t]).reshape(2, 24))
     return np.stack(found, 1)
 
 
@@ -83,8 +108,9 @@ def fading(given: Arrays) -> np.ndarray:
 
 REFERENCES: dict[str, Callable[[Arrays], np.ndarray]] = {
     "convolution": convolution,
-    "one-state": one_state,
+    "columns": columns,
     "heads": heads,
+    "differences": differences,
     "fading": fading,
 }
 
@@ -92,14 +118,12 @@ REFERENCES: dict[str, Callable[[Arrays], np.ndarray]] = {
 def random_inputs(name: str, length: int) -> Arrays:
     """What stands in the entry's inputs, for all positions: shares from 0 to 1, rates below 0, keys far apart."""
     rng, made = seeded.rng(), {}
-    words = [word.strip("(") for word in ENTRIES[name][1].split() if word.startswith("(")]
-    for word in words:
-        own = (2, 3, 4) if name == "heads" and word == "x" else SIZES[word]
+    for word, own in SIZES[name].items():
         shape = own if word in FIXED else (2, length, *own)
         made[word] = rng.standard_normal(shape).astype(np.float32)
-        if word in ("keep", "dt", "decay"):
+        if word in ("dt", "decay", "keep", "share"):
             made[word] = rng.random(shape).astype(np.float32)
-        elif word == "rate":
+        elif word.startswith("rate"):
             made[word] = -rng.random(shape).astype(np.float32)
         elif word == "key":
             made[word] = made[word] * np.float32(40) - np.float32(30)
@@ -110,7 +134,7 @@ def random_inputs(name: str, length: int) -> Arrays:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_chunks_and_steps_agree_with_a_loop(name: str, target: str, tmp_path: Path) -> None:
     state, inputs, body = ENTRIES[name]
-    (tmp_path / "p.lisp").write_text(f"(require scan)\n{state}\n(entry run [{inputs}] {SHAPES} {body})")
+    (tmp_path / "p.lisp").write_text(f"(require delta)\n{state}\n(entry run [{inputs}] {SHAPES} {body})")
     artifact, _ = compile_request(Request(tmp_path / "p.lisp", target), Observer())
     lengths = (7, 1, 1, 7, 1)
     given = random_inputs(name, sum(lengths))

@@ -5,7 +5,7 @@ Run it from the project's root in an environment of its own (the project itself 
     python -m venv /tmp/references && /tmp/references/bin/pip install numpy safetensors torch transformers
     PYTHONPATH=.:tests /tmp/references/bin/python tools/record_folders.py [NAME …]
 
-Without names it records those of `folder_kinds.py` that are not there yet.
+Without names it records those of `folder_kinds.py` and `hybrid_kinds.py` that are not there yet.
 transformers says what a folder of each kind has; its values are made from a seed, by the tests' own rule, and run in
 float32.  Of several prompts the one is kept whose text is the most varied while the best two logits stay apart.
 """
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from folder_kinds import KINDS
+from hybrid_kinds import HYBRIDS
 from record_references import quality
 from recorded_folders import RECORDED, Folder
 from safetensors import safe_open
@@ -33,9 +34,10 @@ LENGTHS = (1, 5, 33)
 
 
 def main() -> None:
+    torch.set_num_threads(1)  # more only wait for each other in models this small
     before = {each["name"]: each for each in json.loads(RECORDED.read_text())}
     recorded = []
-    for seed, (name, kind, settings) in enumerate(KINDS):
+    for seed, (name, kind, settings) in enumerate(KINDS + HYBRIDS):
         for dtype in ("f32", "bf16"):
             folder = before.get(f"{name}-{dtype}")
             if folder is None or name in sys.argv[1:]:

@@ -17,8 +17,9 @@ MOST = 1 << 31
 class Setting:
     """Where a config value stands in config.json: the first of these keys that is there and not null.
 
-    A key may lead into objects and lists: `rope_scaling.factor`, `time_step_limit.0`.  optional: whether the program's
-    own value serves where none is.  null: the value where a key is null, if that is another than the program's own.
+    A key may lead into objects and lists: `rope_scaling.factor`, `time_step_limit.0`, `layer_types.length`.
+    optional: whether the program's own value serves where none is.  null: the value where a key is null, if that is
+    another than the program's own.
     """
 
     keys: tuple[str, ...]

@@ -46,6 +46,13 @@
 (defn through-expert [x expert gate up down]
   (by-expert (* (silu (by-expert x gate expert)) (by-expert x up expert)) down expert))
 
+; the same where gates and what they are times are one matrix, [experts 2*hidden width]
+(defn through-joined [x expert gate-up down]
+  (let [both (by-expert x gate-up expert)
+        hidden (quot (dim both 1) 2)
+        half (fn [i] (slice both [0 (* i hidden)] [(dim x 0) hidden]))]
+    (by-expert (* (silu (half 0)) (half 1)) down expert)))
+
 ; how likely experts are, [rows experts], and how much they are liked, likewise -> the `top` that are liked best, each an
 ; expert, i32 [rows], and how likely that is times `scale`, f32 [rows], where `normed` as a share of what all these are
 (defn best-liked [likely liked top normed scale]
@@ -67,13 +74,18 @@
         liked (if (= groups top-groups) liked (in-best-groups liked groups top-groups best-two -inf))]
     (best-liked likely liked top normed scale)))
 
-; the sum of what some experts of each row make of it; chosen: each an expert, i32 [rows], and its share, f32 [rows]
-(defn shared-out [x chosen gate up down]
+; the sum of what some experts of each row make of it, (make expert) [rows width] for an expert of each; chosen: each an
+; expert, i32 [rows], and its share, f32 [rows]
+(defn shared-among [chosen make]
   (fold (fn [sum c]
           (let [[expert share] c
-                y (through-expert x expert gate up down)]
-            (+ sum (tensor [r (dim x 0) c (dim x 1)] (* (at y r c) (at share r))))))
+                y (make expert)]
+            (+ sum (tensor [r (dim y 0) c (dim y 1)] (* (at y r c) (at share r))))))
         0.0 chosen))
+
+; the same of experts that are feed-forward layers with a gate
+(defn shared-out [x chosen gate up down]
+  (shared-among chosen (fn [expert] (through-expert x expert gate up down))))
 
 ; x [rows in], w [experts in out] as some models store it, b [experts out] -> [rows out]
 (defn from-expert [x w b expert]
@@ -105,3 +117,8 @@
 (defn mixture [x router gate up down top normed]
   (mixture-of (linear x router) top normed
               (fn [expert] (through-expert x expert gate up down))))
+
+; x [rows width] as much as its rows' gates say, [rows 1]
+(defn opened [x gate]
+  (let [share (sigmoid gate)]
+    (tensor [n (dim x 0) c (dim x 1)] (* (at x n c) (at share n 0)))))

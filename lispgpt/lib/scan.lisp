@@ -1,7 +1,9 @@
 ; Recurrences over positions, of which a state is kept in place of keys and values: "Mamba", Gu and Dao 2023, and
 ; "Transformers are SSMs", Dao and Gu 2024.  Tensors are of texts, [texts length …]; many positions at once give what one
 ; after the other do.
+(require-dialect arith gpu math memref scf vector)
 (require nn)
+(require kernels)
 
 ; x [rows columns] -> [texts length columns]
 (defn by-text [x]
@@ -11,6 +13,18 @@
 ; x [rows columns] -> [rows size], from a column on
 (defn columns-of [x start size]
   (slice x [0 start] [(dim x 0) size]))
+
+; what layer l is, by what config.json calls layers, or by such signs: "*" attends, "M" is Mamba's or another recurrence,
+; "-" is a feed-forward layer and "E" has experts; and whether it attends, which none does where nothing is said
+(defn layer-sign [layer-types l]
+  (let [kind (nth layer-types l)]
+    (cond (or (= kind "*") (= kind "attention") (= kind "full_attention")) "*"
+          (or (= kind "M") (= kind "mamba") (= kind "linear_attention")) "M"
+          (or (= kind "-") (= kind "mlp")) "-"
+          (or (= kind "E") (= kind "moe")) "E"
+          :else (error "no layer of this kind is known" kind))))
+(defn attention-layer? [layer-types l]
+  (if (= (count layer-types) 0) false (= (layer-sign layer-types l) "*")))
 
 (defn softplus [x]
   (elementwise (fn [v] (+ (max v 0.0) (log (+ 1.0 (exp (- (abs v))))))) x))
@@ -33,54 +47,73 @@
     (write-state state (slice x [0 (- length 1) 0] [b 1 columns]))
     (tensor [n b t length c columns] (select (= t 0) (at old n 0 c) (at x n (max 0 (- t 1)) c)))))
 
-; keep and new [texts length columns states]: after a position the state is `keep` times the one before, plus `new`
-; -> the state after each position; state, of [texts columns states], is the one before the first, and then the last.
-; By steps of 1, 2, 4 … positions: "Data Parallel Algorithms", Hillis and Steele 1986
-(defn remember [keep new state]
-  (let [[b length columns states] (shape keep)
-        steps (map (fn [i] (fold * 1 (map (fn [_] 2) (range i)))) (range 20))
-        joined (fn [found step]
-                 (if (>= step length)
-                   found
-                   (let [[keep new] found
-                         back (fn [x n t c s] (at x n (max 0 (- t step)) c s))]
-                     [(tensor [n b t length c columns s states]
-                        (* (at keep n t c s) (select (>= t step) (back keep n t c s) 1.0)))
-                      (tensor [n b t length c columns s states]
-                        (+ (at new n t c s) (* (at keep n t c s) (select (>= t step) (back new n t c s) 0.0))))])))
-        [kept fresh] (fold joined [keep new] steps)
-        old (read-state state)
-        all (tensor [n b t length c columns s states] (+ (at fresh n t c s) (* (at kept n t c s) (at old n c s))))]
-    (write-state state (reshape (slice all [0 (- length 1) 0 0] [b 1 columns states]) [b columns states]))
-    all))
+; ---- walks: each thread takes the positions one after the other for a column, whose states it holds
 
-; The same where a head's numbers have one share to keep, exp(rate * dt): x [texts length groups heads size] of as many
-; heads in each group, dt [texts length groups heads], rate [groups heads], into and out-of [texts length groups states]:
-; a position adds dt * x * into to the state, of [texts groups heads size states], and reads state * out-of
-; -> [texts length groups heads size]
+(defn numbers-of [n] (str "vector<" n "xf32>"))
+
+; n/size blocks of so many threads
+(def walkers 32)
+(defn walks-over [columns] (quot (+ columns walkers -1) walkers))
+
+; (step text position column states) -> the column's number there, for y [texts length columns], and its states after it;
+; old and new [texts columns states] are those before the first position and after the last
+(defn walk [old y new step]
+  (let [[_ length columns] (shape y)
+        [text column start] [(block-id y) (+ (* (block-id x) walkers) (thread-id x)) (: 0 index)]]
+    (when (< column columns)
+      (vector.store
+        (over [t 0 length 1] [states (vector.load {:result (numbers-of (dim old 2))} old text column start)]
+          (let [[found states] (step text t column states)]
+            (memref.store found y text t column)
+            states))
+        new text column start))))
+
+; a row of x, whose last dimension it is, as a vector; a number in all places of one; the sum of a vector
+(defn row-of [x & place]
+  (vector.load {:result (numbers-of (dim x (- (rank x) 1)))} x place (: 0 index)))
+(defn in-all [like x] (vector.broadcast {:result (type like)} x))
+(defn total-of [x] (vector.reduction {:result f32 :kind "#vector.kind<add>" :fastmath "#arith.fastmath<reassoc>"} x))
+
+; the walk of a kernel over x [texts length columns] and others; state, [texts columns states], is left as it is then
+; -> [texts length columns]
+(defmacro walked [kernel x state & others]
+  `(let [old (read-state ~state)
+         [b length columns] (shape ~x)
+         [found new] (launch ~kernel [(walks-over columns) b] [walkers]
+                       ~x ~@others old (output (tensor-type [b length columns] f32)) (output (type old)))]
+     (write-state ~state new)
+     found))
+
+(kernel walk-columns [x dt rate into out-of old y new]
+  (walk old y new
+        (fn [n t c states]
+          (let [step (memref.load dt n t c)
+                keep (exp (* (row-of rate c) (in-all states step)))
+                added (* (row-of into n t) (in-all states (* step (memref.load x n t c))))
+                states (math.fma states keep added)]
+            [(total-of (* states (row-of out-of n t))) states]))))
+
+; Mamba's recurrence: x and dt [texts length columns], rate [columns states], into and out-of [texts length states]: of
+; its states a column keeps exp(rate * dt), adds dt * x * into, and reads states * out-of -> [texts length columns]
+(defn remember [x dt rate into out-of state]
+  (walked walk-columns x state dt rate into out-of))
+
+(kernel walk-heads [x dt rate into out-of old y new]
+  (let [[columns heads groups] [(dim x 2) (dim dt 2) (dim into 2)]
+        of (fn [c count] (arith.divui c (: (quot columns count) index)))]
+    (walk old y new
+          (fn [n t c states]
+            (let [[head group] [(of c heads) (of c groups)]
+                  step (memref.load dt n t head)
+                  keep (in-all states (exp (* step (memref.load rate head))))
+                  added (* (row-of into n t group) (in-all states (* step (memref.load x n t c))))
+                  states (math.fma states keep added)]
+              [(total-of (* states (row-of out-of n t group))) states])))))
+
+; Mamba 2's, where a head's columns share dt [texts length heads] and rate [heads], and those of a group of heads into and
+; out-of [texts length groups states]
 (defn remember-heads [x dt rate into out-of state]
-  (let [[b length groups heads size] (shape x)
-        states (dim into 3)
-        logs (tensor [n b t length g groups h heads] (* (at dt n t g h) (at rate g h)))
-        so-far (tensor [t length k length] (select (<= k t) 1.0 0.0))
-        sums (contract [b t g h] logs [b k g h] so-far [t k])
-        scores (contract [b g t k] out-of [b t g s] into [b k g s])
-        shares (tensor [n b g groups h heads t length k length]
-                 (select (<= k t)
-                         (* (at scores n g t k) (at dt n k g h) (exp (- (at sums n t g h) (at sums n k g h))))
-                         0.0))
-        fresh (contract [b t g h d] shares [b g h t k] x [b k g h d])
-        old (read-state state)
-        from-old (contract [b t g h d] out-of [b t g s] old [b g h d s])
-        last (- length 1)
-        late (tensor [n b k length g groups h heads d size]
-               (* (at x n k g h d) (at dt n k g h) (exp (- (at sums n last g h) (at sums n k g h)))))
-        added (contract [b g h d s] late [b k g h d] into [b k g s])]
-    (write-state state
-                 (tensor [n b g groups h heads d size s states]
-                   (+ (at added n g h d s) (* (exp (at sums n last g h)) (at old n g h d s)))))
-    (tensor [n b t length g groups h heads d size]
-      (+ (at fresh n t g h d) (* (exp (at sums n t g h)) (at from-old n t g h d))))))
+  (walked walk-heads x state dt rate into out-of))
 
 ; x [rows columns] in so many groups of columns, each of its own root mean square; weight [columns]
 (defn group-norm [x weight groups epsilon]
@@ -89,65 +122,59 @@
         ones (tensor [c each] 1.0)]
     (* (reshape (rms-norm (reshape x [(* n groups) each]) ones epsilon) [n columns]) weight)))
 
-; Mamba 2's layer between its products: what the first one gives is [gate | x | into | out-of | dt], of which the middle
-; three [rows hidden+2*groups*states] are convolved (its weight and bias [… ]); before and memory are the states of the
-; convolution and of the heads; norm [hidden] is over as many groups -> [rows hidden]
-(defn state-space [given conv conv-b dt-b a-log skip norm before memory groups norm-groups epsilon]
-  (let [[n hidden heads] [(dim given 0) (dim norm 0) (dim dt-b 0)]
-        mixed (dim conv 0)
+; x [rows columns] convolved with those before it, with a bias or without (0.0), and through a SiLU
+(defn convolved [x weight bias before]
+  (silu (+ (reshape (causal-convolution (by-text x) weight before) (shape x)) bias)))
+
+; Mamba's layer between its products: x and dt [rows columns], into and out-of [rows states], a-log [columns states],
+; skip [columns]; memory is the columns' state -> [rows columns]
+(defn selective [x dt into out-of a-log skip memory]
+  (let [rate (elementwise (fn [v] (- (exp v))) a-log)
+        [xs dt into out-of] (map by-text [x (softplus dt) into out-of])]
+    (+ (reshape (remember xs dt rate into out-of memory) (shape x)) (* x skip))))
+
+; Mamba 2's: given is [gate | x | into | out-of | dt], of which the middle three [rows hidden+2*groups*states] are
+; convolved (its weight and bias [… ]); before and memory are the states of the convolution and of the heads
+; -> [rows hidden], and the gate of it
+(defn state-space [given hidden conv conv-b dt-b a-log skip before memory groups]
+  (let [[n heads mixed] [(dim given 0) (dim dt-b 0) (dim conv 0)]
         each (quot (- mixed hidden) (* 2 groups))
-        seen (reshape (causal-convolution (by-text (columns-of given hidden mixed)) conv before) [n mixed])
-        seen (silu (+ seen conv-b))
-        [b length] [(batch) (/ n (batch))]
-        [own size] [(quot heads groups) (quot hidden heads)]
+        seen (convolved (columns-of given hidden mixed) conv conv-b before)
+        [b length size] [(batch) (/ n (batch)) (quot hidden heads)]
         [into out-of] (map (fn [i] (reshape (columns-of seen (+ hidden (* i groups each)) (* groups each))
                                             [b length groups each]))
                            (range 2))
-        x (reshape (columns-of seen 0 hidden) [b length groups own size])
-        dt (reshape (softplus (+ (columns-of given (+ hidden mixed) heads) dt-b)) [b length groups own])
-        rate (reshape (elementwise (fn [v] (- (exp v))) a-log) [groups own])
-        skip (reshape skip [groups own])
-        found (remember-heads x dt rate into out-of memory)
-        all (tensor [n b t length g groups h own d size] (+ (at found n t g h d) (* (at x n t g h d) (at skip g h))))]
-    (group-norm (* (reshape all [n hidden]) (silu (columns-of given 0 hidden))) norm norm-groups epsilon)))
+        x (columns-of seen 0 hidden)
+        dt (by-text (softplus (+ (columns-of given (+ hidden mixed) heads) dt-b)))
+        rate (elementwise (fn [v] (- (exp v))) a-log)
+        found (remember-heads (by-text x) dt rate into out-of memory)
+        skipped (tensor [r n h heads d size] (* (at (reshape x [n heads size]) r h d) (at skip h)))]
+    [(+ (reshape found [n hidden]) (reshape skipped [n hidden])) (silu (columns-of given 0 hidden))]))
+
+; The same, gated, each group of columns of its own root mean square
+(defn normed-state-space [given norm conv conv-b dt-b a-log skip before memory groups epsilon]
+  (let [[found gate] (state-space given (dim norm 0) conv conv-b dt-b a-log skip before memory groups)]
+    (group-norm (* found gate) norm groups epsilon)))
+
+(def places-of-three [array<i64: 0> array<i64: 1> array<i64: 2>])
+(kernel walk-means [value key decay first-weight old y new]
+  (walk old y new
+        (fn [n t c states]
+          (let [[sum weight top] (map (fn [place] (vector.extract {:static_position place} states)) places-of-three)
+                [value key] [(memref.load value n t c) (memref.load key n t c)]
+                top (select (> weight 0.0) top (: -1e38 f32))
+                now (+ key (memref.load first-weight c))
+                faded (- top (memref.load decay c))
+                shares (fn [x y] (let [most (max x y)] [(exp (- x most)) (exp (- y most)) most]))
+                [before own _] (shares top now)
+                [kept added most] (shares faded key)]
+            [(/ (+ (* sum before) (* value own)) (+ (* weight before) own))
+             (vector.from_elements {:result (type states)}
+               (+ (* sum kept) (* value added)) (+ (* weight kept) added) most)]))))
 
 ; What RWKV has in place of attention: of values so far, [texts length columns] as are keys, their mean by the weights
-; exp(key - decay * how many positions ago it was put in); that of the newest is exp(key + first).  The states, each of
-; [texts columns], are the sums of weighed values and of weights, and the logarithm of what both are divided by.
+; exp(key - decay * how many positions ago it was put in); that of the newest is exp(key + first).  A column's three
+; states are the sums of weighed values and of weights, and the logarithm of what both are divided by.
 ; "RWKV: Reinventing RNNs for the Transformer Era", Peng et al. 2023
-(defn decaying-mean [key value decay first-weight sums weights tops]
-  (let [[b length columns] (shape key)
-        steps (map (fn [i] (fold * 1 (map (fn [_] 2) (range i)))) (range 20))
-        joined (fn [found step]
-                 (if (>= step length) found
-                   (let [[sum weight top] found
-                         earlier (fn [x n t c] (at x n (max 0 (- t step)) c))
-                         before (tensor [n b t length c columns]
-                                  (select (>= t step) (- (earlier top n t c) (* step (at decay c))) -1e38))
-                         over (max top before)
-                         both (fn [x]
-                                (tensor [n b t length c columns]
-                                  (+ (* (at x n t c) (exp (- (at top n t c) (at over n t c))))
-                                     (* (earlier x n t c) (exp (- (at before n t c) (at over n t c)))))))]
-                     [(both sum) (both weight) over])))
-        [sum weight top] (fold joined [value (tensor [n b t length c columns] 1.0) key] steps)
-        [old-sum old-weight old-top] (map read-state [sums weights tops])
-        old-top (tensor [n b c columns] (select (> (at old-weight n c) 0.0) (at old-top n c) -1e38))
-        until (tensor [n b t length c columns] (- (at old-top n c) (* (cast (cast (+ t 1) i32) f32) (at decay c))))
-        over (max top until)
-        both (fn [x old]
-               (tensor [n b t length c columns]
-                 (+ (* (at x n t c) (exp (- (at top n t c) (at over n t c))))
-                    (* (at old n c) (exp (- (at until n t c) (at over n t c)))))))
-        all (map both [sum weight] [old-sum old-weight])
-        newest (fn [x] (reshape (slice x [0 (- length 1) 0] [b 1 columns]) [b columns]))
-        before (fn [x old]
-                 (tensor [n b t length c columns]
-                   (select (= t 0) (at old n c) (at x n (max 0 (- t 1)) c))))
-        [sum weight top] (map before [(nth all 0) (nth all 1) over] [old-sum old-weight old-top])
-        own (+ key first-weight)
-        most (max top own)
-        [old-share own-share] (map (fn [x] (exp (- x most))) [top own])
-        found (/ (+ (* sum old-share) (* value own-share)) (+ (* weight old-share) own-share))]
-    (map (fn [state x] (write-state state (newest x))) [sums weights tops] [(nth all 0) (nth all 1) over])
-    found))
+(defn decaying-mean [key value decay first-weight state]
+  (walked walk-means value state key decay first-weight))

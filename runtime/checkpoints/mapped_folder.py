@@ -69,7 +69,9 @@ def _with_scaling(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def _at(data: Mapping[str, Any], key: str) -> Any:
     value: Any = data
     for part in key.split("."):
-        if isinstance(value, list):
+        if isinstance(value, list) and part == "length":
+            value = len(value)
+        elif isinstance(value, list):
             value = value[int(part)] if part.isdigit() and int(part) < len(value) else None
         else:
             value = value.get(part) if isinstance(value, Mapping) else None

@@ -118,6 +118,12 @@ def test_locations_go_through_calls_and_macros() -> None:
         assert str(add.location) == 'loc(callsite("t.lisp":2:20 at "t.lisp":4:3))'
 
 
+def test_texts_have_characters_as_lists_have_members() -> None:
+    module('(if (= (nth "M*-" 1) "*") nil (error "wrong"))')
+    with pytest.raises(UserError, match="3 is not a position in a text of 3"):
+        module('(nth "M*-" 3)')
+
+
 def test_whole_division_now_and_later() -> None:
     values = "(/ 224 32) (quot 223 32) (quot -223 32) (ceil-div 223 32) (ceil-div -223 32) (quot 7.5 2) (/ 7 2)"
     text = module(f"(def values (list {values})) (defn f [] -> i64 (: (* 1 (nth values 0)) i64))")

@@ -39,9 +39,10 @@ def _rest(evaluator: Evaluator, form: Form, value: Any) -> Any:
 
 @builtin("nth", 2, 2)
 def _nth(evaluator: Evaluator, form: Form, value: Any, position: Any) -> Any:
-    items = _items(evaluator, value, form)
+    items = value if isinstance(value, str) else _items(evaluator, value, form)
     if not isinstance(position, int) or not 0 <= position < len(items):
-        evaluator.site.fail(f"`nth`: {describe(position)} is not a position in a list of {len(items)}", form)
+        kind = "text" if isinstance(value, str) else "list"
+        evaluator.site.fail(f"`nth`: {describe(position)} is not a position in a {kind} of {len(items)}", form)
     return items[position]
 
 
