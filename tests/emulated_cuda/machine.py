@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from emulated_cuda.bulk_ops import MappedTensor
+from emulated_cuda.harmless import run_watched
 from emulated_cuda.memory_ops import GLOBAL_BASE
 from emulated_cuda.ptx import Kernel, parse
 from emulated_cuda.threads import MOST_THREADS, MOST_WATCHED, Threads
@@ -53,7 +54,11 @@ def launch(
         together = prod(grid)
     for start in range(0, prod(grid), together):
         blocks = range(start, min(start + together, prod(grid)))
-        Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watched).run()
+
+        def threads(blocks: range = blocks) -> Threads:
+            return Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watched)
+
+        run_watched(threads, memory.bytes) if watched else threads().run()
 
 
 def launch_step(

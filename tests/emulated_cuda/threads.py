@@ -122,8 +122,6 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
             able = (at < len(body)) & (self.waiting < 0) & ~self.stuck & ~idle
             if not able.any():
                 if (at >= len(body)).all() and not self.progress.copies:
-                    if self.races:
-                        self.races.end()
                     return
                 if not self.land_some(1):
                     where = set((self.waiting % 32).tolist())
