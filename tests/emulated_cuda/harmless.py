@@ -1,4 +1,4 @@
-"""Races that change nothing: a launch leaves the same bits whatever their loads find, and takes the same way.
+"""Races that change nothing: a launch leaves the same bits whatever their loads find.
 
 A load that was in time for a store or not, or saw half of it, may find anything; a select may drop it, zero times it is
 NaN.  So the launch is run again from the same memory, in the same order of warps, with NaN and large numbers of either

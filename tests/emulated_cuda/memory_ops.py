@@ -49,7 +49,7 @@ class MemoryOps(ABC):
             return found
         raw = np.ascontiguousarray(found).view(np.uint8).copy()
         garbage = np.resize(np.array([self.races.garbage], np.uint32).view(np.uint8), raw.shape)
-        return np.where(unknown.repeat(4, axis=1)[:, : raw.shape[1]], garbage, raw).view(found.dtype)
+        return np.where(unknown.repeat(raw.shape[1] // unknown.shape[1], axis=1), garbage, raw).view(found.dtype)
 
     def _watch_store(
         self, memory: np.ndarray, places: np.ndarray, size: int, lanes: np.ndarray, suffixes: list[str],

@@ -1,6 +1,7 @@
 """Two accesses of the same memory of which at least one writes, and nothing orders them: found whatever the order was.
 
-Shared and global memory are watched by words of 32 bits: who wrote last, who has read since.  An access by threads and
+Shared and global memory are watched by words of 32 bits, or of as few as a kernel loads or stores: who wrote last, who
+has read since.  An access by threads and
 one by a bulk copy or a warpgroup's matrix instruction also want fence.proxy.async between them, by the thread whose
 access it is, as the copy may overtake what the thread has begun: also a load, whose value is still on its way when a
 barrier has already been told.  Accesses of one warp count as ordered.
@@ -38,9 +39,15 @@ class Shadow:
     For memory of which nothing is used the system takes none.
     """
 
-    def __init__(self, nbytes: int, slots: int) -> None:
-        self.writes = np.zeros(-(-nbytes // 4), np.int64)
-        self.reads = np.zeros((-(-nbytes // 4), slots), np.int64)
+    def __init__(self, words: int, slots: int) -> None:
+        self.writes = np.zeros(words, np.int64)
+        self.reads = np.zeros((words, slots), np.int64)
+
+
+def narrowest(kernel: Kernel) -> int:
+    """The bytes of a word: 4, or fewer where a load or a store has fewer."""
+    accesses = [i.op for i in kernel.body if i.op.startswith(("ld.global", "ld.shared", "st.global", "st.shared"))]
+    return min([4, *(int(op.rpartition(".")[2][1:]) // 8 for op in accesses)])
 
 
 def packed(agents: np.ndarray, moments: np.ndarray, who: int, line: int) -> np.ndarray:
@@ -80,7 +87,7 @@ class Access:
 
 @dataclass
 class Races:
-    """warps: of each block.  line: of the instruction that is executed now.
+    """warps: of each block.  word: of so many bytes.  line: of the instruction that is executed now.
 
     loads: of a race each, those that may find anything.  unknown: loads that find `garbage`, of which `tried` have.
     """
@@ -90,6 +97,7 @@ class Races:
     clocks: Clocks
     shared: Shadow
     memory: Shadow
+    word: int
     line: int = 0
     found: dict[tuple[int, int], Race] = field(default_factory=dict)
     loads: dict[tuple[int, int], set[Load]] = field(default_factory=dict)
@@ -104,9 +112,9 @@ class Races:
     @staticmethod
     def of(kernel: Kernel, count: int, shared_bytes: int, global_bytes: int) -> Races:
         assert len(kernel.body) < 1 << 19
-        warps = kernel.threads // 32
-        slots = Shadow(shared_bytes, warps + 2), Shadow(global_bytes, GLOBAL_SLOTS)
-        return Races(kernel, warps, Clocks(count), *slots)
+        warps, word = kernel.threads // 32, narrowest(kernel)
+        slots = Shadow(-(-shared_bytes // word), warps + 2), Shadow(-(-global_bytes // word), GLOBAL_SLOTS)
+        return Races(kernel, warps, Clocks(count), *slots, word)
 
     def by_threads(
         self, shared: bool, places: np.ndarray, nbytes: int, threads: np.ndarray, writes: bool, who: int = THREADS,
@@ -117,8 +125,8 @@ class Races:
         places: where each of these threads accesses so many bytes.  stored, found: [threads nbytes], what it stores
         and what is there.
         """
-        each = np.arange(max(1, nbytes // 4))
-        words = (places[:, None] // 4 + each).reshape(-1)
+        each = np.arange(max(1, nbytes // self.word))
+        words = (places[:, None] // self.word + each).reshape(-1)
         warps = np.repeat(threads // 32, each.size)
         access = Access(
             self.shared if shared else self.memory, words, warps, self.clocks.now(warps), who, writes, self.line
@@ -137,24 +145,29 @@ class Races:
         self, shared: bool, words: np.ndarray, agent: int, moment: int, view: View, writes: bool, line: int,
         who: int = COPY,
     ) -> np.ndarray | None:  # fmt: skip
-        """Of what is read, which words are garbage, if any are.  view: of the warp that began it, as it was then."""
-        given, words = words, np.unique(words)
+        """Of what is read, which words are garbage, if any are.
+
+        words: of 4 bytes.  view: of the warp that began it, as it was then.
+        """
+        parts = 4 // self.word
+        given, words = words, (np.unique(words)[:, None] * parts + np.arange(parts)).reshape(-1)
         agents, moments = np.full(words.size, agent, np.int32), np.full(words.size, moment, np.int32)
         access = Access(self.shared if shared else self.memory, words, agents, moments, who, writes, line)
         wide = np.zeros((1, 3, self.clocks.views.shape[2]), np.int32)
         wide[0, :, : view.shape[1]] = view
         self._check(access, wide, np.zeros(words.size, np.int64))
         self._record(access)
-        return None if writes else self._spoiled(access, given)
+        return None if writes else self._spoiled(access, given, parts)
 
-    def _spoiled(self, access: Access, words: np.ndarray) -> np.ndarray | None:
+    def _spoiled(self, access: Access, words: np.ndarray, parts: int = 1) -> np.ndarray | None:
+        """Which of some words are garbage, wholly where one of their parts is."""
         if access.line not in self.spoiled_lines:
             return None
         numbers = access.words.tolist()
         loads = zip(access.agents.tolist(), access.moments.tolist(), numbers, strict=True)
         tried = {(access.line, *load) for load in loads} & self.unknown
         self.tried |= tried
-        return np.isin(words, [load[3] for load in tried])
+        return np.isin(words, [load[3] // parts for load in tried])
 
     def counted(self, barrier: tuple[int, int], words: np.ndarray, view: View, line: int, who: int = COPY) -> None:
         """Words of shared memory that were written on their own, and which a barrier is about to count."""
@@ -213,7 +226,7 @@ class Races:
     def _tell(self, access: Access, line: int, one: int, other: int, word: int, loads: set[Load]) -> None:
         memory = "shared" if access.shadow is self.shared else "global"
         before, after = self._said(line, one), self._said(access.line, other)
-        self.found.setdefault((line, access.line), Race(memory, before, after, 4 * word))
+        self.found.setdefault((line, access.line), Race(memory, before, after, self.word * word))
         self.loads.setdefault((line, access.line), set()).update(loads)
 
     def _said(self, line: int, agent: int) -> str:
