@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from lispgpt.base.access import WRITE
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.checkpoints.numbers import bf16_to_f32, f32_to_bf16
 from lispgpt.runtime.devices.base import READ_LATER_BYTES, Device
-from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
+from lispgpt.runtime.plan.plan import Buffer
 
 
 def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
@@ -52,23 +51,3 @@ def read_later(device: Device, buffer: Any, declared: Buffer) -> Callable[[], np
         return lambda: readable(array, declared.dtype)
     wait = device.read_later(buffer, array)
     return lambda: readable(wait(), declared.dtype)
-
-
-def input_buffers(device: Device, plan: Plan, there: Collection[str]) -> dict[str, Any]:
-    """Buffers for a plan's inputs that are not there yet: those of an entry are given their values together."""
-    sizes = {buffer.name: buffer.nbytes for buffer in plan.buffers}
-    made: dict[str, Any] = {}
-    for entry in plan.entries:
-        names = [name for name in dict.fromkeys(entry.inputs.values()) if name not in there and name not in made]
-        made |= zip(names, device.alloc_together([sizes[name] for name in names]), strict=True)
-    return made
-
-
-def shareable(entry: Entry, declared: Mapping[str, Buffer]) -> list[str]:
-    """The small results of an entry that its steps write and never read; none where it may run ahead of what is read,
-    as it leaves inputs for its next run."""
-    if any(map(entry.leaves, entry.inputs)):
-        return []
-    read = {a.buffer for step in entry.steps for a in step.arguments if a.access != WRITE}
-    places = dict.fromkeys(entry.results.values())
-    return [place for place in places if place not in read and 0 < declared[place].nbytes <= READ_LATER_BYTES]

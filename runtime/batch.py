@@ -116,7 +116,7 @@ class Batch:
         """Of each step, what the entry gives for all sequences: which tokens it chose, or logits to choose them by."""
         rows = [None if text is None else text.generator.row(self.entry) for text in self.places]
         inputs = step_inputs(self.entry, rows)
-        if not runs_on(self.entry):
+        if not (self.chooses and runs_on(self.entry)):
             self.session.start(self.entry, inputs)
             named = result_of(self.entry) if self.chooses else next(iter(self.entry.results))
             yield self.session.result(self.entry, named)

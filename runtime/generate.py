@@ -216,7 +216,7 @@ class Generator:
         if self.adjustment is not None or self.logprobs:
             logits = ties.logits(self.vocab)
             token = Greedy()(logits if self.adjustment is None else self.adjustment(logits))
-        self.parted = token != report[0] or not ties.repeatable
+        self.parted = token != report[0] or not ties.lets_go_on
         return self._checked(token), logits
 
     def _next_tokens(self, wanted: int) -> Iterator[int]:

@@ -66,7 +66,8 @@ class NearTies:
 
     entry: the model's own, where the program has none that takes in prompts.  more: gives the entry that takes in so
     many positions of one sequence, where it can be compiled.  decided: how many near ties there were so far.
-    repeatable: whether steps that were launched before may go on after it.
+    lets_go_on: whether steps of one sequence that were launched before may go on after it: it adds to no states, and
+    runs no entry that leaves inputs for its next run.
     """
 
     def __init__(self, session: Session, entry: str, more: Callable[[int], Entry] | None = None) -> None:
@@ -75,8 +76,9 @@ class NearTies:
         self._context = context if type(context) is int else 1
         self._entries = taking_in(session, entry)
         self._last = next(iter(self._entries.values()))
-        self.repeatable = all(each.repeatable for each in self._entries.values())
+        self._repeatable = all(each.repeatable for each in self._entries.values())
         self._sizes = self._fixed_sizes()
+        self.lets_go_on = self._repeatable and 1 not in self._sizes
         kept = {session.declared(name).dtype for name in session.held("state", self._entries.values())}
         blocks = {facts["dtype"] for facts in session.artifact.weights.values()} & set(BLOCK_DTYPES)
         self._clear = CLEAR_BLOCKS_BITS if blocks and session.artifact.target.startswith("cpu") else CLEAR_BITS
@@ -91,7 +93,7 @@ class NearTies:
             sizes.append(LONG_CHUNK)
         if self._more is None:
             sizes = [size for size in sizes if size in self._entries] or [max(self._entries, default=1)]
-        return tuple(sorted({*sizes} if self.repeatable else {1, *sizes}))
+        return tuple(sorted({*sizes} if self._repeatable else {1, *sizes}))
 
     def near(self, report: Sequence[int]) -> bool:
         """Whether the best token of a report (see `report_of`) may be another in another way of running."""
@@ -130,10 +132,10 @@ class NearTies:
 
     def _run(self, tokens: Sequence[int]) -> None:
         """Take tokens in from nothing."""
-        if not self.repeatable:
+        if not self._repeatable:
             self._session.forget(self._entries.values())
         start = 0
-        for size in chunk_sizes(len(tokens), self._sizes, self._session.device.weight_rows, self.repeatable):
+        for size in chunk_sizes(len(tokens), self._sizes, self._session.device.weight_rows, self._repeatable):
             part, self._last = tokens[start : start + size], self._chunk(size)
             inputs = padded(part, start, size)
             self._session.start(self._last, dict(zip(self._last.inputs, inputs, strict=True)))

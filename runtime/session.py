@@ -13,11 +13,12 @@ import numpy as np
 
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.arrays import as_stored, input_buffers, read_later, readable, shareable
+from lispgpt.runtime.arrays import as_stored, read_later, readable
+from lispgpt.runtime.buffers import input_buffers, shareable
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, settled
-from lispgpt.runtime.devices.base import READS_AHEAD, Device, Pieces
+from lispgpt.runtime.devices.base import INPUT_BYTES, READS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
@@ -290,4 +291,6 @@ class Session:
 
     def _put(self, entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
         self.reached.told(entry, arrays)
+        if self.engine is not None and any(array.nbytes > INPUT_BYTES for array in arrays.values()):
+            self.engine.settle()  # which finds out where another does not come: to copy these is to wait for it
         self.device.copy_in_together([(self._buffers[entry.inputs[name]], array) for name, array in arrays.items()])

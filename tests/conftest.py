@@ -17,10 +17,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run tests that take more than a few seconds each")
     parser.addoption("--update-golden", action="store_true", help="write what passes make to their golden files")
     parser.addoption("--seed", type=int, help="the run's random numbers, as a failing test prints it")
+    of_gpus = parser.getgroup("tests of a GPU (-m gpu)")
+    of_gpus.addoption("--gpu", default="auto", metavar="TARGET", help="cuda, rocm, emulated:gfx1151, emulated:sm_90a")
+    of_gpus.addoption("--gpu-programs", type=int, default=20, metavar="N", help="how many random programs run")
+    of_gpus.addoption("--gpu-json", metavar="FILE", help="also write the table of times to this file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     seeded.run_seed(getattr(config, "workerinput", {}).get("seed", config.getoption("--seed")))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """A GPU is one process's: its times are of a machine that does nothing else, and its blocks wait for each other."""
+    return 0 if config.getoption("markexpr").split()[:1] == ["gpu"] else None
 
 
 @pytest.hookimpl(optionalhook=True)

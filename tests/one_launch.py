@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from changed_pipelines import changed_pipeline
+
 from lispgpt.compiler.driver import Observer, Request, compile_request
-from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.plan.artifact import Artifact
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -22,11 +23,7 @@ MODELS = {
 
 def pipeline(folder: Path, options: str) -> Path:
     """The GPUs' pipeline with options for one-launch."""
-    text, call = pipeline_path("gpu").read_text(), "(pass one-launch)"
-    assert text.count(call) == 1
-    path = folder / "gpu.lisp"
-    path.write_text(text.replace(call, f"(pass one-launch {{{options}}})"))
-    return path
+    return changed_pipeline(folder, {"one-launch": options})
 
 
 def compiled(

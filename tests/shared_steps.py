@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from changed_pipelines import changed_pipeline
 from compiled_models import Weights
 from one_launch import EXAMPLES
 
 from lispgpt.compiler.driver import Observer, Request, compile_request
-from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -32,10 +32,7 @@ def compiled(
     path.write_text(
         f'(require "{EXAMPLES / program}")\n' + ("" if "(generate" in text else "(generate logits {:temperature 0.0})")
     )
-    pipeline, call = pipeline_path("gpu").read_text(), "(pass shard-decode)"
-    assert pipeline.count(call) == 1
-    given = folder / "gpu.lisp"
-    given.write_text(pipeline.replace(call, f'(pass shard-decode {{:when "always" :clusters {clusters} {options}}})'))
+    given = changed_pipeline(folder, {"shard-decode": f':when "always" :clusters {clusters} {options}'})
     sizes = GPT2 if program == "gpt2.lisp" else LLAMA
     request = Request(
         path, target, overrides={**sizes, **config}, pipeline=None if target == "cpu" else given,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,20 @@ def test_inputs_arrive_and_states_stay(artifact: Artifact) -> None:
             np.testing.assert_array_equal(session.read(entry.inputs["tokens"]), tokens)
             np.testing.assert_array_equal(session.read(entry.inputs["positions"]), places)
         assert (session.read("kv").view(np.uint8) == 7).all()
+
+
+def test_large_inputs_wait_for_what_devices_do_together(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To copy them waits for the device, which would go on for ever where another one does not come."""
+    order: list[str] = []
+    monkeypatch.setattr("lispgpt.runtime.session.INPUT_BYTES", 8)
+    session, device = open_null(artifact)
+    engine = SimpleNamespace(settle=lambda: order.append("settle"), close=lambda: None)
+    with session:
+        session.engine = engine  # type: ignore[assignment]
+        monkeypatch.setattr(device, "copy_in_together", lambda _: order.append("copy"))
+        for batch in (1, 3):
+            session.put(session.entry("decode-greedy", batch=batch), {"tokens": np.zeros((batch, 1), np.int32)})
+    assert order == ["copy", "settle", "copy"]
 
 
 def test_a_generator_prefills_in_chunks_and_decodes_one_by_one(artifact: Artifact) -> None:

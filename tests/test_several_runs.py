@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 import seeded
 from compiled_models import compile_model, random_weights
+from late_gpu import late_gpu
 
 from lispgpt.passes.targets import Cpu
+from lispgpt.runtime import near_ties
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.decoding import DRAWN, GREEDY, VERIFY
 from lispgpt.runtime.devices.base import READ_LATER_BYTES
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.executables import LONG_STEP, ROW_ALIGNMENT, Executables
 from lispgpt.runtime.generate import Generator
+from lispgpt.runtime.near_ties import NearTies
 from lispgpt.runtime.options import Options
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.plan.plan import Buffer, Entry, Repeats
@@ -107,6 +110,78 @@ def test_batches_and_drafts_are_the_same(entry: str, artifacts: list[Artifact]) 
                 texts += [list(Generator(session, "logits", lookup=DRAFTED).generate(*a)) for a in asked]
             found.append(texts)
     assert found[0] == found[1], seed
+
+
+@pytest.mark.parametrize("entry", [GREEDY, DRAWN])
+def test_a_gpu_that_comes_late_gives_the_same_texts(
+    entry: str, artifacts: list[Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone, by drafts, in turns and in batches: nothing is read early, and no memory is used again before its time."""
+    rng, seed = seeded.named_rng()
+    weights, options = int(rng.integers(1 << 30)), Options.of({"greedy": entry == GREEDY, "seed": 3}, {})
+    asked = [(rng.integers(0, 4, int(n)).tolist(), int(m)) for n, m in rng.integers((1, 2), (12, 50), (6, 2))]
+
+    def texts(session: Session, lookup: int = 0) -> list[Text]:
+        made = [Generator(session, "logits", options.sampler(i), lookup=lookup) for i in range(len(asked))]
+        return [Text(one, prompt, Continuation(limit, None)) for one, (prompt, limit) in zip(made, asked, strict=True)]
+
+    def every_way(session: Session) -> list[list[list[int]]]:
+        found = [texts(session), texts(session), texts(session), texts(session, DRAFTED * (entry == GREEDY))]
+        list(Batch(session, session.entry(entry, batch=TOGETHER, positions=1), True).run(found[0]))
+        for text in (*found[1], *found[3]):
+            list(text)
+        left = list(found[2])
+        while left:
+            text = left[int(rng.integers(len(left)))]
+            if [next(text, None) for _ in range(int(rng.integers(1, 9)))][-1] is None:
+                left.remove(text)
+        return [[text.tokens for text in way] for way in found]
+
+    session, _ = opened(artifacts, weights, 1)
+    with session:
+        alone = every_way(session)[1]
+    for hurry in (0.0, 0.5):
+        device = late_gpu(monkeypatch, hurry, int(rng.integers(1 << 30)))
+        with Session(artifacts[0], device, random_weights(artifacts[0], 0.5, weights)) as late:  # type: ignore[arg-type]
+            late.add(artifacts[1])
+            assert every_way(late) == [alone] * 4, seed
+
+
+def test_steps_go_on_where_a_near_tie_was_decided_by_the_entry_that_decodes(
+    artifacts: list[Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context without room for a chunk has ties decided position by position, by an entry that leaves its inputs."""
+    monkeypatch.setattr(near_ties, "CHUNKS", (1,))
+    rng = seeded.rng()
+    for number in range(12):
+        weights, found = random_weights(artifacts[0], 0.5, int(rng.integers(1 << 30))), []
+        weights.values["wpe"] *= 9  # tokens are others at each position
+        for share in (0.0, 0.3):
+            monkeypatch.setattr(NearTies, "near", lambda *_, share=share: rng.random() < share)
+            with Session(artifacts[0], Several(4), weights) as session:  # type: ignore[arg-type]
+                found.append(list(Generator(session, "logits").generate([number], 11)))
+        assert found[0] == found[1]
+
+
+def test_the_host_chooses_for_a_batch_whose_entry_would_go_on_otherwise(artifacts: list[Artifact]) -> None:
+    """Where no entry has been compiled that takes penalties, the host has them, by the logits of each step."""
+    rng = seeded.rng()
+    weights, prompts = int(rng.integers(1 << 30)), rng.integers(0, VOCAB, (4, 3)).tolist()
+    options = Options.of({"greedy": True, "presence_penalty": 0.7, "logprobs": True}, {})
+    found = []
+    for batch in (False, True):
+        session, _ = opened(artifacts, weights, 4)
+        with session:
+            made = [Generator(session, "logits", None, options.adjustment(VOCAB), True) for _ in prompts]
+            texts = [Text(one, prompt, Continuation(12, None)) for one, prompt in zip(made, prompts, strict=True)]
+            if batch:
+                list(Batch(session, session.entry(GREEDY, batch=TOGETHER, positions=1), False).run(texts))
+            for text in texts:
+                list(text)
+            found.append(texts)
+    for one, other in zip(*found, strict=True):
+        assert one.tokens == other.tokens and len(one.tokens) == 12
+        np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-4)
 
 
 def entry_of(nbytes: int) -> tuple[Entry, dict[str, Buffer]]:

@@ -171,9 +171,9 @@ class Exchanger:
             c.pointer(self.launch.exchange, first + i * (layout.quads * 16)) for i in range(layout.layer_clusters)
         ]
         found = c.await_lines(places, lambda words: (words[0] ^ mark) & 1)
-        total = [w.bits() for w in found[0]]
-        for part in found[1:]:
-            total = [x + w.bits() for x, w in zip(total, part, strict=True)]
+        total, *parts = map(_unmarked, found)
+        for part in parts:
+            total = [x + y for x, y in zip(total, part, strict=True)]
         return total
 
     def _send(self, stream: list[Word], gamma: list[Word]) -> None:
@@ -226,7 +226,12 @@ class Exchanger:
         mark = ((self.launch.before + run) & 1) ^ 1
         lines = c.await_lines([self._line(turn) for turn in self.turns], lambda words: (words[0] ^ mark) & 1)
         c.warp_barrier()
-        self._send([w.bits() for line in lines for w in line], gamma)
+        self._send([w for line in lines for w in _unmarked(line)], gamma)
+
+
+def _unmarked(line: list[Word]) -> list[Word]:
+    """The numbers of a line, which are the same in every use of its place."""
+    return [(line[0] & -2).bits(), *(w.bits() for w in line[1:])]
 
 
 @dataclass(frozen=True)

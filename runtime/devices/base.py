@@ -24,6 +24,9 @@ from lispgpt.runtime.plan.plan import Entry
 READS_AHEAD, READ_LATER_BYTES = 16, 4096
 """How many reads may be unclaimed, and how much one reads at most while other work goes on."""
 
+INPUT_BYTES = 1 << 20
+"""Of an array that is copied in without waiting for what was launched, at most."""
+
 CLOSED = "the model was closed, and its memory is free: load it again to go on"
 
 
@@ -102,7 +105,10 @@ class Device(Protocol):
         """How much memory a buffer of so many bytes has now, as far as the device knows."""
 
     def copy_in(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
-        """Copy a C-contiguous array's bytes to `offset` bytes into the buffer; done when it returns."""
+        """Copy a C-contiguous array's bytes to `offset` bytes into the buffer, behind what was launched before.
+
+        What is launched next finds them there, and the array may change, once it returns.
+        """
 
     def copy_in_together(self, filled: Sequence[tuple[Any, np.ndarray]]) -> None:
         """`copy_in` for some buffers and the array of each; none stands twice."""

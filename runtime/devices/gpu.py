@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.devices.base import CLOSED, READ_LATER_BYTES, Pieces
+from lispgpt.runtime.devices.base import CLOSED, INPUT_BYTES, READ_LATER_BYTES, Pieces
 from lispgpt.runtime.devices.driver import FAILED_BEFORE, Driver
 from lispgpt.runtime.devices.growing import Ranges, Vendor
 from lispgpt.runtime.devices.pinned import LaterReads, PinnedInputs, pinned
@@ -25,8 +25,6 @@ from lispgpt.runtime.devices.side_stream import SideStream
 from lispgpt.runtime.plan.plan import Entry
 from lispgpt.runtime.plan.steps import Launch
 
-INPUT_BYTES = 1 << 20
-"""Of what is copied to a device without waiting, at most."""
 BUFFER_ALIGNMENT = 256
 LONGEST_STEP = (1 << 31) - 1
 """Between pieces that drivers copy by one call, which they do within one allocation and not in what is mapped."""

@@ -21,7 +21,8 @@ Owned = list[tuple[str, Any]]
 
 def pinned(driver: Driver, owned: Owned, nbytes: int) -> tuple[int, memoryview]:
     """Pinned memory, which the GPU may read and write too: its address, and its bytes."""
-    (host,) = driver("MemAllocHost", nbytes, about="pinned memory")
+    about, hint = f"{nbytes:,} bytes of pinned memory", "the machine is short of memory that stays in place"
+    (host,) = driver("MemAllocHost", nbytes, about=about, hint=hint)
     owned.append(("MemFreeHost", host))
     return int(host), memoryview((ctypes.c_ubyte * nbytes).from_address(int(host))).cast("B")
 
@@ -53,7 +54,7 @@ class PinnedInputs:
         """The address of so many bytes, which are nobody else's until the stream has been waited for."""
         room, size = len(self._bytes), -(-nbytes // ALIGNMENT) * ALIGNMENT
         if OF_A_KIND * size > room:
-            room = max(POOL_BYTES, OF_A_KIND * size)
+            room = max(POOL_BYTES, 2 * room, OF_A_KIND * size)  # what was given before stays until the device is closed
             self._address, self._bytes = pinned(self._driver, self._owned, room)
             self._given = self._free = -(-self._given // room) * room
         if self._given % room + size > room:

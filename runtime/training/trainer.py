@@ -71,7 +71,7 @@ class Trainer:
         self._entries = [_sized(session, name, self.batch, options.length) for name in self.names]
         self._numbers = options.inputs()
         for entry in self._entries:
-            _check_inputs(session, entry, self._numbers)
+            _check_ports(session, entry, self._numbers)
         self._sent: dict[str, Any] = {}
         self._begun: tuple[tuple[int, int], Reads] | None = None
         self._runs = 1 if options.accumulate == 1 else options.accumulate + 1
@@ -191,9 +191,10 @@ def evaluate(
     """
     own = batch // world
     entry = _sized(session, EVALUATE, own, length)
-    _check_inputs(session, entry, {})
+    _check_ports(session, entry, {})
     wanted = [name for name in ("loss", "correct") if name in entry.results]
     losses, correct, count, waiting = [], 0.0, 0, deque[tuple[int, Reads]]()
+    beside = _works_beside(session)
 
     def read() -> None:
         nonlocal correct
@@ -205,9 +206,9 @@ def evaluate(
         real = int((targets != IGNORED).sum())
         rows = slice(rank * own, (rank + 1) * own)
         session.start(entry, {TOKENS: tokens[rows], TARGETS: targets[rows]})
-        waiting.append((real, _reads(session, entry, wanted, _works_beside(session))))
+        waiting.append((real, _reads(session, entry, wanted, beside)))
         count += real
-        if len(waiting) > _works_beside(session):
+        if len(waiting) > int(beside):
             read()
     while waiting:
         read()
@@ -235,8 +236,8 @@ def _sized(session: Session, name: str, batch: int, length: int) -> Entry:
     raise UserError(f"the program has no entry {name!r} of tokens [{batch} {length}] (see `training` in training.lisp)")
 
 
-def _check_inputs(session: Session, entry: Entry, numbers: Mapping[str, float]) -> None:
-    """UserError where an entry asks for what training does not give it."""
+def _check_ports(session: Session, entry: Entry, numbers: Mapping[str, float]) -> None:
+    """UserError where an entry asks for what training does not give it, or does not give what training wants."""
     known = {TOKENS, TARGETS, *numbers, *(("step", "seed") if numbers else ())}
     for name, place in entry.inputs.items():
         if name not in known:
@@ -247,8 +248,9 @@ def _check_inputs(session: Session, entry: Entry, numbers: Mapping[str, float]) 
             raise UserError(f"the entry {entry.name!r} takes {name} {list(session.shape(place))}, not one number: []")
     if "loss" not in entry.results and entry.name != APPLY:
         raise UserError(f"the entry {entry.name!r} gives {', '.join(entry.results)}, and no loss")
-    if entry.name != APPLY and (shape := session.shape(entry.results["loss"])):
-        raise UserError(f"the entry {entry.name!r} gives a loss {list(shape)}, not one number: []")
+    for name in {APPLY: (), EVALUATE: ("loss", "correct")}.get(entry.name, ("loss",)):
+        if name in entry.results and (shape := session.shape(entry.results[name])):
+            raise UserError(f"the entry {entry.name!r} gives {name} {list(shape)}, not one number: []")
 
 
 class Pace:

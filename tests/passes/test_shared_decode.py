@@ -59,6 +59,20 @@ def test_clusters_make_the_tokens_of_grouped_heads_with_rotations_and_gates(tmp_
 
 
 @pytest.mark.slow
+def test_a_step_is_the_same_in_every_use_of_its_memory(tmp_path: Path) -> None:
+    """Marks that tell one use from the next are no part of the numbers."""
+    artifact = compiled(tmp_path, "cuda:sm_90a", 2, layers=1)
+    (entry,), found = artifact.plan.entries, []
+    weights = random_weights(artifact, scale=0.2, seed=seeded.fresh_seed())
+    with Session(artifact, EmulatedCuda(), weights) as session:  # type: ignore[arg-type]
+        for _ in range(2):
+            session.put(entry, {"tokens": [[3]], "positions": [[7]]})
+            list(session.repeat(entry, "next", 1))
+            found.append(session.read(entry.results["logits"]))
+    np.testing.assert_array_equal(found[0], found[1])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clusters", "start", "count", "config"),
     [

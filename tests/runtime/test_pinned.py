@@ -10,6 +10,9 @@ import pytest
 import seeded
 from gpu_drivers import FACTS, StandIn, entry, opened
 
+from lispgpt.base.errors import UserError
+from lispgpt.runtime.devices.pinned import OF_A_KIND
+
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_inputs_wait_for_no_stream_where_results_have_been_read(slow: bool, driver: StandIn) -> None:
@@ -36,3 +39,33 @@ def test_inputs_wait_for_no_stream_where_results_have_been_read(slow: bool, driv
         found = np.empty_like(given)
         device.copy_out(inputs, found)
         np.testing.assert_array_equal(found, given)
+
+
+def test_inputs_that_grow_take_little_more_pinned_memory_than_the_largest(driver: StandIn) -> None:
+    device = opened(driver)
+    inputs, largest = device.alloc(1 << 16), 1 << 15
+    for nbytes in range(4096, largest + 1, 64):
+        given = np.full(nbytes, nbytes % 251, np.uint8)
+        device.copy_in(inputs, given)
+        found = np.empty_like(given)
+        device.copy_out(inputs, found)
+        np.testing.assert_array_equal(found, given)
+    assert sum(made.size for made in driver.made("MemAllocHost")) <= 3 * OF_A_KIND * largest
+
+
+@pytest.mark.parametrize("use", ["input", "result", "shared"])
+def test_a_machine_that_is_short_of_pinned_memory_is_told(use: str, driver: StandIn) -> None:
+    device, array = opened(driver), np.zeros(8, np.int32)
+    buffer = device.alloc(32)
+    uses = {
+        "input": lambda: device.copy_in(buffer, array),
+        "result": lambda: device.read_later(buffer, array),
+        "shared": lambda: device.alloc_shared(32),
+    }
+    driver.failing = "MemAllocHost"
+    with pytest.raises(UserError, match=r"(HostMalloc|MemAllocHost) failed for .* bytes of pinned memory .* short of"):
+        uses[use]()
+    driver.failing = None
+    uses[use]()
+    device.close()
+    assert not driver.memory

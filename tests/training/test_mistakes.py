@@ -41,6 +41,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "odd.lisp").write_text(
         PROGRAM.replace("(lr [] f32)]\n  (let [loss (f", "(pace [] f32)]\n  (let [lr pace loss (f")
     )
+    counts = "{:loss loss :correct (tensor [i 3] (at correct))}"
+    (folder / "counts.lisp").write_text(PROGRAM.replace("{:loss loss :correct correct}", counts))
+    (folder / "losses.lisp").write_text(PROGRAM.replace("{:loss loss :g", "{:loss (tensor [i 1] (at loss)) :g"))
     (folder / "sizeless.lisp").write_text(PROGRAM.replace("vocab 300", "words 300").replace("vocab", "words"))
     return folder
 
@@ -76,6 +79,14 @@ MISTAKES: dict[str, tuple[Callable[[Path], Given], str]] = {
     "no program": (lambda p: {"program": p / "none.lisp"}, "there is no file"),
     "a program that is no model": (lambda p: {"program": p / "text.txt"}, "text.txt:"),
     "a program that does not train": (lambda p: {"program": p / "untrained.lisp"}, "no entry 'train'.*it has learn"),
+    "a program of several losses": (
+        lambda p: {"program": p / "losses.lisp"},
+        r"'train' gives loss \[1\], not one number",
+    ),
+    "a program of several counts": (
+        lambda p: {"program": p / "counts.lisp", "eval_every": 1},
+        r"'evaluate' gives correct \[3\], not one number",
+    ),
     "a program that asks for more": (lambda p: {"program": p / "odd.lisp"}, "takes pace, and training gives"),
     "a program without sizes": (lambda p: {"program": p / "sizeless.lisp"}, "has to say its vocab"),
     "samples of a program that has none": (

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import seeded
 from safetensors.numpy import load_file
-from training.tiny import STEPS, Seen, begun, losses, program_file, train
+from training.tiny import STEPS, Seen, StopsAt, begun, losses, program_file, train
 
 import lispgpt
 from lispgpt.base.errors import UserError
@@ -77,19 +74,6 @@ def test_a_checkpoint_generates_and_is_evaluated_as_the_run_did(place: Path, tmp
         place / "tiny.lisp", run, [place / "text.txt"], batch=3, length=8, cache=place / "cache"
     )
     assert abs(text_found.loss - found.loss) < 1e-5
-
-
-class StopsAt(Seen):
-    """Ctrl-C, when a step is done."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__()
-        self._step = step
-
-    def stepped(self, record: Mapping[str, Any]) -> None:
-        super().stepped(record)
-        if record["step"] == self._step:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])

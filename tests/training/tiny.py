@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,19 @@ class Seen:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+
+class StopsAt(Seen):
+    """Ctrl-C, when a step is done."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._step = step
+
+    def stepped(self, record: Mapping[str, Any]) -> None:
+        super().stepped(record)
+        if record["step"] == self._step:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def text_file(folder: Path, words: int = 3000) -> Path:

@@ -812,11 +812,11 @@ func.func "decode_greedy_batch1_positions1_shared"
   247 arith.addf
   5 arith.addf vector<4xf32>
   816 arith.addi
-  122 arith.andi
+  127 arith.andi
   581 arith.bitcast
   4 arith.cmpf
   192 arith.cmpi
-  2016 arith.constant
+  2021 arith.constant
   2 arith.divf
   83 arith.divui
   2 arith.extf vector<4xf32>

@@ -1,0 +1,47 @@
+"""Decode steps by the thousand: what waits for other blocks does so each time, whatever the chip is at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gpu.chips import Chip
+from gpu.decoding import FORMS, References, compiled, decode, opened
+
+pytestmark = pytest.mark.slow
+LONG = {"context": 4096}
+WAITING = [name for name, form in FORMS.items() if "always" in str(form.passes)]
+
+
+@pytest.mark.parametrize("form", [*WAITING, "several in a graph"])
+@pytest.mark.parametrize("model", ["gpt2", "llama", "window", "recurrence"])
+def test_long_texts_are_the_same_each_time(
+    model: str, form: str, chip: Chip, references: References, tmp_path: Path
+) -> None:
+    more = chip.sized(LONG if model != "recurrence" else {}, {})
+    reference, count = references.of(model, **more), chip.sized(4000 if more else 250, 2)
+    artifact = compiled(chip, model, tmp_path, FORMS[form], **more)
+    with opened(chip, artifact, reference.weights, FORMS[form]) as session:
+        tokens, logits = decode(session, FORMS[form], count)
+        reference.check(tokens, logits)
+        for number in range(chip.sized(20, 1)):
+            others, other = decode(session, FORMS[form], count)
+            parted = next((i for i, (a, b) in enumerate(zip(others, tokens, strict=True)) if a != b), None)
+            assert parted is None, f"{reference.about}: text {number} parts at token {parted}"
+            np.testing.assert_array_equal(other, logits, err_msg=f"{reference.about}, text {number}")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_gpt2_of_124m_writes_900_tokens(form: str, chip: Chip, references: References, tmp_path: Path) -> None:
+    if chip.emulated:
+        pytest.skip("an emulator takes days")
+    sizes = {"layers": 12, "heads": 12, "width": 768, "vocab": 50257, "context": 1024}
+    reference = references.of("gpt2", **sizes)
+    artifact = compiled(chip, "gpt2", tmp_path, FORMS[form], **sizes)
+    with opened(chip, artifact, reference.weights, FORMS[form]) as session:
+        tokens, logits = decode(session, FORMS[form], 900)
+        others, other = decode(session, FORMS[form], 900)
+    assert others == tokens
+    np.testing.assert_array_equal(other, logits)
+    reference.check(tokens, logits)
