@@ -50,12 +50,13 @@ def launch(
     """Run every block, as many side by side as there is room for; all where they wait for each other.
 
     watched: look for races, in an order of warps by the seed; AssertionError where there are some.  Unless something
-    else is said, the first blocks of a kernel's first launch are watched.
+    else is said, the first blocks of a kernel's first launch are watched,
+    but for kernels whose blocks wait for each other.
     """
     size, waits = kernel.threads * kernel.cluster, any(i.op.startswith("ld.relaxed") for i in kernel.body)
     first = watched is None and seed == 0 and _is_first(kernel)
     most = MOST_WATCHED // size if watched or first else 0
-    if first and waits and most * kernel.cluster < prod(grid):
+    if first and waits:
         most = 0
     start = 0
     while start < prod(grid):
