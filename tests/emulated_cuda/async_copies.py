@@ -48,24 +48,32 @@ class AsyncCopies:
         shared, to = self.places(operands[0], size, lanes)
         memory, source = self.places(operands[1], size, lanes)
         every = np.arange(size)
-        self.watch_copies(shared, to, size, memory, source, lanes)
-        found = np.where(every < counts[:, None], memory[source[:, None] + every], 0)
+        unknown = self.watch_copies(shared, to, size, memory, source, counts, lanes)
+        found = self.spoil(memory[source[:, None] + every], unknown)
+        found = np.where(every < counts[:, None], found, 0)
         self.copies.append(Copy(np.flatnonzero(lanes), self.groups[lanes], shared, to[:, None] + every, found))
 
     def watch_copies(
-        self, shared: np.ndarray, to: np.ndarray, size: int, memory: np.ndarray, source: np.ndarray, lanes: np.ndarray
-    ) -> None:
-        """What copies read is read at once; what they write is there when the thread has waited for the group."""
+        self, shared: np.ndarray, to: np.ndarray, size: int, memory: np.ndarray, source: np.ndarray,
+        counts: np.ndarray, lanes: np.ndarray,
+    ) -> np.ndarray | None:  # fmt: skip
+        """They have read and written when their thread has waited for the group.  Of what is read [threads words],
+        which is garbage."""
         if not self.races:
-            return
-        self.watch(memory, source, size, lanes, False)
-        warps = np.flatnonzero(lanes) // 32
+            return None
+        warps, each = np.flatnonzero(lanes) // 32, np.arange(max(1, size // 4))
+        unknown, read = np.zeros((warps.size, each.size), bool), 4 * each < counts[:, None]
         for warp in map(int, np.unique(warps)):
-            words = to[warps == warp][:, None] // 4 + np.arange(max(1, size // 4))
-            moment = int(self.groups[lanes][warps == warp].max()) + 1
+            mine = warps == warp
+            moment = int(self.groups[lanes][mine].max()) + 1
             view, line = self.races.begin(warp)
             agent = COPIES * self.races.clocks.count + warp
-            self.races.by_copy(True, words, agent, moment, view, True, line, THREADS)
+            words, read_here = source[mine][:, None] // 4 + each, read & mine[:, None]
+            spoiled = self.races.by_copy(memory is shared, words[read[mine]], agent, moment, view, False, line, THREADS)
+            if spoiled is not None:
+                unknown[read_here] = spoiled
+            self.races.by_copy(True, to[mine][:, None] // 4 + each, agent, moment, view, True, line, THREADS)
+        return unknown
 
     def _land(self, lanes: np.ndarray, before: np.ndarray) -> None:
         """Write what these threads have copied in groups below their numbers."""

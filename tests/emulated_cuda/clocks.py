@@ -11,7 +11,7 @@ and by stores to its memory which say nothing of other memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -73,14 +73,17 @@ class Clocks:
 
     # ---- barriers of threads
 
-    def arrive(self, barrier: object, warps: Iterable[int]) -> None:
-        for warp in warps:
-            self._come(barrier, self.tell(warp))
+    def arrive(self, barrier: object, warps: Sequence[int]) -> None:
+        view = self.views[warps].max(0)
+        self.views[warps, KNOWN, warps] += 1
+        self.views[warps, PAST, warps] += 1
+        self._come(barrier, view)
 
-    def open(self, barrier: object, warps: Iterable[int]) -> None:
+    def open(self, barrier: object, warps: Sequence[int]) -> None:
         view = self._coming.pop(barrier, None)
-        for warp in warps:
-            self.learn(warp, view)
+        if view is not None:
+            width = view.shape[1]
+            self.views[warps, :, :width] = np.maximum(self.views[warps, :, :width], view)
 
     def hold(self, warps: Iterable[int], relaxed: bool) -> None:
         """They come to their cluster's barrier, where they will wait later."""

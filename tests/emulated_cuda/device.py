@@ -18,9 +18,9 @@ class EmulatedCuda(HostMemory):
 
     careful = False
 
-    def __init__(self, seed: int = 0, watched: bool = False) -> None:
+    def __init__(self, seed: int = 0, watched: bool | None = None) -> None:
         """seed: of the order in which blocks take turns that wait for each other; 0 for all in step.  watched: whether
-        races are looked for."""
+        races are looked for; see launch."""
         self.name, self.seed, self.watched = "emulated CUDA", seed, watched
         self._kernels: dict[str, tuple[str, str, Mapping[str, Any]]] = {}
 

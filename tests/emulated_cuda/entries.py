@@ -15,10 +15,10 @@ def run(artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], seed: i
 
 
 def run_all(
-    artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], seed: int = 0, watched: bool = False
+    artifact: Artifact, entry: Entry, values: dict[str, np.ndarray], seed: int = 0, watched: bool | None = None
 ) -> dict[str, np.ndarray]:
     """All of an entry's results, those in bf16 as f32.  seed: of the order in which warpgroups take turns.  watched:
-    whether races are looked for."""
+    whether races are looked for; see launch."""
     used = {a.buffer for step in entry.launches for a in step.arguments}
     buffers = [buffer for buffer in artifact.plan.buffers if buffer.name in used]
     arrays = [np.full(buffer.nbytes, 0 if buffer.kind == "signals" else 0xFF, np.uint8) for buffer in buffers]

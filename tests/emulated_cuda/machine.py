@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from emulated_cuda.bulk_ops import MappedTensor
+from emulated_cuda.harmless import run_watched
 from emulated_cuda.memory_ops import GLOBAL_BASE
 from emulated_cuda.ptx import Kernel, parse
 from emulated_cuda.threads import MOST_THREADS, MOST_WATCHED, Threads
 
 from lispgpt.runtime.plan.steps import Launch
 from lispgpt.runtime.plan.tensor_maps import TensorMap
+
+_launched: WeakValueDictionary[int, Kernel] = WeakValueDictionary()
 
 
 class Memory:
@@ -41,24 +45,41 @@ class Memory:
 
 def launch(
     kernel: Kernel, memory: Memory, arguments: Sequence[int | MappedTensor], grid: Sequence[int],
-    dynamic_bytes: int = 0, seed: int = 0, watched: bool = False,
+    dynamic_bytes: int = 0, seed: int = 0, watched: bool | None = None,
 ) -> None:  # fmt: skip
     """Run every block, as many side by side as there is room for; all where they wait for each other.
 
-    watched: look for races, in an order of warps by the seed; AssertionError where there are some.
+    watched: look for races, in an order of warps by the seed; AssertionError where there are some.  Unless something
+    else is said, the first blocks of a kernel's first launch are watched,
+    but for kernels whose blocks wait for each other.
     """
-    most = MOST_WATCHED if watched else MOST_THREADS
-    together = max(1, most // (kernel.threads * kernel.cluster)) * kernel.cluster
-    if any(instruction.op.startswith("ld.relaxed") for instruction in kernel.body):
-        together = prod(grid)
-    for start in range(0, prod(grid), together):
-        blocks = range(start, min(start + together, prod(grid)))
-        Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watched).run()
+    size, waits = kernel.threads * kernel.cluster, any(i.op.startswith("ld.relaxed") for i in kernel.body)
+    first = watched is None and seed == 0 and _is_first(kernel)
+    most = MOST_WATCHED // size if watched or first else 0
+    if first and waits:
+        most = 0
+    start = 0
+    while start < prod(grid):
+        watch = bool(watched) or (most > 0 and start == 0)
+        together = max(1, most if watch else MOST_THREADS // size) * kernel.cluster
+        blocks = range(start, prod(grid) if waits else min(start + together, prod(grid)))
+
+        def threads(blocks: range = blocks, watch: bool = watch) -> Threads:
+            return Threads(kernel, memory.bytes, arguments, grid, blocks, dynamic_bytes, seed, watch)
+
+        run_watched(threads, memory.bytes) if watch else threads().run()
+        start = blocks.stop
+
+
+def _is_first(kernel: Kernel) -> bool:
+    first = _launched.get(id(kernel)) is not kernel
+    _launched[id(kernel)] = kernel
+    return first
 
 
 def launch_step(
     text: str, step: Launch, facts: Mapping[str, Any], memory: Memory, addresses: Mapping[str, int], seed: int = 0,
-    watched: bool = False,
+    watched: bool | None = None,
 ) -> None:  # fmt: skip
     """Run one step of a plan.  text: the artifact's PTX.  facts: of its kernel.  addresses: of buffers, by name."""
     starts = [addresses[a.buffer] + a.offset for a in step.arguments]

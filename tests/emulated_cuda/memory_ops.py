@@ -37,10 +37,19 @@ class MemoryOps(ABC):
 
     def watch(
         self, memory: np.ndarray, places: np.ndarray, nbytes: int, lanes: np.ndarray, writes: bool, who: int = THREADS
-    ) -> None:
-        """These threads access so many bytes each."""
-        if self.races and places.size:
-            self.races.by_threads(memory is self.shared, places, nbytes, np.flatnonzero(lanes), writes, who)
+    ) -> np.ndarray | None:
+        """These threads access so many bytes each.  Of a load [threads words], which find garbage, if any do."""
+        if not self.races or not places.size:
+            return None
+        return self.races.by_threads(memory is self.shared, places, nbytes, np.flatnonzero(lanes), writes, who)
+
+    def spoil(self, found: np.ndarray, unknown: np.ndarray | None) -> np.ndarray:
+        """What threads have loaded, with garbage for some words.  unknown: which, [threads words]."""
+        if not self.races or unknown is None or not unknown.any():
+            return found
+        raw = np.ascontiguousarray(found).view(np.uint8).copy()
+        garbage = np.resize(np.array([self.races.garbage], np.uint32).view(np.uint8), raw.shape)
+        return np.where(unknown.repeat(raw.shape[1] // unknown.shape[1], axis=1), garbage, raw).view(found.dtype)
 
     def _watch_store(
         self, memory: np.ndarray, places: np.ndarray, size: int, lanes: np.ndarray, suffixes: list[str],
@@ -102,12 +111,13 @@ class MemoryOps(ABC):
             operands, suffixes = (self.halves(operands[0]), operands[1]), [*suffixes[:-1], "b64"]
         registers, size = names(operands[0]), int(suffixes[-1][1:]) // 8
         memory, places = self.places(operands[1], size * len(registers), lanes)
-        self.watch(memory, places, size * len(registers), lanes, False, self._exchanged(suffixes))
+        unknown = self.watch(memory, places, size * len(registers), lanes, False, self._exchanged(suffixes))
         self._words(suffixes, places, size * len(registers), lanes, "load")
         words = memory.view(UNSIGNED[size * 8])
+        found = self.spoil(words[places[:, None] // size + np.arange(len(registers))], unknown)
         for i, register in enumerate(registers):
             values = np.zeros(self.count, UNSIGNED[size * 8])
-            values[lanes] = words[places // size + i]
+            values[lanes] = found[:, i]
             signed = suffixes[-1].startswith("s")
             self.write(register, values.view(SIGNED[size * 8]).astype(np.int64) if signed else values, lanes)
 

@@ -122,8 +122,6 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
             able = (at < len(body)) & (self.waiting < 0) & ~self.stuck & ~idle
             if not able.any():
                 if (at >= len(body)).all() and not self.progress.copies:
-                    if self.races:
-                        self.races.end()
                     return
                 if not self.land_some(1):
                     where = set((self.waiting % 32).tolist())
@@ -207,12 +205,12 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
             numbers = 32 * (int(self.block.max()) + 1) + np.arange(self.count) // 32
             self.waiting[alone], self.wanted[alone] = numbers[alone], 32
             return
-        warps = np.unique(np.flatnonzero(lanes) // 32).tolist() if self.races else []
+        warps = np.unique(np.flatnonzero(lanes) // 32) if self.races else np.zeros(0, np.int64)
         if "cluster" in suffixes:
             if "arrive" in suffixes and self.races:
-                self.races.clocks.hold(warps, "relaxed" in suffixes)
+                self.races.clocks.hold(warps.tolist(), "relaxed" in suffixes)
             elif "arrive" not in suffixes:
-                for warp in warps:
+                for warp in warps.tolist():
                     first = int(self.block[32 * warp]) // self.kernel.cluster * self.kernel.cluster
                     self.races.clocks.come(32 * first + 16, [warp])
                 number = 32 * (self.block // self.kernel.cluster * self.kernel.cluster) + 16
@@ -221,8 +219,9 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
         numbers = self.value(operands[0], "u32").astype(np.int64)
         assert (numbers[lanes] < 16).all()
         counts = self.value(operands[1], "u32") if len(operands) > 1 else np.full(self.count, self.kernel.threads)
-        for warp in warps:
-            self.races.clocks.arrive(int((32 * self.block + numbers)[32 * warp]), [warp])
+        where = (32 * self.block + numbers)[32 * warps]
+        for number in np.unique(where).tolist():
+            self.races.clocks.arrive(number, warps[where == number].tolist())
         if "arrive" in suffixes:
             np.add.at(self.passed, (32 * self.block + numbers)[lanes], 1)
             return

@@ -1,0 +1,47 @@
+"""Races that change nothing: a launch leaves the same bits whatever their loads find.
+
+A load that was in time for a store or not, or saw half of it, may find anything; a select may drop it, zero times it is
+NaN.  So the launch is run again from the same memory, in the same order of warps, with NaN and large numbers of either
+sign in place of each such word.  Between two stores there is no such excuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from emulated_cuda.races import GARBAGE, STORE, Races
+from emulated_cuda.threads import Threads
+
+
+def run_watched(threads: Callable[[], Threads], memory: np.ndarray) -> None:
+    """Run what `threads` makes; AssertionError where races are found that may change what is in memory."""
+    before, first = memory.copy(), threads()
+    first.run()
+    races = first.races
+    assert races is not None
+    if not races.found:
+        return
+    after = memory.copy()
+    if not all(_changes_nothing(races, garbage, threads, memory, before, after) for garbage in GARBAGE):
+        races.end()
+    memory[:] = after
+
+
+def _changes_nothing(
+    races: Races, garbage: int, threads: Callable[[], Threads], memory: np.ndarray, before: np.ndarray,
+    after: np.ndarray,
+) -> bool:  # fmt: skip
+    unknown = frozenset[tuple[int, int, int, int]]().union(*races.loads.values())
+    if STORE in unknown:
+        return False
+    memory[:] = before
+    again = threads()
+    assert again.races is not None
+    again.races.unknown, again.races.garbage = unknown, garbage
+    try:
+        again.run()
+    except (AssertionError, IndexError):  # garbage is no address, and no count of what comes
+        return False
+    same = again.races.loads == races.loads and again.races.tried == unknown
+    return same and np.array_equal(memory, after)
