@@ -73,7 +73,10 @@ MISSED = "an instruction of a warp that some of its threads miss"
     ("right", "wrong", "why"),
     [
         pytest.param(TELLS, "", f"2 threads wait for what .*shfl.*: {MISSED}", id="a word"),
-        pytest.param(WORD, WORD + "bar.sync 3;", rf"barriers \[3\]\n.*shfl.*: {MISSED}", id="a barrier"),
+        pytest.param(WORD, WORD + "barrier.sync 3;", rf"barriers \[3\]\n.*shfl.*: {MISSED}", id="a barrier"),
+        pytest.param(WORD, WORD + "bar.sync 3;", f"line 20: bar.sync: {MISSED}", id="an aligned barrier"),
+        pytest.param("@%tells", "bar.sync 3; @%tells", f"line 13: bar.sync: {MISSED}", id="a barrier in a branch"),
+        pytest.param("@!%first", "@%first bar.sync 3; @!%first", MISSED, id="a barrier for some"),
     ],
 )
 def test_it_is_said_where_nobody_goes_on(right: str, wrong: str, why: str) -> None:

@@ -23,7 +23,7 @@ from emulated_cuda.warp_ops import WarpOps
 MAP_BASE = 1 << 40
 """Where tensor maps would lie, which nobody reads."""
 TOGETHER = {"wgmma": 128, "setmaxnreg": 128}
-TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.warp", "ldmatrix", "stmatrix", "mma"), 32)
+TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.", "ldmatrix", "stmatrix", "mma"), 32)
 """How many threads execute such an instruction together."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
@@ -89,7 +89,7 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
         self.begin_copies()
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
-        self.passed = np.zeros(32 * (len(blocks) + 1) + self.count // 32, np.int64)
+        self.passed = np.zeros(32 * len(blocks), np.int64)
 
     def _special(self, threads: np.ndarray, grid: Sequence[int]) -> dict[str, np.ndarray]:
         width, cluster = self.kernel.threads, self.kernel.cluster
@@ -179,7 +179,10 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
             self.check_stored(taken)
             at[taken] = len(self.kernel.body)
         elif name in ("bar", "barrier"):
-            self._wait(suffixes, instruction.operands, taken)
+            if name == "bar":  # unlike barrier, of whole warps
+                self.whole_warps(taken)
+            if "warp" not in suffixes:
+                self._wait(suffixes, instruction.operands, taken)
             if self.by_turns:
                 self._open_barriers()
         elif name == "fence":
@@ -204,11 +207,6 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
 
     def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Barriers are known by their number and their block, or their cluster's first block."""
-        if "warp" in suffixes:
-            alone = lanes & ~np.repeat(lanes.reshape(-1, 32).all(1), 32)
-            numbers = 32 * (int(self.block.max()) + 1) + np.arange(self.count) // 32
-            self.waiting[alone], self.wanted[alone] = numbers[alone], 32
-            return
         warps = np.unique(np.flatnonzero(lanes) // 32) if self.races else np.zeros(0, np.int64)
         if "cluster" in suffixes:
             if "arrive" in suffixes and self.races:
