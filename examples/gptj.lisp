@@ -1,14 +1,16 @@
-; GPT-J 6B, Wang and Komatsuzaki 2021: attention beside feed-forward behind one norm, neighbouring columns turned together.
-; CodeGen, Nijkamp et al. 2022, is the same with queries, values and keys in four parts.  lispgpt run FOLDER --prompt "Once upon a time"
+; GPT-J 6B, Wang and Komatsuzaki 2021: attention beside feed-forward behind one norm, neighbouring columns turned.
+; CodeGen, Nijkamp et al. 2022, is the same with queries, values and keys in four parts.
+; lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 
 (config vocab 50400  context 2048  layers 28  heads 16  width 4096  hidden (* 4 width)  epsilon 1e-5  turned-width 64
         tied-head false  kind "gptj"  weight-type bf16)
 
 (hugging-face ["gptj" "codegen"] {:prefix "transformer."  :ignored [".attn.bias" ".attn.masked_bias" ".attn.causal_mask"]
-                        :requires {"activation_function" ["gelu_new" "gelu_pytorch_tanh"]  "scale_attn_weights" true}}
-  (config kind (optional "model_type")  vocab "vocab_size"  context "n_positions"  layers "n_layer"  heads "n_head"  width "n_embd"
-          hidden (optional "n_inner")  epsilon (optional "layer_norm_epsilon")  turned-width "rotary_dim"
+                                  :requires {"activation_function" ["gelu_new" "gelu_pytorch_tanh"]
+                                             "scale_attn_weights" true}}
+  (config kind (optional "model_type")  vocab "vocab_size"  context "n_positions"  layers "n_layer"  heads "n_head"
+          width "n_embd"  hidden (optional "n_inner")  epsilon (optional "layer_norm_epsilon")  turned-width "rotary_dim"
           tied-head (optional "tie_word_embeddings"))
   (weights
     wte "wte.weight"  lnf-w "ln_f.weight"  lnf-b "ln_f.bias"  head-w "lm_head.weight"  head-b "lm_head.bias"
@@ -44,8 +46,8 @@
   (let [y (layer-norm x (ln-w l) (ln-b l) epsilon)
         size (quot width heads)
         [q k v] (if in-parts
-                    (of-parts (matmul-transposed y (parts-w l)) size)
-                    (split-heads (matmul-transposed y (qkv-w l)) size heads heads))
+                  (of-parts (matmul-transposed y (parts-w l)) size)
+                  (split-heads (matmul-transposed y (qkv-w l)) size heads heads))
         attended (attend (turn (halves-first q turned-width)) (turn (halves-first k turned-width)) v (kv l))]
     (+ x (matmul-transposed attended (proj-w l)) (linear (gelu (linear y (fc-w l) (fc-b l))) (out-w l) (out-b l)))))
 

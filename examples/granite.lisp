@@ -9,7 +9,7 @@
 (rotary-config)
 
 (hugging-face ["granite" "hyperclovax"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
-                           :requires {"hidden_act" "silu"}}
+                                         :requires {"hidden_act" "silu"}}
   (config kind (optional "model_type")  embedded (optional "embedding_multiplier")
           scored (optional "attention_multiplier")  added (optional "residual_multiplier")
           divided (optional "logits_scaling")  biased (optional "attention_bias")

@@ -106,7 +106,7 @@ class Generator:
             self.restart()
         numbers = self._read(tokens)
         if self.position + len(tokens) > self.context:
-            return self._slide()
+            return self._again(self.kept)
         return self._feed(numbers) if self.session.holder is self else self._again(self.position + len(tokens))
 
     def begin(self, tokens: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ class Generator:
     def decode(self) -> int:
         """Take in the newest token (already in `tokens`); the token that follows it."""
         if self.position >= self.context:
-            return self._slide()
+            return self._again(self.kept)
         return self._feed(self.tokens[-1:]) if self.session.holder is self else self._again(self.position + 1)
 
     def generate(self, prompt: Sequence[int], max_new_tokens: int, ends: Collection[int] = ()) -> Iterator[int]:
@@ -263,8 +263,10 @@ class Generator:
             if parted:
                 return
 
-    def _slide(self) -> int:
-        return self._again(max(1, self.context * 3 // 4))
+    @property
+    def kept(self) -> int:
+        """How many tokens of a text that is longer than the context are taken in."""
+        return max(1, self.context * 3 // 4)
 
     def _again(self, count: int) -> int:
         """Take the newest tokens in from position 0 on."""

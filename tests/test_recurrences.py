@@ -149,3 +149,39 @@ def test_chunks_and_steps_agree_with_a_loop(name: str, target: str, tmp_path: Pa
             near = wanted[:, start : start + length]
             np.testing.assert_allclose(found, near, atol=2e-5 * max(1.0, float(np.abs(near).max())), rtol=1e-4)
             start += length
+
+
+def loss(name: str, given: Arrays, weights: np.ndarray) -> float:
+    return float((weights * REFERENCES[name](given)).sum())
+
+
+@pytest.mark.parametrize("name", [name for name in ENTRIES if name != "differences"])
+def test_gradients_are_those_of_a_loop(name: str, tmp_path: Path) -> None:
+    state, inputs, body = ENTRIES[name]
+    given = random_inputs(name, 7)
+    if name == "fading":
+        given["key"] = given["key"] / np.float32(20)
+    weights = seeded.rng().standard_normal(REFERENCES[name](given).shape).astype(np.float32)
+    columns = weights.shape[-1]
+    (tmp_path / "p.lisp").write_text(
+        f"""(require delta) (require gradients) {state}
+            (entry run [{inputs} (weights [batch length {columns}] f32)] {{:shapes [{{batch 2 length 7}}]}}
+              (let [found (gradients (sum (sum (sum (* weights {body})))) [{" ".join(given)}])]
+                {{{" ".join(f":d-{word} (nth found {number})" for number, word in enumerate(given))}}}))"""
+    )
+    artifact, _ = compile_request(Request(tmp_path / "p.lisp", "cpu"), Observer())
+    with Session(artifact, CpuDevice(2), Weights({})) as session:  # type: ignore[arg-type]
+        poison(session)
+        found = session.run("run", **given, weights=weights)
+    for word in given:
+        exact = {key: value.astype(np.float64) for key, value in given.items()}
+        wanted = np.zeros(given[word].shape)
+        for where in np.ndindex(wanted.shape):
+            ends = []
+            for step in (1e-6, -1e-6):
+                moved = exact | {word: exact[word].copy()}
+                moved[word][where] += step
+                ends.append(loss(name, moved, weights))
+            wanted[where] = (ends[0] - ends[1]) / 2e-6
+        atol = 2e-4 * max(1.0, float(np.abs(wanted).max()))
+        np.testing.assert_allclose(found[f"d-{word}"], wanted, atol=atol, err_msg=word)

@@ -108,6 +108,7 @@ def generate(
     texts = [model.text(model.prompt(prompt.given), chosen, number) for number, prompt in enumerate(given)]
     device = model.session.device
     click.echo(f"running on {device.name}", err=True)
+    _say_what_is_cut(texts)
     loaded, timing = time.time(), Timing()
     _print_texts(model, texts, given, prompts.batch, timing, options)
     if options["profile"]:
@@ -127,6 +128,17 @@ def generate(
         result: dict[str, Any] = sequences[0] if len(sequences) == 1 else {"sequences": sequences}
         result |= {"target": model.artifact.target.partition(":")[0], "device": device.name, "timing": told}
         click.echo(json.dumps(result))
+
+
+def _say_what_is_cut(texts: Sequence[Text]) -> None:
+    lengths = [len(text.prompt) for text in texts if len(text.prompt) > text.generator.context]
+    if lengths:
+        generator = texts[0].generator
+        who = f"a prompt of {max(lengths):,} tokens is" if len(lengths) == 1 else f"{len(lengths)} prompts are"
+        click.echo(
+            f"{who} longer than the context of {generator.context:,}: the last {generator.kept:,} tokens are read",
+            err=True,
+        )
 
 
 def _described(text: Text, logprobs: bool) -> dict[str, Any]:

@@ -7,7 +7,6 @@
 
 (defn byte [v] (arith.extui {:result i32} v))
 
-
 (defn real [v] (arith.uitofp {:result f32} v))
 
 ; `count` bytes of each block, from `first` on

@@ -117,7 +117,7 @@
 (defn store-best [found bests b chunk]
   (let [[rank id below equals] found]
     (vector.store {:alignment (: 16 i64)} (vector.from_elements {:result vector<4xi32>} rank id below equals)
-                  bests b chunk (: 0 index))))
+      bests b chunk (: 0 index))))
 
 ; For each chunk: the best of its logits.
 (kernel top-chunks [logits bests vocab]

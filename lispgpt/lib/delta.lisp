@@ -19,7 +19,9 @@
 ; of groups of them, keep and share [texts length heads]: of its states a column keeps `keep` times, adds key times `share`
 ; of what x is more than what they then say of key, and reads states * query -> [texts length columns]
 (defn remember-differences [x query key keep share state]
-  (walked walk-deltas x state query key keep share))
+  (remembered walk-of-deltas state x query key keep share))
+(defn walk-of-deltas [x query key keep share old]
+  (walked walk-deltas x old query key keep share))
 
 ; x [… size], each row by the root of the sum of its squares
 (defn of-length-one [x epsilon]

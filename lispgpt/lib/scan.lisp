@@ -4,6 +4,7 @@
 (require-dialect arith gpu math memref scf vector)
 (require nn)
 (require kernels)
+(require doubling)
 
 ; x [rows columns] -> [texts length columns]
 (defn by-text [x]
@@ -74,13 +75,16 @@
 (defn in-all [like x] (vector.broadcast {:result (type like)} x))
 (defn total-of [x] (vector.reduction {:result f32 :kind "#vector.kind<add>" :fastmath "#arith.fastmath<reassoc>"} x))
 
-; the walk of a kernel over x [texts length columns] and others; state, [texts columns states], is left as it is then
-; -> [texts length columns]
-(defmacro walked [kernel x state & others]
-  `(let [old (read-state ~state)
-         [b length columns] (shape ~x)
-         [found new] (launch ~kernel [(walks-over columns) b] [walkers]
-                       ~x ~@others old (output (tensor-type [b length columns] f32)) (output (type old)))]
+; the walk of a kernel over x [texts length columns] and others, from old [texts columns states] on
+; -> its numbers [texts length columns], and the states after them
+(defmacro walked [kernel x old & others]
+  `(let [[b length columns] (shape ~x)]
+     (launch ~kernel [(walks-over columns) b] [walkers]
+       ~x ~@others ~old (output (tensor-type [b length columns] f32)) (output (type ~old)))))
+
+; (walk xs… old)'s numbers, from what state is; which is then what they end with
+(defmacro remembered [walk state & xs]
+  `(let [[found new] (~walk ~@xs (read-state ~state))]
      (write-state ~state new)
      found))
 
@@ -96,7 +100,10 @@
 ; Mamba's recurrence: x and dt [texts length columns], rate [columns states], into and out-of [texts length states]: of
 ; its states a column keeps exp(rate * dt), adds dt * x * into, and reads states * out-of -> [texts length columns]
 (defn remember [x dt rate into out-of state]
-  (walked walk-columns x state dt rate into out-of))
+  (remembered walk-of-columns state x dt rate into out-of))
+(defn walk-of-columns [x dt rate into out-of old]
+  (walked walk-columns x old dt rate into out-of))
+(defgradient walk-of-columns [g made & xs] (gradients-of columns-by-doubling g xs))
 
 (kernel walk-heads [x dt rate into out-of old y new]
   (let [[columns heads groups] [(dim x 2) (dim dt 2) (dim into 2)]
@@ -113,7 +120,10 @@
 ; Mamba 2's, where a head's columns share dt [texts length heads] and rate [heads], and those of a group of heads into and
 ; out-of [texts length groups states]
 (defn remember-heads [x dt rate into out-of state]
-  (walked walk-heads x state dt rate into out-of))
+  (remembered walk-of-heads state x dt rate into out-of))
+(defn walk-of-heads [x dt rate into out-of old]
+  (walked walk-heads x old dt rate into out-of))
+(defgradient walk-of-heads [g made & xs] (gradients-of heads-by-pairs g xs))
 
 ; x [rows columns] in so many groups of columns, each of its own root mean square; weight [columns]
 (defn group-norm [x weight groups epsilon]
@@ -177,4 +187,7 @@
 ; states are the sums of weighed values and of weights, and the logarithm of what both are divided by.
 ; "RWKV: Reinventing RNNs for the Transformer Era", Peng et al. 2023
 (defn decaying-mean [key value decay first-weight state]
-  (walked walk-means value state key decay first-weight))
+  (remembered walk-of-means state value key decay first-weight))
+(defn walk-of-means [value key decay first-weight old]
+  (walked walk-means value old key decay first-weight))
+(defgradient walk-of-means [g made & xs] (gradients-of means-by-doubling g xs))

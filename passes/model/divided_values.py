@@ -104,7 +104,7 @@ class DividedValues:
             return value
         self.alike.check(value)
         if value not in self.summed and sum(map(_count, self._spread_from(value))) < _count(value):
-            self.summed[value] = self._spread_again(value)
+            self._spread_again(value)
         if value not in self.summed:
             attributes = {**grid_attributes(), "reduction": ir.Attribute.parse("#shard<partial sum>")}
             place = ir.InsertionPoint.at_block_begin(value.owner) if op is None else ir.InsertionPoint.after(op)
@@ -114,15 +114,22 @@ class DividedValues:
 
     def _spread_from(self, value: ir.Value) -> list[ir.Value]:
         """The parts of sums of which a part is made element by element: none where it is added up itself."""
-        op = defining_op(value)
-        if op is None or not (op.name in RESHAPES or (op.name == "linalg.generic" and _is_spread(op))):
-            return [value]
-        return list(dict.fromkeys(v for part in self._parts_of(op) for v in self._spread_from(part)))
+        found, seen, waiting = [], set(), [value]
+        while waiting:
+            value = waiting.pop()
+            if value not in seen:
+                seen.add(value)
+                op = defining_op(value)
+                if op is None or not (op.name in RESHAPES or (op.name == "linalg.generic" and _is_spread(op))):
+                    found.append(value)
+                else:
+                    waiting += reversed(self._parts_of(op))
+        return found
 
     def _spread_again(self, value: ir.Value) -> ir.Value:
         """A whole sum, made of the sums of those parts: a number of the whole batch that is spread over rows is added
         up as the number that it is."""
-        if self._spread_from(value) == [value]:
+        if value in self.summed or self._spread_from(value) == [value]:
             return self.add_up(value)
         op = defining_op(value)
         sums = {part: self._spread_again(part) for part in self._parts_of(op)}
@@ -132,7 +139,8 @@ class DividedValues:
             if operand in sums:
                 copy.operands[number] = sums[operand]
         self.alike.note(copy)
-        return copy.results[0]
+        self.summed[value] = copy.results[0]
+        return self.summed[value]
 
     def _parts_of(self, op: ir.Operation) -> list[ir.Value]:
         return [v for v in op.operands if v in self.parts]

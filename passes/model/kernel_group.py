@@ -78,12 +78,13 @@ def into_readers(
 
 
 def outputs_of(group: KernelGroup) -> list[ir.Value]:
-    """The group's values that something outside it reads, through slices too."""
+    """The group's values that something outside it reads, through slices too; all that a call gives, which is written
+    whether or not it is read."""
     members = set(group.ops)
     outputs = []
     for op in group.ops:
         for result in op.results if op not in group.copied else ():
-            if any(user not in members for user in users(result, op)):
+            if op.name == "func.call" or any(user not in members for user in users(result, op)):
                 outputs.append(result)
     return outputs
 

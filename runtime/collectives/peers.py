@@ -135,12 +135,22 @@ class Peers:
         return self._failure is None or self._failure[1]
 
     def stop_after(self, step: int) -> None:
-        """Have every process end after a step that none of them has finished; returns when all know it."""
+        """Have every process end after a step that none of them has finished; returns when all know it.
+
+        UserError with the ranks of those that do not hear of it.
+        """
         self._send("stop", step=step)
+        last = time.monotonic() + self.patience
         with self._news:
             while len(self._acknowledged) < self.place.size:
                 self._news.wait(BEAT)
                 self.check()
+                if time.monotonic() > last:
+                    deaf = [rank for rank in range(self.place.size) if rank not in self._acknowledged]
+                    raise UserError(
+                        f"the run was to end after step {step}, and rank{'s' * (len(deaf) != 1)} "
+                        f"{', '.join(map(str, deaf))} did not hear of it within {self.patience:.0f} s"
+                    )
 
     def ask_to_stop(self) -> None:
         """Have rank 0 end the run after one of its next steps."""

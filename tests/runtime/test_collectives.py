@@ -173,6 +173,20 @@ def test_rank_0_is_told_when_all_others_have_been(last: dict[str, Any]) -> None:
             line.close()
 
 
+def test_who_does_not_hear_of_the_end_is_named() -> None:
+    ours, theirs = zip(*(socket.socketpair() for _ in range(2)), strict=True)
+    hub = Hub(ours)
+    try:
+        send(theirs[1], {"kind": "here", "rank": 1})
+        first = Peers(Place(0, 2), theirs[0], patience=1)
+        with pytest.raises(UserError, match="to end after step 7, and rank 1 did not hear of it within 1 s"):
+            first.stop_after(7)
+        first.leave()
+    finally:
+        hub.close()
+        theirs[1].close()
+
+
 def test_facts_that_differ_and_ranks_that_do_not_come_are_named() -> None:
     def differ(peers: Peers) -> None:
         peers.agree("at step 0", {"data": 1, "program": min(peers.place.rank, 1)})
