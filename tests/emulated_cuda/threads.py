@@ -23,14 +23,12 @@ from emulated_cuda.warp_ops import WarpOps
 MAP_BASE = 1 << 40
 """Where tensor maps would lie, which nobody reads."""
 TOGETHER = {"wgmma": 128, "setmaxnreg": 128}
-TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.warp", "ldmatrix", "stmatrix", "mma"), 32)
+TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.", "ldmatrix", "stmatrix", "mma"), 32)
 """How many threads execute such an instruction together."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
 MOST_WATCHED = 1 << 11
 """How many where races are looked for."""
-MOST_MISSED = 1000
-"""How often nobody that could go on was complete for an instruction of a warp, before that is a deadlock."""
 
 
 def _polls(kernel: Kernel) -> np.ndarray:
@@ -91,7 +89,7 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
         self.begin_copies()
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
-        self.passed = np.zeros(32 * (len(blocks) + 1) + self.count // 32, np.int64)
+        self.passed = np.zeros(32 * len(blocks), np.int64)
 
     def _special(self, threads: np.ndarray, grid: Sequence[int]) -> dict[str, np.ndarray]:
         width, cluster = self.kernel.threads, self.kernel.cluster
@@ -112,20 +110,21 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
 
         Where warpgroups have roles, which barriers in shared memory are a sign of, one of them, in any block, goes on
         for a random while; with a seed above 0, one of the blocks where these wait for each other.  Who reads what
-        others change goes on when they have changed something.
+        others change goes on when they have changed something; who waits for the rest of its warp, when somebody has
+        gone on.
         """
         body = self.kernel.body
         roles = self.by_turns or any(instruction.op.startswith("mbarrier") for instruction in body)
-        at, role, turns, missed = np.zeros(self.count, np.int64), -1, 0, 0
+        at, role, turns, alone = np.zeros(self.count, np.int64), -1, 0, np.zeros(self.count, bool)
         while True:
             idle = (at == self.polled_at) & (self.polled == self.changes)
-            able = (at < len(body)) & (self.waiting < 0) & ~self.stuck & ~idle
+            able = (at < len(body)) & (self.waiting < 0) & ~(self.stuck | idle | alone)
             if not able.any():
                 if (at >= len(body)).all() and not self.progress.copies:
                     return
                 if not self.land_some(1):
-                    where = set((self.waiting % 32).tolist())
-                    assert self._open_barriers(), f"deadlock at barriers {where}"
+                    assert self._open_barriers(), self._nobody_goes_on(alone, idle, at)
+                alone[:] = False
                 continue
             if roles:
                 self.land_some(0.02)
@@ -134,14 +133,19 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
                     role, turns = int(self.rng.choice(self.role[able])), int(self.rng.geometric(1 / self.patience))
                 able &= self.role == role
             here, lanes = self._next(able, at)
-            missed = 0 if lanes.any() else missed + 1
             if lanes.any():
                 self._step(here, lanes, at)
-            elif not idle.any() or missed > MOST_MISSED:
-                raise AssertionError("an instruction of a warp that some of its threads miss")
-            else:  # others of the warp wait for what some block does
-                turns = -1
-                self._open_barriers()
+                alone[:] = False
+            else:
+                alone |= able
+
+    def _nobody_goes_on(self, alone: np.ndarray, idle: np.ndarray, at: np.ndarray) -> str:
+        barriers = np.unique(self.waiting[self.waiting >= 0] % 32).tolist()
+        told = f"deadlock: {idle.sum()} threads wait for what others store, some at barriers {barriers}"
+        if not alone.any():
+            return told
+        missed = self.kernel.body[int(at[alone].min())]
+        return f"{told}\nline {missed.line}: {missed.op}: an instruction of a warp that some of its threads miss"
 
     def _next(self, able: np.ndarray, at: np.ndarray) -> tuple[int, np.ndarray]:
         """The next instruction and who executes it: what a warp or a warpgroup does together, once all are there."""
@@ -175,7 +179,10 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
             self.check_stored(taken)
             at[taken] = len(self.kernel.body)
         elif name in ("bar", "barrier"):
-            self._wait(suffixes, instruction.operands, taken)
+            if name == "bar":  # unlike barrier, of whole warps
+                self.whole_warps(taken)
+            if "warp" not in suffixes:
+                self._wait(suffixes, instruction.operands, taken)
             if self.by_turns:
                 self._open_barriers()
         elif name == "fence":
@@ -200,11 +207,6 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, O
 
     def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """Barriers are known by their number and their block, or their cluster's first block."""
-        if "warp" in suffixes:
-            alone = lanes & ~np.repeat(lanes.reshape(-1, 32).all(1), 32)
-            numbers = 32 * (int(self.block.max()) + 1) + np.arange(self.count) // 32
-            self.waiting[alone], self.wanted[alone] = numbers[alone], 32
-            return
         warps = np.unique(np.flatnonzero(lanes) // 32) if self.races else np.zeros(0, np.int64)
         if "cluster" in suffixes:
             if "arrive" in suffixes and self.races:
