@@ -243,6 +243,11 @@ class Layout:
         return 4 * self.depth + 16
 
     @property
+    def gathered(self) -> int:
+        """Bytes that a block's cluster sends it of a text in a layer."""
+        return 4 * (2 * self.width + self.head_rows + self.hidden) + RANKS * self.each * (4 * self.depth + 8)
+
+    @property
     def exchanges(self) -> int:
         """Of the stream, in a run: two a layer and one behind them."""
         return 2 * self.layers + 1

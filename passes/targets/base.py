@@ -120,7 +120,8 @@ class Gpu(Target):
     each other's shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with bulk `copies`
     of tensors.  l2_bytes: of the cache of all cores.  Measured seconds, or 0: launch_, that a launch waits for the one
     ahead of it; exchange_ and words_, that blocks of one launch wait for others by signals, or by marked words;
-    cluster_, from one exchange among clusters that share layers to the next.
+    cluster_, from one exchange among clusters that share layers to the next.  cluster_bandwidth: bytes that a core
+    takes from its cluster's others in a second, or 0.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -167,6 +168,7 @@ class Gpu(Target):
     exchange_seconds: float = 0.0
     words_seconds: float = 0.0
     cluster_seconds: float = 0.0
+    cluster_bandwidth: float = 0.0
 
     def capabilities(self) -> dict[str, int]:
         return {
