@@ -60,9 +60,7 @@ FORMS = {
     "launches apart": Form(APART, 1, graphs=False),
     "graph": Form(APART, 1),
     "several in a graph": Form(APART),
-    "one launch, counters": Form({"one-launch": ':when "always"'}),
-    "one launch, words": Form({"one-launch": ':when "always" :words true'}),
-    "one launch, words, ahead": Form({"one-launch": ':when "always" :words true :ahead true'}),
+    "one launch": Form({"one-launch": ':when "always"'}),
     "shared by clusters": Form({"shard-decode": ':when "always"', **APART}),
 }
 FEW_BLOCKS = {"one-launch": " :workers 8", "shard-decode": " :clusters 2"}
