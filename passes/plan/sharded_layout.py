@@ -165,7 +165,7 @@ class Layout:
             self._place()
             if self.stages >= max(LEAST_STAGES, some + 2):
                 return
-        raise Refused(f"a block's memory has room for {self.stages} parts of its weights at once")
+        raise Refused(f"a block's memory has room for {max(0, self.stages)} parts of its weights at once")
 
     @staticmethod
     def readers(sharing: Sharing) -> int:
