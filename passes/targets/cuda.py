@@ -122,6 +122,10 @@ the same steps, whose blocks tell each other by counters how far they are, 202 u
 HOPPER_CLUSTERS = 3.2e-6
 """Seconds from one exchange among clusters to the next, with what is done between them (see sharded_exchange.py)."""
 
+HOPPER_CLUSTER_BANDWIDTH = 25e9
+"""Bytes that a multiprocessor takes from its cluster's shared memories in a second: 3.3 TB/s on all 132.  Source: Luo
+et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking"; not measured here."""
+
 H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
 
 HOPPER = Cuda(
@@ -155,6 +159,7 @@ CHIPS = {
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,
         cluster_seconds=HOPPER_CLUSTERS,
+        cluster_bandwidth=HOPPER_CLUSTER_BANDWIDTH,
     ),
 }
 DEFAULT_CHIP = "sm_90"
