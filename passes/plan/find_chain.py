@@ -8,11 +8,12 @@ from math import prod
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import callee_of, defining_op, element_type, operations, shape_of, strings, viewed
+from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.row_norms import Norm, norm_of
-from lispgpt.passes.plan.sharded_chain import Ahead, Chain, HeadNorm, NormWeights, Product, Series
+from lispgpt.passes.plan.sharded_chain import PACKED, Ahead, Chain, HeadNorm, NormWeights, Product, Series
 from lispgpt.passes.plan.sharded_tail import chosen_by
 
 TAIL = 4
@@ -79,6 +80,8 @@ class _Finder:
         final = self._norm(head, now)
         into, out, *ups, down = (self._product([layer[i] for layer in layers]) for i in range(len(layers[0])) if i != 1)
         if len(ups) > 1:
+            if ups[0].kind != ups[1].kind:
+                raise Refused("two products of hidden units have weights of two types")
             *_, gate, up, _ = layers[-1]
             ups[1] = replace(ups[1], stream=list(up.operands).index(gate.operands[-1]))
         attended = self._series([layer[1] for layer in layers])
@@ -222,21 +225,30 @@ class _Finder:
         if any(self._contract(self.kernel(call)).operands[1].type != contract.operands[1].type for call in calls):
             raise Refused("its layers' products are not alike")
         rows, depth = shape_of(contract.operands[1])
-        if str(element_type(contract.operands[1])) != "bf16" or shape_of(contract.results[0]) != (1, rows):
-            raise Refused("a product is not of one row with BF16 weights")
-        arguments = self._series(calls)
+        kind = kind_of_blocks(contract.operands[1]) or str(element_type(contract.operands[1]))
+        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (1, rows):
+            raise Refused(f"a product is not of one row with BF16 weights, {' or '.join(PACKED)}")
+        if any(kind_of_blocks(self._contract(self.kernel(call)).operands[1]) not in ("", kind) for call in calls):
+            raise Refused("its layers' products are not alike")
+        arguments, sites = self._series(calls), tuple((call, self._right(call)) for call in calls)
+        if kind != "bf16":
+            arguments.pop(self._right(calls[-1]))
         weights = self._steps([self._at(call, self._right(call)) for call in calls])
         left = viewed(contract.operands[0])
         made = defining_op(left)
         if prod(shape_of(left)) != depth or str(element_type(contract.results[0])) != "f32":
             raise Refused("a product sums over a part of what it reads, or not in F32")
         number = self._argument(left) if made.name == "bufferization.to_tensor" else -1
+        right = self._right(calls[-1])
         added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
-                 if i not in arguments and i != number and shape_of(a) == (1, rows)]  # fmt: skip
-        return Product(kernel, arguments, weights, rows, depth, number, added[0] if len(added) == 1 else None)
+                 if i not in (*arguments, number, right) and shape_of(a) == (1, rows)]  # fmt: skip
+        stream = added[0] if len(added) == 1 else None
+        return Product(kernel, arguments, weights, rows, depth, number, stream, kind, sites)
 
     def _right(self, call: ir.Operation) -> int:
-        return self._argument(self._contract(self.kernel(call)).operands[1])
+        right = self._contract(self.kernel(call)).operands[1]
+        blocks = bytes_of_blocks(right)
+        return self._argument(right if blocks is None else blocks)
 
     def _at(self, call: ir.Operation, argument: int) -> tuple[int, int]:
         place = self._place(call.operands[argument])

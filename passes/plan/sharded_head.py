@@ -84,16 +84,25 @@ class Head:
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
             chains = [[real(0.0)] * 4 for _ in range(4)]
-            places = self.products.row_places(base, 0, layout.width // 32)
+            packed, totals = layout.packed.get("head"), [real(0.0)] * 4
+            steps = layout.width // 32
+            row_places = self.products.row_places if packed is None else self.products.packed_places
+            places = row_places(base, 0, steps)
             for at in range(0, len(places), AT_ONCE):
                 now = places[at : at + AT_ONCE]
                 sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
+                if packed is not None:
+                    weights, each_ = list(map(packed.load, now)), packed.steps_of(steps, len(now))
+                    scales = self.products.row_scales(packed, base, at, len(now), each_)
+                    totals = self.products.scaled_sums(weights, sides, [[scale] * 4 for scale in scales], totals)
+                    continue
                 for step, (place, b_) in enumerate(zip(now, sides, strict=True)):
                     chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
             c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
-            totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
+            if packed is None:
+                totals = [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
             value = self.products.across_halves(totals)
             row = (launch.first_head + number) * 8 + self.products.group
             end = launch.chain.head.rows - 1

@@ -160,6 +160,7 @@ class ShardedKernel:
         return {
             name: weight_map(self.function, product, layers, numbers.index(product.weights.buffer), rows, count)
             for name, (product, layers, rows, count) in boxes.items()
+            if not product.packed
         }
 
     def _barriers(self, launch: Launch) -> None:

@@ -18,12 +18,15 @@ from math import lcm, prod
 
 from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.plan.sharded_heads import Heads
 
 RANKS, WARPS, LINE = 8, 12, 64
 """Blocks of a cluster, warps of a block that multiply, and bf16 of a line that bulk copies bring."""
 LEAST_STAGES = 4
+SWIZZLED = 1024
+"""What chunks that tensor maps bring are aligned to."""
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
 THREADS = 32 * (WARPS + 3)
 SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD = 1, 2, 3, 4, 5, 6
@@ -89,7 +92,6 @@ class Layout:
         self.others = blocks - RANKS * self.layer_clusters
         self.columns = self.width // RANKS
         self.hidden_rows = self.hidden // RANKS
-        self.chunk = 16 * self.width
         self.quads = self.columns // 4
         self.draws = chain.settings is not None
         self.quad_turns = -(-self.quads // 32)
@@ -101,6 +103,7 @@ class Layout:
         self.first_down = self.first_up + self.up_tiles
         self.layer_chunks = self.first_down + self.hidden // LINE
         self.head_chunks = -(-chain.head.rows // 8)
+        self._pack()
         self._share_products(steps)
 
     def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
@@ -119,6 +122,33 @@ class Layout:
         self.parts = self.each * (self.head_warps + 1)
         rows = (self.each * self.depth, self.kv * self.depth, self.kv * self.depth)
         return sum(rows), rows
+
+    def _pack(self) -> None:
+        """Products whose weights are packed, by name, and the room of a chunk.  packed_at: the entry's arguments."""
+        chain, own = self.chain, self.each * self.depth
+        if chain.out.packed and own % 16:
+            raise Refused(f"heads of {self.depth} do not fill steps of 16")
+        rows = {"into": chain.into, "head": chain.head, **{f"up{i}": up for i, up in enumerate(chain.ups)}}
+        columns = {"out": (chain.out, own), "down": (chain.down, self.hidden)}
+        self.packed = {name: PackedWeights.of_rows(one) for name, one in rows.items() if one.packed}
+        for name, (one, span) in columns.items():
+            if one.packed:
+                self.packed[name] = PackedWeights.of_columns(one, span if span % LINE else LINE, RANKS)
+        self.packed_at: dict[str, int] = {}
+        plain = len(self.packed) < len(rows) + len(columns)
+        sizes = [packed.chunk for packed in self.packed.values()] + [16 * self.width] * plain
+        self.chunk = up_to(max(sizes), SWIZZLED if plain else 128)
+
+    def chunk_bytes(self, name: str) -> int:
+        """What is brought of a product's chunk."""
+        return self.packed[name].chunk if name in self.packed else 16 * self.width
+
+    @property
+    def layer_bytes(self) -> int:
+        """Of a layer's weights in a block."""
+        rows = self.into_tiles * self.chunk_bytes("into") + self.up_tiles * self.chunk_bytes("up0")
+        columns = self.attended * self.chunk_bytes("out") + self.hidden * self.chunk_bytes("down")
+        return rows + columns // LINE
 
     def _share_products(self, most: int) -> None:
         half = self.width // 32

@@ -14,7 +14,8 @@ from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, either, real, when, word
+from lispgpt.passes.kernels.words import Word, each, either, fused, real, when, word
+from lispgpt.passes.plan.packed_weights import LANE, STEP, PackedWeights
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
@@ -26,16 +27,21 @@ QUAD = 32
 """Bytes of an operand's four numbers that a lane has in a step: two words for each part, and two zeros."""
 
 
+Scales = Sequence[list[Word]]
+"""Of packed weights, for so many steps each: those of an instruction's four results."""
+
+
 @dataclass
 class Loaded:
     """A warp's share of a product, with its weights, or the addresses where they are still to be loaded from.  works:
-    whether it has one, where not all warps have."""
+    whether it has one, where not all warps have.  scales: where weights have some."""
 
     sharing: Sharing
     tile: Word
     slice: Word
     works: Word | None
     weights: Sequence[list[Word] | Word]
+    scales: Scales = ()
 
 
 Source = tuple[NormWeights, Word, str, Word]
@@ -67,9 +73,41 @@ class Products:
         found = either(works, "r" * count, lambda: [w for a in load() for w in a], lambda: [word(0)] * count)
         return [found[i : i + 4] for i in range(0, count, 4)]
 
+    @staticmethod
+    def with_scales(weights: Fragments, scales: Sequence[Word]) -> Fragments:
+        """Both, for `load_where`."""
+        words = [scale.bits() for scale in scales] + [word(0)] * (-len(scales) % 4)
+        return [*weights, *(words[i : i + 4] for i in range(0, len(words), 4))]
+
+    @staticmethod
+    def without_scales(found: Fragments, steps: int, count: int) -> tuple[Fragments, list[Word]]:
+        return found[:steps], [w.bits() for four in found[steps:] for w in four][:count]
+
+    def packed_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
+        return [start + self.launch.lane * LANE + (first + i) * STEP for i in range(count)]
+
+    def row_scales(self, packed: PackedWeights, base: Word, first: Word | int, count: int, each_: int) -> list[Word]:
+        """For each so many of a slice's steps, of a lane's row along the half of the depth whose sums it adds up."""
+        half = (self.part < 2).where(word(0), self.launch.layout.width // 2)
+        return [
+            packed.scale(base, (half + (first + i) * 16) // packed.grain, self.group) for i in range(0, count, each_)
+        ]
+
+    def scaled_sums(self, weights: Fragments, right: Fragments, scales: Scales, totals: list[Word]) -> list[Word]:
+        each_ = len(weights) // len(scales)
+        for number, scale in enumerate(scales):
+            chains = [[real(0.0)] * 4 for _ in range(min(2, each_))]
+            for step in range(number * each_, (number + 1) * each_):
+                chains[step % len(chains)] = c.multiply(weights[step], right[step], chains[step % len(chains)])
+            found = chains[0] if each_ == 1 else [x + y for x, y in zip(*chains, strict=True)]
+            totals = [fused(x, s, total) for x, s, total in zip(found, scale, totals, strict=True)]
+        return totals
+
     # ---- products of rows
 
-    def load_rows(self, chunk: Word, sharing: Sharing, source: Source) -> Loaded:
+    def load_rows(
+        self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None
+    ) -> Loaded:
         """The chunk-th chunk and those behind it, each 8 rows; in a launch's first run also what does not change."""
         launch, layout = self.launch, self.launch.layout
         number, works = self.share_out(sharing)
@@ -79,21 +117,37 @@ class Products:
         def load() -> Fragments:
             slot, parity = launch.slot(chunk + tile)
             c.wait(launch.full(slot), parity)
-            places = self._places(launch.start + slot * layout.chunk, first, sharing)
-            weights = list(map(c.load_matrices, places))
+            base = launch.start + slot * layout.chunk
+            if packed is None:
+                weights = list(map(c.load_matrices, self._places(base, first, sharing)))
+            else:
+                weights = list(map(packed.load, self.packed_places(base, first, sharing.steps)))
+                weights = self.with_scales(weights, self.row_scales(packed, base, first, sharing.steps, each_))
             self.release(slot, layout.arrivals // sharing.slices)
             return weights
 
-        loaded = Loaded(sharing, tile, part, works, self.load_where(works, sharing.steps, load))
+        each_, count = self._shared(packed, sharing)
+        found = self.load_where(works, sharing.steps + -(-count // 4), load)
+        weights, scales = self.without_scales(found, sharing.steps, count)
+        loaded = Loaded(sharing, tile, part, works, weights, [[scale] * 4 for scale in scales])
         self._fix(loaded, first, source)
         return loaded
+
+    def _shared(self, packed: PackedWeights | None, sharing: Sharing) -> tuple[int, int]:
+        """(how many steps of a slice share scales, how many scales these are)."""
+        if packed is None:
+            return 1, 0
+        each_ = packed.steps_of(self.launch.layout.width // 32, sharing.steps)
+        return each_, sharing.steps // each_
 
     def _places(self, start: Word, first: Word, sharing: Sharing) -> list[Word]:
         if sharing.steps % 4 == 0:
             return self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
         return self.row_places(start, first, sharing.steps)
 
-    def walk_rows(self, chunk: Word, sharing: Sharing, source: Source) -> None:
+    def walk_rows(
+        self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None
+    ) -> None:
         """Multiply the chunk-th chunk and those behind it, some at a time, by the stream, and leave sums.
 
         Every warp waits for every chunk, so that it sees every phase of their barriers."""
@@ -108,33 +162,52 @@ class Products:
             for slot, parity in slots:
                 c.wait(launch.full(slot), parity)
             mine = launch.slot(start + tile)[0] if sharing.tiles > 1 else slots[0][0]
-            places = self._places(launch.start + mine * layout.chunk, first, sharing)
+            base, scales = launch.start + mine * layout.chunk, list[list[Word]]()
+            if packed is None:
+                places = self._places(base, first, sharing)
+            else:
+                places = self.packed_places(base, first, sharing.steps)
+                each_, _ = self._shared(packed, sharing)
+                scales = [[scale] * 4 for scale in self.row_scales(packed, base, first, sharing.steps, each_)]
+            load = c.load_matrices if packed is None else packed.load
             parts = [range(i, min(i + AT_ONCE, sharing.steps)) for i in range(0, sharing.steps, AT_ONCE)]
             totals = [real(0.0)] * 4
             for part_ in parts:
-                weights = [c.load_matrices(places[i]) for i in part_]
-                totals = self._stream_sums(weights, first + part_.start, totals)
-            loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, places)
-            self._fix(loaded, first, source)
+                weights = [load(places[i]) for i in part_]
+                own = scales[part_.start // each_ : -(-part_.stop // each_)] if packed is not None else []
+                totals = self._stream_sums(weights, first + part_.start, totals, own)
+            loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, places, scales)
+            self._fix(loaded, first, source, load)
             for slot, _ in slots:
                 self.release(slot, 1)
             self._leave_rows(loaded, totals, source[2])
 
         each(0, sharing.all // sharing.tiles, some)
 
-    def _fix(self, loaded: Loaded, first: Word, source: Source) -> None:
+    def _fix(
+        self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]] = c.load_matrices
+    ) -> None:
         if source[0].centred or source[0].beta is not None:
-            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source))
+            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source, load))
 
-    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source) -> None:
+    def _fixed_sums(
+        self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]]
+    ) -> None:
         """Leave sums of gamma and beta for the finisher."""
         norm, layer, sums, _ = source
         sharing = loaded.sharing
         totals = [real(0.0)] * 4
+        each_ = len(loaded.weights) // len(loaded.scales) if loaded.scales else 0
+        found = totals
         for step, weights in enumerate(loaded.weights):
-            a = weights if isinstance(weights, list) else c.load_matrices(weights)
+            a = weights if isinstance(weights, list) else load(weights)
             for right in self._split_parts(self._norm_parts(norm, layer, first + step)):
-                totals = c.multiply(a, right, totals)
+                found = c.multiply(a, right, found)
+            if each_ and (step + 1) % each_ == 0:
+                scale = loaded.scales[step // each_][0]
+                scale = (((self.part + 1) & 2) == 0).where(scale, scale.from_lane(3))
+                totals, found = [fused(x, scale, total) for x, total in zip(found, totals, strict=True)], [real(0.0)] * 4
+        totals = totals if each_ else found
         fixed = self._across_pairs(totals)
         kind = (self.part == 0).where(word(1), 2)
         place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.all)
@@ -215,7 +288,8 @@ class Products:
     def rows(self, loaded: Loaded, sums: str) -> None:
         """Multiply by the stream, and leave sums for the finisher."""
         weights = [w for w in loaded.weights if isinstance(w, list)]
-        totals = self._stream_sums(weights, loaded.slice * loaded.sharing.steps, [real(0.0)] * 4)
+        first = loaded.slice * loaded.sharing.steps
+        totals = self._stream_sums(weights, first, [real(0.0)] * 4, loaded.scales)
         self._leave_rows(loaded, totals, sums)
 
     def _leave_rows(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
@@ -233,9 +307,11 @@ class Products:
             condition = Word(b.emit("arith.andi", [condition.value, works.value], [condition.value.type]))
         when(condition, body)
 
-    def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word]) -> list[Word]:
+    def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word], scales: Scales) -> list[Word]:
         """Two chains of instructions, which do not wait for each other."""
         right = self.operand("x", first, len(weights))
+        if scales:
+            return self.scaled_sums(weights, right, scales, totals)
         chains = [totals, [real(0.0)] * 4]
         for step, a in enumerate(weights):
             chains[step % 2] = c.multiply(a, right[step], chains[step % 2])

@@ -58,6 +58,14 @@ def test_clusters_make_the_tokens_of_grouped_heads_with_rotations_and_gates(tmp_
     check(tmp_path, 2, 5, 2, program="llama_tiny.lisp", layers=1)
 
 
+@pytest.mark.parametrize("kind", ["int8", "q8_0"])
+@pytest.mark.parametrize(
+    ("program", "options"), [("gpt2.lisp", ""), pytest.param("llama_tiny.lisp", WALKED, marks=pytest.mark.slow)]
+)
+def test_weights_in_blocks(program: str, kind: str, options: str, tmp_path: Path) -> None:
+    check(tmp_path, 2, 5, 2, program=program, options=options, layers=1, **{"weight-type": kind})
+
+
 @pytest.mark.slow
 def test_a_step_is_the_same_in_every_use_of_its_memory(tmp_path: Path) -> None:
     """Marks that tell one use from the next are no part of the numbers."""
