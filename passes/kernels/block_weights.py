@@ -224,7 +224,7 @@ def kind_of_blocks(tensor: ir.Value) -> str:
 
 
 def bytes_of_blocks(tensor: ir.Value) -> ir.Value | None:
-    """The bytes that a tensor [rows, numbers] of numbers in blocks is computed from; None where it is something else."""
+    """The bytes that a tensor [rows, numbers] of numbers in blocks is computed from; None where it is none."""
     kind = kind_of_blocks(tensor)
     if not kind:
         return None

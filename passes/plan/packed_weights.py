@@ -1,5 +1,5 @@
-"""Blocks of whole numbers with scales, packed for a sharded launch: in chunks as bulk copies bring them, and in these in
-the order in which lanes read them for matrix instructions.
+"""Blocks of whole numbers with scales, packed for a sharded launch: in chunks as bulk copies bring them, and in these
+in the order in which lanes read them for matrix instructions.
 
 In a chunk a step of a tile is 256 bytes, 8 of each lane: the numbers of an instruction's four words of BF16, of which
 bytes 0 and 2 of a word are one and bytes 1 and 3 the next.  Behind all numbers lie the scales, those of a grain of the
@@ -70,7 +70,7 @@ class PackedWeights:
         return self.chunks * self.chunk
 
     def add_to(self, entry: ir.Operation, layers: int, columns: int) -> ir.Value:
-        """The entry's argument that has them, [layers parts bytes].  columns: rows of a rank, of a product of columns."""
+        """The entry's argument that has them, [layers parts bytes].  columns: rows of a rank, in a product of those."""
         names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
         weights = self.product.weights
         weight = names[weights.buffer].partition(":")[2]
@@ -162,4 +162,3 @@ def widened(numbers: Word) -> Word:
     128, or 256 where the upper bit is set."""
     numbers_, signs = (numbers & 0x007F007F) | 0x43004300, (numbers & 0x00800080) | 0x43004300
     return assembly("sub.rn.bf16x2 $0, $1, $2;", [numbers_, signs], "r", pure=True)[0]
-

@@ -11,7 +11,8 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, lesser, loop, real, word
 from lispgpt.passes.plan.packed_weights import LANE, STEP, PackedWeights
 from lispgpt.passes.plan.sharded_layout import LINE, WARPS, Sharing
-from lispgpt.passes.plan.sharded_products import QUAD, Fragments, Loaded, Products
+from lispgpt.passes.plan.sharded_products import QUAD, Loaded, Products
+from lispgpt.passes.plan.sharded_scales import Fragments, scaled_sums, with_scales, without_scales
 
 
 class ColumnProducts:
@@ -42,10 +43,10 @@ class ColumnProducts:
                     if packed is not None and step % each_ == 0:
                         scales += self._scales(packed, base, within, tile)
                 self.products.release(slot, layout.arrivals // layout.readers(sharing))
-            return self.products.with_scales(weights, scales)
+            return with_scales(weights, scales)
 
         found = self.products.load_where(works, sharing.steps + -(-count // 4), load)
-        weights, scales = self.products.without_scales(found, sharing.steps, count)
+        weights, scales = without_scales(found, sharing.steps, count)
         return Loaded(sharing, tile, part, works, weights, _of_results(scales))
 
     def _fragment(
@@ -66,7 +67,7 @@ class ColumnProducts:
         right = self._operand(source, loaded.slice * sharing.steps, sharing.steps)
         weights = [w for w in loaded.weights if isinstance(w, list)]
         if loaded.scales:
-            x = self.products.scaled_sums(weights, right, loaded.scales, [real(0.0)] * 4)
+            x = scaled_sums(weights, right, loaded.scales, [real(0.0)] * 4)
         else:
             chains = [[real(0.0)] * 4, [real(0.0)] * 4]
             for step, a in enumerate(weights):
@@ -109,7 +110,7 @@ class ColumnProducts:
         if packed is not None:
             steps = range(0, len(right), packed.steps_of(len(right)))
             scales = [scale for step in steps for scale in self._scales(packed, base, step, tile)]
-            return self.products.scaled_sums(weights, right, _of_results(scales), totals)
+            return scaled_sums(weights, right, _of_results(scales), totals)
         for a, b_ in zip(weights, right, strict=True):
             totals = c.multiply(a, b_, totals)
         return totals

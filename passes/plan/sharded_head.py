@@ -13,6 +13,7 @@ from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of
 from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
 from lispgpt.passes.plan.sharded_layout import MULTIPLIERS, WARPS
 from lispgpt.passes.plan.sharded_products import AT_ONCE, Products, place_of_pair
+from lispgpt.passes.plan.sharded_scales import packed_places, row_scales, scaled_sums
 
 HELD = 32
 """Steps of a depth whose operand a warp has in registers."""
@@ -86,15 +87,17 @@ class Head:
             chains = [[real(0.0)] * 4 for _ in range(4)]
             packed, totals = layout.packed.get("head"), [real(0.0)] * 4
             steps = layout.width // 32
-            row_places = self.products.row_places if packed is None else self.products.packed_places
-            places = row_places(base, 0, steps)
+            if packed is None:
+                places = self.products.row_places(base, 0, steps)
+            else:
+                places = packed_places(launch, base, 0, steps)
             for at in range(0, len(places), AT_ONCE):
                 now = places[at : at + AT_ONCE]
                 sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
                 if packed is not None:
                     weights, each_ = list(map(packed.load, now)), packed.steps_of(steps, len(now))
-                    scales = self.products.row_scales(packed, base, at, len(now), each_)
-                    totals = self.products.scaled_sums(weights, sides, [[scale] * 4 for scale in scales], totals)
+                    scales = row_scales(launch, packed, base, at, len(now), each_)
+                    totals = scaled_sums(weights, sides, [[scale] * 4 for scale in scales], totals)
                     continue
                 for step, (place, b_) in enumerate(zip(now, sides, strict=True)):
                     chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])

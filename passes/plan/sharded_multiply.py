@@ -71,7 +71,9 @@ class Multipliers:
         into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), layout.packed.get("into"))
         up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), layout.packed.get("up0"))
         out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", layout.packed.get("out"))
-        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", layout.packed.get("down"))
+        down = Columns(
+            products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", layout.packed.get("down")
+        )
         with ExitStack() as stack:
             made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
             norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]

@@ -15,20 +15,24 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, fused, real, when, word
-from lispgpt.passes.plan.packed_weights import LANE, STEP, PackedWeights
+from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
+from lispgpt.passes.plan.sharded_scales import (
+    Fragments,
+    Scales,
+    packed_places,
+    row_scales,
+    scaled_sums,
+    with_scales,
+    without_scales,
+)
 
-Fragments = list[list[Word]]
 AT_ONCE = 8
 """Steps whose weights and other side are read together where they are not held."""
 QUAD = 32
 """Bytes of an operand's four numbers that a lane has in a step: two words for each part, and two zeros."""
-
-
-Scales = Sequence[list[Word]]
-"""Of packed weights, for so many steps each: those of an instruction's four results."""
 
 
 @dataclass
@@ -73,41 +77,9 @@ class Products:
         found = either(works, "r" * count, lambda: [w for a in load() for w in a], lambda: [word(0)] * count)
         return [found[i : i + 4] for i in range(0, count, 4)]
 
-    @staticmethod
-    def with_scales(weights: Fragments, scales: Sequence[Word]) -> Fragments:
-        """Both, for `load_where`."""
-        words = [scale.bits() for scale in scales] + [word(0)] * (-len(scales) % 4)
-        return [*weights, *(words[i : i + 4] for i in range(0, len(words), 4))]
-
-    @staticmethod
-    def without_scales(found: Fragments, steps: int, count: int) -> tuple[Fragments, list[Word]]:
-        return found[:steps], [w.bits() for four in found[steps:] for w in four][:count]
-
-    def packed_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
-        return [start + self.launch.lane * LANE + (first + i) * STEP for i in range(count)]
-
-    def row_scales(self, packed: PackedWeights, base: Word, first: Word | int, count: int, each_: int) -> list[Word]:
-        """For each so many of a slice's steps, of a lane's row along the half of the depth whose sums it adds up."""
-        half = (self.part < 2).where(word(0), self.launch.layout.width // 2)
-        return [
-            packed.scale(base, (half + (first + i) * 16) // packed.grain, self.group) for i in range(0, count, each_)
-        ]
-
-    def scaled_sums(self, weights: Fragments, right: Fragments, scales: Scales, totals: list[Word]) -> list[Word]:
-        each_ = len(weights) // len(scales)
-        for number, scale in enumerate(scales):
-            chains = [[real(0.0)] * 4 for _ in range(min(2, each_))]
-            for step in range(number * each_, (number + 1) * each_):
-                chains[step % len(chains)] = c.multiply(weights[step], right[step], chains[step % len(chains)])
-            found = chains[0] if each_ == 1 else [x + y for x, y in zip(*chains, strict=True)]
-            totals = [fused(x, s, total) for x, s, total in zip(found, scale, totals, strict=True)]
-        return totals
-
     # ---- products of rows
 
-    def load_rows(
-        self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None
-    ) -> Loaded:
+    def load_rows(self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None) -> Loaded:
         """The chunk-th chunk and those behind it, each 8 rows; in a launch's first run also what does not change."""
         launch, layout = self.launch, self.launch.layout
         number, works = self.share_out(sharing)
@@ -121,14 +93,14 @@ class Products:
             if packed is None:
                 weights = list(map(c.load_matrices, self._places(base, first, sharing)))
             else:
-                weights = list(map(packed.load, self.packed_places(base, first, sharing.steps)))
-                weights = self.with_scales(weights, self.row_scales(packed, base, first, sharing.steps, each_))
+                weights = list(map(packed.load, packed_places(self.launch, base, first, sharing.steps)))
+                weights = with_scales(weights, row_scales(self.launch, packed, base, first, sharing.steps, each_))
             self.release(slot, layout.arrivals // sharing.slices)
             return weights
 
         each_, count = self._shared(packed, sharing)
         found = self.load_where(works, sharing.steps + -(-count // 4), load)
-        weights, scales = self.without_scales(found, sharing.steps, count)
+        weights, scales = without_scales(found, sharing.steps, count)
         loaded = Loaded(sharing, tile, part, works, weights, [[scale] * 4 for scale in scales])
         self._fix(loaded, first, source)
         return loaded
@@ -145,9 +117,7 @@ class Products:
             return self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
         return self.row_places(start, first, sharing.steps)
 
-    def walk_rows(
-        self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None
-    ) -> None:
+    def walk_rows(self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None) -> None:
         """Multiply the chunk-th chunk and those behind it, some at a time, by the stream, and leave sums.
 
         Every warp waits for every chunk, so that it sees every phase of their barriers."""
@@ -166,9 +136,9 @@ class Products:
             if packed is None:
                 places = self._places(base, first, sharing)
             else:
-                places = self.packed_places(base, first, sharing.steps)
+                places = packed_places(self.launch, base, first, sharing.steps)
                 each_, _ = self._shared(packed, sharing)
-                scales = [[scale] * 4 for scale in self.row_scales(packed, base, first, sharing.steps, each_)]
+                scales = [[scale] * 4 for scale in row_scales(self.launch, packed, base, first, sharing.steps, each_)]
             load = c.load_matrices if packed is None else packed.load
             parts = [range(i, min(i + AT_ONCE, sharing.steps)) for i in range(0, sharing.steps, AT_ONCE)]
             totals = [real(0.0)] * 4
@@ -190,9 +160,7 @@ class Products:
         if source[0].centred or source[0].beta is not None:
             when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source, load))
 
-    def _fixed_sums(
-        self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]]
-    ) -> None:
+    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]]) -> None:
         """Leave sums of gamma and beta for the finisher."""
         norm, layer, sums, _ = source
         sharing = loaded.sharing
@@ -206,7 +174,10 @@ class Products:
             if each_ and (step + 1) % each_ == 0:
                 scale = loaded.scales[step // each_][0]
                 scale = (((self.part + 1) & 2) == 0).where(scale, scale.from_lane(3))
-                totals, found = [fused(x, scale, total) for x, total in zip(found, totals, strict=True)], [real(0.0)] * 4
+                totals, found = (
+                    [fused(x, scale, total) for x, total in zip(found, totals, strict=True)],
+                    [real(0.0)] * 4,
+                )
         totals = totals if each_ else found
         fixed = self._across_pairs(totals)
         kind = (self.part == 0).where(word(1), 2)
@@ -268,7 +239,7 @@ class Products:
         return [[even.where(p[0], p[1]) for p in pairs], [even.where(p[2], 0) for p in pairs]]
 
     def _across_pairs(self, totals: list[Word]) -> Word:
-        """Of the norm's weights: a lane's columns of its half's rows, and its neighbour's of the other half."""
+        """Of the norm's weights: a lane's columns of its half's rows, its neighbour's of the other half."""
         own = ((self.part & 1) == 0).where(totals[0] + totals[1], totals[2] + totals[3])
         return own + own.from_lane(1)
 
@@ -287,8 +258,7 @@ class Products:
 
     def rows(self, loaded: Loaded, sums: str) -> None:
         """Multiply by the stream, and leave sums for the finisher."""
-        weights = [w for w in loaded.weights if isinstance(w, list)]
-        first = loaded.slice * loaded.sharing.steps
+        weights, first = [w for w in loaded.weights if isinstance(w, list)], loaded.slice * loaded.sharing.steps
         totals = self._stream_sums(weights, first, [real(0.0)] * 4, loaded.scales)
         self._leave_rows(loaded, totals, sums)
 
@@ -311,7 +281,7 @@ class Products:
         """Two chains of instructions, which do not wait for each other."""
         right = self.operand("x", first, len(weights))
         if scales:
-            return self.scaled_sums(weights, right, scales, totals)
+            return scaled_sums(weights, right, scales, totals)
         chains = [totals, [real(0.0)] * 4]
         for step, a in enumerate(weights):
             chains[step % 2] = c.multiply(a, right[step], chains[step % 2])

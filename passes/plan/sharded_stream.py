@@ -80,9 +80,9 @@ class Streamer:
         first = launch.share * (layout.each * layout.depth) if layout.head_clusters > 1 else word(0)
         first = (launch.cluster < layout.head_clusters).where(first, launch.chain.out.depth)
         if "out" in layout.packed:
-            number, end = launch.share * (layout.attended // LINE), word(layout.packed["out"].chunks - 1)
+            begin, end = launch.share * (layout.attended // LINE), word(layout.packed["out"].chunks - 1)
             own = launch.cluster < layout.head_clusters
-            boxes += [("out", own.where(number + i, end)) for i in range(layout.attended // LINE)]
+            boxes += [("out", own.where(begin + i, end)) for i in range(layout.attended // LINE)]
         else:
             boxes += [("out", [first + LINE * i, column]) for i in range(layout.attended // LINE)]
         up = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
@@ -91,8 +91,8 @@ class Streamer:
             boxes += [(name, self._rows(name, up + 8 * i)) for i in range(layout.hidden_rows // 8)]
         for i in range(layout.hidden // LINE):
             if "down" in layout.packed:
-                number = launch.cluster * (layout.hidden // LINE) + i
-                boxes.append(("down", lesser(number, word(layout.packed["down"].chunks - 1))))
+                place = launch.cluster * (layout.hidden // LINE) + i
+                boxes.append(("down", lesser(place, word(layout.packed["down"].chunks - 1))))
             else:
                 boxes.append(("down", [launch.cluster * layout.hidden + LINE * i, column]))
         for i, (name, at) in enumerate(boxes):
@@ -133,10 +133,10 @@ class Streamer:
 
         when(chunk >= under_way, pace)
         full = launch.full(slot)
-        packed, shared = layout.packed.get(name), launch.start + slot * layout.chunk
         c.expect(full, layout.chunk_bytes(name))
+        packed = layout.packed.get(name)
         if packed is None:
-            c.copy_box(launch.maps[name], at, shared, full, hint)
+            c.copy_box(launch.maps[name], at, launch.start + slot * layout.chunk, full, hint)
             return
         offset = c.wide(at) * packed.chunk
         if packed.parts > 1:
@@ -144,4 +144,4 @@ class Streamer:
         if name != "head" and layout.layers > 1:
             offset = offset + c.wide(layer) * (packed.parts * packed.part)
         source = c.pointer(launch.memories[layout.packed_at[name]], offset)
-        c.copy_bytes(source, packed.chunk, shared, full, hint)
+        c.copy_bytes(source, packed.chunk, launch.start + slot * layout.chunk, full, hint)

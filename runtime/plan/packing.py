@@ -17,8 +17,8 @@ from lispgpt.runtime.plan.steps import text, whole
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes in an array of such extents: the one at an index lies `start` + index · `strides` bytes into the weight, and
-    `to` + index · `places` bytes into the buffer."""
+    """Bytes in an array of such extents: the one at an index lies `start` + index · `strides` bytes into the weight,
+    and `to` + index · `places` bytes into the buffer."""
 
     extents: tuple[int, ...]
     start: int
