@@ -34,7 +34,12 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
     while at < len(runs):
         (first, dimensions), end = runs[at], at + 1
         step = _apart(first, runs[end][0]) if end < len(runs) else (0, 0)
-        while end < len(runs) and runs[end][1] == dimensions and _apart(runs[end - 1][0], runs[end][0]) == step:
+        while (
+            end < len(runs)
+            and min(step) >= 0
+            and runs[end][1] == dimensions
+            and _apart(runs[end - 1][0], runs[end][0]) == step
+        ):
             end += 1
         found.append((first, dimensions if end == at + 1 else ((end - at, step), *dimensions)))
         at = end
