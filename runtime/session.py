@@ -106,14 +106,14 @@ class Session:
 
     def _load_weight(self, buffer: Buffer, artifact: Artifact, updated: bool) -> list[str]:
         """Give a weight its values; its name where they are the file's own bytes, which nobody has looked at."""
-        array, own = stored_weight(self.checkpoint, buffer, artifact.weights[buffer.name], self.config.get("context"))
+        array, own = stored_weight(self.checkpoint, buffer, artifact.weights, self.config.get("context"))
         if updated:
             self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
             self.device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
             self._owned.add(buffer.name)
         else:
             self._buffers[buffer.name] = self.device.adopt(array)
-        return [buffer.name] if own else []
+        return [buffer.as_declared.name] if own else []
 
     def _own(self, buffer: Buffer) -> None:
         """Put a weight that entries have only read so far where they may write."""

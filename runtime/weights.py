@@ -16,9 +16,13 @@ from lispgpt.runtime.plan.plan import Buffer
 
 
 def stored_weight(
-    checkpoint: Checkpoint, buffer: Buffer, declared: Mapping[str, Any], context: Any
+    checkpoint: Checkpoint, buffer: Buffer, weights: Mapping[str, Mapping[str, Any]], context: Any
 ) -> tuple[np.ndarray, bool]:
-    """(a weight as its buffer holds it, whether it is the file's own bytes); declared: its shape and dtype."""
+    """(a weight as its buffer holds it, whether it is the file's own bytes); weights: shapes and dtypes of all."""
+    if buffer.packing is not None:
+        array, own = stored_weight(checkpoint, buffer.as_declared, weights, context)
+        return buffer.packing.packed(array, buffer.shape), own
+    declared = weights[buffer.name]
     weight = replace(buffer, shape=tuple(declared["shape"]), dtype=declared["dtype"])
     _check_layers(checkpoint, buffer.name, declared)
     view = checkpoint_view(checkpoint, weight, context)

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import seeded
 
+from lispgpt.base.dtypes import DTYPES
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.checkpoints.base import TensorInfo
+from lispgpt.runtime.checkpoints.blocks import in_blocks_of
 from lispgpt.runtime.decoding import GREEDY, PREFILL
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
@@ -44,6 +46,9 @@ class Weights:
         return (values.view(np.uint32) >> 16).astype(np.uint16) if name in self.bf16 else values
 
     def read_into(self, name: str, destination: np.ndarray, dtype: str) -> None:
+        if DTYPES[dtype].block > 1:
+            destination[:] = in_blocks_of(self.values[name], dtype)
+            return
         assert dtype == self.info(name).dtype
         destination[:] = self.view(name)
 

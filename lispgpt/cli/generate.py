@@ -212,7 +212,8 @@ def _profile(generator: Generator) -> None:
 
 def _print_stats(model: Model, timing: dict[str, Any], prompt: int, sampling: str) -> None:
     artifact = model.artifact
-    weights = sum(buffer.nbytes for buffer in artifact.plan.buffers if buffer.kind == "weight")
+    held = (buffer.as_declared for buffer in artifact.plan.buffers if buffer.kind == "weight")
+    weights = sum({buffer.name: buffer.nbytes for buffer in held}.values())
     states, taken = model.session.state_bytes()
     part = "" if taken == states else f", {taken / 1e6:,.1f} MB of them taken"
     whole = model.session.device.whole

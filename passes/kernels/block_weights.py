@@ -223,6 +223,15 @@ def kind_of_blocks(tensor: ir.Value) -> str:
     return ir.StringAttr(op.attributes["blocks"]).value if op is not None and "blocks" in op.attributes else ""
 
 
+def bytes_of_blocks(tensor: ir.Value) -> ir.Value | None:
+    """The bytes that a tensor [rows, numbers] of numbers in blocks is computed from; None where it is none."""
+    kind = kind_of_blocks(tensor)
+    if not kind:
+        return None
+    (rows, numbers), dtype = shape_of(tensor), find_dtype(kind)
+    return _bytes_behind(defining_op(viewed(tensor)), (rows, numbers // dtype.block, dtype.item_bytes))
+
+
 def _bytes_behind(op: ir.Operation | None, shape: tuple[int, ...]) -> ir.Value | None:
     """The bytes of such a shape that an op's result is computed from."""
     for operand in op.operands if op is not None else ():

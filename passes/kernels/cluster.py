@@ -165,12 +165,17 @@ def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word
     return [words_of(found[2 * i : 2 * i + 2]) for i in range(count)]
 
 
+def wide(number: Word) -> Word:
+    """As i64."""
+    return Word(b.emit("arith.extui", [number.value], [b.i64()]))
+
+
 def pointer(memory: ir.Value, offset: Any) -> ir.Value:
-    """A pointer so many bytes into an argument."""
-    i64 = b.i64()
+    """A pointer so many bytes, of i32 or i64, into an argument."""
+    i64, offset = b.i64(), word(offset)
     start = b.emit("memref.extract_aligned_pointer_as_index", [memory], [ir.IndexType.get()])
     first = b.emit("arith.index_cast", [start], [i64])
-    more = b.emit("arith.extui", [word(offset).value], [i64])
+    more = offset.value if offset.value.type == i64 else wide(offset).value
     return b.emit("llvm.inttoptr", [b.emit("arith.addi", [first, more], [i64])], [ir.Type.parse("!llvm.ptr<1>")])
 
 
@@ -187,6 +192,15 @@ def copy_box(map_: ir.Value, at: Sequence[Any], shared: Word, barrier: Word, hin
         f"[$0], [$1, {{{places}}}], [$2], $3;"
     )
     assembly(text, [shared, map_, barrier, hint, *at])
+
+
+def copy_bytes(source: ir.Value, nbytes: int, shared: Word, barrier: Word, hint: Word) -> None:
+    """Start to bring bytes that lie together, multiples of 16 at such; the barrier counts them."""
+    text = (
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+        f"[$0], [$1], {nbytes}, [$2], $3;"
+    )
+    assembly(text, [shared, source, barrier, hint])
 
 
 def cluster_barrier() -> None:

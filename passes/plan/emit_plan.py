@@ -36,6 +36,7 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import refusals
 from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
+from lispgpt.passes.plan.packings import packing_facts
 from lispgpt.passes.states import IN_ARENA
 
 PLAN_SYMBOL = "plan"
@@ -108,6 +109,7 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
     ports: dict[str, dict[str, str]] = {"input": {}, "result": {}}
     shapes = {s.name: list(ir.DenseI64ArrayAttr(s.attr)) for s in ir.DictAttr(entry.attributes["inputs"])}
     wholes, grows = (ir.DictAttr(entry.attributes[n]) if n in entry.attributes else {} for n in ("wholes", "grows"))
+    packings = packing_facts(entry.attributes["packings"]) if "packings" in entry.attributes else {}
     growing: dict[str, int] = {}
     summed = strings(entry.attributes["summed"]) if "summed" in entry.attributes else []
     for qualified, type_ in zip(strings(entry.attributes["arguments"]), entry.attributes["types"], strict=True):
@@ -121,6 +123,8 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         buffer: dict[str, Any] = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}
         if kind == "state" and name in wholes:
             buffer["whole"] = list(ir.DenseI64ArrayAttr(wholes[name]))
+        if kind == "weight" and name in packings:
+            buffer["packing"] = packings[name]
         if qualified in summed:
             buffer["summed"] = True
         if buffers.get(name, buffer) != buffer:  # a state whose sizes are other in another entry is another

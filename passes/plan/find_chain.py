@@ -8,11 +8,12 @@ from math import prod
 
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import callee_of, defining_op, element_type, operations, shape_of, strings, viewed
+from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.row_norms import Norm, norm_of
-from lispgpt.passes.plan.sharded_chain import Ahead, Chain, HeadNorm, NormWeights, Product, Series
+from lispgpt.passes.plan.sharded_chain import PACKED, Ahead, Chain, HeadNorm, NormWeights, Product, Series
 from lispgpt.passes.plan.sharded_tail import chosen_by
 
 TAIL = 4
@@ -79,6 +80,8 @@ class _Finder:
         final = self._norm(head, now)
         into, out, *ups, down = (self._product([layer[i] for layer in layers]) for i in range(len(layers[0])) if i != 1)
         if len(ups) > 1:
+            if ups[0].kind != ups[1].kind:
+                raise Refused("two products of hidden units have weights of two types")
             *_, gate, up, _ = layers[-1]
             ups[1] = replace(ups[1], stream=list(up.operands).index(gate.operands[-1]))
         attended = self._series([layer[1] for layer in layers])
@@ -222,22 +225,30 @@ class _Finder:
     def _product(self, calls: list[ir.Operation]) -> Product:
         kernel = self.kernel(calls[-1])
         contract = self._contract(kernel)
-        if any(self._contract(self.kernel(call)).operands[1].type != contract.operands[1].type for call in calls):
+        rights = [self._contract(self.kernel(call)).operands[1] for call in calls]
+        if any(right.type != contract.operands[1].type for right in rights):
             raise Refused("its layers' products are not alike")
-        rows, depth = shape_of(contract.operands[1])
-        texts = shape_of(contract.results[0])[0]
-        if str(element_type(contract.operands[1])) != "bf16" or shape_of(contract.results[0]) != (texts, rows):
-            raise Refused("a product is not of rows with BF16 weights")
-        arguments = self._series(calls)
+        (rows, depth), texts = shape_of(contract.operands[1]), shape_of(contract.results[0])[0]
+        kind = kind_of_blocks(contract.operands[1]) or str(element_type(contract.operands[1]))
+        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (texts, rows):
+            raise Refused(f"a product is not of rows with BF16 weights, {' or '.join(PACKED)}")
+        if kind != "bf16" and texts > 1:
+            raise Refused("weights in blocks are shared out for one text")
+        if any(kind_of_blocks(right) not in ("", kind) for right in rights):
+            raise Refused("its layers' products are not alike")
+        arguments, sites = self._series(calls), tuple((call, self._right(call)) for call in calls)
+        right = sites[-1][1]
+        if kind != "bf16":
+            arguments.pop(right)
         weights = self._steps([self._at(call, self._right(call)) for call in calls])
         left = viewed(contract.operands[0])
-        made = defining_op(left)
         if prod(shape_of(left)) != texts * depth or str(element_type(contract.results[0])) != "f32":
             raise Refused("a product sums over a part of what it reads, or not in F32")
-        number = self._argument(left) if made.name == "bufferization.to_tensor" else -1
+        number = self._argument(left) if defining_op(left).name == "bufferization.to_tensor" else -1
         added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
-                 if i not in arguments and i != number and shape_of(a) == (texts, rows)]  # fmt: skip
-        return Product(kernel, arguments, weights, rows, depth, number, added[0] if len(added) == 1 else None)
+                 if i not in (*arguments, number, right) and shape_of(a) == (texts, rows)]  # fmt: skip
+        stream = added[0] if len(added) == 1 else None
+        return Product(kernel, arguments, weights, rows, depth, number, stream, kind, sites)
 
     def _texts(self, calls: list[ir.Operation]) -> int:
         """Rows of all products."""
@@ -247,7 +258,8 @@ class _Finder:
         return found.pop()
 
     def _right(self, call: ir.Operation) -> int:
-        return self._argument(self._contract(self.kernel(call)).operands[1])
+        right = self._contract(self.kernel(call)).operands[1]
+        return self._argument(bytes_of_blocks(right) or right)
 
     def _at(self, call: ir.Operation, argument: int) -> tuple[int, int]:
         place = self._place(call.operands[argument])

@@ -93,10 +93,10 @@ class ShardDecode(Pass):
         if self.when != "always" and not (target.cluster_seconds and together <= WORTH * apart):
             return
         name = f"{symbol_of(entry)}_shared"
-        buffers = _buffers(entry, chain)
+        buffers = _buffers(entry, layout)
         made = ShardedKernel(entry, name, chain, layout, buffers, self.runs, target)
         _record(made.function, kernels)
-        _replace(entry, chain, made, name, self.runs)
+        _replace(entry, layout, made, name, self.runs)
         said = f"{len(kernels)} launches are one, of {blocks // RANKS} clusters"
         said += f", {layout.layer_clusters} with {layout.each} heads and {layout.hidden} hidden units each"
         if target.cluster_seconds:
@@ -112,7 +112,7 @@ def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tu
     chain = layout.chain
     first, steps = len(chain.aheads) + 1, 4 + len(chain.ups) + len(chain.head_norms)
     end = first + steps * chain.layers
-    brought = layout.layer_chunks * layout.chunk * layout.blocks / target.rates.bandwidth
+    brought = layout.layer_bytes * layout.blocks / target.rates.bandwidth
     told = 2 * target.cluster_seconds
     if target.cluster_bandwidth:  # one text's is part of the seconds that were measured
         told += (layout.texts - 1) * layout.gathered / target.cluster_bandwidth
@@ -138,8 +138,10 @@ def _record(made: ir.Operation, kernels: Sequence[ir.Operation]) -> None:
     record_work(made, KernelWork(**{n: sum(w[n] for w in works) for n in names}, context=context))
 
 
-def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:
-    """The entry's arguments that the chain's calls touch: (bytes, what is done to them)."""
+def _buffers(entry: ir.Operation, layout: Layout) -> dict[int, tuple[int, str]]:
+    """The entry's arguments that the chain's calls touch: (bytes, what is done to them); those with packed weights,
+    which it is still to get, behind all others."""
+    chain = layout.chain
     arguments = list(entry.regions[0].blocks[0].arguments)
     kinds = [name.partition(":")[0] for name in strings(entry.attributes["arguments"])]
     changed = {
@@ -149,15 +151,32 @@ def _buffers(entry: ir.Operation, chain: Chain) -> dict[int, tuple[int, str]]:
         **{series.buffer: WRITE for series in chain.chosen},
     }
     changed |= {chain.attended[chain.cached].buffer: READ_WRITE}
-    used = {i for i, argument in enumerate(arguments) if list(argument.uses)}
+    used = {i for i, argument in enumerate(arguments) if _is_read(argument, chain)}
     for i in used:
         if kinds[i] in ("result", "state") and i not in changed:
             raise Refused(f"it leaves more than the choice: {kinds[i]}")
-    return {i: (shape_of(arguments[i])[0], changed.get(i, READ)) for i in sorted(used)}
+    found = {i: (shape_of(arguments[i])[0], changed.get(i, READ)) for i in sorted(used)}
+    layout.packed_at = {name: len(arguments) + i for i, name in enumerate(layout.packed)}
+    for name, packed in layout.packed.items():
+        layers = 1 if name == "head" else chain.layers
+        found[layout.packed_at[name]] = layers * packed.parts * packed.part, READ
+    return found
 
 
-def _replace(entry: ir.Operation, chain: Chain, made: ShardedKernel, name: str, most: int) -> None:
+def _is_read(argument: ir.Value, chain: Chain) -> bool:
+    """Whether calls have more of an entry's argument than weights that are packed."""
+    products = (chain.into, chain.out, *chain.ups, chain.down, chain.head)
+    sites = {(call, number) for one in products if one.packed for call, number in one.sites}
+    views = [use.owner.operation for use in argument.uses]
+    uses = [(use.owner.operation, use.operand_number) for view in views for use in view.results[0].uses]
+    return any(use not in sites for use in uses)
+
+
+def _replace(entry: ir.Operation, layout: Layout, made: ShardedKernel, name: str, most: int) -> None:
     """One call in place of all."""
+    chain = layout.chain
+    for packed_name, packed in layout.packed.items():
+        packed.add_to(entry, 1 if packed_name == "head" else chain.layers, layout.columns)
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
     results = [series.buffer for series in chain.chosen]
     wanted = [(f"signals:{name}/exchange", made.types[len(made.buffers)].shape)]

@@ -17,8 +17,9 @@ from lispgpt.passes.kernels.attention import read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
 from lispgpt.passes.kernels.words import Word, each, either, fused, greater, lesser, real, when, word
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
-from lispgpt.passes.plan.sharded_layout import RANKS, WARPS
+from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_queries import HeadReader
+from lispgpt.passes.plan.sharded_sharing import WARPS
 
 
 def lesser_text(text: Word | int, texts: int) -> Word | int:

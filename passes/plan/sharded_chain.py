@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from lispgpt.ir.mlir import ir
 
+PACKED = ("int8", "q8_0")
+"""Types of weights in blocks that are packed for such a launch."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -27,7 +30,8 @@ class Series:
 class Product:
     """A product with weights [rows, depth] in a kernel.  arguments: of the kernel, where they are parts of the entry's
     buffers.  left: the kernel's argument that it sums over, and norm: what it does to that ahead, if anything.
-    stream: the argument that the sums are added to, if any."""
+    stream: the argument that the sums are added to, if any.  kind: of the weights, BF16 or blocks; of blocks
+    `arguments` has none.  sites: the calls' operands that are the weights."""
 
     kernel: ir.Operation
     arguments: dict[int, Series]
@@ -36,6 +40,12 @@ class Product:
     depth: int
     left: int
     stream: int | None
+    kind: str = "bf16"
+    sites: tuple[tuple[ir.Operation, int], ...] = ()
+
+    @property
+    def packed(self) -> bool:
+        return self.kind != "bf16"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from lispgpt.passes.plan.sharded_chain import Product, Series
 from lispgpt.passes.plan.sharded_choice import Choice, choose, end, leave, tell
 from lispgpt.passes.plan.sharded_draw import Draw
 from lispgpt.passes.plan.sharded_launch import Launch, copied, finished, joined, lanes, preload
-from lispgpt.passes.plan.sharded_layout import RANKS, STREAM, Sharing
+from lispgpt.passes.plan.sharded_layout import RANKS, STREAM
+from lispgpt.passes.plan.sharded_sharing import Sharing
 
 
 class Exchanger:

@@ -20,8 +20,9 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, each, either, lesser, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, joined, lanes, preload, statistics
-from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, SUMS, Sharing
+from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, SUMS
 from lispgpt.passes.plan.sharded_merge import merge
+from lispgpt.passes.plan.sharded_sharing import Sharing
 
 
 class Finisher:

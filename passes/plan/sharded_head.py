@@ -11,11 +11,14 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, real, when, word
+from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of
 from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
-from lispgpt.passes.plan.sharded_layout import MULTIPLIERS, WARPS
+from lispgpt.passes.plan.sharded_layout import MULTIPLIERS
 from lispgpt.passes.plan.sharded_operands import part_bytes, place_of_pair
-from lispgpt.passes.plan.sharded_products import Products
+from lispgpt.passes.plan.sharded_products import AT_ONCE, Products
+from lispgpt.passes.plan.sharded_scales import Fragments, packed_places, row_scales, scaled_sums
+from lispgpt.passes.plan.sharded_sharing import WARPS
 
 HELD = 32
 """Steps of a depth whose operand a warp has in registers."""
@@ -104,11 +107,15 @@ class Head:
             _, parity = launch.slot(chunk + number)
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
-            sums = self.products.head_sums(self.products.row_places(base, 0, layout.width // 32), right)
+            packed = layout.packed.get("head")
+            if packed is None:
+                sums = self.products.head_sums(self.products.row_places(base, 0, layout.width // 32), right)
+            else:
+                sums = self._packed_sums(packed, base, right)
             c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
-            results = self.products.results(self.products.head_totals(sums))
+            results = self.products.results(self.products.head_totals(sums) if packed is None else sums)
             row = (launch.first_head + number) * 8 + self.products.group
             end = launch.chain.head.rows - 1
             column = (lesser(row, word(end)) if launch.chain.head.rows % 8 else row).index()
@@ -139,3 +146,15 @@ class Head:
             return best.joined(own).words
 
         return either(number < launch.heads, "rrrr" * self.own_texts, multiply, lambda: best)
+
+    def _packed_sums(self, packed: PackedWeights, base: Word, right: Fragments | None) -> list[Word]:
+        """Of 8 rows of packed weights, along all of one text's stream."""
+        steps = self.launch.layout.width // 32
+        places, totals = packed_places(self.launch, base, 0, steps), [real(0.0)] * 4
+        for at in range(0, steps, AT_ONCE):
+            now = places[at : at + AT_ONCE]
+            sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
+            weights, each_ = list(map(packed.load, now)), packed.steps_of(steps, len(now))
+            scales = row_scales(self.launch, packed, base, at, len(now), each_)
+            totals = scaled_sums(weights, sides, [[scale] * 4 for scale in scales], totals)
+        return totals

@@ -18,17 +18,9 @@ from lispgpt.passes.plan.sharded_exchange import Exchanger
 from lispgpt.passes.plan.sharded_finish import Finisher
 from lispgpt.passes.plan.sharded_follow import Follower
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import (
-    EXCHANGER,
-    FINISHER,
-    FOLLOWER,
-    LINE,
-    RANKS,
-    STREAMER,
-    WARPS,
-    Layout,
-)
+from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, FOLLOWER, LINE, RANKS, STREAMER, Layout
 from lispgpt.passes.plan.sharded_multiply import Multipliers
+from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.sharded_stream import Streamer, weight_map
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
@@ -176,6 +168,7 @@ class ShardedKernel:
         return {
             name: weight_map(self.function, product, layers, numbers.index(product.weights.buffer), rows, count)
             for name, (product, layers, rows, count) in boxes.items()
+            if not product.packed
         }
 
     def _barriers(self, launch: Launch) -> None:

@@ -15,18 +15,21 @@ One text has a warp that exchanges and one that finishes sums; of several texts 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import lcm, prod
 
 from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels.refusal import Refused
+from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.plan.sharded_heads import Heads
+from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing, held, walked
 
-RANKS, WARPS, LINE = 8, 12, 64
-"""Blocks of a cluster, warps of a block that multiply, and bf16 of a line that bulk copies bring."""
+RANKS, LINE = 8, 64
+"""Blocks of a cluster, and bf16 of a line that bulk copies bring."""
 LEAST_STAGES = 4
+SWIZZLED = 1024
+"""What chunks that tensor maps bring are aligned to."""
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
 FOLLOWER = WARPS + 1
 """The first of several texts' own warps, in place of an exchanger and a finisher."""
@@ -37,40 +40,6 @@ SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD = 1, 2, 3, 4, 5, 6
 multiply; what is made ahead of the layers is there."""
 SHARED_BYTES = 231424 - 1024
 """Of a block's memory, beside its alignment."""
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """How warps share a product: `tiles` of its rows at once times `slices` of its depth, `steps` of 16 each.  all: the
-    tiles that there are, `tiles` at a time."""
-
-    tiles: int
-    slices: int
-    steps: int
-    all: int
-
-    @property
-    def workers(self) -> int:
-        return self.tiles * self.slices
-
-
-def held(tiles: int, steps: int, line: int) -> Sharing | None:
-    """Over as many warps as there are, all tiles at once.  line: steps that come together, of which a warp takes some
-    or several."""
-    if tiles > WARPS:
-        return None
-    whole = [s for s in range(1, WARPS // tiles + 1) if steps % s == 0]
-    whole = [s for s in whole if steps // s % line == 0 or line % (steps // s) == 0]
-    return Sharing(tiles, whole[-1], steps // whole[-1], tiles)
-
-
-def walked(tiles: int, steps: int, most: int) -> Sharing:
-    """Some of a product's tiles of rows at a time, at most so many, so that most warps work."""
-    found = []
-    for now in (n for n in range(1, min(most, WARPS) + 1) if tiles % n == 0):
-        slices = next(s for s in range(WARPS // now, 0, -1) if steps % s == 0)
-        found.append(Sharing(now, slices, steps // slices, tiles))
-    return max(found, key=lambda sharing: (sharing.workers, -sharing.tiles))
 
 
 def up_to(number: int, multiple: int) -> int:
@@ -97,7 +66,6 @@ class Layout:
         self.others = blocks - RANKS * self.layer_clusters
         self.columns = self.width // RANKS
         self.hidden_rows = self.hidden // RANKS
-        self.chunk = 16 * self.width
         self.quads = self.columns // 4
         self.draws = chain.settings is not None
         self.quad_turns = -(-self.quads // 32)
@@ -109,6 +77,7 @@ class Layout:
         self.first_down = self.first_up + self.up_tiles
         self.layer_chunks = self.first_down + self.hidden // LINE
         self.head_chunks = -(-chain.head.rows // 8)
+        self._pack()
         self._share_products(steps)
 
     def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
@@ -141,6 +110,33 @@ class Layout:
     def two_roles(self) -> int:
         """Threads that multiply, and those of a role that finishes or exchanges."""
         return 32 * (WARPS + self.texts)
+
+    def _pack(self) -> None:
+        """Products whose weights are packed, by name, and the room of a chunk.  packed_at: the entry's arguments."""
+        chain, own = self.chain, self.each * self.depth
+        if chain.out.packed and own % 16:
+            raise Refused(f"heads of {self.depth} do not fill steps of 16")
+        rows = {"into": chain.into, "head": chain.head, **{f"up{i}": up for i, up in enumerate(chain.ups)}}
+        columns = {"out": (chain.out, own), "down": (chain.down, self.hidden)}
+        self.packed = {name: PackedWeights.of_rows(one) for name, one in rows.items() if one.packed}
+        for name, (one, span) in columns.items():
+            if one.packed:
+                self.packed[name] = PackedWeights.of_columns(one, span if span % LINE else LINE, RANKS)
+        self.packed_at: dict[str, int] = {}
+        plain = len(self.packed) < len(rows) + len(columns)
+        sizes = [packed.chunk for packed in self.packed.values()] + [16 * self.width] * plain
+        self.chunk = up_to(max(sizes), SWIZZLED if plain else 128)
+
+    def chunk_bytes(self, name: str) -> int:
+        """What is brought of a product's chunk."""
+        return self.packed[name].chunk if name in self.packed else 16 * self.width
+
+    @property
+    def layer_bytes(self) -> int:
+        """Of a layer's weights in a block."""
+        rows = self.into_tiles * self.chunk_bytes("into") + self.up_tiles * self.chunk_bytes("up0")
+        columns = self.attended * self.chunk_bytes("out") + self.hidden * self.chunk_bytes("down")
+        return rows + columns // LINE
 
     def _share_products(self, most: int) -> None:
         half = self.width // 32

@@ -8,22 +8,14 @@ from functools import partial
 
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, loop, when, word
+from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_attention import Earlier
 from lispgpt.passes.plan.sharded_head import Head
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied
-from lispgpt.passes.plan.sharded_layout import (
-    AHEAD,
-    ATTENDED,
-    LINE,
-    MULTIPLIERS,
-    PARTS,
-    STREAM,
-    SUMS,
-    WARPS,
-    Sharing,
-)
+from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, LINE, MULTIPLIERS, PARTS, STREAM, SUMS
 from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_products import Products, Source
+from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 from lispgpt.passes.plan.sharded_texts import columns_of, products_of
 
 
@@ -68,11 +60,11 @@ class Multipliers:
     def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
         launch = self.launch.again()
         layout, chain, products = launch.layout, launch.chain, products_of(launch)
-        texts, threads = layout.texts, layout.two_roles
-        into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run))
-        up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run))
-        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums")
-        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums")
+        texts, threads, packed = layout.texts, layout.two_roles, layout.packed.get
+        into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), packed("into"))
+        up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), packed("up0"))
+        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", packed("out"))
+        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", packed("down"))
         with ExitStack() as stack:
             made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
             norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
@@ -137,37 +129,39 @@ def _attend_own(
 class Rows:
     """A product of rows: its weights are loaded ahead where the layout holds them, or on the way."""
 
-    def __init__(self, products: Products, sharing: Sharing, source: Source) -> None:
-        self.products, self.sharing, self.source = products, sharing, source
+    def __init__(self, products: Products, sharing: Sharing, source: Source, packed: PackedWeights | None) -> None:
+        self.products, self.sharing, self.source, self.packed = products, sharing, source, packed
         self.whole = products.launch.layout.whole
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.products.load_rows(chunk, self.sharing, self.source)
+            self.loaded = self.products.load_rows(chunk, self.sharing, self.source, self.packed)
 
     def multiply(self) -> None:
         if self.whole:
             self.products.rows(self.loaded, self.source[2])
         else:
-            self.products.walk_rows(self.chunk, self.sharing, self.source)
+            self.products.walk_rows(self.chunk, self.sharing, self.source, self.packed)
 
 
 class Columns:
     """A product that sums over what a cluster has, in the same two ways.  count: of its chunks."""
 
-    def __init__(self, products: Products, sharing: Sharing, count: int, source: str, sums: str) -> None:
+    def __init__(
+        self, products: Products, sharing: Sharing, count: int, source: str, sums: str, packed: PackedWeights | None
+    ) -> None:
         self.products, self.sharing, self.count = columns_of(products), sharing, count
-        self.source, self.sums = source, sums
+        self.source, self.sums, self.packed = source, sums, packed
         self.whole = products.launch.layout.whole
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.products.load(chunk, self.sharing)
+            self.loaded = self.products.load(chunk, self.sharing, self.packed)
 
     def multiply(self) -> None:
         if self.whole:
             self.products.multiply(self.loaded, self.source, self.sums)
         else:
-            self.products.walk(self.chunk, self.count, self.source, self.sums)
+            self.products.walk(self.chunk, self.count, self.source, self.sums, self.packed)

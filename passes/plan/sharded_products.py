@@ -15,12 +15,23 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, real, when, word
+from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS, WARPS, Sharing
+from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS
+from lispgpt.passes.plan.sharded_norm_sums import norm_sum
 from lispgpt.passes.plan.sharded_operands import QUAD, part_bytes, place_of_pair
+from lispgpt.passes.plan.sharded_scales import (
+    Fragments,
+    Scales,
+    packed_places,
+    row_scales,
+    scaled_sums,
+    with_scales,
+    without_scales,
+)
+from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 
-Fragments = list[list[Word]]
 AT_ONCE = 8
 """Steps whose weights and other side are read together where they are not held."""
 
@@ -28,13 +39,14 @@ AT_ONCE = 8
 @dataclass
 class Loaded:
     """A warp's share of a product, with its weights, or the addresses where they are still to be loaded from.  works:
-    whether it has one, where not all warps have."""
+    whether it has one, where not all warps have.  scales: where weights have some."""
 
     sharing: Sharing
     tile: Word
     slice: Word
     works: Word | None
     weights: Sequence[list[Word] | Word]
+    scales: Scales = ()
 
 
 Source = tuple[NormWeights, Word, str, Word]
@@ -84,7 +96,7 @@ class Products:
 
     # ---- products of rows
 
-    def load_rows(self, chunk: Word, sharing: Sharing, source: Source) -> Loaded:
+    def load_rows(self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None) -> Loaded:
         """The chunk-th chunk and those behind it, each 8 rows; in a launch's first run also what does not change."""
         launch, layout = self.launch, self.launch.layout
         number, works = self.share_out(sharing)
@@ -94,21 +106,35 @@ class Products:
         def load() -> Fragments:
             slot, parity = launch.slot(chunk + tile)
             c.wait(launch.full(slot), parity)
-            places = self._places(launch.start + slot * layout.chunk, first, sharing)
-            weights = list(map(c.load_matrices, places))
+            base = launch.start + slot * layout.chunk
+            if packed is None:
+                weights = list(map(c.load_matrices, self._places(base, first, sharing)))
+            else:
+                weights = list(map(packed.load, packed_places(self.launch, base, first, sharing.steps)))
+                weights = with_scales(weights, row_scales(self.launch, packed, base, first, sharing.steps, each_))
             self.release(slot, layout.arrivals // sharing.slices)
             return weights
 
-        loaded = Loaded(sharing, tile, part, works, self.load_where(works, sharing.steps, load))
+        each_, count = self._shared(packed, sharing)
+        found = self.load_where(works, sharing.steps + -(-count // 4), load)
+        weights, scales = without_scales(found, sharing.steps, count)
+        loaded = Loaded(sharing, tile, part, works, weights, [[scale] * 4 for scale in scales])
         self._fix(loaded, first, source)
         return loaded
+
+    def _shared(self, packed: PackedWeights | None, sharing: Sharing) -> tuple[int, int]:
+        """(how many steps of a slice share scales, how many scales these are)."""
+        if packed is None:
+            return 1, 0
+        each_ = packed.steps_of(self.launch.layout.width // 32, sharing.steps)
+        return each_, sharing.steps // each_
 
     def _places(self, start: Word, first: Word, sharing: Sharing) -> list[Word]:
         if sharing.steps % 4 == 0:
             return self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
         return self.row_places(start, first, sharing.steps)
 
-    def walk_rows(self, chunk: Word, sharing: Sharing, source: Source) -> None:
+    def walk_rows(self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None) -> None:
         """Multiply the chunk-th chunk and those behind it, some at a time, by the stream, and leave sums.
 
         Every warp waits for every chunk, so that it sees every phase of their barriers."""
@@ -123,37 +149,41 @@ class Products:
             for slot, parity in slots:
                 c.wait(launch.full(slot), parity)
             mine = launch.slot(start + tile)[0] if sharing.tiles > 1 else slots[0][0]
-            places = self._places(launch.start + mine * layout.chunk, first, sharing)
+            base, scales = launch.start + mine * layout.chunk, list[list[Word]]()
+            if packed is None:
+                places = self._places(base, first, sharing)
+            else:
+                places = packed_places(self.launch, base, first, sharing.steps)
+                each_, _ = self._shared(packed, sharing)
+                scales = [[scale] * 4 for scale in row_scales(self.launch, packed, base, first, sharing.steps, each_)]
+            load = c.load_matrices if packed is None else packed.load
             parts = [range(i, min(i + AT_ONCE, sharing.steps)) for i in range(0, sharing.steps, AT_ONCE)]
             totals = self.zeros()
             for part_ in parts:
-                weights = [c.load_matrices(places[i]) for i in part_]
-                totals = self._stream_sums(weights, first + part_.start, totals)
-            loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, places)
-            self._fix(loaded, first, source)
+                weights = [load(places[i]) for i in part_]
+                own = scales[part_.start // each_ : -(-part_.stop // each_)] if packed is not None else []
+                totals = self._stream_sums(weights, first + part_.start, totals, own)
+            loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, places, scales)
+            self._fix(loaded, first, source, load)
             for slot, _ in slots:
                 self.release(slot, 1)
             self._leave_rows(loaded, totals, source[2])
 
         each(0, sharing.all // sharing.tiles, some)
 
-    def _fix(self, loaded: Loaded, first: Word, source: Source) -> None:
+    def _fix(
+        self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]] = c.load_matrices
+    ) -> None:
         if source[0].centred or source[0].beta is not None:
-            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source))
+            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source, load))
 
-    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source) -> None:
+    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]]) -> None:
         """Leave sums of gamma and beta for the finisher."""
         norm, layer, sums, _ = source
-        sharing, layout = loaded.sharing, self.launch.layout
-        totals = [real(0.0)] * 4
-        for step, weights in enumerate(loaded.weights):
-            a = weights if isinstance(weights, list) else c.load_matrices(weights)
-            for right in self._split_parts(self._norm_parts(norm, layer, first + step)):
-                totals = c.multiply(a, right, totals)
-        fixed = self._across_pairs(totals)
-        texts = layout.texts
+        texts, rows = self.launch.layout.texts, loaded.sharing.slices * 8 * loaded.sharing.all
+        fixed = norm_sum(self.launch, norm, layer, first, loaded.weights, loaded.scales, load)
         kind = (self.part == 0).where(word(texts), texts + 1)
-        place = self._sum_place(loaded, sums) + kind * (4 * sharing.slices * 8 * sharing.all)
+        place = self._sum_place(loaded, sums) + kind * (4 * rows)
         self.when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
 
     def split_up(self, source: str, name: str, count: int) -> None:
@@ -189,34 +219,6 @@ class Products:
             return [start + turns[(first + i) % 4] + (first + i) // 4 * line for i in range(count)]
         return [start + _swizzled(first * 2 + late + 2 * i, row, line) for i in range(count)]
 
-    def _norm_parts(self, norm: NormWeights, layer: Word, step: Word) -> list[Word]:
-        """Four numbers of gamma (lanes of columns 0 to 3) or beta (4 to 7): of the column's half of the depth."""
-        layout = self.launch.layout
-        half = (self.group // 2) & 1
-        column = half * (layout.width // 2) + step * 16 + self.part * 2
-
-        def read(series: object) -> list[Word]:
-            memory = self.launch.floats(series, layer)  # type: ignore[arg-type]
-            pairs = [b.load(memory, [(column + more).index()], 2) for more in (0, 8)]
-            return [Word(b.lane_of(pair, i)) for pair in pairs for i in (0, 1)]
-
-        gamma = read(norm.gamma)
-        if norm.beta is None:
-            return [(self.group < 4).where(g, 0.0) for g in gamma]
-        beta = read(norm.beta)
-        return [(self.group < 4).where(g, a) for g, a in zip(gamma, beta, strict=True)]
-
-    def _split_parts(self, values: list[Word]) -> list[list[Word]]:
-        """The parts of four numbers, in two words: the first or the second by the column, then the third or none."""
-        pairs = [c.split(*values[i : i + 2]) for i in (0, 2)]
-        even = (self.group & 1) == 0
-        return [[even.where(p[0], p[1]) for p in pairs], [even.where(p[2], 0) for p in pairs]]
-
-    def _across_pairs(self, totals: list[Word]) -> Word:
-        """Of the norm's weights: a lane's columns of its half's rows, and its neighbour's of the other half."""
-        own = ((self.part & 1) == 0).where(totals[0] + totals[1], totals[2] + totals[3])
-        return own + own.from_lane(1)
-
     def zeros(self) -> list[Word]:
         """Sums of nothing yet."""
         return [real(0.0)] * 4
@@ -244,8 +246,8 @@ class Products:
 
     def rows(self, loaded: Loaded, sums: str) -> None:
         """Multiply by the stream, and leave sums for the finisher."""
-        weights = [w for w in loaded.weights if isinstance(w, list)]
-        totals = self._stream_sums(weights, loaded.slice * loaded.sharing.steps, self.zeros())
+        weights, first = [w for w in loaded.weights if isinstance(w, list)], loaded.slice * loaded.sharing.steps
+        totals = self._stream_sums(weights, first, self.zeros(), loaded.scales)
         self._leave_rows(loaded, totals, sums)
 
     def _leave_rows(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
@@ -264,9 +266,11 @@ class Products:
             condition = Word(b.emit("arith.andi", [condition.value, works.value], [condition.value.type]))
         when(condition, body)
 
-    def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word]) -> list[Word]:
+    def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word], scales: Scales) -> list[Word]:
         """Two chains of instructions, which do not wait for each other."""
         right = self.operand("x", first, len(weights))
+        if scales:
+            return scaled_sums(weights, right, scales, totals)
         chains = [totals, [real(0.0)] * 4]
         for step, a in enumerate(weights):
             chains[step % 2] = c.multiply(a, right[step], chains[step % 2])

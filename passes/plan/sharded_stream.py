@@ -13,7 +13,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, either, loop, when, word
+from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, when, word
 from lispgpt.passes.plan.sharded_chain import Product
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, RANKS
@@ -73,19 +73,41 @@ class Streamer:
     def _layer(self, layer: Word, first_chunk: Word) -> None:
         launch, layout = self.launch, self.launch.layout
         where = [] if layout.layers == 1 else [layer]
-        boxes: list[tuple[str, list[Any]]] = []
+        boxes: list[tuple[str, Any]] = []
         for i in range(layout.into_tiles):
-            boxes.append(("into", [0, launch.row_of_heads(word(8 * RANKS * i) + launch.rank * 8), 0]))
+            boxes.append(("into", self._rows("into", launch.row_of_heads(word(8 * RANKS * i) + launch.rank * 8))))
         column = launch.rank * layout.columns
         first = launch.share * (layout.each * layout.depth) if layout.head_clusters > 1 else word(0)
         first = (launch.cluster < layout.head_clusters).where(first, launch.chain.out.depth)
-        boxes += [("out", [first + LINE * i, column]) for i in range(layout.attended // LINE)]
+        if "out" in layout.packed:
+            begin, end = launch.share * (layout.attended // LINE), word(layout.packed["out"].chunks - 1)
+            own = launch.cluster < layout.head_clusters
+            boxes += [("out", own.where(begin + i, end)) for i in range(layout.attended // LINE)]
+        else:
+            boxes += [("out", [first + LINE * i, column]) for i in range(layout.attended // LINE)]
         up = launch.cluster * layout.hidden + launch.rank * layout.hidden_rows
         for number in range(len(launch.chain.ups)):
-            boxes += [(f"up{number}", [0, up + 8 * i, 0]) for i in range(layout.hidden_rows // 8)]
-        boxes += [("down", [launch.cluster * layout.hidden + LINE * i, column]) for i in range(layout.hidden // LINE)]
+            name = f"up{number}"
+            boxes += [(name, self._rows(name, up + 8 * i)) for i in range(layout.hidden_rows // 8)]
+        for i in range(layout.hidden // LINE):
+            if "down" in layout.packed:
+                place = launch.cluster * (layout.hidden // LINE) + i
+                boxes.append(("down", lesser(place, word(layout.packed["down"].chunks - 1))))
+            else:
+                boxes.append(("down", [launch.cluster * layout.hidden + LINE * i, column]))
         for i, (name, at) in enumerate(boxes):
-            self._bring(first_chunk + i, name, [*at, *where], word(min(UNDER_WAY, self.most)), self.early)
+            at = at if name in layout.packed else [*at, *where]
+            under_way = word(min(UNDER_WAY * self._share(name), self.most))
+            self._bring(first_chunk + i, name, at, under_way, self.early, layer)
+
+    def _rows(self, name: str, row: Word) -> Any:
+        """Where a box of 8 rows starts, or the number of their packed chunk."""
+        packed = self.launch.layout.packed.get(name)
+        return [0, row, 0] if packed is None else lesser((row + 7) // 8, word(packed.chunks - 1))
+
+    def _share(self, name: str) -> int:
+        """How many of a product's chunks are as many bytes as one of BF16."""
+        return 2 if name in self.launch.layout.packed else 1
 
     def _head(self, number: Word, chunk: Word) -> None:
         row = (self.launch.first_head + number) * 8
@@ -93,12 +115,13 @@ class Streamer:
         stays = (number >= self.launch.layout.stages).value
         late = b.emit("arith.andi", [stays, (number < self.launch.layout.stages + KEPT).value], [stays.type])
         hint = Word(late).where(self.late, self.early)
-        self._bring(chunk, "head", [0, row, 0], self._paced(begins), hint)
+        self._bring(chunk, "head", self._rows("head", row), self._paced(begins), hint, word(0))
 
     def _paced(self, begins: Word) -> Word:
-        return begins.where(word(min(UNDER_WAY, self.most)), min(UNDER_WAY_IN_HEAD, self.most))
+        share = self._share("head")
+        return begins.where(word(min(UNDER_WAY * share, self.most)), min(UNDER_WAY_IN_HEAD * share, self.most))
 
-    def _bring(self, chunk: Word, name: str, at: list[Any], under_way: Word, hint: Word) -> None:
+    def _bring(self, chunk: Word, name: str, at: Any, under_way: Word, hint: Word, layer: Word) -> None:
         """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""
         launch, layout = self.launch, self.launch.layout
         slot, parity = launch.slot(chunk)
@@ -110,5 +133,15 @@ class Streamer:
 
         when(chunk >= under_way, pace)
         full = launch.full(slot)
-        c.expect(full, layout.chunk)
-        c.copy_box(launch.maps[name], at, launch.start + slot * layout.chunk, full, hint)
+        c.expect(full, layout.chunk_bytes(name))
+        packed = layout.packed.get(name)
+        if packed is None:
+            c.copy_box(launch.maps[name], at, launch.start + slot * layout.chunk, full, hint)
+            return
+        offset = c.wide(at) * packed.chunk
+        if packed.parts > 1:
+            offset = offset + c.wide(launch.rank) * packed.part
+        if name != "head" and layout.layers > 1:
+            offset = offset + c.wide(layer) * (packed.parts * packed.part)
+        source = c.pointer(launch.memories[layout.packed_at[name]], offset)
+        c.copy_bytes(source, packed.chunk, launch.start + slot * layout.chunk, full, hint)

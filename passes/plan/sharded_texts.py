@@ -14,7 +14,8 @@ from lispgpt.passes.kernels.words import Word, lesser, real, word
 from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_operands import PARTS, QUAD, part_bytes, step_bytes
-from lispgpt.passes.plan.sharded_products import Fragments, Products
+from lispgpt.passes.plan.sharded_products import Products
+from lispgpt.passes.plan.sharded_scales import Fragments, Scales
 
 TOGETHER = 2
 """Steps whose weights and other sides are read together."""
@@ -57,7 +58,7 @@ class TextProducts(Products):
         ]
         return [[c.load_words(start + (step_bytes(self.texts) * i + o), 2) for o in offsets] for i in range(count)]
 
-    def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word]) -> list[Word]:
+    def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word], scales: Scales = ()) -> list[Word]:
         for at in range(0, len(weights), TOGETHER):
             now = weights[at : at + TOGETHER]
             for a, sides in zip(now, self._sides(first + at, len(now)), strict=True):

@@ -121,7 +121,8 @@ def load_artifact(path: Path) -> Artifact:
     if wrong:
         raise UserError(f"{path} is damaged: {wrong} in its manifest is not what it should be")
     plan = Plan.from_json(manifest["plan"])
-    odd = [b.name for b in plan.buffers if b.kind == "weight" and not _is_held_by(b, manifest["weights"].get(b.name))]
+    held = [b.as_declared for b in plan.buffers if b.kind == "weight"]
+    odd = [b.name for b in held if not _is_held_by(b, manifest["weights"].get(b.name))]
     if odd:
         raise UserError(f"{path} is damaged: weight {odd[0]!r} has another shape or type in its plan than beside it")
     kernels, code = manifest["kernels"], read(manifest["device_code"])

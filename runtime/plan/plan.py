@@ -11,6 +11,7 @@ from typing import Any
 from lispgpt.base.access import ACCESSES
 from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.packing import Packing, packing_from_json
 from lispgpt.runtime.plan.steps import LARGEST, Argument, Collective, Launch, step_from_json, text, whole
 from lispgpt.runtime.plan.tensor_maps import maps_problem
 
@@ -30,7 +31,8 @@ class Buffer:
     "device" holds the number of this device, of several that share entries.
     shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.  whole: of a state of which each
     device has a part, equal ones along the first dimension that is another, the shape of all of it.  summed: of a
-    state, whether it is the sum of what the devices have in its place.
+    state, whether it is the sum of what the devices have in its place.  packing: of a weight that is another's bytes in
+    another order, which.
     """
 
     name: str
@@ -39,10 +41,16 @@ class Buffer:
     dtype: str
     whole: tuple[int, ...] | None = None
     summed: bool = False
+    packing: Packing | None = None
 
     @property
     def nbytes(self) -> int:
         return find_dtype(self.dtype).nbytes(math.prod(self.shape))
+
+    @property
+    def as_declared(self) -> Buffer:
+        """The buffer that would hold a weight as the program declares it."""
+        return self if self.packing is None else Buffer(self.packing.weight, self.kind, self.packing.shape, "i8")
 
     @property
     def divided(self) -> int:
@@ -145,6 +153,8 @@ class Plan:
                 raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
             if _is_no_part(buffer):
                 raise UserError(f"the artifact's plan is damaged: parts of buffer {buffer.name!r}")
+            if buffer.packing is not None and (problem := buffer.packing.problem(buffer.nbytes)):
+                raise UserError(f"the artifact's plan is damaged: packing of buffer {buffer.name!r}: {problem}")
             buffers[buffer.name] = buffer
         for entry in self.entries:
             if any(size < 1 for size in entry.sizes.values()):
@@ -220,7 +230,7 @@ def _name_beside(buffer: Buffer, there: Mapping[str, tuple[tuple[int, ...], str]
 
 
 def _buffer_from_json(data: Mapping[str, Any]) -> Buffer:
-    shape = data.get("whole")
+    shape, packing = data.get("whole"), data.get("packing")
     return Buffer(
         text(data["name"]),
         text(data["kind"]),
@@ -228,6 +238,7 @@ def _buffer_from_json(data: Mapping[str, Any]) -> Buffer:
         text(data["dtype"]),
         None if shape is None else tuple(map(whole, shape)),
         data.get("summed", False) is True,
+        None if packing is None else packing_from_json(packing),
     )
 
 

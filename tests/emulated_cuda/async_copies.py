@@ -33,7 +33,8 @@ class AsyncCopies:
             tensor = operands[0].strip("[]{} ").split(",")[0]
             assert all(int(handle) in self.tensors for handle in self.value(tensor, "u64")[lanes]), "no tensor map"
         elif "bulk" in suffixes:
-            (self.bulk_tensor if "tensor" in suffixes else self.bulk_group)(suffixes, operands, lanes)
+            brings = self.bulk_bytes if "mbarrier::complete_tx::bytes" in suffixes else self.bulk_group
+            (self.bulk_tensor if "tensor" in suffixes else brings)(suffixes, operands, lanes)
         elif suffixes[-1] == "commit_group":
             self.groups[lanes] += 1
         elif suffixes[-1] in ("wait_group", "wait_all"):

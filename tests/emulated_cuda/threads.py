@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from emulated_cuda.async_copies import AsyncCopies
-from emulated_cuda.bulk_ops import BulkOps, MappedTensor, Progress
+from emulated_cuda.bulk_bytes import BulkBytes
+from emulated_cuda.bulk_ops import MappedTensor, Progress
 from emulated_cuda.cluster_ops import ClusterOps
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.memory_ops import GLOBAL_BASE, MemoryOps
@@ -44,7 +45,7 @@ def _polls(kernel: Kernel) -> np.ndarray:
     return found
 
 
-class Threads(WarpOps, MemoryOps, AsyncCopies, BulkOps, ClusterOps, MatrixOps, Operations):
+class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps, Operations):
     """The threads of blocks `first` to `first + count` of a launch.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.

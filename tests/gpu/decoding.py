@@ -34,6 +34,8 @@ GROUPED, EXPERTS = {"kv-heads": 2, "hidden": 512}, {"kv-heads": 2, "hidden": 128
 MODELS: dict[str, tuple[str, dict[str, int | str], dict[str, int | str]]] = {
     "gpt2": ("gpt2.lisp", {}, {}),
     "llama": ("llama_tiny.lisp", GROUPED, {"hidden": 256, "kv-heads": 1}),
+    "gpt2, int8": ("gpt2.lisp", {"weight-type": "int8"}, {"weight-type": "int8"}),
+    "gpt2, q8_0": ("gpt2.lisp", {"weight-type": "q8_0"}, {"weight-type": "q8_0"}),
     "experts": ("mixtral.lisp", EXPERTS, {"hidden": 64, "kv-heads": 1, "experts": 3}),
     "window": ("mistral.lisp", GROUPED | {"window": 40}, {"hidden": 128, "kv-heads": 1, "window": 3}),
     "alibi": ("alibi.lisp", {}, {"hidden": 128}),

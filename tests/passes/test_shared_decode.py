@@ -58,6 +58,14 @@ def test_clusters_make_the_tokens_of_grouped_heads_with_rotations_and_gates(tmp_
     check(tmp_path, 2, 5, 2, program="llama_tiny.lisp", layers=1)
 
 
+@pytest.mark.parametrize("kind", ["int8", "q8_0"])
+@pytest.mark.parametrize(
+    ("program", "options"), [("gpt2.lisp", ""), pytest.param("llama_tiny.lisp", WALKED, marks=pytest.mark.slow)]
+)
+def test_weights_in_blocks(program: str, kind: str, options: str, tmp_path: Path) -> None:
+    check(tmp_path, 2, 5, 2, program=program, options=options, layers=1, **{"weight-type": kind})
+
+
 @pytest.mark.slow
 def test_a_step_is_the_same_in_every_use_of_its_memory(tmp_path: Path) -> None:
     """Marks that tell one use from the next are no part of the numbers."""
@@ -127,7 +135,7 @@ def test_roles_in_any_order(program: str, options: str, tmp_path: Path) -> None:
         ("gpt2.lisp", {"width": 96}, "heads of 48 and a width of 96 do not fill tiles"),
         ("gpt2.lisp", {"width": 4096}, "heads of 2048 and a width of 4096 do not fill tiles"),
         ("olmo2.lisp", {}, "its layers are contraction, rows, rows, attention, contraction, rows"),
-        ("gpt2.lisp", {"weight-type": "f32"}, "a product is not of rows with BF16 weights"),
+        ("gpt2.lisp", {"weight-type": "f32"}, "a product is not of rows with BF16 weights, int8 or q8_0"),
     ],
 )
 def test_what_is_no_such_chain_stays_as_it_was(

@@ -31,10 +31,10 @@ def _few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharded_layout, "SHARED_BYTES", 44000)
 
 
-def steps(artifact: Artifact, count: int, folder: Path, program: str = "gpt2.lisp") -> None:
+def steps(artifact: Artifact, count: int, folder: Path, program: str = "gpt2.lisp", **config: int | str) -> None:
     """Tokens as the CPU makes them, without a race; AssertionError for others."""
     seed = seeded.fresh_seed()
-    cpu = compiled(folder, "cpu", program=program, layers=1)
+    cpu = compiled(folder, "cpu", program=program, layers=1, **config)
     weights = random_weights(cpu, scale=0.2, seed=seed)
     tokens, logits = by_cpu(cpu, weights, START, count)
     (entry,) = artifact.plan.entries
@@ -55,6 +55,13 @@ def steps(artifact: Artifact, count: int, folder: Path, program: str = "gpt2.lis
 )
 def test_a_shared_step_has_no_race(program: str, options: str, tmp_path: Path) -> None:
     steps(compiled(tmp_path, "cuda:sm_90a", program=program, options=options, layers=1), 2, tmp_path, program)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["int8", "q8_0"])
+def test_packed_weights_have_no_race(kind: str, tmp_path: Path) -> None:
+    config: dict[str, int | str] = {"weight-type": kind}
+    steps(compiled(tmp_path, "cuda:sm_90a", layers=1, **config), 2, tmp_path, **config)
 
 
 def without_a_wait(patch: pytest.MonkeyPatch) -> None:
