@@ -24,6 +24,9 @@ DEVICES = "devices"
 OWN_NUMBER = "device:number"
 """What an entry's argument is that says which of them this is."""
 
+COMBINED = ("f32", "bf16", "i32")
+"""The types of numbers that the plan's collectives take."""
+
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 MOVES = (*RESHAPES, "tensor.insert_slice")
 """Ops that put parts of a sum elsewhere: those are added up before, as soon as they are there."""
@@ -119,7 +122,9 @@ class DividedValues:
             self._combine(value, reduction)
 
     def _combine(self, value: ir.Value, reduction: str) -> None:
-        op = defining_op(value)
+        op, dtype = defining_op(value), str(value.type.element_type)
+        if op is not None and dtype not in COMBINED:
+            fail(op, f"devices combine numbers of {', '.join(COMBINED)}, and these are {dtype}")
         attributes = {**grid_attributes(), "reduction": ir.Attribute.parse(f"#shard<partial {reduction}>")}
         place = ir.InsertionPoint.at_block_begin(value.owner) if op is None else ir.InsertionPoint.after(op)
         with place, ir.Location.unknown() if op is None else op.location:

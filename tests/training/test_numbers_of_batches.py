@@ -106,6 +106,10 @@ def test_numbers_of_the_whole_batch_are_those_of_one_device(tmp_path: Path, what
     "form, message",
     [
         ("(* x (reduce * 1.0 (maximum x)))", "together is no sum, and neither their largest nor their least"),
+        (
+            "(* x (cast (reduce max 0 (reduce max 0 (cast x i64))) f32))",
+            "devices combine numbers of f32, bf16, i32, and these are i64",
+        ),
         ("(* x (maximum (maximum (slice x [0 0] [16 8]))))", "and others are not treated as those are"),
     ],
 )
