@@ -19,7 +19,7 @@ def variant(
     """The entry of that name that fits the inputs' shapes, and the inputs as they are stored.
 
     values: the first inputs, in their order; named: others.  declared: what buffers hold.  UserError where no entry
-    fits, or inputs are missing or too many.
+    fits, inputs are missing or too many, or a row's position is not one of those that a state has.
     """
     compiled = [entry for entry in entries if entry.name == name]
     if not compiled:
@@ -36,6 +36,18 @@ def variant(
     for entry in compiled:
         places = {key: declared[place] for key, place in entry.inputs.items()}
         if all(place.shape == shapes[key] for key, place in places.items()):
-            return entry, {key: as_stored(given[key], place, key) for key, place in places.items()}
+            arrays = {key: as_stored(given[key], place, key) for key, place in places.items()}
+            _check_positions(entry, declared, arrays)
+            return entry, arrays
     made_for = "; ".join(spelled_inputs({k: declared[p].shape for k, p in e.inputs.items()}) for e in compiled)
     raise UserError(f"entry {name!r} is compiled for {made_for}, and not {spelled_inputs(shapes)}")
+
+
+def _check_positions(entry: Entry, declared: Mapping[str, Buffer], arrays: Mapping[str, np.ndarray]) -> None:
+    """UserError where a row would be written to a state outside of its positions, which is memory of something else."""
+    if not entry.grows or "positions" not in arrays:
+        return
+    count = min(declared[state].shape[axis] for state, axis in entry.grows.items())
+    outside = arrays["positions"][(arrays["positions"] < 0) | (arrays["positions"] >= count)]
+    if outside.size:
+        raise UserError(f"input positions has {outside[0]}, and entry {entry.name!r} has memory for 0 to {count - 1}")

@@ -30,7 +30,7 @@ def compiled(
     model: str,
     target: str,
     folder: Path,
-    options: str = ':when "always" :workers 8 :words true :ahead true',
+    options: str = ':when "always" :workers 8',
     **settings: int,
 ) -> Artifact:
     """A model's greedy decode step, made of one launch where the target is a GPU.  settings: other config values."""

@@ -94,6 +94,17 @@ def test_shapes_that_were_not_compiled_are_refused(artifact: Artifact) -> None:
         session.run("prefill", zeros, zeros)
 
 
+@pytest.mark.parametrize("position", [-1, 20, 1000])
+def test_positions_that_a_state_does_not_have_are_refused(artifact: Artifact, position: int) -> None:
+    """A row would be written to what lies beside the state."""
+    session, device = open_null(artifact)
+    one = np.zeros((1, 1), np.int32)
+    with session, pytest.raises(UserError, match=rf"positions has {position}, .* for 0 to 19$"):
+        session.run("decode-greedy", one, one + position)
+    with session:
+        assert not device.launched
+
+
 def test_a_program_for_the_cpu_draws_no_tokens_by_itself(artifact: Artifact) -> None:
     session, _ = open_null(artifact)
     one = np.zeros((1, 1), np.int32)

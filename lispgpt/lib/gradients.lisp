@@ -9,6 +9,7 @@
 (defgradient arith.subf [g y a b] [g (- g)])
 (defgradient arith.mulf [g y a b] [(* g b) (* g a)])
 (defgradient arith.divf [g y a b] [(/ g b) (- (/ (* g y) b))])
+(defgradient arith.remf [g y a b] [g (* g (/ (- y a) b))])
 (defgradient arith.negf [g y a] [(- g)])
 (defgradient arith.extf [g y a] [g])
 (defgradient arith.truncf [g y a] [g])
@@ -62,11 +63,11 @@
     [(contraction (shape x) xi g yi w wi)
      (contraction (shape w) wi g yi x xi)]))
 
-; ---- reductions: sums repeat, extremes share among equals
+; ---- reductions: sums repeat, extremes share among equals, of which there are none where the start is the extreme
 
 (defn among-equals [g y x]
   (let [hit (select (= x (spread y y x)) 1.0 0.0)]
-    (* hit (spread (/ g (sum hit)) y x))))
+    (* hit (spread (/ g (max (sum hit) 1.0)) y x))))
 
 (defgradient (linalg.reduce arith.addf) [g y x] [(spread g y x)])
 (defgradient (linalg.reduce arith.mulf) [g y x] [(/ (spread (* g y) y x) x)])

@@ -19,6 +19,9 @@ from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import note_refusal
 from lispgpt.passes.model.product_layout import ProductLayout
 
+CLOSEST = 3
+"""The locality of what is read soon and often."""
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -78,9 +81,28 @@ class Operand:
 
     def bind_buffer(self, reader: Reader) -> None:
         """Let a reader take elements straight from the buffer that the tensor is a reshape of, if it is one."""
-        buffer, shape = self.buffer(), shape_of(self.tensor)
-        if buffer is None or shape_of(buffer) == shape:
+        buffer = self.buffer()
+        if buffer is None or shape_of(buffer) == shape_of(self.tensor):
             return
+        view = self._view(buffer)
+        reader.bind(self.tensor, lambda index, width: b.load(view, index, width, reader.target.aligned_rows))
+
+    def fetch(self, batch: Index, outer: Index, k: Index) -> None:
+        """Have the cache line of an element brought closer, which is anything past the ends; nothing where arithmetic
+        makes the operand."""
+        buffer = self.buffer()
+        if buffer is None:
+            return
+        memory = buffer if shape_of(buffer) == shape_of(self.tensor) else self._view(buffer)
+        depth = self.layout.extent(self.layout.sums)
+        at = self.index(batch, b.at_most(outer, self.extent - 1), b.at_most(k, depth - 1))
+        flags = {"isWrite": ir.BoolAttr.get(False), "isDataCache": ir.BoolAttr.get(True)}
+        hint = ir.IntegerAttr.get(b.i32(), CLOSEST)
+        create_op("memref.prefetch", [memory, *map(b.as_value, at)], [], {**flags, "localityHint": hint})
+
+    def _view(self, buffer: ir.Value) -> ir.Value:
+        """A buffer in the tensor's shape."""
+        shape = shape_of(self.tensor)
         strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
         attributes = {
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
@@ -89,8 +111,7 @@ class Operand:
             "static_strides": strides,
         }
         type_ = ir.MemRefType.get(list(shape), buffer.type.element_type)
-        view = create_op("memref.reinterpret_cast", [buffer], [type_], attributes).results[0]
-        reader.bind(self.tensor, lambda index, width: b.load(view, index, width, reader.target.aligned_rows))
+        return create_op("memref.reinterpret_cast", [buffer], [type_], attributes).results[0]
 
     def buffer(self) -> ir.Value | None:
         """The buffer that holds the tensor as it is, but for reshapes."""

@@ -21,6 +21,9 @@ from lispgpt.passes.kernels.team import tree
 PANEL_BYTES = 36 * 1024
 """Of the vectors that OuterTiles puts side by side: three quarters of a first-level cache of 48 KiB."""
 
+LINE_BYTES = 64
+"""Of a cache."""
+
 
 @dataclass(frozen=True)
 class Block:

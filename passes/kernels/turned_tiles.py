@@ -16,7 +16,15 @@ from lispgpt.passes.kernels.matrices import turned
 from lispgpt.passes.kernels.panels import padded
 from lispgpt.passes.kernels.products import Operand, Product
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.register_tiles import PANEL_BYTES, Block, TileSizes, add_products, scratch, steps
+from lispgpt.passes.kernels.register_tiles import (
+    LINE_BYTES,
+    PANEL_BYTES,
+    Block,
+    TileSizes,
+    add_products,
+    scratch,
+    steps,
+)
 
 
 class TurnedTiles:
@@ -76,8 +84,25 @@ class TurnedTiles:
                 self._turn(block.batch, start, min(size - vector * lanes, lanes), b.add(first, k), count, k, vector)
 
         steps(depth, lanes, squares)
-        tile = partial(self._tile, block, sums, column, vectors, first, depth)
+
+        def tile(row: Index, height: int) -> None:
+            self._fetch_next(block, column, first, row)
+            self._tile(block, sums, column, vectors, first, depth, row, height)
+
         steps(block.rows, self.sizes.rows, tile)
+
+    def _fetch_next(self, block: Block, column: Index, first: Index, row: Index) -> None:
+        """Fetch a share of what the next panel is made of while the tile from a row on is multiplied."""
+        share = -(-self.width * self.sizes.rows // block.rows)
+        number = b.mul(b.div(row, self.sizes.rows), share)
+        after = b.add(column, self.width)
+        here = b.less(after, block.columns)
+        start = b.add(b.add(block.column, b.or_zero(here, after)), number)
+        k = b.select(here, b.as_value(first), b.as_value(b.add(first, self.depth)))
+        line = LINE_BYTES // b.item_bytes(self.right.tensor.type)
+        for i in range(share):
+            for ahead in range(0, self.depth, line):
+                self.right.fetch(block.batch, b.add(start, i), b.add(k, ahead))
 
     def _turn(self, batch: Index, start: Index, columns: int, k: Index, count: int, row: Index, vector: int) -> None:
         """panel[row + i, vector] = right[start …, k + i] for `count` k; zero past so many columns."""

@@ -89,7 +89,7 @@ class _Entry:
         names += [n for n, _ in extra]
         self._find_assembled(ops)
         self._look_through(ops)
-        self.sliced = {viewed(op.operands[0]) for op in ops if op.name == "tensor.extract_slice"}
+        self._find_sliced(ops, tied)
         with ir.InsertionPoint(terminator):
             for places.now, op in enumerate(ops[:-1]):
                 with op.location:
@@ -118,6 +118,15 @@ class _Entry:
             else:
                 continue
             self.parts.setdefault(part, (self.assembled[op.results[0]], slice_offset(op, whole.type)))
+
+    def _find_sliced(self, ops: list[ir.Operation], tied: dict[str, list[int]]) -> None:
+        """Find what is read in parts, and what becomes that by being changed in place."""
+        for op in reversed(ops):
+            if op.name == "tensor.extract_slice":
+                self.sliced.add(viewed(op.operands[0]))
+            elif op.name == "func.call":
+                ties = zip(op.results, tied[callee_of(op)], strict=True)
+                self.sliced |= {viewed(op.operands[i]) for result, i in ties if i >= 0 and result in self.sliced}
 
     def _look_through(self, ops: list[ir.Operation]) -> None:
         """Have what a collective changes in place be made where its result is wanted."""

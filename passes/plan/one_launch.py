@@ -14,9 +14,8 @@ Before:                                        After:
 It is done between schedules and lowering, where a kernel still is a number of tasks and a body for one, written in
 gpu.block_id.  The blocks of the launch, its workers, are as many as the chip holds at once; task t of every step is
 worker t's, modulo their number, and within a step nobody waits.  A step waits for those earlier steps alone whose bytes
-it touches (see lispgpt.base.access), and only a worker that has a task of it waits: by a signal for each step that
-counts its finished tasks, or for f32 results in the arena by words that say themselves that they are there
-(exchanges.py).  As all walk the steps in one order, the first step that is not done never waits for a later
+it touches (see lispgpt.base.access), and only a worker that has a task of it waits: by a signal for each step, which
+counts its finished tasks.  As all walk the steps in one order, the first step that is not done never waits for a later
 one: there is no deadlock while all workers are there at once, which the device sees to.  What a body reads ahead of
 its `dependency_wait`, weights, it reads ahead of the wait here too.
 
@@ -48,7 +47,6 @@ from lispgpt.passes.kernels.kernel import resize
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import signal_words
 from lispgpt.passes.memory.kernel_buffers import add_argument
-from lispgpt.passes.plan.exchanges import Exchanges, exchanges
 from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats, worker_count
 from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
 from lispgpt.passes.states import IN_ARENA
@@ -65,17 +63,13 @@ KEPT_BYTES = 4096
 class OneLaunch(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done;
     "never".  workers: blocks of a launch, at most; 0: as many as the chip holds.  threads: of a block, at most.
-    runs: of an entry in one launch, at most, where it leaves the inputs of its next run.  ahead: whether
-    a step copies weights of the next one to the block's memory before it waits, where the chip can.  words: whether
-    results that can be are handed on as marked words."""
+    runs: of an entry in one launch, at most, where it leaves the inputs of its next run."""
 
     starts_from = (IN_ARENA,)
     when: str = "modelled"
     workers: int = 0
     threads: int = 512
     runs: int = 8
-    ahead: bool = False
-    words: bool = False
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never":
@@ -93,8 +87,7 @@ class OneLaunch(Pass):
             repeats = self._repeats(entry, run) if whole else Repeats()
             for step in run:
                 resize(step.kernel, worker_count(run, target, self.workers)[0])
-            handed = self._exchanges(entry, run, called)
-            made = PersistentKernel(module, name, run, handed, words, target, self.workers, whole, repeats, self.ahead)
+            made = PersistentKernel(module, name, run, words, target, self.workers, whole, repeats)
             _replace(run, made, _own_memory(entry, made, repeats))
         left = {callee_of(op) for entry in entry_functions(module) for op in _calls(entry)}
         for name, kernel in kernels.items():
@@ -126,7 +119,7 @@ class OneLaunch(Pass):
                 reasons[f"{name} stays apart: {apart[name]}"] = None
             runs.append([])
         runs = [run for run in runs if len(run) > 1]
-        chosen = [self._chosen(run, self._exchanges(entry, run, called), target) for run in runs]
+        chosen = [self._chosen(run, target) for run in runs]
         counts = Counter(text for text, _ in chosen)
         said = [text if count == 1 else f"{text} ({count} times)" for text, count in counts.items()]
         said += reasons if any(taken for _, taken in chosen) else ()
@@ -134,14 +127,6 @@ class OneLaunch(Pass):
             before = strings(entry.attributes["remarks"]) if "remarks" in entry.attributes else []
             entry.attributes["remarks"] = attribute([*before, *said])
         return [run for run, (_, taken) in zip(runs, chosen, strict=True) if taken]
-
-    def _exchanges(self, entry: ir.Operation, run: Sequence[Tasks], called: dict[str, ir.Operation]) -> Exchanges:
-        """What steps of a run hand on to each other, of what no later call of the entry wants.  called: functions by
-        their names."""
-        arena = str(strings(entry.attributes["arguments"]).index("arena:arena"))
-        calls = _calls(entry)
-        later = [Tasks.of(call, called[callee_of(call)]) for call in calls[calls.index(run[-1].call) + 1 :]]
-        return exchanges(run, [arena] if self.words else [], [step.regions for step in later])
 
     def _repeats(self, entry: ir.Operation, run: Sequence[Tasks]) -> Repeats:
         """How often a launch may run an entry, which leaves inputs for its next run, and which results are kept."""
@@ -154,9 +139,9 @@ class OneLaunch(Pass):
         kept = [n for n in results if sizes[int(n)] % 4 == 0 and sizes[int(n)] * self.runs <= KEPT_BYTES]
         return Repeats(self.runs, tuple(Region(n, 0, sizes[int(n)], READ) for n in kept)) if kept else Repeats()
 
-    def _chosen(self, run: list[Tasks], handed: Exchanges, target: Gpu) -> tuple[str, bool]:
+    def _chosen(self, run: list[Tasks], target: Gpu) -> tuple[str, bool]:
         """What to say of a run of steps, and whether it becomes one launch."""
-        times = modelled_seconds(run, list(map(bool, handed.waits)), self.ahead and target.async_copies, target)
+        times = modelled_seconds(run, target)
         if times is None:
             taken, why = self.when == "always", "not known what waiting costs on this chip"
         else:
@@ -189,9 +174,7 @@ def _own_memory(entry: ir.Operation, made: PersistentKernel, repeats: Repeats) -
     """An entry's arguments for signals, for the number of more runs, and for each run's results."""
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
     i32 = ir.IntegerType.get_signless(32)
-    own = [SIGNALS, f"signals:{made.name}/words"][: 1 + len(made.marked)]
-    shapes = [made.types[len(made.buffers) + i].shape for i in range(len(own))]
-    wanted = [(name, ir.RankedTensorType.get(shape, i32)) for name, shape in zip(own, shapes, strict=True)]
+    wanted = [(SIGNALS, ir.RankedTensorType.get(made.types[len(made.buffers)].shape, i32))]
     if repeats.most > 1:
         wanted.append((MORE, ir.RankedTensorType.get([1], i32)))
         results = [int(result.buffer) for result in repeats.results]

@@ -13,15 +13,12 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import set_launch
-from lispgpt.passes.kernels.marked_words import MarkedWords
 from lispgpt.passes.kernels.signals import Signals, Wanted
 from lispgpt.passes.memory.kernel_buffers import byte_array
 from lispgpt.passes.model.kernel_work import KernelWork, record_work, recorded_work
-from lispgpt.passes.plan.copied_weights import CopiedWeights
-from lispgpt.passes.plan.exchanges import Exchanges
 from lispgpt.passes.plan.rounds import Stretch, stretches
-from lispgpt.passes.plan.tasks import ALIGNMENT, Tasks, aligned_bytes, block_memory, touched_buffers
-from lispgpt.passes.plan.walked_step import Following, Walk, WalkedStep
+from lispgpt.passes.plan.tasks import ALIGNMENT, Tasks, aligned_bytes, block_memory, touched_buffers, waits_of
+from lispgpt.passes.plan.walked_step import Walk, WalkedStep
 from lispgpt.passes.targets import Gpu
 
 THREADS_OF_A_CORE = 512
@@ -49,33 +46,28 @@ def worker_count(run: Sequence[Tasks], target: Gpu, most: int) -> tuple[int, int
 
 class PersistentKernel:
     """Made in `module` as `name`.  buffers: what it is called with, as parts of the entry's buffers, then memory of i32
-    for signals, for marked words where steps hand some on, and with `repeats` the number of more runs, and memory for
-    results.  workers: blocks of the launch at most, 0 for as many as the chip holds.  whole: whether the run is all of
-    an entry.  handed: what steps hand on to each other.  words: how many the signals are.  ahead: whether each step
-    copies the next one's weights to the block's memory before it waits, where the chip can."""
+    for signals, and with `repeats` the number of more runs, and memory for results.  workers: blocks of the launch at
+    most, 0 for as many as the chip holds.  whole: whether the run is all of an entry.  words: how many i32 the signals
+    are."""
 
     def __init__(
         self,
         module: ir.Module,
         name: str,
         run: Sequence[Tasks],
-        handed: Exchanges,
         words: int,
         target: Gpu,
         workers: int,
         whole: bool,
         repeats: Repeats,
-        ahead: bool,
     ) -> None:
-        self.name, self.run, self.target, self.repeats, self.ahead = name, run, target, repeats, ahead
-        self.exchanges = handed
+        self.name, self.run, self.target, self.repeats = name, run, target, repeats
         self.buffers = touched_buffers(run, whole)
         self.threads = max(step.threads for step in run)
         self.cluster = max(step.cluster for step in run)
         more = [[1], *([repeats.most, result.nbytes // 4] for result in repeats.results)] if repeats.most > 1 else []
         self.types = [byte_array(buffer.nbytes) for buffer in self.buffers]
-        self.marked = [[self.exchanges.nbytes // 4]] if self.exchanges.nbytes else []
-        self.types += [ir.MemRefType.get(shape, b.i32()) for shape in ([words], *self.marked, *more)]
+        self.types += [ir.MemRefType.get(shape, b.i32()) for shape in ([words], *more)]
         self._function()
         self._describe(workers)
         with ir.InsertionPoint(self.body), run[0].kernel.location:
@@ -94,7 +86,7 @@ class PersistentKernel:
         """What a launch of it is, and what it does."""
         count, each = worker_count(self.run, self.target, workers)
         set_launch(self.function, [count], [self.threads])
-        access = [buffer.access for buffer in self.buffers] + [READ_WRITE] * (1 + len(self.marked))
+        access = [buffer.access for buffer in self.buffers] + [READ_WRITE]
         access += [READ] * (self.repeats.most > 1) + [READ_WRITE] * len(self.repeats.results)
         set_access(self.function, access)
         self.target.set_residency(self.function, each)
@@ -107,21 +99,15 @@ class PersistentKernel:
 
     def _emit(self) -> None:
         nbytes = max(sum(map(aligned_bytes, block_memory(step.kernel))) for step in self.run)
-        nbytes = max(nbytes, ALIGNMENT)
-        weights = CopiedWeights.of(self.run, self.threads, nbytes, self.target) if self.ahead else None
-        memory = BlockMemory(self.target, nbytes + (weights.nbytes if weights else 0), aligned=False)
+        memory = BlockMemory(self.target, max(nbytes, ALIGNMENT), aligned=False)
         thread, worker, self.workers = b.thread_id(), b.block_id(), self.target.worker_count()
         arguments, count = list(self.body.arguments), len(self.buffers)
         signals = Signals(self.target, arguments[count], thread)
-        parts = (self.run, self.exchanges, self.buffers, arguments[:count])
-        self.walk = Walk(*parts, self.threads, thread, worker, self.workers, signals, memory, self.target, weights)
-        self.before: Index = 0
-        if self.marked:
-            self.before = _index(b.load(arguments[count + 1], [0], 1))
-            self.walk.start = b.address_of(arguments[count + 1])
+        parts = (self.run, waits_of(self.run), self.buffers, arguments[:count])
+        self.walk = Walk(*parts, self.threads, thread, worker, self.workers, signals, memory, self.target)
         self.times: Index = 1
         if self.repeats.most > 1:
-            self.times = b.add(_index(b.load(arguments[count + 1 + len(self.marked)], [0], 1)), 1)
+            self.times = b.add(_index(b.load(arguments[count + 1], [0], 1)), 1)
             b.each(0, self.times, 1, self._run)
         else:
             self._run(0)
@@ -133,9 +119,6 @@ class PersistentKernel:
         if self.repeats.most > 1:
             left = [Wanted(len(self.run), b.mul(self.workers, number))]
             b.if_then(b.less(0, number), lambda: walk.signals.wait(left))
-        if self.marked:
-            odd = b.mod(b.add(b.add(self.before, number), 1), 2)
-            walk.words = MarkedWords(self.target, b.emit("arith.index_cast", [b.as_value(odd)], [b.i32()]))
         self._once()
         walk.signals.thread = self.target.fresh(walk.thread, False)
         if self.repeats.most > 1:
@@ -167,49 +150,26 @@ class PersistentKernel:
         signals, done = self.walk.signals, len(self.run)
         before = _index(signals.add(done, b.constant(1, b.i32())))
         last = b.equal(b.add(before, 1), b.mul(self.workers, self.times))
+        clear = partial(signals.clear, done + 1)
         if isinstance(self.times, int):
-            b.if_then(last, self._clear)
+            b.if_then(last, clear)
         else:
-            b.if_then(b.equal(b.add(number, 1), self.times), lambda: b.if_then(last, self._clear))
-
-    def _clear(self) -> None:
-        self.walk.signals.clear(len(self.run) + 1)
-        if self.marked:
-            runs = b.emit("arith.index_cast", [b.as_value(b.add(self.before, self.times))], [b.i32()])
-            b.store(runs, self.body.arguments[len(self.buffers) + 1], [0])
+            b.if_then(b.equal(b.add(number, 1), self.times), lambda: b.if_then(last, clear))
 
     def _once(self) -> None:
-        shapes = [(s.shape, self.exchanges.shape(i, len(s.regions))) for i, s in enumerate(self.run)]
-        found = stretches(shapes)
-        for stretch, after in zip(found, [*found[1:], None], strict=True):
+        for stretch in stretches([step.shape for step in self.run]):
             if stretch.rounds == 1:
-                self._round(stretch, after, 0)
+                self._round(stretch, 0)
             else:
-                b.each(0, stretch.rounds, 1, partial(self._round, stretch, after))
+                b.each(0, stretch.rounds, 1, partial(self._round, stretch))
 
-    def _round(self, stretch: Stretch, after: Stretch | None, number: Index) -> None:
+    def _round(self, stretch: Stretch, number: Index) -> None:
         for position in range(stretch.period):
-            copied = b.less(0, number) if stretch.first + position == 0 else b.equal(0, 0)
-            following = self._following(stretch, after, position, number)
-            step = WalkedStep(self.walk, stretch.items(position), number, copied, following)
+            step = WalkedStep(self.walk, stretch.items(position), number)
             if position < stretch.last or isinstance(number, int):
                 step.emit()
             else:
                 b.if_then(b.less(number, stretch.rounds - 1), step.emit)
-
-    def _following(self, stretch: Stretch, after: Stretch | None, position: int, number: Index) -> Following:
-        """Which steps may come behind the one at a position of a round, and when."""
-        found: list[tuple[ir.Value | None, WalkedStep]] = []
-        goes_on = b.less(number, stretch.rounds - 1) if stretch.rounds > 1 else None
-        if position + 1 < stretch.period:
-            always = position + 1 < stretch.last
-            found.append((None if always else goes_on, WalkedStep(self.walk, stretch.items(position + 1), number)))
-        elif goes_on is not None:
-            found.append((goes_on, WalkedStep(self.walk, stretch.items(0), b.add(number, 1))))
-        if position + 1 == stretch.last and after is not None:
-            ends = b.equal(number, stretch.rounds - 1) if goes_on is not None else None
-            found.append((ends, WalkedStep(self.walk, after.items(0), 0)))
-        return found
 
 
 def _index(word: ir.Value) -> ir.Value:

@@ -10,7 +10,8 @@ Before:                                          After:
 
 The rule by which work is shared is that of tensor-parallel training: what a product has in rows the next one sums over,
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
-layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.
+layer.  Up to eight texts go through it together: weights are read once for all of them.  Who brings, multiplies,
+finishes and exchanges is in sharded_*.py.
 
 It is off unless it is asked for: on an H200 it has lost numbers past position 400, as loads of weights that waited in
 a block's queue behind those of the cache were overtaken by the copies that a barrier had let write there (a fence in
@@ -112,7 +113,10 @@ def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tu
     first, steps = len(chain.aheads) + 1, 4 + len(chain.ups) + len(chain.head_norms)
     end = first + steps * chain.layers
     brought = layout.layer_chunks * layout.chunk * layout.blocks / target.rates.bandwidth
-    least = max(brought, 2 * target.cluster_seconds)
+    told = 2 * target.cluster_seconds
+    if target.cluster_bandwidth:  # one text's is part of the seconds that were measured
+        told += (layout.texts - 1) * layout.gathered / target.cluster_bandwidth
+    least = max(brought, told)
     rounds = [max(sum(floors[i : i + steps]), least) for i in range(first, end, steps)]
     rest = sum(floors[:first]) + sum(floors[end:])
     return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * target.cluster_seconds

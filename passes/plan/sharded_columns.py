@@ -10,13 +10,19 @@ from functools import partial
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, lesser, loop, real, word
 from lispgpt.passes.plan.sharded_layout import LINE, WARPS, Sharing
-from lispgpt.passes.plan.sharded_products import QUAD, Fragments, Loaded, Products
+from lispgpt.passes.plan.sharded_operands import QUAD
+from lispgpt.passes.plan.sharded_products import Fragments, Loaded, Products
 
 
 class ColumnProducts:
     def __init__(self, products: Products) -> None:
         self.products, self.launch = products, products.launch
         self.group, self.part = products.group, products.part
+
+    @property
+    def words(self) -> int:
+        """Of a lane's sums of a tile."""
+        return 4
 
     def load(self, chunk: Word, sharing: Sharing) -> Loaded:
         """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
@@ -54,7 +60,7 @@ class ColumnProducts:
         """Multiply so many chunks of 64 columns by what the cluster has; a warp has some
         tiles of rows in all of them."""
         launch, layout = self.launch, self.launch.layout
-        tiles = layout.out.all
+        tiles, size = layout.out.all, self.words
         mine = [launch.warp + first for first in range(0, tiles, WARPS)]
         works = [None if WARPS * (i + 1) <= tiles else tile < tiles for i, tile in enumerate(mine)]
 
@@ -65,23 +71,26 @@ class ColumnProducts:
             right = self._operand(source, number * (LINE // 16), LINE // 16)
             found: list[Word] = []
             for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
-                before = list(totals[4 * i : 4 * i + 4])
+                before = list(totals[size * i : size * i + size])
                 multiply = partial(self._tile, base, tile, right, before)
-                found += multiply() if there is None else either(there, "ffff", multiply, partial(list, before))
+                found += multiply() if there is None else either(there, "f" * size, multiply, partial(list, before))
             self.products.release(slot, 1)
             return found
 
-        totals = loop(0, count, [real(0.0)] * (4 * len(mine)), one)
+        totals = loop(0, count, [real(0.0)] * (size * len(mine)), one)
         for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
             place = launch.place(sums) + (tile * 16 + self.group) * 4
-            self._leave(place, totals[4 * i : 4 * i + 4], there)
+            self._leave(place, totals[size * i : size * i + size], there)
 
     def _tile(self, base: Word, tile: Word, right: Fragments, totals: list[Word]) -> list[Word]:
         row = self._row(tile)
         weights = [self._matrices(base, step, row) for step in range(len(right))]
         for a, b_ in zip(weights, right, strict=True):
-            totals = c.multiply(a, b_, totals)
+            totals = self._step(a, b_, totals)
         return totals
+
+    def _step(self, a: list[Word], right: list[Word], totals: list[Word]) -> list[Word]:
+        return c.multiply(a, right, totals)
 
     def _row(self, tile: Word) -> Word:
         """A lane's row of a tile of 16, one that is there."""

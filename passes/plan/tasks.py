@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from lispgpt.base.access import READ, READ_WRITE, SCRATCH, WRITE, Region
+from lispgpt.base.access import READ, READ_WRITE, SCRATCH, WRITE, Region, dependencies
 from lispgpt.base.errors import InternalError
 from lispgpt.ir.access import access_of
 from lispgpt.ir.mlir import ir
@@ -112,15 +112,22 @@ def floor_seconds(kernel: ir.Operation, rates: Rates) -> float:
     return max(nbytes / rates.bandwidth, operations / rates.vector)
 
 
-def modelled_seconds(run: Sequence[Tasks], signalled: Sequence[bool], ahead: bool, target: Gpu) -> Modelled | None:
-    """Floors of the steps, and what it costs that one waits for another.  signalled: whether each does by signals.
-    ahead: whether weights come while steps wait."""
+def waits_of(run: Sequence[Tasks]) -> list[tuple[int, ...]]:
+    """For each step the earlier ones that its workers have to wait for: two steps of one task each are one worker's."""
+    needed = dependencies([step.regions for step in run])
+    return [
+        tuple(n for n in earlier if step.count > 1 or run[n].count > 1)
+        for step, earlier in zip(run, needed, strict=True)
+    ]
+
+
+def modelled_seconds(run: Sequence[Tasks], target: Gpu) -> Modelled | None:
+    """Floors of the steps, and what it costs that one waits for another."""
     if target.rates is None or not target.launch_seconds:
         return None
     floors = [floor_seconds(step.kernel, target.rates) for step in run]
-    waits = [target.exchange_seconds if signal else target.words_seconds for signal in signalled]
-    together = [max(times) if ahead else sum(times) for times in zip(floors, waits, strict=True)]
-    return Modelled(sum(floors) + len(run) * target.launch_seconds, sum(together))
+    waits = sum(map(bool, waits_of(run))) * target.exchange_seconds
+    return Modelled(sum(floors) + len(run) * target.launch_seconds, sum(floors) + waits)
 
 
 def touched_buffers(run: Sequence[Tasks], whole: bool) -> list[Region]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from lispgpt.base.access import Region
 from lispgpt.ir import build as b
@@ -13,18 +12,13 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import everything_in, integers, operations
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import coordinates
-from lispgpt.passes.kernels.marked_words import MarkedWords
 from lispgpt.passes.kernels.signals import Signals, Wanted
-from lispgpt.passes.plan.copied_weights import CopiedWeights
-from lispgpt.passes.plan.exchanges import Exchanges
 from lispgpt.passes.plan.idle_threads import IdleThreads
-from lispgpt.passes.plan.marked_bodies import Place, mark_arguments
 from lispgpt.passes.plan.rounds import by_round
 from lispgpt.passes.plan.tasks import Tasks, aligned_bytes
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.base import DEPENDENCY, waits_for_launches
 
-Following = Sequence[tuple[ir.Value | None, "WalkedStep"]]
 Wait = Callable[[bool], None]
 """Emits a wait: all of it, or with False the part of threads that have nothing to do."""
 
@@ -33,15 +27,14 @@ Wait = Callable[[bool], None]
 class Walk:
     """What the steps of a persistent kernel have in common.
 
-    run: the steps; exchanges: what they hand on to each other.  buffers, memories: the parts of the entry's buffers
+    run: the steps; waits: the earlier ones that each waits for.  buffers, memories: the parts of the entry's buffers
     that they touch, and the kernel's arguments that are these.  threads: of a block.  thread, worker, workers:
-    which thread and block this is, and of how many blocks.  memory: the block's.  weights: those of the next
-    step that are copied ahead, if any.  repeat: how often the whole run was done before in this launch.  words: marked
-    for this run, from `start` on, where there are any.
+    which thread and block this is, and of how many blocks.  memory: the block's.  repeat: how often the whole run was
+    done before in this launch.
     """
 
     run: Sequence[Tasks]
-    exchanges: Exchanges
+    waits: Sequence[tuple[int, ...]]
     buffers: Sequence[Region]
     memories: Sequence[ir.Value]
     threads: int
@@ -51,20 +44,14 @@ class Walk:
     signals: Signals
     memory: BlockMemory
     target: Gpu
-    weights: CopiedWeights | None
     repeat: Index = 0
-    words: MarkedWords | None = None
-    start: Index = 0
 
 
 class WalkedStep:
-    """The steps of a kernel's run at one position of each round.  number: of the round at hand.  copied: whether the
-    step before has copied weights for it.  following: those of which one comes next, with what has to hold for that."""
+    """The steps of a kernel's run at one position of each round.  number: of the round at hand."""
 
-    def __init__(
-        self, walk: Walk, items: list[int], number: Index, copied: ir.Value | None = None, following: Following = ()
-    ) -> None:
-        self.walk, self.items, self.number, self.copied, self.following = walk, items, number, copied, following
+    def __init__(self, walk: Walk, items: list[int], number: Index) -> None:
+        self.walk, self.items, self.number = walk, items, number
         self.step = walk.run[items[0]]
 
     def emit(self) -> None:
@@ -72,21 +59,15 @@ class WalkedStep:
         self.worker, self.thread = (walk.target.fresh(v, u) for v, u in ((walk.worker, True), (walk.thread, False)))
         self.zero = walk.target.fresh(b.as_value(0), True)
         walk.signals.thread = self.thread
-        arguments = list(self.step.kernel.regions[0].blocks[0].arguments)
-        marked = {i: self._marked(i) for i in range(len(arguments)) if (self.items[0], i) in walk.exchanges.parts}
-        places = [None if i in marked else self._argument(i) for i in range(len(arguments))]
-        if walk.weights is not None:
-            for holds, step in self.following:
-                b.if_live(holds, partial(step.copy_weights, self, walk.weights))
-            walk.target.commit_copies()
+        places = [self._argument(i) for i in range(len(self.step.kernel.regions[0].blocks[0].arguments))]
 
         def task(number: ir.Value, done: ir.Value) -> list[ir.Value]:
-            self._task(number, places, marked)
+            self._task(number, places)
             b.barrier()
             return [b.emit("arith.addi", [done, b.constant(1, b.i32())], [b.i32()])]
 
         done = b.loop(self.worker, self.step.count, walk.workers, [zero], task)[0]
-        if not walk.exchanges.signals.intersection(self.items):
+        if not any(item in earlier for earlier in walk.waits for item in self.items):
             return
         mine = b.less(self.worker, self.step.count)
         b.if_live(
@@ -102,16 +83,10 @@ class WalkedStep:
         type_ = self.step.kernel.regions[0].blocks[0].arguments[i].type
         return b.emit("memref.view", [walk.memories[number], b.as_value(offset)], [type_])
 
-    def _marked(self, i: int) -> Place:
-        """Where the words are that the kernel's i-th argument is in this round."""
-        parts = [self.walk.exchanges.parts[item, i] for item in self.items]
-        offset = b.add(by_round([part.offset for part in parts], self.number), self.zero)
-        return Place(b.add(self.walk.start, offset), parts[0].first, parts[0].layout)
-
     def _wanted(self) -> list[Wanted]:
         """The signals that this step waits for.  A step that is so far back in some rounds only is waited for in
         these."""
-        run, waits, repeat = self.walk.run, self.walk.exchanges.waits, self.walk.repeat
+        run, waits, repeat = self.walk.run, self.walk.waits, self.walk.repeat
         distances = sorted({item - earlier for item in self.items for earlier in waits[item]})
         wanted = []
         for distance in distances:
@@ -121,7 +96,7 @@ class WalkedStep:
             wanted.append(Wanted(by_round([n or 0 for n in earlier], self.number), counts))
         return wanted
 
-    def _task(self, number: ir.Value, places: Sequence[ir.Value | None], marked: Mapping[int, Place]) -> None:
+    def _task(self, number: ir.Value, places: Sequence[ir.Value]) -> None:
         """Emit one task: the kernel's body, for a block of that number."""
         walk, kernel = self.walk, self.step.kernel
         first = b.equal(number, self.worker)
@@ -130,17 +105,10 @@ class WalkedStep:
         if wait is not None and not any(map(waits_for_launches, operations(kernel.regions[0].blocks[0]))):
             wait(True)
             wait = None
-        copied, turn = b.both(first, self.copied), self._turn()
         copy = kernel.clone().operation
         body = copy.regions[0].blocks[0]
-        arguments = list(body.arguments)
-        if walk.weights is not None:
-            walk.weights.take(kernel, body, copied, self.thread, walk.memory, turn, walk.target)
-        if walk.words is not None:
-            mark_arguments(body, {arguments[i]: place for i, place in marked.items()}, walk.words)
-        for argument, place in zip(arguments, places, strict=True):
-            if place is not None:
-                argument.replace_all_uses_with(place)
+        for argument, place in zip(list(body.arguments), places, strict=True):
+            argument.replace_all_uses_with(place)
         self._place(copy, task)
         *ops, terminator = operations(body)
         terminator.erase()
@@ -159,28 +127,6 @@ class WalkedStep:
         if not wanted:
             return None
         return lambda works: b.if_then(first, (lambda: self.walk.signals.wait(wanted)) if works else b.barrier)
-
-    def copy_weights(self, now: WalkedStep, weights: CopiedWeights) -> None:
-        """Start the copies, in the step before, of what the body of a worker's first task reads ahead of its wait."""
-        kernel, walk = self.step.kernel, self.walk
-        if not weights.loads[kernel]:
-            return
-        self.zero = now.zero
-        mine = b.less(now.worker, self.step.count)
-        works = b.both(mine, b.less(now.thread, self.step.threads))
-
-        def copy() -> None:
-            arguments = list(kernel.regions[0].blocks[0].arguments)
-            own = [i for i in range(len(arguments)) if (self.items[0], i) not in walk.exchanges.parts]
-            memories = {arguments[i]: self._argument(i) for i in own}
-            task = [b.as_value(x) for x in coordinates(now.worker, self.step.grid[::-1])][::-1]
-            weights.copy(kernel, memories, task, now.thread, walk.memory, self._turn(), walk.target)
-
-        b.if_live(works, copy)
-
-    def _turn(self) -> Index:
-        """Whose turn it is of the two areas that weights are copied to."""
-        return by_round([item % 2 for item in self.items], self.number)
 
     def _guarded(self, ops: list[ir.Operation], marker: ir.Operation | None, wait: Wait | None) -> None:
         """Let as many threads as the body is for run it, and the others meet its barriers."""

@@ -57,10 +57,10 @@ class ScheduleContractions(Pass):
     """outputs, rows: columns and rows in a block, and outer_rows rows where sums are vectors of columns; rows_tile,
     outputs_tile: sums in registers, as far as the target has them; vector_outputs: with one row.  packed_rows: the
     fewest rows for which an operand's vectors are first put side by side, and turned_rows those for which columns that
-    lie apart are, turned_outputs of them and most_rows rows in a block.  paired_rows: the fewest rows and columns for
-    instructions that multiply pairs, and panel_bytes what is packed for them at once.  parts: bf16 numbers that an f32
-    one is split into where the other operand is shorter: two keep about 16 bits, three all.  whole_numbers: whether few
-    rows beside weights in blocks become numbers of 16 bits."""
+    lie apart are, turned_outputs of them; most_rows: in a block of either, as far as cores have enough blocks.
+    paired_rows: the fewest rows and columns for instructions that multiply pairs, and panel_bytes what is packed for
+    them at once.  parts: bf16 numbers that an f32 one is split into where the other operand is shorter: two keep about
+    16 bits, three all.  whole_numbers: whether few rows beside weights in blocks become numbers of 16 bits."""
 
     starts_from = (PLACED,)
     outputs: int = 48
@@ -132,12 +132,20 @@ class _Schedule:
         if self.weights is None and not self.outer and self._turns(product, options):
             self._turn(product, options)
             return
-        self.rows_block = _evenly(product.rows, options.outer_rows if self.outer else options.rows)
-        self.sizes = self._outer_tile(self.rows_block) if self.outer else self._dot_tile(options)
+        self.sizes = self._outer_tile(product.rows) if self.outer else self._dot_tile(product.rows, options)
         tile = self.sizes.columns * (self.lanes if self.outer else 1)
         # Every block makes the other operand whole numbers anew.
         most = min(WHOLE_OUTPUTS, product.columns // (2 * self.target.cores)) if self.weights is not None else 0
         self.columns_block = _block_of(product.columns, max(options.outputs, most), tile)
+        self.rows_block = _evenly(product.rows, self._outer_rows(options) if self.outer else options.rows)
+
+    def _outer_rows(self, options: ScheduleContractions) -> int:
+        """In a block, at most: every block packs its columns anew."""
+        if not self.packs:
+            return options.outer_rows
+        columns = -(-self.product.columns // self.columns_block) * self.product.batches
+        enough = self.product.rows * columns // (2 * self.target.cores)
+        return max(options.outer_rows, min(options.most_rows, enough))
 
     def _turns(self, product: Product, options: ScheduleContractions) -> bool:
         return product.rows >= options.turned_rows and min(product.columns, product.inner) >= 2 * self.lanes
@@ -151,8 +159,8 @@ class _Schedule:
         most = max(tile, min(options.turned_outputs, product.columns * rows // enough))
         self.columns_block = _block_of(product.columns, most, tile)
 
-    def _dot_tile(self, options: ScheduleContractions) -> TileSizes:
-        rows = _evenly(self.rows_block, options.rows_tile)
+    def _dot_tile(self, most: int, options: ScheduleContractions) -> TileSizes:
+        rows = _evenly(_evenly(most, options.rows), options.rows_tile)
         room = min(options.rows_tile * options.outputs_tile, self.target.registers - OPERAND_REGISTERS)
         columns = options.vector_outputs if rows == 1 else max(1, min(room // rows, options.outputs_tile))
         return TileSizes(rows, columns, self.lanes, options.depth_unroll)

@@ -116,11 +116,11 @@ class Gpu(Target):
     within a group of twice as many cores as its blocks may be.
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
-    finished.  async_copies: whether threads can start copies to shared memory and go on.  cluster: blocks that can read
-    each other's shared memory.  warpgroup: its matrix instruction of several subgroups, which comes with bulk `copies`
-    of tensors.  l2_bytes: of the cache of all cores.  Measured seconds, or 0: launch_, that a launch waits for the one
-    ahead of it; exchange_ and words_, that blocks of one launch wait for others by signals, or by marked words;
-    cluster_, from one exchange among clusters that share layers to the next.
+    finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
+    subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the cache of all cores.  Measured seconds, or 0:
+    launch_, that a launch waits for the one ahead of it; exchange_, that blocks of one launch wait for others by
+    signals; cluster_, from one exchange among clusters that share layers to the next.  cluster_bandwidth: bytes that a
+    core takes from its cluster's others in a second, or 0.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -159,14 +159,13 @@ class Gpu(Target):
     dynamic_shared_bytes: int = 0
     grid_barrier: bool = True
     early_launch: bool = False
-    async_copies: bool = False
     cluster: int = 1
     cluster_cores: int = 0
     l2_bytes: int = 0
     launch_seconds: float = 0.0
     exchange_seconds: float = 0.0
-    words_seconds: float = 0.0
     cluster_seconds: float = 0.0
+    cluster_bandwidth: float = 0.0
 
     def capabilities(self) -> dict[str, int]:
         return {
@@ -229,32 +228,6 @@ class Gpu(Target):
 
     def loads_started(self) -> None:
         """Emit what keeps loads ahead of it: else each may start when its number is wanted, and is waited for."""
-
-    def copy_async(self, shared: ir.Value, source: ir.Value, nbytes: int) -> None:
-        """Emit the start of a copy of 4, 8 or 16 aligned bytes, by a thread that is going to wait for it."""
-        raise NotImplementedError
-
-    def commit_copies(self) -> None:
-        """Emit the end of a group of copies; a group may be empty."""
-        raise NotImplementedError
-
-    def wait_copies(self, newest: int) -> None:
-        """Emit a wait for a thread's own groups of copies but for so many of the newest."""
-        raise NotImplementedError
-
-    def load_words(self, pointer: ir.Value, count: int) -> list[ir.Value]:
-        """Emit a load of 1, 2 or 4 neighbouring i32 as other blocks have left them, each of them by itself whole.
-
-        pointer: aligned to all of them.
-        """
-        fields = {"alignment": 4 * count, "volatile_": ir.UnitAttr.get()}
-        found = create_op("llvm.load", [pointer], [b.with_width(b.i32(), count)], fields).results[0]
-        return [b.lane_of(found, i) for i in range(count)]
-
-    def store_word(self, word: ir.Value, pointer: ir.Value) -> None:
-        """Emit a store of an i32 that other blocks may load so."""
-        fields = {"ordering": 2, "alignment": 4, "syncscope": self.device_scope}
-        create_op("llvm.store", [word, pointer], [], fields)
 
     def worker_count(self) -> ir.Value:
         """Emit how many blocks the launch has along its first side."""

@@ -11,7 +11,7 @@ from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
-from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES, assembly
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -41,7 +41,6 @@ class Cuda(Gpu):
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
     most_teams: int = 15
-    async_copies: bool = True
 
     def dependency_wait(self) -> None:
         if not self.early_launch:
@@ -63,23 +62,6 @@ class Cuda(Gpu):
     def loads_started(self) -> None:
         """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
         create_op("llvm.fence", attributes={"ordering": ACQUIRE_RELEASE, "syncscope": "block"})
-
-    def copy_async(self, shared: ir.Value, source: ir.Value, nbytes: int) -> None:
-        fields = {"size": ir.IntegerAttr.get(b.i32(), nbytes)}
-        fields["modifier"] = ir.Attribute.parse(f"#nvvm<load_cache_modifier {'cg' if nbytes == 16 else 'ca'}>")
-        create_op("nvvm.cp.async.shared.global", [shared, source], [], fields)
-
-    def commit_copies(self) -> None:
-        create_op("nvvm.cp.async.commit.group")
-
-    def wait_copies(self, newest: int) -> None:
-        create_op("nvvm.cp.async.wait.group", [], [], {"n": ir.IntegerAttr.get(b.i32(), newest)})
-
-    def load_words(self, pointer: ir.Value, count: int) -> list[ir.Value]:
-        registers = "{" + ", ".join(f"${i}" for i in range(count)) + "}" if count > 1 else "$0"
-        vector = f".v{count}" if count > 1 else ""
-        text = f"ld.relaxed.gpu.global{vector}.b32 {registers}, [${count}];"
-        return assembly(text, ["=r"] * count + ["l"], [pointer], [b.i32()] * count)
 
     def team_barrier(self, team: Any, threads: int) -> None:
         """Named barriers, 16 of them, of which number 0 is the whole block's."""
@@ -133,15 +115,16 @@ PORTABLE_SHARED_BYTES = 99 * 1024
 Source: "CUDA C++ Programming Guide", technical specifications per compute capability.
 """
 
-HOPPER_LAUNCH, HOPPER_EXCHANGE, HOPPER_WORDS = 1.4e-6, 2.1e-6, 2.4e-6
+HOPPER_LAUNCH, HOPPER_EXCHANGE = 1.4e-6, 2.1e-6
 """Seconds, on an H200 that decodes GPT-2 124M, whose bytes take 67 us: 65 early launches take 159 us, and one kernel of
-the same steps 202 us where they are told by counters and 225 us where results are marked words.  All blocks look at the
-same few lines of the cache until words are there, and what is done with them takes most of a step: a kernel written by
-hand takes 0.75 us from stores to loads by letting few blocks look and hand on what they see within their cluster.
-Weights copied ahead take 2 us more in all; they pay once steps take less than their weights' bytes."""
+the same steps, whose blocks tell each other by counters how far they are, 202 us."""
 
 HOPPER_CLUSTERS = 3.2e-6
 """Seconds from one exchange among clusters to the next, with what is done between them (see sharded_exchange.py)."""
+
+HOPPER_CLUSTER_BANDWIDTH = 25e9
+"""Bytes that a multiprocessor takes from its cluster's shared memories in a second: 3.3 TB/s on all 132.  Source: Luo
+et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking"; not measured here."""
 
 H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
 
@@ -155,7 +138,6 @@ HOPPER = Cuda(
     cluster_cores=120,
     launch_seconds=HOPPER_LAUNCH,
     exchange_seconds=HOPPER_EXCHANGE,
-    words_seconds=HOPPER_WORDS,
     rates=H200,
 )
 
@@ -177,6 +159,7 @@ CHIPS = {
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,
         cluster_seconds=HOPPER_CLUSTERS,
+        cluster_bandwidth=HOPPER_CLUSTER_BANDWIDTH,
     ),
 }
 DEFAULT_CHIP = "sm_90"

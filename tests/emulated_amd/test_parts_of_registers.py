@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import seeded
 from emulated_amd.snippets import CASES, THREADS, Snippet, family, run
+
+import lispgpt
 
 Words = np.ndarray
 F16, F32, F64 = np.float16, np.float32, np.float64
@@ -114,3 +117,14 @@ def test_values(chip: str, lanes: int) -> None:
             inputs[0] = random.integers(0, 14, (THREADS, 4)).astype(np.uint8).view(np.uint32)[:, 0]
         found = run(snippets, name, chip, lanes, inputs, np.zeros(4, np.uint32)).result[0]
         np.testing.assert_array_equal(found, expected(*inputs), err_msg=f"{name}, seed {seed}")
+
+
+@pytest.mark.parametrize("chip", ["gfx942", "gfx1151"])
+def test_half_a_register_may_be_all_that_is_set(chip: str, tmp_path: Path) -> None:
+    """gfx942 makes the f16 by v_fma_mixlo_f16, of a register that nothing has set."""
+    program = "(entry f [(x [3] bf16)] (let [y (* x x)] {:whole y :short (cast (cast y f16) f32)}))"
+    (tmp_path / "squares.lisp").write_text(program)
+    with lispgpt.load(tmp_path / "squares.lisp", target=f"emulated:{chip}") as model:
+        found = model.run("f", x=[1.5, -0.25, 3.0])
+    for name in ("whole", "short"):
+        np.testing.assert_array_equal(found[name], [2.25, 0.0625, 9.0])

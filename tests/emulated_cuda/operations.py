@@ -194,24 +194,29 @@ class Operations(ABC):
             self.write(operands[0], bf16(ROUNDINGS[suffixes[0]](bits.view(np.float32))), lanes)
         elif to == "bf16":
             self.write(operands[0], bf16(self.value(operands[1], source).astype(np.float32)), lanes)
-        elif source == "bf16":
-            bits = self.value(operands[1], "u16").astype(np.uint32) << np.uint32(16)
-            self.write(operands[0], bits.view(np.float32), lanes)
         elif to == "f16":
             with np.errstate(over="ignore"):
                 self.write(operands[0], self.value(operands[1], "f32").astype(np.float16).view(np.uint16), lanes)
-        elif source == "f16":
-            self.write(operands[0], self.value(operands[1], "u16").view(np.float16).astype(np.float32), lanes)
-        elif source == "f32" and to != "f32":
+        elif source in ("bf16", "f16", "f32"):
+            number = self._real(operands[1], source)
+            if to == "f32":
+                self.write(operands[0], ROUNDINGS[suffixes[0]](number) if source == to else number, lanes)
+                return
             assert "rzi" in suffixes
             limits = np.iinfo(_integer(to))
-            whole = np.nan_to_num(np.trunc(self.value(operands[1], "f32").astype(np.float64)), nan=0.0)
+            whole = np.nan_to_num(np.trunc(number.astype(np.float64)), nan=0.0)
             self.write(operands[0], np.clip(whole, limits.min, limits.max).astype(_integer(to)), lanes)
-        elif source == "f32":
-            self.write(operands[0], ROUNDINGS[suffixes[0]](self.value(operands[1], "f32")), lanes)
         else:
             found = self.value(operands[1], source).astype(_integer(to))
             self.write(operands[0], found.astype(np.int16) if to == "s8" else found, lanes)  # it fills its register
+
+    def _real(self, operand: str, kind: str) -> np.ndarray:
+        """An operand of 16 or 32 bits, as f32."""
+        if kind == "bf16":
+            return (self.value(operand, "u16").astype(np.uint32) << np.uint32(16)).view(np.float32)
+        if kind == "f16":
+            return self.value(operand, "u16").view(np.float16).astype(np.float32)
+        return self.value(operand, kind)
 
     def op_prmt(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, c, selector = (self.value(o, "u32") for o in operands[1:])

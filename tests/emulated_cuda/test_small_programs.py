@@ -35,6 +35,11 @@ PROGRAMS: dict[str, tuple[str, str, Callable[[Arrays], np.ndarray]]] = {
         "(* 3.0 (cast (cast w f16) f32))",
         lambda a: 3 * a["w"].astype(np.float16).astype(np.float64),
     ),
+    "whole numbers of 64 bits from bf16": (
+        "(weights (w [3 48] bf16))",
+        "(cast (cast (cast (* 8.0 w) bf16) i64) f32)",
+        lambda a: np.trunc(8 * a["w"]),
+    ),
     "a sum of slices that start inside a vector": (
         "(weights (w [51 1]))",
         "(+ (slice w [3 0] [48 1]) (slice w [1 0] [48 1]))",

@@ -60,9 +60,7 @@ FORMS = {
     "launches apart": Form(APART, 1, graphs=False),
     "graph": Form(APART, 1),
     "several in a graph": Form(APART),
-    "one launch, counters": Form({"one-launch": ':when "always"'}),
-    "one launch, words": Form({"one-launch": ':when "always" :words true'}),
-    "one launch, words, ahead": Form({"one-launch": ':when "always" :words true :ahead true'}),
+    "one launch": Form({"one-launch": ':when "always"'}),
     "shared by clusters": Form({"shard-decode": ':when "always"', **APART}),
 }
 FEW_BLOCKS = {"one-launch": " :workers 8", "shard-decode": " :clusters 2"}
@@ -70,7 +68,13 @@ FEW_BLOCKS = {"one-launch": " :workers 8", "shard-decode": " :clusters 2"}
 
 
 def compiled(
-    chip: Chip, model: str, folder: Path, form: Form | None = None, entry: str = GREEDY, **settings: int | str
+    chip: Chip,
+    model: str,
+    folder: Path,
+    form: Form | None = None,
+    entry: str = GREEDY,
+    texts: int = 1,
+    **settings: int | str,
 ) -> Artifact:
     """A model's decode step: for the chip in a form, or for the CPU.  settings: config values with dashes as
     underscores."""
@@ -90,7 +94,8 @@ def compiled(
         given = {p: text + few.get(p, "") * always[p] for p, text in form.passes.items()}
         pipeline = changed_pipeline(folder, given)
     target = "cpu" if form is None else chip.target
-    request = Request(program, target, overrides=sizes, pipeline=pipeline, entries=(entry,))
+    request = Request(program, target, overrides=sizes, pipeline=pipeline, entries=(entry,),
+                      sizes=({"batch": texts, "positions": 1},) if texts > 1 else ())  # fmt: skip
     return compile_request(request, Observer())[0]
 
 
@@ -114,6 +119,15 @@ def decode(session: Session, form: Form, count: int, start: int = 0) -> tuple[li
     else:
         tokens = _apart(session, entry, count)
     return tokens, session.read(entry.results["logits"])[0].copy()
+
+
+def decode_texts(session: Session, starts: Sequence[int], count: int) -> tuple[list[list[int]], np.ndarray]:
+    """The same of a text for each position, together: each text's tokens, and all texts' last logits."""
+    (entry,) = session.artifact.plan.entries
+    session.forget()
+    session.put(entry, {"tokens": [[FIRST]] * len(starts), "positions": [[start] for start in starts]})
+    runs = [found.reshape(-1).tolist() for found in session.repeat(entry, "next", count)]
+    return [list(text) for text in zip(*runs, strict=True)], session.read(entry.results["logits"]).copy()
 
 
 def _apart(session: Session, entry: Entry, count: int) -> list[int]:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpu.chips import Chip
-from gpu.decoding import FORMS, MODELS, References, compiled, decode, opened
+from gpu.decoding import FORMS, MODELS, References, compiled, decode, decode_texts, opened
 
 QUICK = ("gpt2", "llama", "recurrence")
 """Of which every form runs without --slow; of the others one form of each kind does."""
-SOME = ("several in a graph", "one launch, words, ahead", "shared by clusters")
+SOME = ("several in a graph", "one launch", "shared by clusters")
 CASES = [
     pytest.param(model, form, marks=[] if model in QUICK or form in SOME else pytest.mark.slow)
     for model in MODELS
@@ -29,6 +29,25 @@ def test_tokens_are_the_cpus_each_time(
         tokens, logits = decode(session, FORMS[form], count)
         again = [decode(session, FORMS[form], count) for _ in range(chip.sized(3, 1))]
     reference.check(tokens, logits)
+    for others, other in again:
+        assert others == tokens, reference.about
+        np.testing.assert_array_equal(other, logits, err_msg=reference.about)
+
+
+@pytest.mark.parametrize("texts", [2, 8])
+@pytest.mark.parametrize("model", ["gpt2", "llama"])
+@pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
+def test_tokens_of_several_texts_are_the_cpus_each_time(
+    model: str, form: str, texts: int, chip: Chip, references: References, tmp_path: Path
+) -> None:
+    reference, count = references.of(model), chip.sized(100, 2)
+    starts = [chip.sized(17, 3) * text for text in range(texts)]
+    artifact = compiled(chip, model, tmp_path, FORMS[form], texts=texts)
+    with opened(chip, artifact, reference.weights, FORMS[form]) as session:
+        tokens, logits = decode_texts(session, starts, count)
+        again = [decode_texts(session, starts, count) for _ in range(chip.sized(3, 1))]
+    for text, start in enumerate(starts):
+        reference.check(tokens[text], logits[text], start)
     for others, other in again:
         assert others == tokens, reference.about
         np.testing.assert_array_equal(other, logits, err_msg=reference.about)

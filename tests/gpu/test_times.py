@@ -40,11 +40,13 @@ def timed(chip: Chip, references: References) -> Timed:
     return Timed(chip, references)
 
 
-def step(session: Session, timed: Timed, position: int, chip: Chip, sampler: Weighted | None = None) -> float:
+def step(
+    session: Session, timed: Timed, position: int, chip: Chip, sampler: Weighted | None = None, texts: int = 1
+) -> float:
     """Microseconds of one of some steps from a position on."""
     (entry,) = session.artifact.plan.entries
     settings = {} if sampler is None else {"sampling": [sampler.settings(position)]}
-    given = {"tokens": [[FIRST]], "positions": [[position]], **settings}
+    given = {"tokens": [[FIRST]] * texts, "positions": [[position]] * texts, **settings}
 
     def steps() -> None:
         session.put(entry, given)
@@ -61,6 +63,19 @@ def test_decode_steps(form: str, timed: Timed, chip: Chip, timings: Timings, tmp
         for where, time in times.items():
             timings.add(timed.name, f"decode {where}, {form}", time, "token")
     assert 0 < times["at 64"] < chip.sized(1e5, 1e9) and times["near the end"] < 20 * times["at 64"]
+
+
+@pytest.mark.parametrize("texts", [2, 4, 8])
+@pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
+def test_texts_that_go_on_together(
+    form: str, texts: int, timed: Timed, chip: Chip, timings: Timings, tmp_path: Path
+) -> None:
+    artifact = compiled(chip, "gpt2", tmp_path, FORMS[form], texts=texts, **timed.sizes)
+    with opened(chip, artifact, timed.weights, FORMS[form]) as session:
+        for where, position in timed.ends.items():
+            time = step(session, timed, position, chip, texts=texts)
+            timings.add(timed.name, f"decode {where}, {texts} texts, {form}", time, "step")
+            assert 0 < time < chip.sized(1e5, 1e9)
 
 
 def test_what_sampling_adds(timed: Timed, chip: Chip, timings: Timings, tmp_path: Path) -> None:

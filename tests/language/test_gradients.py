@@ -126,6 +126,9 @@ CASES: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
         {"x": (4, 6)},
     ),
     ("(maximum x)", lambda x: x.max(-1), {"x": (4, 6)}),
+    ("(reduce max 0.5 x)", lambda x: x.max(-1, initial=0.5), {"x": (6, 2)}),
+    ("(reduce min -0.5 x)", lambda x: x.min(-1, initial=-0.5), {"x": (6, 2)}),
+    ("(mod x (+ 0.5 (square y)))", lambda x, y: x % (0.5 + y**2), {"x": (4, 6), "y": (4, 6)}),
     ("(reduce min inf x)", lambda x: x.min(-1), {"x": (4, 6)}),
     ("(reduce * 1.0 (+ 2.0 (square x)))", lambda x: (2 + x**2).prod(-1), {"x": (3, 4)}),
     (

@@ -15,7 +15,6 @@ from one_launch import EXAMPLES, MODELS, compiled, pipeline
 
 from lispgpt.base.access import ACCESSES, Region, dependencies
 from lispgpt.compiler.driver import Observer, Request, compile_request
-from lispgpt.passes.kernels.marked_words import Layout
 from lispgpt.passes.plan.rounds import by_round, stretches
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
@@ -119,15 +118,6 @@ def test_stretches_cover_a_list_and_repeat() -> None:
                 assert items[i] == items[i + stretch.period], seed
 
 
-def test_each_word_of_a_layout_has_a_place() -> None:
-    for count, width in ((7, 1), (12, 4), (64, 8), (96, 16), (20, 8)):
-        layout = Layout(count, width)
-        places = [layout.place(number) for number in range(count)]
-        assert sorted(places) == list(range(count))
-        for start in range(0, count - 3, 4):  # what is loaded at once lies together
-            assert places[start : start + 4] == [places[start] + i for i in range(4)]
-
-
 def test_dependencies_are_those_of_common_bytes() -> None:
     rng, seed = seeded.named_rng()
     for _ in range(100):
@@ -157,20 +147,6 @@ def test_a_loop_over_many_rows_is_shared_by_the_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_copies_and_without_marked_words(tmp_path: Path) -> None:
-    found = []
-    for own in (":words true :ahead true", ":words true", ""):
-        options = f':when "always" :workers 6 {own}'
-        artifact = compiled("gpt2", "cuda:sm_80", tmp_path, options, layers=2, vocab=97)
-        assert (artifact.code.count(b"cp.async.cg") > 4) == ("ahead" in own)
-        assert (artifact.code.count(b"st.relaxed") > 4) == ("words" in own)
-        found.append(by_cuda_emulator(artifact, random_weights(artifact, scale=0.2, seed=3)))
-    assert found[0][0] == found[1][0] == found[2][0]
-    np.testing.assert_array_equal(found[0][1], found[1][1])
-    np.testing.assert_allclose(found[0][1], found[2][1], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
 def test_steps_that_others_follow_apart(tmp_path: Path) -> None:
     """Drawing a token takes more threads than steps of one launch have: what it reads is handed on as usual."""
     program = tmp_path / "drawn.lisp"
@@ -179,12 +155,11 @@ def test_steps_that_others_follow_apart(tmp_path: Path) -> None:
     scale, all_of_them, none = np.array([1.25, 1.0, 0.0], np.float32).view(np.int32).tolist()
     settings, found = [[scale, 20, all_of_them, *np.random.default_rng(5).integers(1, 99, 4), none]], []
     for when, launches in (("never", 15), ("always", 3)):
-        given = pipeline(tmp_path, f':when "{when}" :workers 6 :words true')
+        given = pipeline(tmp_path, f':when "{when}" :workers 6')
         request = Request(program, "cuda:sm_80", overrides=sizes, pipeline=given, entries=("decode-drawn",))
         artifact = compile_request(request, Observer())[0]
         (entry,) = artifact.plan.entries
         assert len(entry.launches) == launches
-        assert (artifact.code.count(b"st.relaxed") > 4) == (when == "always")
         with Session(artifact, EmulatedCuda(), random_weights(artifact, scale=0.2, seed=4)) as session:  # type: ignore[arg-type]
             session.put(entry, {"tokens": [[3]], "positions": [[0]], "sampling": settings})
             found.append([int(token.item()) for token in session.repeat(entry, "next", COUNT)])

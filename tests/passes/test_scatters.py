@@ -11,6 +11,7 @@ from compiled_models import poison, random_weights
 from emulated_amd.running import Emulation
 from emulated_cuda.device import EmulatedCuda
 
+import lispgpt
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
@@ -53,3 +54,26 @@ def test_rows_are_added_in_their_order(target: str, shape: tuple[int, int, int],
     for number, row in zip(ids, g, strict=True):
         wanted[number] += row
     np.testing.assert_array_equal(sums(artifact, ids, g).reshape(places, columns), wanted)
+
+
+BOTH = """
+(require nn)
+(require gradients)
+(entry slopes [(x [9 2])]
+  (let [part (slice (matmul-transposed x x) [1 2] [4 5])
+        both (insert part (insert part (tensor [i 8 j 5] 0.0) [0 0] [4 5]) [4 0] [4 5])]
+    (first (gradients (sum (sum (tensor [i 8 j 5] (* (at both i j) (at both (- 7 i) j))))) [x]))))
+"""
+
+
+def test_what_rows_were_added_to_is_read_in_parts(tmp_path: Path) -> None:
+    """Its memory is that of a sum, which rows are added to in place, and of which slices are read after."""
+    (tmp_path / "slopes.lisp").write_text(BOTH)
+    x = seeded.rng().standard_normal((9, 2)).astype(np.float32)
+    with lispgpt.load(tmp_path / "slopes.lisp") as model:
+        found = model.run("slopes", x=x)["slopes"]
+    exact = x.astype(np.float64)
+    part = (exact @ exact.T)[1:5, 2:7]
+    by_product = np.zeros((9, 9))
+    by_product[1:5, 2:7] = 4 * part[::-1]
+    np.testing.assert_allclose(found, (by_product + by_product.T) @ exact, rtol=1e-4, atol=1e-4)

@@ -19,14 +19,14 @@ LABEL, WAY = re.compile(r"^(\$L__BB\w+):"), re.compile(r"^\s*@!?%p\d+ bra(?:\.un
 
 
 def ways_back(lines: list[str]) -> list[int]:
-    """The lines by which threads go back to look again at numbers that others are to hand on."""
+    """The lines by which a thread goes back to look again at a signal that is not as far as it has to be."""
     found, label, looks = [], "", 0
     for number, line in enumerate(lines):
         if match := LABEL.match(line):
             label, looks = match[1], 0
         looks += "ld.relaxed.gpu.global" in line
         way = WAY.match(line)
-        if way and way[1] == label and looks and "setp.lt" not in lines[number - 1]:  # not a signal's
+        if way and way[1] == label and looks:
             found.append(number)
     return found
 
@@ -35,9 +35,7 @@ def ways_back(lines: list[str]) -> list[int]:
 def walked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Weights, np.ndarray]:
     """Decode steps of five blocks, weights, and what they make when all blocks go in step."""
     folder = tmp_path_factory.mktemp("walked")
-    artifact = compiled(
-        "gpt2", "cuda:sm_80", folder, ':when "always" :workers 5 :words true :ahead true', layers=2, vocab=97
-    )
+    artifact = compiled("gpt2", "cuda:sm_80", folder, ':when "always" :workers 5', layers=2, vocab=97)
     weights = random_weights(artifact, scale=0.2)
     return artifact, weights, run(artifact, weights, 0)
 
@@ -68,13 +66,3 @@ def test_a_wait_that_is_left_out_shows(walked: tuple[Artifact, Weights, np.ndarr
     broken = replace(artifact, code="\n".join([*lines[:way], *lines[way + 1 :]]).encode())
     turns = map(int, rng.integers(1, 1 << 30, 6))
     assert any(not np.array_equal(run(broken, weights, each), right) for each in turns), f"{seed}: line {way}"
-
-
-def test_copies_that_nobody_waits_for_show(walked: tuple[Artifact, Weights, np.ndarray]) -> None:
-    artifact, weights, right = walked
-    lines, (rng, seed) = artifact.code.decode().split("\n"), seeded.named_rng()
-    waits = [number for number, line in enumerate(lines) if "cp.async.wait_group" in line]
-    wait = waits[rng.integers(len(waits))]
-    broken = replace(artifact, code="\n".join([*lines[:wait], *lines[wait + 1 :]]).encode())
-    with pytest.raises(AssertionError, match=r"races\n|Arrays are not equal"):
-        np.testing.assert_array_equal(run(broken, weights, 0), right, err_msg=f"{seed}: line {wait}")

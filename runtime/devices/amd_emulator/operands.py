@@ -126,7 +126,8 @@ def operand(step: Step, i: Instruction, part: str, bits: int, inputs: tuple[str,
     if part not in FIELDS:
         raise NotModelled(f"{i.name} reads {part}")
     name = next(n for n in FIELDS[part] if n in i.fields)
-    return source(step, *_changed(i, name, part, bits))
+    kept = part == "D0" and "_MIX" in i.name  # the other half of its result, which nothing need have set
+    return source(Step(i, step.lanes) if kept else step, *_changed(i, name, part, bits))
 
 
 def _changed(i: Instruction, name: str, part: str, bits: int) -> tuple[Any, ...]:

@@ -50,18 +50,22 @@ func.func "contraction_64x36"
   work = {bytes = 22480 : i64, context = 0 : i64, operations = 188928 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   1 arith.addf vector<4xf32>
   1 arith.addf vector<8xf32>
-  87 arith.addi
-  1 arith.cmpi
-  183 arith.constant
+  111 arith.addi
+  5 arith.cmpi
+  261 arith.constant
   7 arith.constant vector<8xf32>
+  2 arith.divui
   20 arith.extf vector<8xf32>
   1 arith.maximumf vector<4xf32>
   1 arith.maximumf vector<8xf32>
-  2 arith.muli
+  32 arith.minui
+  4 arith.muli
+  8 arith.select
   1 func.return
   2 gpu.block_id
   2 memref.alloca
   20 memref.load
+  16 memref.prefetch
   7 scf.for
   4 scf.for vector<8xf32>
   1 scf.if

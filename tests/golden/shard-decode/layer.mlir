@@ -811,12 +811,12 @@ func.func "decode_greedy_batch1_positions1_shared"
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   247 arith.addf
   5 arith.addf vector<4xf32>
-  816 arith.addi
+  819 arith.addi
   127 arith.andi
   581 arith.bitcast
   4 arith.cmpf
   192 arith.cmpi
-  2021 arith.constant
+  2024 arith.constant
   2 arith.divf
   83 arith.divui
   2 arith.extf vector<4xf32>
