@@ -3,13 +3,17 @@
 (require nn)
 
 (config vocab 103424  context 131072  layers 18  heads 16  kv-heads heads  width 1024  hidden 3072
-        head-width (quot width heads)  kind ""  epsilon (if (= kind "helium") 1e-8 1e-5)  tied-head (!= kind "helium")
+        kind ""
+        head-size (if (or (= kind "ernie4_5") (= kind "helium")) 128 0)
+        head-width (if (= head-size 0) (quot width heads) head-size)
+        epsilon (if (= kind "helium") 1e-8 1e-5)  tied-head (!= kind "helium")
         biased false  mlp-biased biased  activation "silu"  weight-type bf16)
 (rotary-config (cond (= kind "ernie4_5") 500000.0  (= kind "helium") 100000.0  :else 10000.0))
 
 (hugging-face ["ernie4_5" "helium"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                                      :activation "hidden_act"}
-  (config kind (optional "model_type")  biased (optional "use_bias" "attention_bias")  mlp-biased (optional "use_bias" "mlp_bias"))
+  (config head-size (optional "head_dim" {:null 0})
+          kind (optional "model_type")  biased (optional "use_bias" "attention_bias")  mlp-biased (optional "use_bias" "mlp_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."

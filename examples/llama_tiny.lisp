@@ -3,7 +3,10 @@
 (require nn)
 
 (config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048
-        head-width (quot width heads)  kind "llama"  epsilon (if (= kind "internlm3") 1e-5 1e-6)  tied-head false
+        kind "llama"
+        head-size (if (or (= kind "internlm3") (= kind "seed_oss")) 128 0)
+        head-width (if (= head-size 0) (quot width heads) head-size)
+        epsilon (if (= kind "internlm3") 1e-5 1e-6)  tied-head false
         biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  mlp-biased false
         activation "silu"  weight-type bf16)
 (rotary-config)
@@ -11,7 +14,8 @@
 (hugging-face ["llama" "seed_oss" "internlm3"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn" "longrope"]
    :activation "hidden_act"}
-  (config kind (optional "model_type")  biased (optional "attention_bias")  mlp-biased (optional "mlp_bias")
+  (config head-size (optional "head_dim" {:null 0})
+          kind (optional "model_type")  biased (optional "attention_bias")  mlp-biased (optional "mlp_bias")
           out-biased (optional "attention_out_bias" "attention_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"

@@ -3,13 +3,17 @@
 (require nn)
 
 (config vocab 151936  context 40960  layers 28  heads 16  kv-heads heads  width 1024  hidden 3072
-        head-width (quot width heads)  epsilon 1e-6  tied-head false  biased false
+        kind ""
+        head-size (if (= kind "qwen3") 128 0)
+        head-width (if (= head-size 0) (quot width heads) head-size)
+        epsilon 1e-6  tied-head false  biased false
         windowed false  window 4096  full-layers 28  layer-types []  weight-type bf16)
 (rotary-config)
 
 (hugging-face ["qwen3"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                          :requires {"hidden_act" "silu"}}
-  (config windowed (optional "use_sliding_window")  window (optional "sliding_window" {:null 0})
+  (config kind "model_type"  head-size (optional "head_dim" {:null 0})
+          windowed (optional "use_sliding_window")  window (optional "sliding_window" {:null 0})
           biased (optional "attention_bias")  full-layers (optional "max_window_layers")
           layer-types (optional "layer_types"))
   (weights

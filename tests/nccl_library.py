@@ -1,4 +1,4 @@
-"""A library with NCCL's functions, made here: it adds up what ranks, which are threads, have in this process's memory.
+"""A library with NCCL's functions, made here: it combines what ranks, which are threads, have in this process's memory.
 
 Every call is kept with what it was given, as C would get it.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 KINDS = {2: np.int32, 7: np.float32}
+OPERATIONS = {0: np.add, 2: np.maximum, 3: np.minimum}
 TAKES = {
     "ncclAllReduce": "source target count kind op communicator stream",
     "ncclBroadcast": "source target count kind root communicator stream",
@@ -90,7 +91,7 @@ class Nccl:
         """What this rank has after one of a group's calls."""
         given = [self._given[rank][number] for rank in range(self.size)]
         assert {called for called, _ in given} == {name}
-        assert len({(known["count"], known["kind"]) for _, known in given}) == 1
+        assert len({(known["count"], known["kind"], known.get("op")) for _, known in given}) == 1
         own = given[self._rank.number][1]
         count = own["count"] * (self.size if name == "ncclReduceScatter" else 1)
         kind = np.dtype(KINDS[own["kind"]])
@@ -99,7 +100,6 @@ class Nccl:
             return arrays[own["root"]].copy()
         if name == "ncclAllGather":
             return np.concatenate(arrays)
-        assert own["op"] == 0
-        total = np.sum(arrays, 0, dtype=kind)
+        total = OPERATIONS[own["op"]].reduce(arrays, 0, dtype=kind)
         rank = self._rank.number
         return total if name == "ncclAllReduce" else total[rank * own["count"] :][: own["count"]].copy()

@@ -29,7 +29,7 @@ KINDS = sorted(programs().keys() - {"mistral3"})
 """Of the other it is its text's kind that counts."""
 NEEDED = {"model_type", "num_experts_per_tok"}
 QUICK = ("cohere", "mistral", "granite", "deepseek_v3")
-SIZES = {"head-width", "dense-hidden", "q-rank", "rope-original", "rope-most"}
+SIZES = {"head-width", "head-size", "dense-hidden", "q-rank", "rope-original", "rope-most"}
 """Of tensors, which are refused where they are others, and of positions, where 0 stands for another length."""
 TO_BE_SAID = ("cwm", "gpt_oss", "ministral3")
 """The kinds whose positions are turned in so many ways that none is taken where config.json does not say it."""
@@ -82,6 +82,16 @@ def test_null_is_not_what_a_program_has_where_nothing_is_said() -> None:
         assert name not in settings_of(kind, SMALL)
         assert settings_of(kind, {**SMALL, key: None})[name] == 0
         assert settings_of(kind, {**SMALL, key: 7})[name] == 7
+
+
+@pytest.mark.parametrize("kind", ["ernie4_5", "helium", "internlm3", "ministral3", "qwen3", "seed_oss"])
+def test_heads_have_a_width_of_their_own_where_none_is_said(kind: str) -> None:
+    """Null is an even share of the model's width, where transformers takes it."""
+    sizes = {**SMALL, "hidden_size": 320}
+    assert config_of(kind, sizes)["head-width"] == 128
+    assert config_of(kind, {**sizes, "head_dim": 24})["head-width"] == 24
+    if kind in ("ernie4_5", "internlm3", "seed_oss"):
+        assert config_of(kind, {**sizes, "head_dim": None})["head-width"] == 80
 
 
 def test_rope_scaling_counts_before_rope_parameters() -> None:

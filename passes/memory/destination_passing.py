@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
-from lispgpt.ir.collectives import ALL_REDUCE, collective_functions, collective_of, to_memory
+from lispgpt.ir.collectives import REDUCING, collective_functions, collective_of, to_memory
 from lispgpt.ir.mlir import attribute, create_op, ir
 from lispgpt.ir.structure import (
     VIEWS,
@@ -132,7 +132,7 @@ class _Entry:
         """Have what a collective changes in place be made where its result is wanted."""
         collectives = collective_functions(self.module)
         for op in reversed(ops):
-            if collective_of(op, collectives) == ALL_REDUCE:
+            if collective_of(op, collectives) in REDUCING:
                 for source, result in zip(op.operands, op.results, strict=True):
                     if result in self.destinations:
                         self.destinations.setdefault(source, self.destinations[result])

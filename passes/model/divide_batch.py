@@ -15,7 +15,8 @@ An entry whose batch devices cannot share alike, or that keeps something for eac
 The program means what it means on the whole batch; that devices share it is said nowhere in it.  A sum over a dimension
 that counts sequences is at first the sum of a device's own: a part of the sum.  What is linear in parts (sums of them,
 multiples, slices) makes parts, and where something else reads them (a square, a root, the update of a weight) they are
-added up, as soon as they are made, each by a `shard.all_reduce`.  A slice of the batch is that slice of each device's
+added up, as soon as they are made, each by a `shard.all_reduce`.  The largest and the least over such a dimension are
+found by one, too.  A slice of the batch is that slice of each device's
 part, where all of the batch is treated as it is (see `alike_parts`), and an error where not; the number of a row
 (linalg.index) is that of the whole batch, for which the entry is told its device's.  A state to which entries add such
 sums has each device's part of them (see `kept_sums`), as `summed` of an entry says.

@@ -18,7 +18,7 @@ from lispgpt.ir.structure import (
 from lispgpt.passes.model.batch_dims import BatchDim, collapsed, expanded, fail
 from lispgpt.passes.model.divided_loops import divide_loop
 from lispgpt.passes.model.divided_values import DividedValues, add_up_all, same, takes_parts
-from lispgpt.passes.model.linear_values import LINEAR, NOTHING, adds_up, is_nothing, results_of
+from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN, SUM, is_nothing, reduction_of, results_of
 from lispgpt.passes.model.row_numbers import number_rows
 
 
@@ -28,6 +28,7 @@ def visit(values: DividedValues, op: ir.Operation) -> None:
     while values.copies:
         number_rows(values, *values.copies.pop())
     values.alike.note(op)
+    values.find_extremes()
 
 
 def _visit(values: DividedValues, op: ir.Operation) -> None:
@@ -61,6 +62,8 @@ def _moved(values: DividedValues, op: ir.Operation) -> None:
 
 # ---- linalg
 
+_NO_REDUCTION = "what it makes of all sequences together is no sum, and neither their largest nor their least"
+
 
 def _linalg(values: DividedValues, op: ir.Operation) -> None:
     positions = _positions(op)
@@ -69,12 +72,13 @@ def _linalg(values: DividedValues, op: ir.Operation) -> None:
         fail(op, "it reads each of the batch's sequences with each other")
     count = len(op.results)
     summed = [loop for loop in loops if all(loop not in where for where in positions[-count:])]
-    if summed and not adds_up(op):
-        fail(op, "what it makes of all sequences together is no sum")
+    reduction = reduction_of(op) if summed else None
+    if summed and reduction is None:
+        fail(op, _NO_REDUCTION)
     kinds = results_of(op, values.kind) if not loops else None
     if kinds is None or not _starts_with_nothing(values, op, positions):
         add_up_all(values, op)
-        kinds = [LINEAR if summed else "plain"] * count
+        kinds = [LINEAR if reduction == SUM else PLAIN] * count
     if LINEAR in kinds and not _starts_with_nothing(values, op, positions):
         fail(op, "it adds a sum over the batch to what is there")
     for number, where in enumerate(positions):
@@ -88,6 +92,8 @@ def _linalg(values: DividedValues, op: ir.Operation) -> None:
             values.parts.add(result)
         elif kind == NOTHING:
             values.nothing.add(result)
+        elif reduction is not None:
+            values.extremes[result] = reduction
 
 
 def _positions(op: ir.Operation) -> list[list[int | None]]:
@@ -117,7 +123,7 @@ def _batch_loops(values: DividedValues, op: ir.Operation, positions: list[list[i
             for d, dim in values.dims_of(inner.operands[0]).items():
                 same(loops, _loop_of(inner.operands[1 + d], op), dim, op)
     if op.name == "linalg.softmax" and ir.IntegerAttr(op.attributes["dimension"]).value in loops:
-        fail(op, "what it makes of all sequences together is no sum")
+        fail(op, _NO_REDUCTION)
     return loops
 
 

@@ -16,13 +16,16 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.model.alike_parts import Alike
 from lispgpt.passes.model.batch_dims import BatchDim, Dims, collapsed, expanded, fail
-from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN
+from lispgpt.passes.model.linear_values import LINEAR, NOTHING, PLAIN, SUM
 
 DEVICES = "devices"
 """The symbol of the grid that has all of them."""
 
 OWN_NUMBER = "device:number"
 """What an entry's argument is that says which of them this is."""
+
+COMBINED = ("f32", "bf16", "i32")
+"""The types of numbers that the plan's collectives take."""
 
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 MOVES = (*RESHAPES, "tensor.insert_slice")
@@ -31,10 +34,11 @@ MOVES = (*RESHAPES, "tensor.insert_slice")
 
 class DividedValues:
     """dims: of values that have a part on each device, which dimensions count the batch.  parts: values whose sum over
-    the devices is what the program means.  nothing: zeros, and what is still to be written.  shapes: what divided
-    values were before.  summed: values that were added up, and what that made.  readers: the ops that took a value as a
-    part.  copies: ops that were made anew, and their loops that count the batch, until the numbers of those rows are
-    the batch's.  alike: what parts of the batch are treated alike."""
+    the devices is what the program means.  extremes: values whose "max" or "min" over the devices is, until that is
+    made.  nothing: zeros, and what is still to be written.  shapes: what divided values were before.  summed: values
+    that were combined, and what that made.  readers: the ops that took a value as a part.  copies: ops that were made
+    anew, and their loops that count the batch, until the numbers of those rows are the batch's.  alike: what parts of
+    the batch are treated alike."""
 
     def __init__(self, devices: int) -> None:
         self.devices = devices
@@ -43,6 +47,7 @@ class DividedValues:
         self.nothing: set[ir.Value] = set()
         self.shapes: dict[ir.Value, tuple[int, ...]] = {}
         self.summed: dict[ir.Value, ir.Value] = {}
+        self.extremes: dict[ir.Value, str] = {}
         self.readers: dict[ir.Value, list[ir.Operation]] = {}
         self.copies: list[tuple[ir.Operation, Dims]] = []
         self.alike = Alike(self.dims, self.shapes, self.parts, self.nothing)
@@ -106,11 +111,24 @@ class DividedValues:
         if value not in self.summed and sum(map(_count, self._spread_from(value))) < _count(value):
             self._spread_again(value)
         if value not in self.summed:
-            attributes = {**grid_attributes(), "reduction": ir.Attribute.parse("#shard<partial sum>")}
-            place = ir.InsertionPoint.at_block_begin(value.owner) if op is None else ir.InsertionPoint.after(op)
-            with place, ir.Location.unknown() if op is None else op.location:
-                self.summed[value] = create_op("shard.all_reduce", [value], [value.type], attributes).results[0]
+            self._combine(value, SUM)
         return self.summed[value]
+
+    def find_extremes(self) -> None:
+        """Make what the program means of the extremes of each device's rows, which are known by now."""
+        while self.extremes:
+            value, reduction = self.extremes.popitem()
+            self.alike.check(value)
+            self._combine(value, reduction)
+
+    def _combine(self, value: ir.Value, reduction: str) -> None:
+        op, dtype = defining_op(value), str(value.type.element_type)
+        if op is not None and dtype not in COMBINED:
+            fail(op, f"devices combine numbers of {', '.join(COMBINED)}, and these are {dtype}")
+        attributes = {**grid_attributes(), "reduction": ir.Attribute.parse(f"#shard<partial {reduction}>")}
+        place = ir.InsertionPoint.at_block_begin(value.owner) if op is None else ir.InsertionPoint.after(op)
+        with place, ir.Location.unknown() if op is None else op.location:
+            self.summed[value] = create_op("shard.all_reduce", [value], [value.type], attributes).results[0]
 
     def _spread_from(self, value: ir.Value) -> list[ir.Value]:
         """The parts of sums of which a part is made element by element: none where it is added up itself."""

@@ -46,10 +46,8 @@ INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
 VERY_FEW = 4
 """Rows that products recompute wherever they are kept."""
 
-COLLECTIVES = {
-    f"shard.{operation}": operation for operation in ("all_reduce", "reduce_scatter", "all_gather", "all_slice")
-}
-"""Ops that all devices of a grid do together, or each by its number, and what the plan calls them."""
+COLLECTIVES = tuple(f"shard.{operation}" for operation in ("all_reduce", "reduce_scatter", "all_gather", "all_slice"))
+"""Ops that all devices of a grid do together, or each by its number."""
 
 
 def is_collective(op: ir.Operation) -> bool:

@@ -15,6 +15,13 @@ ADDITIONS = ("arith.addf", "arith.subf", "arith.addi", "arith.subi")
 PRODUCTS = ("arith.mulf", "arith.muli")
 CONVERSIONS = ("arith.extf", "arith.truncf", "arith.negf", "arith.sitofp", "arith.extsi", "arith.trunci")
 SUMS = ("arith.addf", "arith.addi")
+SUM, MAX, MIN = "sum", "max", "min"
+REDUCTIONS = {
+    **dict.fromkeys(SUMS, SUM),
+    **dict.fromkeys(("arith.maximumf", "arith.maxnumf", "arith.maxsi"), MAX),
+    **dict.fromkeys(("arith.minimumf", "arith.minnumf", "arith.minsi"), MIN),
+}
+"""What each op makes of numbers of which devices have some each, as `shard.all_reduce` calls it."""
 
 
 def results_of(op: ir.Operation, kind: Callable[[ir.Value], str]) -> list[str] | None:
@@ -79,17 +86,25 @@ def is_nothing(op: ir.Operation) -> bool:
 
 def adds_up(op: ir.Operation) -> bool:
     """Whether what a linalg op makes of an element is the sum of what its loops give for it."""
+    return reduction_of(op) == SUM
+
+
+def reduction_of(op: ir.Operation) -> str | None:
+    """Whether what a linalg op makes of an element is the sum, the largest or the least of what its loops give for it,
+    and of what it starts with; None for anything else, and where its results are not alike in this."""
     if op.name == "linalg.contract":
-        return True
+        return SUM
     if op.name == "linalg.reduce":
-        return combiner_of(op) in SUMS
+        return REDUCTIONS.get(combiner_of(op) or "")
     if op.name != "linalg.generic":
-        return False
+        return None
     block = op.regions[0].blocks[0]
     made = operations(block)[-1].operands
     carried = list(block.arguments)[len(block.arguments) - len(made) :]
-    for value, sum_ in zip(made, carried, strict=True):
-        add = defining_op(value)
-        if add is None or add.name not in SUMS or sum_ not in list(add.operands) or len(list(sum_.uses)) != 1:
-            return False
-    return True
+    found = set()
+    for value, total in zip(made, carried, strict=True):
+        combine = defining_op(value)
+        if combine is None or total not in list(combine.operands) or len(list(total.uses)) != 1:
+            return None
+        found.add(REDUCTIONS.get(combine.name))
+    return found.pop() if len(found) == 1 else None

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from lispgpt.base.errors import InternalError
 from lispgpt.ir import build as b
-from lispgpt.ir.collectives import declare_collective
+from lispgpt.ir.collectives import declare_collective, operation_of
 from lispgpt.ir.mlir import create_op, ir, numbers
 from lispgpt.ir.structure import (
     RESHAPES,
@@ -44,7 +44,7 @@ from lispgpt.passes.model.cache_writes import is_scatter
 from lispgpt.passes.model.column_sums import column_sum
 from lispgpt.passes.model.in_place import is_by_element, read_arguments, replaced_by_element, tied_argument
 from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
-from lispgpt.passes.model.kernel_groups import COLLECTIVES, absorb_prologues, group_ops, is_inline
+from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
 from lispgpt.passes.states import UNPLACED
@@ -159,7 +159,7 @@ class _Kernels:
 
     def collective(self, op: ir.Operation) -> str:
         """The symbol to call for what all devices do together."""
-        word = COLLECTIVES[op.name]
+        word = operation_of(op)
         name = "_".join([word, str(element_type(op.operands[0])), *["x".join(map(str, shape_of(op.operands[0])))]])
         given, made = [v.type for v in op.operands], [v.type for v in op.results]
         return declare_collective(self.module, name.rstrip("_"), word, given, made)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from lispgpt.ir.collectives import operation_of
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     defining_op,
@@ -94,7 +95,12 @@ def _is_sum(value: ir.Value) -> bool:
         op = defining_op(op.operands[1])
         if op is not None and op.name in ("tensor.empty", "linalg.fill"):
             return True
-    return op is not None and op.name == "shard.all_reduce"
+    return _adds_up(op)
+
+
+def _adds_up(op: ir.Operation | None) -> bool:
+    """Whether an op is a sum over the devices."""
+    return op is not None and op.name == "shard.all_reduce" and operation_of(op) == "all_reduce"
 
 
 def parts_of(value: ir.Value) -> list[ir.Operation]:
@@ -113,7 +119,7 @@ def sums_of(value: ir.Value) -> list[ir.Operation]:
     """The ops that add up a value or its rows, where nothing else reads what they make; else none."""
     rows = parts_of(value)
     made = [defining_op(op.operands[0]) for op in rows] or [defining_op(value)]
-    if any(op is None or op.name != "shard.all_reduce" for op in made):
+    if not all(_adds_up(op) for op in made):
         return []
     alone = all(len(list(op.results[0].uses)) == 1 for op in made) if rows else True
     return made if alone else []

@@ -16,7 +16,7 @@ import numpy as np
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.plan.steps import Collective
+from lispgpt.runtime.plan.steps import ALL_REDUCE, ALL_REDUCE_MAX, ALL_REDUCE_MIN, REDUCE_SCATTER, Collective
 
 Part = tuple[np.ndarray, np.ndarray, str]
 """What a part of a collective reads and writes, which may be the same array, and the elements' type."""
@@ -127,14 +127,18 @@ class HostEngine:
             begun.done.set()
 
 
-def added(arrays: list[np.ndarray], dtype: str) -> np.ndarray:
-    """The sum of arrays in their order; of bf16, the sum in f32 rounded once."""
+COMBINES = {ALL_REDUCE: np.add, ALL_REDUCE_MAX: np.maximum, ALL_REDUCE_MIN: np.minimum, REDUCE_SCATTER: np.add}
+"""What makes one element of two devices'."""
+
+
+def combined(operation: str, arrays: list[np.ndarray], dtype: str) -> np.ndarray:
+    """What an operation makes of arrays, in their order; of bf16, a sum is in f32 and rounded once."""
     if dtype != "bf16":
         total = arrays[0].copy()
         for array in arrays[1:]:
-            total += array
+            COMBINES[operation](total, array, out=total)
         return total
-    return rounded(added([widened(array) for array in arrays], "f32"))
+    return rounded(combined(operation, [widened(array) for array in arrays], "f32"))
 
 
 def widened(bits: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from lispgpt.runtime.collectives.peers import send
+from lispgpt.runtime.collectives.peers import ranks_said, send
 
 
 class Hub:
@@ -99,9 +99,7 @@ class Hub:
             late = [rank for rank in ranks if rank not in given]
         else:
             late = [rank for rank in ranks if self._arrived.get(rank, 0) < message["number"]]
-        who = (
-            f"rank{'s' * (len(late) != 1)} {', '.join(map(str, late))} did not come" if late else "all have come to it"
-        )
+        who = f"{ranks_said(late)} did not come" if late else "all have come to it"
         return f"{message['what']} was not done within {message['seconds']} s: {who}"
 
     def _tell_end(self, rank: int, message: str, speaker: int | None) -> None:

@@ -1,7 +1,8 @@
-"""Processes of one machine: shared memory, in which every rank adds up its share of what all have put there.
+"""Processes of one machine: shared memory, in which every rank combines its share of what all have put there.
 
-A round: each puts a piece of its array into its slot; when all have, each adds up its share of the slots, in the order
-of the ranks; when all have, each takes the sums.  Two sets of slots take turns, so that nobody waits to be read.
+A round: each puts a piece of its array into its slot; when all have, each adds up (or finds the extremes of) its share
+of the slots, in the order of the ranks; when all have, each takes what was made.  Two sets of slots take turns, so that
+nobody waits to be read.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from lispgpt.base.errors import UserError
-from lispgpt.runtime.collectives.host import HostEngine, Part, added, waiting_loop
+from lispgpt.runtime.collectives.host import HostEngine, Part, combined, waiting_loop
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, ALL_SLICE, BROADCAST, Collective
+from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_SLICE, BROADCAST, REDUCING, Collective
 
 SHARED = Path("/dev/shm")
 SLOT, COUNTER = 1 << 20, 64
@@ -30,7 +31,7 @@ def open_engine(device: Device, peers: Peers) -> HostEngine:
 
 
 class LocalTransport:
-    """memory: of all ranks: a counter each, then two sets of a slot for each and one for the sums."""
+    """memory: of all ranks: a counter each, then two sets of a slot for each and one for what is made of them."""
 
     def __init__(self, peers: Peers) -> None:
         place = peers.place
@@ -50,12 +51,12 @@ class LocalTransport:
 
     def run(self, step: Collective, part: Part) -> None:
         source, target, dtype = part
-        if step.operation in (ALL_REDUCE, BROADCAST):
+        if step.operation in (*REDUCING, BROADCAST):
             for start in range(0, target.size, SLOT // target.itemsize):
                 piece = slice(start, start + SLOT // target.itemsize)
                 self._exchange(step, source[piece])
                 slots = self._slots(source[piece])
-                target[piece] = slots[0] if step.operation == BROADCAST else self._summed(step, slots, dtype)
+                target[piece] = slots[0] if step.operation == BROADCAST else self._reduced(step, slots, dtype)
             return
         share = min(source.size, target.size)
         if step.operation == ALL_SLICE:
@@ -71,7 +72,7 @@ class LocalTransport:
                 own = source.reshape(self._size, share)[owner, piece]
                 self._exchange(step, own)
                 if owner == self._rank:
-                    target[piece] = added(list(self._slots(own)), dtype)
+                    target[piece] = combined(step.operation, list(self._slots(own)), dtype)
 
     def _exchange(self, step: Collective, piece: np.ndarray) -> None:
         """Put a piece into this rank's slot, and wait until every rank has."""
@@ -83,13 +84,13 @@ class LocalTransport:
         """What each rank has put there [ranks, elements]."""
         return self._sets[self._turn][: self._size, : piece.nbytes].view(piece.dtype)
 
-    def _summed(self, step: Collective, slots: np.ndarray, dtype: str) -> np.ndarray:
-        """The sum over the ranks, of which each adds up its share."""
-        sums = self._sets[self._turn][self._size, : slots[0].nbytes].view(slots.dtype)
+    def _reduced(self, step: Collective, slots: np.ndarray, dtype: str) -> np.ndarray:
+        """The sum, or the extreme, over the ranks, of which each makes its share."""
+        made = self._sets[self._turn][self._size, : slots[0].nbytes].view(slots.dtype)
         first, last = (slots.shape[1] * rank // self._size for rank in (self._rank, self._rank + 1))
-        sums[first:last] = added([slot[first:last] for slot in slots], dtype)
+        made[first:last] = combined(step.operation, [slot[first:last] for slot in slots], dtype)
         self._meet(step)
-        return sums
+        return made
 
     def _meet(self, step: Collective) -> None:
         """Wait until every rank has come here as often as this one."""

@@ -12,7 +12,15 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.host import HostEngine, Part, rounded, waiting_loop, widened
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.base import Device
-from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, ALL_SLICE, BROADCAST, Collective
+from lispgpt.runtime.plan.steps import (
+    ALL_GATHER,
+    ALL_REDUCE_MAX,
+    ALL_REDUCE_MIN,
+    ALL_SLICE,
+    BROADCAST,
+    REDUCING,
+    Collective,
+)
 
 
 def open_engine(device: Device, peers: Peers) -> HostEngine:
@@ -66,15 +74,17 @@ class MpiTransport:
             target[:] = source.reshape(self._world.size, target.size)[self._world.rank]
         elif dtype == "bf16":
             wide = widened(source)
-            made = wide if step.operation == ALL_REDUCE else np.empty(target.size, np.float32)
-            self._sum(step, wide, made)
+            made = wide if step.operation in REDUCING else np.empty(target.size, np.float32)
+            self._combine(step, wide, made)
             target[:] = rounded(made)
         else:
-            self._sum(step, source, target)
+            self._combine(step, source, target)
 
-    def _sum(self, step: Collective, source: np.ndarray, target: np.ndarray) -> None:
-        if step.operation == ALL_REDUCE:
-            self._wait(step, self._world.Iallreduce(self._mpi.IN_PLACE, target, self._mpi.SUM))
+    def _combine(self, step: Collective, source: np.ndarray, target: np.ndarray) -> None:
+        extremes = {ALL_REDUCE_MAX: self._mpi.MAX, ALL_REDUCE_MIN: self._mpi.MIN}
+        if step.operation in REDUCING:
+            how = extremes.get(step.operation, self._mpi.SUM)
+            self._wait(step, self._world.Iallreduce(self._mpi.IN_PLACE, target, how))
         else:
             self._wait(step, self._world.Ireduce_scatter_block(source, target, self._mpi.SUM))
 

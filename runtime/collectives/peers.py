@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -94,8 +94,7 @@ class Peers:
             others = [rank for rank, theirs in enumerate(every) if theirs.get(what) != value]
             if others:
                 raise UserError(
-                    f"the processes of this run differ {when}: the {what} of rank{'s' * (len(others) > 1)} "
-                    f"{', '.join(map(str, others))} is not that of rank 0"
+                    f"the processes of this run differ {when}: the {what} of {ranks_said(others)} is not that of rank 0"
                 )
 
     def arrived(self) -> int:
@@ -148,8 +147,8 @@ class Peers:
                 if time.monotonic() > last:
                     deaf = [rank for rank in range(self.place.size) if rank not in self._acknowledged]
                     raise UserError(
-                        f"the run was to end after step {step}, and rank{'s' * (len(deaf) != 1)} "
-                        f"{', '.join(map(str, deaf))} did not hear of it within {self.patience:.0f} s"
+                        f"the run was to end after step {step}, and {ranks_said(deaf)} did not hear of it within "
+                        f"{self.patience:.0f} s"
                     )
 
     def ask_to_stop(self) -> None:
@@ -220,6 +219,11 @@ class Peers:
                 told = self._arrived
                 self._send("arrived", number=told)
             time.sleep(BEAT)
+
+
+def ranks_said(ranks: Sequence[int]) -> str:
+    """Such as "rank 3" or "ranks 0, 1"; ranks: at least one."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
 
 
 def send(line: socket.socket, message: dict[str, Any]) -> None:

@@ -19,16 +19,27 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.collectives.host import waiting_loop
 from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.gpu import GpuDevice
-from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, ALL_SLICE, BROADCAST, REDUCE_SCATTER, Collective
+from lispgpt.runtime.plan.steps import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_REDUCE_MAX,
+    ALL_REDUCE_MIN,
+    ALL_SLICE,
+    BROADCAST,
+    REDUCE_SCATTER,
+    Collective,
+)
 
 load_library: Callable[[str], Any] = ctypes.CDLL
 
 DTYPES = {"i32": 2, "f32": 7, "bf16": 9}
-SUM, ROOT = 0, 0
+SUM, MAX, MIN, ROOT = 0, 2, 3, 0
 """Members of ncclDataType_t and ncclRedOp_t, and the rank that broadcasts.  Source: nccl.h, rccl.h."""
 
 FUNCTIONS = {
     ALL_REDUCE: ("ncclAllReduce", (SUM,)),
+    ALL_REDUCE_MAX: ("ncclAllReduce", (MAX,)),
+    ALL_REDUCE_MIN: ("ncclAllReduce", (MIN,)),
     BROADCAST: ("ncclBroadcast", (ROOT,)),
     ALL_GATHER: ("ncclAllGather", ()),
     REDUCE_SCATTER: ("ncclReduceScatter", (SUM,)),

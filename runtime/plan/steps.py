@@ -79,17 +79,19 @@ class Launch:
         }
 
 
-ALL_REDUCE, BROADCAST = "all_reduce", "broadcast"
+ALL_REDUCE, ALL_REDUCE_MAX, ALL_REDUCE_MIN, BROADCAST = "all_reduce", "all_reduce_max", "all_reduce_min", "broadcast"
 ALL_GATHER, REDUCE_SCATTER, ALL_SLICE = "all_gather", "reduce_scatter", "all_slice"
 PAIRED = (ALL_GATHER, REDUCE_SCATTER, ALL_SLICE)
-OPERATIONS = (ALL_REDUCE, BROADCAST, *PAIRED)
+REDUCING = (ALL_REDUCE, ALL_REDUCE_MAX, ALL_REDUCE_MIN)
+OPERATIONS = (*REDUCING, BROADCAST, *PAIRED)
 
 
 @dataclass(frozen=True)
 class Collective:
     """What all devices of a group do together, each with memory of its own, whatever else they do meanwhile.
 
-    "all_reduce": every argument becomes the sum of all devices'.  "broadcast": every argument becomes that of device 0.
+    "all_reduce": every argument becomes the sum of all devices', by "all_reduce_max" and "all_reduce_min" the largest
+    and the least of them (of a NaN, what the engine makes).  "broadcast": every argument becomes that of device 0.
     The others have pairs of a source and a target: "reduce_scatter" makes a target this device's part of the sum of the
     sources, "all_slice" this device's part of its own source, "all_gather" all devices' sources one after another.
     dtypes: of the arguments' elements.  A sum adds in the same order on every device, so that all have the same bits.
@@ -127,7 +129,11 @@ class Collective:
         wanted = (READ, WRITE) if each == 2 else (READ_WRITE,)
         if self.operation not in OPERATIONS or self.devices < 2 or not self.arguments:
             return f"no devices do {self.operation!r} of {len(self.arguments)} buffers together"
-        if len(self.arguments) % each or len(self.dtypes) != len(self.arguments) or not set(self.dtypes) <= set(SUMMED):
+        if (
+            len(self.arguments) % each
+            or len(self.dtypes) != len(self.arguments)
+            or not set(self.dtypes) <= set(REDUCED)
+        ):
             return "its buffers are not what its operation takes"
         if tuple(a.access for a in self.arguments) != wanted * (len(self.arguments) // each):
             return "its access is not what its operation does"
@@ -137,8 +143,8 @@ class Collective:
         return None
 
 
-SUMMED = ("f32", "bf16", "i32")
-"""The types that devices add up."""
+REDUCED = ("f32", "bf16", "i32")
+"""The types that devices add up, and find the largest and the least of."""
 
 STEP_KINDS: dict[str, type[Launch] | type[Collective]] = {Launch.kind: Launch, Collective.kind: Collective}
 

@@ -24,6 +24,8 @@ from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.steps import (
     ALL_GATHER,
     ALL_REDUCE,
+    ALL_REDUCE_MAX,
+    ALL_REDUCE_MIN,
     ALL_SLICE,
     BROADCAST,
     OPERATIONS,
@@ -79,12 +81,13 @@ def _stored(array: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _expected(operation: str, every: list[np.ndarray], dtype: str) -> np.ndarray:
-    """The sum in the ranks' order, or rank 0's."""
+    """The sum in the ranks' order, the largest, the least, or rank 0's."""
     if operation == BROADCAST:
         return every[0]
+    combine = {ALL_REDUCE_MAX: np.maximum, ALL_REDUCE_MIN: np.minimum}.get(operation, np.add)
     total = widened(every[0]) if dtype == "bf16" else every[0].copy()
     for array in every[1:]:
-        total = total + (widened(array) if dtype == "bf16" else array)
+        total = combine(total, widened(array) if dtype == "bf16" else array)
     return rounded(total) if dtype == "bf16" else total
 
 

@@ -20,6 +20,8 @@ from lispgpt.runtime.plan.steps import ALL_GATHER, ALL_REDUCE, ALL_SLICE, OPERAT
 
 FUNCTION = {
     "all_reduce": "ncclAllReduce",
+    "all_reduce_max": "ncclAllReduce",
+    "all_reduce_min": "ncclAllReduce",
     "broadcast": "ncclBroadcast",
     "all_gather": "ncclAllGather",
     "reduce_scatter": "ncclReduceScatter",
@@ -81,6 +83,8 @@ def test_ranks_exchange_arrays(driver: StandIn, library: Nccl, operation: str, d
         half = size // 2
         expected = {
             "all_reduce": [first + second] * 2,
+            "all_reduce_max": [np.maximum(first, second)] * 2,
+            "all_reduce_min": [np.minimum(first, second)] * 2,
             "broadcast": [first] * 2,
             "all_gather": [np.concatenate([first[:half], second[half:]])] * 2,
             "reduce_scatter": [(first + second)[:half], (first + second)[half:]],

@@ -1,4 +1,5 @@
-"""Numbers that are made of the whole batch, and then used on each of its rows, where devices share it."""
+"""Numbers that are made of the whole batch, sums and extremes, and then used on each of its rows, where devices share
+it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ PROGRAM = """
 
 (weights (table [vocab width]) (w [width width]) (b [width]))
 
-(defn columns [x] (let [[n c] (shape x)] (sum (tensor [j c i n] (at x i j)))))
+(defn transposed [x] (let [[n c] (shape x)] (tensor [j c i n] (at x i j))))
+
+(defn columns [x] (sum (transposed x)))
+
+(defn least [x] (reduce min inf x))
 
 (defn changed [x] (let [[n c] (shape x)] FORM))
 
@@ -46,6 +51,11 @@ FORMS = {
     "normed columns": """(let [y (- x (/ (columns x) n))] (/ y (sqrt (+ 0.1 (/ (columns (square y)) n)))))""",
     "rows of all of it": """(let [m (/ (columns x) n) rows (reshape (tensor [i n j c] (at m j)) [(* n c)])]
                              (* x (reshape rows [n c])))""",
+    "the largest": "(/ x (maximum (maximum x)))",
+    "one of many least": "(+ x (least (least (* x (- x 1.0)))) (least (least x)))",
+    "the largest of columns": "(/ x (+ 0.1 (maximum (transposed (+ x 0.5)))))",
+    "a softmax of columns": "(let [e (exp (- x (maximum (transposed x))))] (/ e (columns e)))",
+    "the rows of the largest": "(* x (+ 1.0 (cast (argmax (transposed x)) f32)))",
 }
 WEIGHTS = {"table": (20, 8), "w": (8, 8), "b": (8,)}
 SLOW = NUMBERS | {"lr": 1e-3, "min-lr": 1e-4}
@@ -92,9 +102,21 @@ def test_numbers_of_the_whole_batch_are_those_of_one_device(tmp_path: Path, what
             np.testing.assert_allclose(found, alone, rtol=2e-5)
 
 
-def test_what_is_no_sum_is_refused_at_its_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "form, message",
+    [
+        ("(* x (reduce * 1.0 (maximum x)))", "together is no sum, and neither their largest nor their least"),
+        (
+            "(* x (cast (reduce max 0 (reduce max 0 (cast x i64))) f32))",
+            "devices combine numbers of f32, bf16, i32, and these are i64",
+        ),
+        ("(* x (maximum (maximum (slice x [0 0] [16 8]))))", "and others are not treated as those are"),
+    ],
+)
+def test_what_parts_say_nothing_of_is_refused_at_its_form(tmp_path: Path, form: str, message: str) -> None:
     program = tmp_path / "numbers.lisp"
-    program.write_text(PROGRAM.replace("FORM", "(* x (maximum (maximum x)))"))
+    program.write_text(PROGRAM.replace("FORM", form))
     weights = Weights({n: np.ones(s, np.float32) for n, s in WEIGHTS.items()}, frozenset())
-    with pytest.raises(UserError, match="what it makes of all sequences together is no sum"):
+    with pytest.raises(UserError, match=message) as raised:
         losses(program, weights, [], 2)
+    assert raised.value.span is not None
