@@ -2,21 +2,17 @@
 ; lispgpt run examples/llama_tiny.lisp --checkpoint FOLDER --prompt "Once upon a time"
 (require nn)
 
-(config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048
-        kind "llama"
-        head-size (if (or (= kind "internlm3") (= kind "seed_oss")) 128 0)
-        head-width (if (= head-size 0) (quot width heads) head-size)
-        epsilon (if (= kind "internlm3") 1e-5 1e-6)  tied-head false
-        biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  mlp-biased false
-        activation "silu"  weight-type bf16)
+(config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048  kind "llama"
+        head-size (if (or (= kind "internlm3") (= kind "seed_oss")) 128 0)  mlp-biased false  tied-head false
+        head-width (if (= head-size 0) (quot width heads) head-size)  epsilon (if (= kind "internlm3") 1e-5 1e-6)
+        biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  weight-type bf16
+        activation "silu")
 (rotary-config)
-
 (hugging-face ["llama" "seed_oss" "internlm3"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn" "longrope"]
    :activation "hidden_act"}
-  (config head-size (optional "head_dim" {:null 0})
-          kind (optional "model_type")  biased (optional "attention_bias")  mlp-biased (optional "mlp_bias")
-          out-biased (optional "attention_out_bias" "attention_bias"))
+  (config head-size (optional "head_dim" {:null 0})  kind (optional "model_type")  biased (optional "attention_bias")
+          mlp-biased (optional "mlp_bias")  out-biased (optional "attention_out_bias" "attention_bias"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."

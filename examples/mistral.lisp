@@ -1,22 +1,18 @@
 ; Mistral: "Mistral 7B", Jiang et al. 2023: a Llama whose positions may look back over a window only.
 ; lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
-(config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336
-        kind "mistral"
-        head-size (if (= kind "ministral3") 128 0)
-        head-width (if (= head-size 0) (quot width heads) head-size)
-        tied-head false  layer-types []  longer 0.0  weight-type bf16
-        epsilon (if (or (= kind "cwm") (= kind "ministral3")) 1e-5 1e-6)
-        window (cond (= kind "cwm") 8192  (= kind "ministral3") 0  :else 4096))
+(config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  kind "mistral"
+        head-size (if (= kind "ministral3") 128 0)  head-width (if (= head-size 0) (quot width heads) head-size)
+        tied-head false  layer-types []  longer 0.0  epsilon (if (or (= kind "cwm") (= kind "ministral3")) 1e-5 1e-6)
+        weight-type bf16  window (cond (= kind "cwm") 8192  (= kind "ministral3") 0  :else 4096))
 (rotary-config 10000.0 (if (or (= kind "cwm") (= kind "ministral3")) "" "default"))       ; of those it has to be said
 
 (hugging-face ["mistral" "ministral" "ministral3" "mistral3" "cwm"]
   {:prefix ["model.language_model." "language_model.model." "language_model." "model."]  :usual true
    :rotary ["default" "dynamic" "linear" "llama3" "yarn"]  :ignored ["vision_tower.*" "multi_modal_projector.*"]
    :requires {"hidden_act" "silu"  "attention_bias" false}}
-  (config head-size (optional "head_dim" {:null 0})
-          kind (optional "model_type")  window (optional "sliding_window" {:null 0})
-          layer-types (optional "layer_types")  longer (optional "rope_parameters.llama_4_scaling_beta"))
+  (config head-size (optional "head_dim" {:null 0})  kind (optional "model_type")  layer-types (optional "layer_types")
+          window (optional "sliding_window" {:null 0})  longer (optional "rope_parameters.llama_4_scaling_beta"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
     (per "layers.*."

@@ -4,11 +4,10 @@
 (require scan)
 
 (kernel walk-deltas [x query key keep share old y new]
-  (let [[columns heads groups] [(dim x 2) (dim keep 2) (dim key 2)]
-        of (fn [c count] (arith.divui c (: (quot columns count) index)))]
+  (let [[columns heads groups] [(dim x 2) (dim keep 2) (dim key 2)]]
     (walk old y new
           (fn [n t c states]
-            (let [[head group] [(of c heads) (of c groups)]
+            (let [[head group] [(part-of columns heads c) (part-of columns groups c)]
                   seen (row-of key n t group)
                   states (* states (in-all states (memref.load keep n t head)))
                   missing (* (memref.load share n t head) (- (memref.load x n t c) (total-of (* states seen))))

@@ -56,6 +56,10 @@
 (def walkers 32)
 (defn walks-over [columns] (quot (+ columns walkers -1) walkers))
 
+; which of so many equal parts of the columns, as of heads, has column c
+(defn part-of [columns parts c]
+  (arith.divui c (: (quot columns parts) index)))
+
 ; (step text position column states) -> the column's number there, for y [texts length columns], and its states after it;
 ; old and new [texts columns states] are those before the first position and after the last
 (defn walk [old y new step]
@@ -106,11 +110,10 @@
 (defgradient walk-of-columns [g made & xs] (gradients-of columns-by-doubling g xs))
 
 (kernel walk-heads [x dt rate into out-of old y new]
-  (let [[columns heads groups] [(dim x 2) (dim dt 2) (dim into 2)]
-        of (fn [c count] (arith.divui c (: (quot columns count) index)))]
+  (let [[columns heads groups] [(dim x 2) (dim dt 2) (dim into 2)]]
     (walk old y new
           (fn [n t c states]
-            (let [[head group] [(of c heads) (of c groups)]
+            (let [[head group] [(part-of columns heads c) (part-of columns groups c)]
                   step (memref.load dt n t head)
                   keep (in-all states (exp (* step (memref.load rate head))))
                   added (* (row-of into n t group) (in-all states (* step (memref.load x n t c))))

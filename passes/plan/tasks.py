@@ -122,12 +122,12 @@ def waits_of(run: Sequence[Tasks]) -> list[tuple[int, ...]]:
 
 
 def modelled_seconds(run: Sequence[Tasks], target: Gpu) -> Modelled | None:
-    """Floors of the steps, and what it costs that one waits for another."""
+    """Floors of the steps, and what it costs that each waits for those before it."""
     if target.rates is None or not target.launch_seconds:
         return None
     floors = [floor_seconds(step.kernel, target.rates) for step in run]
-    waits = sum(map(bool, waits_of(run))) * target.exchange_seconds
-    return Modelled(sum(floors) + len(run) * target.launch_seconds, sum(floors) + waits)
+    apart, together = (len(run) * seconds for seconds in (target.launch_seconds, target.exchange_seconds))
+    return Modelled(sum(floors) + apart, sum(floors) + together)
 
 
 def touched_buffers(run: Sequence[Tasks], whole: bool) -> list[Region]:

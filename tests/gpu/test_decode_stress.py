@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gpu.chips import Chip
-from gpu.decoding import FORMS, References, compiled, decode, opened
+from gpu.decoding import FORMS, References, compiled, decode, decode_texts, opened
 
 pytestmark = pytest.mark.slow
 LONG = {"context": 4096}
@@ -15,7 +15,7 @@ WAITING = [name for name, form in FORMS.items() if "always" in str(form.passes)]
 
 
 @pytest.mark.parametrize("form", [*WAITING, "several in a graph"])
-@pytest.mark.parametrize("model", ["gpt2", "llama", "window", "recurrence"])
+@pytest.mark.parametrize("model", ["gpt2", "llama", "gpt2, int8", "window", "recurrence"])
 def test_long_texts_are_the_same_each_time(
     model: str, form: str, chip: Chip, references: References, tmp_path: Path
 ) -> None:
@@ -30,6 +30,20 @@ def test_long_texts_are_the_same_each_time(
             parted = next((i for i, (a, b) in enumerate(zip(others, tokens, strict=True)) if a != b), None)
             assert parted is None, f"{reference.about}: text {number} parts at token {parted}"
             np.testing.assert_array_equal(other, logits, err_msg=f"{reference.about}, text {number}")
+
+
+@pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
+def test_eight_long_texts_are_the_same_each_time(form: str, chip: Chip, references: References, tmp_path: Path) -> None:
+    reference, count, starts = references.of("gpt2"), chip.sized(230, 2), [3 * text for text in range(8)]
+    artifact = compiled(chip, "gpt2", tmp_path, FORMS[form], texts=8)
+    with opened(chip, artifact, reference.weights, FORMS[form]) as session:
+        tokens, logits = decode_texts(session, starts, count)
+        for text, start in enumerate(starts):
+            reference.check(tokens[text], logits[text], start)
+        for number in range(chip.sized(50, 1)):
+            others, other = decode_texts(session, starts, count)
+            assert others == tokens, f"{reference.about}: time {number}"
+            np.testing.assert_array_equal(other, logits, err_msg=f"{reference.about}, time {number}")
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -65,6 +65,20 @@ def test_decode_steps(form: str, timed: Timed, chip: Chip, timings: Timings, tmp
     assert 0 < times["at 64"] < chip.sized(1e5, 1e9) and times["near the end"] < 20 * times["at 64"]
 
 
+@pytest.mark.parametrize("weights", ["int8", "q8_0"])
+@pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
+def test_weights_of_eight_bits(
+    form: str, weights: str, timed: Timed, chip: Chip, references: References, timings: Timings, tmp_path: Path
+) -> None:
+    model = f"gpt2, {weights}"
+    artifact = compiled(chip, model, tmp_path, FORMS[form], **timed.sizes)
+    with opened(chip, artifact, references.of(model, **timed.sizes).weights, FORMS[form]) as session:
+        for where, position in timed.ends.items():
+            time = step(session, timed, position, chip)
+            timings.add(timed.name, f"decode {where}, {weights}, {form}", time, "token")
+            assert 0 < time < chip.sized(1e5, 1e9)
+
+
 @pytest.mark.parametrize("texts", [2, 4, 8])
 @pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
 def test_texts_that_go_on_together(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gpu.chips import Chip
 from gpu.decoding import EXAMPLES
-from training.tiny import STEPS, StopsAt, begun, losses, program_file, text_file, train
+from training.tiny import STEPS, StopsAt, begun, begun_folder, losses, train
 
 from lispgpt.training.runs import train as train_program
 
@@ -29,10 +29,7 @@ RUNS: dict[str, tuple[dict[str, Any], float]] = {
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tiny program, a text, and what was compiled."""
-    folder = tmp_path_factory.mktemp("tiny")
-    program_file(folder)
-    text_file(folder)
-    return folder
+    return begun_folder(tmp_path_factory.mktemp("tiny"))
 
 
 def told(name: str, chip: Chip) -> dict[str, Any]:

@@ -101,14 +101,15 @@ def test_several_texts_of_other_models(
 
 
 @pytest.mark.parametrize(
-    ("batch", "entry", "why"),
+    ("batch", "entry", "weights", "why"),
     [
-        (9, "decode-greedy", "9 texts are more than 8"),
-        (2, "decode-drawn", "the next tokens of several texts are drawn"),
+        (9, "decode-greedy", "bf16", "9 texts are more than 8"),
+        (2, "decode-drawn", "bf16", "the next tokens of several texts are drawn"),
+        (2, "decode-greedy", "int8", "weights in blocks are shared out for one text"),
     ],
 )
-def test_texts_that_clusters_do_not_share(batch: int, entry: str, why: str, tmp_path: Path) -> None:
-    artifact = compiled(tmp_path, "cuda:sm_90a", batch=batch, entry=entry)
+def test_texts_that_clusters_do_not_share(batch: int, entry: str, weights: str, why: str, tmp_path: Path) -> None:
+    artifact = compiled(tmp_path, "cuda:sm_90a", batch=batch, entry=entry, **{"weight-type": weights})
     (found,) = artifact.plan.entries
     assert len(found.launches) > 1
     assert any(r.startswith(f"it is not shared among clusters: {why}") for r in found.remarks), found.remarks

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from training.tiny import program_file, text_file
+from training.tiny import begun_folder
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the program, a text, and what was compiled."""
-    folder = tmp_path_factory.mktemp("tiny")
-    program_file(folder)
-    text_file(folder)
-    return folder
+    return begun_folder(tmp_path_factory.mktemp("tiny"))

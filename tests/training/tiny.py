@@ -133,6 +133,13 @@ def program_file(folder: Path, text: str = PROGRAM) -> Path:
     return path
 
 
+def begun_folder(folder: Path) -> Path:
+    """The folder, with the tiny program and a text."""
+    program_file(folder)
+    text_file(folder)
+    return folder
+
+
 def train(run: Path, cache: Path, **given: Any) -> tuple[Outcome, Seen]:
     """Begin a run, or go on with it."""
     seen = Seen()

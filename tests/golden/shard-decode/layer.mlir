@@ -816,9 +816,9 @@ func.func "decode_greedy_batch1_positions1_shared"
   581 arith.bitcast
   4 arith.cmpf
   192 arith.cmpi
-  2024 arith.constant
+  2040 arith.constant
   2 arith.divf
-  83 arith.divui
+  89 arith.divui
   2 arith.extf vector<4xf32>
   34 arith.extui
   27 arith.index_cast
@@ -828,7 +828,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   75 arith.mulf
   328 arith.muli
   17 arith.ori
-  76 arith.remui
+  81 arith.remui
   241 arith.select
   42 arith.shli
   6 arith.shrsi
