@@ -3,11 +3,11 @@
 (require nn)
 
 (config vocab 32000  context 1024  layers 12  heads 12  kv-heads 4  width 768  hidden 2048  kind "llama"
-        head-size (if (or (= kind "internlm3") (= kind "seed_oss")) 128 0)  mlp-biased false  tied-head false
+        head-size (if (or (= kind "internlm3") (= kind "seed_oss")) 128 0)  mlp-biased false  activation "silu"
         head-width (if (= head-size 0) (quot width heads) head-size)  epsilon (if (= kind "internlm3") 1e-5 1e-6)
-        biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  weight-type bf16
-        activation "silu")
+        biased (= kind "seed_oss")  out-biased (if (= kind "seed_oss") false biased)  weight-type bf16  tied-head false)
 (rotary-config)
+
 (hugging-face ["llama" "seed_oss" "internlm3"]
   {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn" "longrope"]
    :activation "hidden_act"}

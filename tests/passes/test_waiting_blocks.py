@@ -60,7 +60,7 @@ def test_turns_change_nothing(walked: tuple[Artifact, Weights, np.ndarray]) -> N
 def test_a_wait_that_is_left_out_shows(walked: tuple[Artifact, Weights, np.ndarray]) -> None:
     artifact, weights, right = walked
     lines, (rng, seed) = artifact.code.decode().split("\n"), seeded.named_rng()
-    _, *ways, _ = ways_back(lines)  # of steps: not a run's for the one before, nor for its results, which one worker has
+    _, *ways, _ = ways_back(lines)  # of steps: what starts and ends a run is one worker's
     assert len(ways) > 5
     way = ways[rng.integers(len(ways))]
     broken = replace(artifact, code="\n".join([*lines[:way], *lines[way + 1 :]]).encode())
