@@ -16,7 +16,7 @@
     (pass destination-passing)
     (pass count-work)
     (pass place-hand-kernels)
-    (pass shard-decode))              ; {:when "modelled"} or "always": still to be proved on GPUs
+    (pass shard-decode))              ; {:when "always"} or "never" instead of by modelled cost
   (stage schedule                     ; blocks, subgroups and vectors, by the chip's capabilities
     (pass schedule-generic {:kind "elementwise"})
     (pass schedule-gpu-scatters)

@@ -99,15 +99,12 @@ class _Finder:
         if attention.rounding != (None, None) or attention.log_sum or attention.gradients:
             raise Refused("its attention rounds or leaves more than its result")
         product = self._product([head])
-        texts = self._texts([layer[i] for layer in layers for i in range(len(layer)) if i != 1] + [head])
         logits = self._place(head.operands[-1])
         chosen = chosen_by(tail, [self.kernel(call) for call in tail], self._place(head.operands[-1]), self._place)
-        if chosen.settings is not None and texts > 1:
-            raise Refused("the next tokens of several texts are drawn")
         return Chain(
             self.calls, self.kernel(first), made, self._series([first]), aheads, normed, len(layers),
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
-            attended, cached[0], rows[0], out, tuple(ups), down, product, logits, *chosen, texts,
+            attended, cached[0], rows[0], out, tuple(ups), down, product, logits, *chosen,
         )  # fmt: skip
 
     def _layer(self, layer: list[ir.Operation], stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
@@ -228,12 +225,10 @@ class _Finder:
         rights = [self._contract(self.kernel(call)).operands[1] for call in calls]
         if any(right.type != contract.operands[1].type for right in rights):
             raise Refused("its layers' products are not alike")
-        (rows, depth), texts = shape_of(contract.operands[1]), shape_of(contract.results[0])[0]
+        rows, depth = shape_of(contract.operands[1])
         kind = kind_of_blocks(contract.operands[1]) or str(element_type(contract.operands[1]))
-        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (texts, rows):
-            raise Refused(f"a product is not of rows with BF16 weights, {' or '.join(PACKED)}")
-        if kind != "bf16" and texts > 1:
-            raise Refused("weights in blocks are shared out for one text")
+        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (1, rows):
+            raise Refused(f"a product is not of one row with BF16 weights, {' or '.join(PACKED)}")
         if any(kind_of_blocks(right) not in ("", kind) for right in rights):
             raise Refused("its layers' products are not alike")
         arguments, sites = self._series(calls), tuple((call, self._right(call)) for call in calls)
@@ -242,20 +237,13 @@ class _Finder:
             arguments.pop(right)
         weights = self._steps([self._at(call, self._right(call)) for call in calls])
         left = viewed(contract.operands[0])
-        if prod(shape_of(left)) != texts * depth or str(element_type(contract.results[0])) != "f32":
+        if prod(shape_of(left)) != depth or str(element_type(contract.results[0])) != "f32":
             raise Refused("a product sums over a part of what it reads, or not in F32")
         number = self._argument(left) if defining_op(left).name == "bufferization.to_tensor" else -1
         added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
-                 if i not in (*arguments, number, right) and shape_of(a) == (texts, rows)]  # fmt: skip
+                 if i not in (*arguments, number, right) and shape_of(a) == (1, rows)]  # fmt: skip
         stream = added[0] if len(added) == 1 else None
         return Product(kernel, arguments, weights, rows, depth, number, stream, kind, sites)
-
-    def _texts(self, calls: list[ir.Operation]) -> int:
-        """Rows of all products."""
-        found = {shape_of(self._contract(self.kernel(call)).results[0])[0] for call in calls}
-        if len(found) != 1:
-            raise Refused("its products are of different numbers of rows")
-        return found.pop()
 
     def _right(self, call: ir.Operation) -> int:
         right = self._contract(self.kernel(call)).operands[1]

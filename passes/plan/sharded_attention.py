@@ -21,12 +21,6 @@ from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_queries import HeadReader
 from lispgpt.passes.plan.sharded_sharing import WARPS
 
-
-def lesser_text(text: Word | int, texts: int) -> Word | int:
-    """A text that is there."""
-    return text if isinstance(text, int) else lesser(text, word(texts - 1))
-
-
 LOG2_E = 1.4426950408889634
 LOWEST = -1e30
 Pairs = list[tuple[list[Word], list[Word]]]
@@ -42,27 +36,18 @@ def rows_at_once(depth: int) -> tuple[int, int]:
 
 
 class Earlier(HeadReader):
-    """A warp's part of earlier positions.  made: attention's kernel for a layer.  run: of the launch.  round_: which
-    of its texts, where a warp has several one after the other."""
+    """A warp's part of earlier positions.  made: attention's kernel for a layer.  position: the row's own."""
 
-    def __init__(
-        self, launch: Launch, made: Copied, normed: Sequence[Copied], run: Word, round_: Word | int = 0
-    ) -> None:
+    def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
+        super().__init__(launch, made, normed, position)
         layout = launch.layout
-        text = self._text(launch, round_)
-        super().__init__(launch, made, normed, launch.position_of(lesser_text(text, layout.texts)) + run,
-                         lesser_text(text, layout.texts))  # fmt: skip
         self.numbers, self.across = rows_at_once(self.depth)
         self.at_once = 32 // self.across
         number = launch.warp // layout.head_warps
-        several = layout.texts > 1
         busy = number < layout.kv if layout.kv * layout.head_warps < WARPS else None
-        if several:
-            busy = (number < layout.kv * layout.texts_at_once) & (word(text) < layout.texts)
-            number = number % layout.kv
-        self.shared = number if busy is None or several else lesser(number, word(layout.kv - 1))
-        self.within = launch.warp % layout.head_warps if layout.kv > 1 or several else launch.warp
-        self.count = (self.position + (RANKS - 1) - launch.rank) // RANKS
+        self.shared = number if busy is None else lesser(number, word(layout.kv - 1))
+        self.within = launch.warp % layout.head_warps if layout.kv > 1 else launch.warp
+        self.count = (position + (RANKS - 1) - launch.rank) // RANKS
         if busy is not None:
             self.count = busy.where(self.count, 0)
         self.busy = busy
@@ -74,13 +59,6 @@ class Earlier(HeadReader):
         turns = -(-layout.context // (RANKS * self.step))
         self.turns = min(turns, max(1, layout.numbers // self.numbers))
         self.more = turns > self.turns
-
-    @staticmethod
-    def _text(launch: Launch, round_: Word | int) -> Word | int:
-        layout = launch.layout
-        if layout.texts == 1:
-            return 0
-        return launch.warp // (layout.head_warps * layout.kv) + round_ * layout.texts_at_once
 
     def _number(self, turn: Word | int) -> Word:
         """Which of the block's positions a lane has in its turn."""

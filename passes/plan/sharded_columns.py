@@ -11,8 +11,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, lesser, loop, real, word
 from lispgpt.passes.plan.packed_weights import LANE, STEP, PackedWeights
 from lispgpt.passes.plan.sharded_layout import LINE
-from lispgpt.passes.plan.sharded_operands import QUAD
-from lispgpt.passes.plan.sharded_products import Loaded, Products
+from lispgpt.passes.plan.sharded_products import QUAD, Loaded, Products
 from lispgpt.passes.plan.sharded_scales import Fragments, scaled_sums, with_scales, without_scales
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 
@@ -21,11 +20,6 @@ class ColumnProducts:
     def __init__(self, products: Products) -> None:
         self.products, self.launch = products, products.launch
         self.group, self.part = products.group, products.part
-
-    @property
-    def words(self) -> int:
-        """Of a lane's sums of a tile."""
-        return 4
 
     def load(self, chunk: Word, sharing: Sharing, packed: PackedWeights | None = None) -> Loaded:
         """The chunk-th chunk and those behind it, each 64 columns of the rank's rows."""
@@ -87,7 +81,7 @@ class ColumnProducts:
         """Multiply so many chunks of 64 columns by what the cluster has; a warp has some
         tiles of rows in all of them."""
         launch, layout = self.launch, self.launch.layout
-        tiles, size = layout.out.all, self.words
+        tiles = layout.out.all
         mine = [launch.warp + first for first in range(0, tiles, WARPS)]
         works = [None if WARPS * (i + 1) <= tiles else tile < tiles for i, tile in enumerate(mine)]
 
@@ -98,16 +92,16 @@ class ColumnProducts:
             right = self._operand(source, number * (LINE // 16), LINE // 16)
             found: list[Word] = []
             for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
-                before = list(totals[size * i : size * i + size])
+                before = list(totals[4 * i : 4 * i + 4])
                 multiply = partial(self._tile, base, tile, right, before, packed)
-                found += multiply() if there is None else either(there, "f" * size, multiply, partial(list, before))
+                found += multiply() if there is None else either(there, "ffff", multiply, partial(list, before))
             self.products.release(slot, 1)
             return found
 
-        totals = loop(0, count, [real(0.0)] * (size * len(mine)), one)
+        totals = loop(0, count, [real(0.0)] * (4 * len(mine)), one)
         for i, (tile, there) in enumerate(zip(mine, works, strict=True)):
             place = launch.place(sums) + (tile * 16 + self.group) * 4
-            self._leave(place, totals[size * i : size * i + size], there)
+            self._leave(place, totals[4 * i : 4 * i + 4], there)
 
     def _tile(
         self, base: Word, tile: Word, right: Fragments, totals: list[Word], packed: PackedWeights | None
@@ -119,11 +113,8 @@ class ColumnProducts:
             scales = [scale for step in steps for scale in self._scales(packed, base, step, tile)]
             return scaled_sums(weights, right, _of_results(scales), totals)
         for a, b_ in zip(weights, right, strict=True):
-            totals = self._step(a, b_, totals)
+            totals = c.multiply(a, b_, totals)
         return totals
-
-    def _step(self, a: list[Word], right: list[Word], totals: list[Word]) -> list[Word]:
-        return c.multiply(a, right, totals)
 
     def _row(self, tile: Word) -> Word:
         """A lane's row of a tile of 16, one that is there."""

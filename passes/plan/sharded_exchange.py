@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial, reduce
 
 from lispgpt.ir import build as b
-from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
@@ -21,16 +20,13 @@ from lispgpt.passes.plan.sharded_chain import Product, Series
 from lispgpt.passes.plan.sharded_choice import Choice, choose, end, leave, tell
 from lispgpt.passes.plan.sharded_draw import Draw
 from lispgpt.passes.plan.sharded_launch import Launch, copied, finished, joined, lanes, preload
-from lispgpt.passes.plan.sharded_layout import RANKS, STREAM
+from lispgpt.passes.plan.sharded_layout import RANKS, STREAM, TWO_ROLES
 from lispgpt.passes.plan.sharded_sharing import Sharing
 
 
 class Exchanger:
-    """text: whose stream it has."""
-
-    def __init__(self, launch: Launch, text: Word | int = 0) -> None:
-        self.launch, self.text = launch, text
-        self.row = text if isinstance(text, int) else text.index()
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
         self.turns = [_Turn.of(launch, launch.lane + 32 * i) for i in range(launch.layout.quad_turns)]
         self.ranks = [launch.remote(i) for i in range(RANKS)]
 
@@ -43,16 +39,16 @@ class Exchanger:
 
         def run(number: Word, token: Word) -> list[Word]:
             def layered() -> list[Word]:
-                chosen = either(number > 0, "r", lambda: [self.chosen(number)], lambda: [token])[0]
+                chosen = either(number > 0, "r", lambda: [self._chosen(number)], lambda: [token])[0]
                 self._stream(number, chosen)
                 return [chosen]
 
             def other() -> list[Word]:
-                self.final(number)
+                self._final(number)
                 return [token]
 
             (token,) = either(launch.layered, "r", layered, other)
-            c.meet(STREAM, launch.layout.two_roles)
+            c.meet(STREAM, TWO_ROLES)
             tell(launch, launch.before + number + 1)
             return [token]
 
@@ -64,9 +60,9 @@ class Exchanger:
         launch = self.launch
 
         def run(number: Word, token: Word, _: Word, round_: Word) -> list[Word]:
-            b.either(launch.layered.value, lambda: self._stream(number, token), lambda: self.final(number))
+            b.either(launch.layered.value, lambda: self._stream(number, token), lambda: self._final(number))
             draw.prepare(launch.position + number)
-            c.meet(STREAM, launch.layout.two_roles)
+            c.meet(STREAM, TWO_ROLES)
             result, round_ = draw.choose(round_)
             choice = Choice((result < 0).where(0, result), result, [])
             if launch.kept:
@@ -86,52 +82,40 @@ class Exchanger:
         """Whether this thread leaves results."""
         return (self.launch.block == 0) & (self.launch.lane == 0)
 
-    def chosen(self, run: Word) -> Word:
+    def _chosen(self, run: Word) -> Word:
         """The token that the run before this one has chosen."""
         launch = self.launch
-        choice = choose(launch, launch.before + run, self.text)
+        choice = choose(launch, launch.before + run)
         if launch.kept:
-            when(self._reports, lambda: leave(launch, choice, run - 1, self.text))
+            when(self._reports, lambda: leave(launch, choice, run - 1))
         return choice.token
 
     # ---- the stream
 
     def _stream(self, run: Word, token: Word) -> None:
-        def layer(number: Word, *stream: Word) -> list[Word]:
-            return self._layer(run, number, list(stream))
-
-        loop(0, self.launch.layout.layers, self.begin(run, token), layer)
-
-    def begin(self, run: Word, token: Word) -> list[Word]:
-        """The stream ahead of the layers."""
-        launch, chain = self.launch, self.launch.chain
-        position = launch.position_of(self.text) + run
+        launch, chain, layout = self.launch, self.launch.chain, self.launch.layout
+        position = launch.position + run
         with copied(launch, chain.embedding, chain.embedded, 0) as made:
             for argument, series in chain.embedded.items():
                 if series.buffer in (chain.tokens, chain.positions):
                     made.hold(argument, (token if series.buffer == chain.tokens else position).value)
             tensor = next(t for t, m in outputs_of(made.op) if ir.BlockArgument(m).arg_number == chain.stream)
-            x = [w for turn in self.turns for w in lanes(made.reader.read(tensor, [self.row, turn.place], 4))]
+            x = [w for turn in self.turns for w in lanes(made.reader.read(tensor, [0, turn.place], 4))]
         self._send(x, self._four(chain.norms[0].gamma, 0))
-        return x
+
+        def layer(number: Word, *stream: Word) -> list[Word]:
+            return self._layer(run, number, list(stream))
+
+        loop(0, layout.layers, x, layer)
 
     def _layer(self, run: Word, number: Word, stream: list[Word]) -> list[Word]:
         """The stream behind a layer."""
-        return self.second(run, number, self.first(run, number, stream))
-
-    def first(self, run: Word, number: Word, stream: list[Word]) -> list[Word]:
-        """The stream behind a layer's attention."""
-        chain = self.launch.chain
+        chain, last = self.launch.chain, self.launch.layout.layers - 1
         gamma = self._four(chain.norms[1].gamma, number)
         now = self._exchange(run, number, 0, chain.out, stream, "out_sums")
         self._send(now, gamma)
-        return now
-
-    def second(self, run: Word, number: Word, now: list[Word]) -> list[Word]:
-        """The stream behind its hidden units."""
-        chain, last = self.launch.chain, self.launch.layout.layers - 1
         gamma = either(
-            number < last, "f" * len(now),
+            number < last, "f" * len(gamma),
             lambda: self._four(chain.norms[0].gamma, number + 1), lambda: self._four(chain.norms[2].gamma, 0),
         )  # fmt: skip
         now = self._exchange(run, number, 1, chain.down, now, "down_sums")
@@ -153,11 +137,11 @@ class Exchanger:
         mark = ((count >> 1) & 1) ^ 1
         sharing = layout.out if number == 0 else layout.down
         first = (((count & 1) * RANKS + launch.rank) * layout.layer_clusters) * (layout.quads * 16)
-        first = first + layout.lines["slots"] + self.text * layout.slots
+        first = first + layout.lines["slots"]
         with finished(launch, product, layer) as made:
             for turn in self.turns:
-                preload(made, [self.row, turn.place], 4)
-            c.meet(STREAM, layout.two_roles)
+                preload(made, [0, turn.place], 4)
+            c.meet(STREAM, TWO_ROLES)
             for turn in self.turns:
                 mine = c.pointer(launch.exchange, first + turn.quad * 16 + launch.cluster * (layout.quads * 16))
                 line = self._own(turn, sharing, sums)
@@ -166,18 +150,16 @@ class Exchanger:
             now = []
             for i, turn in enumerate(self.turns):
                 total = joined(self._all(first + turn.quad * 16, mark))
-                place: list[Index] = [self.row, turn.place]
-                made.hold_product(total, place)
-                made.hold(product.stream, joined(stream[4 * i : 4 * i + 4]), place)
-                now += lanes(made.reader.read(made.result, place, 4))
+                made.hold_product(total, [0, turn.place])
+                made.hold(product.stream, joined(stream[4 * i : 4 * i + 4]), [0, turn.place])
+                now += lanes(made.reader.read(made.result, [0, turn.place], 4))
         c.warp_barrier()
         return now
 
     def _own(self, turn: _Turn, sharing: Sharing, sums: str) -> list[Word]:
         """This cluster's part of four columns."""
-        size = 4 * self.launch.layout.sum_columns
-        start = self.launch.place(sums) + self.text * (size * sharing.slices) + turn.quad * 16
-        parts = [c.load_reals(start + i * size, 4) for i in range(sharing.slices)]
+        start = self.launch.place(sums) + turn.quad * 16
+        parts = [c.load_reals(start + i * (4 * self.launch.layout.sum_columns), 4) for i in range(sharing.slices)]
         own = parts[0]
         for part in parts[1:]:
             own = [x + y for x, y in zip(own, part, strict=True)]
@@ -202,7 +184,7 @@ class Exchanger:
         for i, turn in enumerate(self.turns):
             own = stream[4 * i : 4 * i + 4]
             scaled = [x * g for x, g in zip(own, gamma[4 * i : 4 * i + 4], strict=True)]
-            to = (launch.rank * layout.quads + turn.quad) * 16 + layout.at["stream"] + self.text * (4 * layout.width)
+            to = (launch.rank * layout.quads + turn.quad) * 16 + layout.at["stream"]
             when(turn.works, partial(self._send_line, to, scaled))
             total = (own[0] + own[1]) + (own[2] + own[3])
             square = (own[0] * own[0] + own[1] * own[1]) + (own[2] * own[2] + own[3] * own[3])
@@ -213,7 +195,7 @@ class Exchanger:
 
         def statistics() -> None:
             remote = launch.remote(launch.lane)
-            place = remote + layout.at["statistics"] + launch.rank * 8 + self.text * (8 * RANKS)
+            place = remote + layout.at["statistics"] + launch.rank * 8
             c.send(place, [total, square], remote + layout.barrier["statistics"])
 
         when(launch.lane < RANKS, statistics)
@@ -232,7 +214,6 @@ class Exchanger:
     def _line(self, turn: _Turn) -> ir.Value:
         layout = self.launch.layout
         offset = (self.launch.rank * layout.quads + turn.quad) * 16 + layout.lines["final"]
-        offset = offset + self.text * layout.finals
         return c.pointer(self.launch.exchange, offset)
 
     def _leave(self, run: Word, stream: list[Word]) -> None:
@@ -241,7 +222,7 @@ class Exchanger:
             own = stream[4 * i : 4 * i + 4]
             when(turn.works, partial(c.store_line, self._line(turn), [(own[0].bits() & -2) | mark, *own[1:]]))
 
-    def final(self, run: Word) -> None:
+    def _final(self, run: Word) -> None:
         gamma = self._four(self.launch.chain.norms[2].gamma, 0)
         mark = ((self.launch.before + run) & 1) ^ 1
         lines = c.await_lines([self._line(turn) for turn in self.turns], lambda words: (words[0] ^ mark) & 1)

@@ -20,17 +20,14 @@ from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, each, either, lesser, when, word
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied, finished, joined, lanes, preload, statistics
-from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, SUMS
+from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, PARTS, RANKS, SUMS, TWO_ROLES
 from lispgpt.passes.plan.sharded_merge import merge
 from lispgpt.passes.plan.sharded_sharing import Sharing
 
 
 class Finisher:
-    """text: whose sums it finishes."""
-
-    def __init__(self, launch: Launch, text: Word | int = 0) -> None:
-        self.launch, self.text = launch, text
-        self.row = text if isinstance(text, int) else text.index()
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
         self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
@@ -38,50 +35,32 @@ class Finisher:
 
         def run(number: Word) -> None:
             def layers() -> None:
-                self.make_ahead(number)
+                if launch.chain.aheads:
+                    make_ahead(launch, launch.position + number)
+                    c.pass_by(AHEAD, TWO_ROLES)
                 each(0, layout.layers, lambda layer: self._layer(number, layer))
 
             when(launch.layered, layers)
             last = launch.layered.where(launch.exchanged(number, word(2 * layout.layers)), number & 1)
-            self.statistics(last)
+            self._statistics(last)
 
         each(0, launch.times, run)
 
-    def make_ahead(self, run: Word) -> None:
-        """What is the same for all layers."""
-        launch = self.launch
-        if launch.chain.aheads:
-            make_ahead(launch, launch.position_of(self.text) + run, self.text)
-            c.pass_by(AHEAD, launch.layout.two_roles)
-
-    def statistics(self, parity: Word) -> None:
+    def _statistics(self, parity: Word) -> None:
         barrier = self.launch.barrier("statistics")
-        self._expect("statistics", 8 * RANKS * self.launch.layout.texts)
+        when(self.launch.lane == 0, lambda: c.expect(barrier, 8 * RANKS))
         c.wait(barrier, parity)
 
-    def _expect(self, name: str, nbytes: int) -> None:
-        """By one thread of the block: of all texts."""
-        first = self.launch.lane == 0
-        says = first if isinstance(self.text, int) else first & (self.text == 0)
-        when(says, lambda: c.expect(self.launch.barrier(name), nbytes))
-
     def _layer(self, run: Word, layer: Word) -> None:
-        self.attend(run, layer)
-        self.hidden(run, layer)
-
-    def attend(self, run: Word, layer: Word) -> None:
-        """Finish queries, keys and values, and join attention's parts."""
-        launch, layout = self.launch, self.launch.layout
-        position = launch.position_of(self.text) + run
-        with finished(launch, launch.chain.into, layer) as made:
-            self._queries(run, layer, made)
-        self._expect("merged", RANKS * layout.each * (4 * layout.depth + 8) * layout.texts)
-        c.meet(PARTS, layout.two_roles)
-        merge(launch, position, launch.at_layer(run, layer), self.text)
-        c.pass_by(ATTENDED, layout.two_roles)
-
-    def hidden(self, run: Word, layer: Word) -> None:
         launch, chain = self.launch, self.launch.chain
+        position = launch.position + run
+        with finished(launch, chain.into, layer) as made:
+            self._queries(run, layer, made)
+        nbytes = RANKS * launch.layout.each * (4 * launch.layout.depth + 8)
+        when(launch.lane == 0, lambda: c.expect(launch.barrier("merged"), nbytes))
+        c.meet(PARTS, TWO_ROLES)
+        merge(launch, position, launch.at_layer(run, layer))
+        c.pass_by(ATTENDED, TWO_ROLES)
         with ExitStack() as stack:
             self._hidden(run, layer, [stack.enter_context(finished(launch, up, layer)) for up in chain.ups])
 
@@ -90,14 +69,13 @@ class Finisher:
     ) -> list[Word]:
         """Rows of the product of the normed stream.  fixed: where their sums of the norm's own weights are kept."""
         kept = [self._kept(norm, fixed + r * 2) for r in rows]
-        self.statistics(parity)
-        mean, factor = statistics(self.launch, norm.centred, norm.epsilon, self.text)
-        c.meet(SUMS, self.launch.layout.two_roles)
+        self._statistics(parity)
+        mean, factor = statistics(self.launch, norm.centred, norm.epsilon)
+        c.meet(SUMS, TWO_ROLES)
         place = self.launch.place(name)
-        own = place + self.text * (4 * product.slices * 8 * product.all)
         found = []
         for row, both in zip(rows, kept, strict=True):
-            total = self._sum(product, own + row * 4, 0)
+            total = self._sum(product, place + row * 4, 0)
             if both:
                 make = partial(self._made, product, place + row * 4, fixed + row * 2)
                 gamma, beta = either(run == 0, "ff", make, partial(list, both))
@@ -121,13 +99,8 @@ class Finisher:
         return [number.bits() for number in lanes(b.load(self.launch.exchange, [index.index()], 2))]
 
     def _made(self, sharing: Sharing, start: Word, index: Word) -> list[Word]:
-        texts = self.launch.layout.texts
-        found = [self._sum(sharing, start, texts + i) for i in (0, 1)]
-
-        def store() -> None:
-            b.store(joined([number.bits() for number in found]), self.launch.exchange, [index.index()])
-
-        store() if isinstance(self.text, int) else when(self.text == 0, store)
+        found = [self._sum(sharing, start, kind) for kind in (1, 2)]
+        b.store(joined([number.bits() for number in found]), self.launch.exchange, [index.index()])
         return found
 
     def _finished(self, made: Copied, place: Sequence[object], value: Word) -> Word:
@@ -149,7 +122,7 @@ class Finisher:
         rows = [lesser(row, word(count - 1)) for row in lanes_]
         numbers = [(row // 8) * (8 * RANKS) + launch.rank * 8 + row % 8 for row in rows]
         last = word(launch.chain.into.rows - 1)
-        places = [[self.row, lesser(launch.row_of_heads(number), last).index()] for number in numbers]
+        places = [[0, lesser(launch.row_of_heads(number), last).index()] for number in numbers]
         for place in places:
             preload(made, place, 1)
         parity = launch.exchanged(run, layer * 2)
@@ -157,7 +130,7 @@ class Finisher:
         for lane, number, place, value in zip(lanes_, numbers, places, sums, strict=True):
             value = self._finished(made, place, value)
             there = (lane < count).where(number, layout.head_rows) < layout.head_rows
-            self._send("own", "own", number + self.text * layout.head_rows, value, there)
+            self._send("own", "own", number, value, there)
 
     def _hidden(self, run: Word, layer: Word, made: Sequence[Copied]) -> None:
         """A lane's hidden units, as parts of the next product's operand, to all ranks."""
@@ -167,7 +140,7 @@ class Finisher:
         lanes_ = [launch.lane + 32 * turn for turn in range(-(-count // 32))]
         numbers = [lesser(number, word(count - 1)) if count % 32 else number for number in lanes_]
         last = word(chain.down.depth - 1)
-        places = [[self.row, lesser(own + number, last).index()] for number in numbers]
+        places = [[0, lesser(own + number, last).index()] for number in numbers]
         for one in made:
             for place in places:
                 preload(one, place, 1)
@@ -182,7 +155,7 @@ class Finisher:
                 assert before is not None
                 made[1].hold(before, unit.value, place)
                 unit = self._finished(made[1], place, sums[len(numbers) + turn])
-            k = number + launch.rank * count + self.text * layout.hidden
+            k = number + launch.rank * count
             there = lane < count if count % 32 and turn == len(lanes_) - 1 else None
             self._send("units", "hidden_units", k, unit, there)
 
@@ -200,8 +173,8 @@ class Finisher:
         when(first if there is None else first.where(there, False), send)
 
 
-def make_ahead(launch: Launch, position: Word, text: Word | int) -> None:
-    """By a text's warp: what is the same for all layers' attention."""
+def make_ahead(launch: Launch, position: Word) -> None:
+    """By a warp: what is the same for all layers' attention."""
     for ahead in launch.chain.aheads:
         with copied(launch, ahead.kernel, ahead.arguments, 0) as made:
             for argument, series in ahead.arguments.items():
@@ -211,14 +184,11 @@ def make_ahead(launch: Launch, position: Word, text: Word | int) -> None:
                     made.hold(argument, position.value)
             for tensor, memory in outputs_of(made.op):
                 theirs = ahead.results[ir.BlockArgument(memory).arg_number]
-                _leave_ahead(launch, made, tensor, launch.place("ahead") + launch.layout.ahead_place(theirs), text)
+                _leave_ahead(launch, made, tensor, launch.place("ahead") + launch.layout.ahead_place(theirs))
 
 
-def _leave_ahead(launch: Launch, made: Copied, tensor: ir.Value, start: Word, text: Word | int) -> None:
-    texts, shape = launch.layout.texts, shape_of(tensor)
-    if texts > 1 and shape[0] != texts:
-        raise Refused("what a kernel ahead of the layers makes is not of each text")
-    each_ = prod(shape) // texts
+def _leave_ahead(launch: Launch, made: Copied, tensor: ir.Value, start: Word) -> None:
+    shape = shape_of(tensor)
 
     def one(number: Word) -> None:
         index, rest = [], number
@@ -226,8 +196,7 @@ def _leave_ahead(launch: Launch, made: Copied, tensor: ir.Value, start: Word, te
             index.append((rest % extent).index())
             rest = rest // extent
         with made.reader.scope():
-            first = rest if isinstance(text, int) else text
-            value = Word(made.reader.read(tensor, [first.index(), *index[::-1]]))
-        c.store_words(start + (number + text * each_) * 4, [value])
+            value = Word(made.reader.read(tensor, [rest.index(), *index[::-1]]))
+        c.store_words(start + number * 4, [value])
 
-    each(launch.lane, each_, one, 32)
+    each(launch.lane, prod(shape), one, 32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 
 from lispgpt.ir import build as b
@@ -22,9 +22,8 @@ from lispgpt.passes.targets import Gpu
 @dataclass(frozen=True)
 class Heads:
     """shared: the leading loop of attention whose numbers are keys' and values' heads; member: that of the queries'
-    heads which have these in common; text: that of several texts; None where it is not longer than 1.  firsts: columns
-    of what attention reads at which queries, keys and values of the first head start, where all heads' follow one
-    behind the other."""
+    heads which have these in common; None where it is not longer than 1.  firsts: columns of what attention reads at
+    which queries, keys and values of the first head start, where all heads' follow one behind the other."""
 
     shared: int | None
     member: int | None
@@ -32,13 +31,11 @@ class Heads:
     group: int
     depth: int
     loops: int
-    text: int | None = None
     firsts: tuple[int, int, int] = (0, 0, 0)
 
-    def place(self, shared: Index, member: Index, text: Index = 0) -> list[Index]:
+    def place(self, shared: Index, member: Index) -> list[Index]:
         """Indices of the leading loops."""
-        of_loops = {self.shared: shared, self.member: member, self.text: text}
-        return [of_loops.get(i, 0) for i in range(self.loops)]
+        return [shared if i == self.shared else member if i == self.member else 0 for i in range(self.loops)]
 
 
 def heads_of(chain: Chain, target: Gpu) -> Heads:
@@ -50,22 +47,19 @@ def heads_of(chain: Chain, target: Gpu) -> Heads:
     block = kernel.regions[0].blocks[0]
     attention = attention_of(kernel)
     assert attention is not None
-    heads = _loops(attention, chain.texts)
+    heads = _loops(attention)
     ops = list(block.operations)
     with ir.InsertionPoint(ops[-1]), kernel.location:
         firsts = _Columns(chain, attention, heads, target).firsts()
     for op in reversed(list(block.operations)[len(ops) - 1 : -1]):
         op.operation.erase()
-    return replace(heads, firsts=firsts)
+    return Heads(heads.shared, heads.member, heads.count, heads.group, heads.depth, heads.loops, firsts)
 
 
-def _loops(attention: Attention, texts: int) -> Heads:
+def _loops(attention: Attention) -> Heads:
     if attention.own is None or attention.depth != attention.width:
         raise Refused("its attention is not of heads whose keys, as deep as values, it writes itself")
-    text = attention.own.sequence if texts > 1 else None
-    if texts > 1 and (text is None or attention.own.each > 1 or attention.extents[text] != texts):
-        raise Refused("its texts do not have a row and a part of the cache each")
-    long = {i: extent for i, extent in enumerate(attention.extents) if extent > 1 and i != text}
+    long = {i: extent for i, extent in enumerate(attention.extents) if extent > 1}
     shared = [i for i in long if i in attention.shared]
     members = [i for i in long if i not in attention.shared]
     if len(shared) > 1 or len(members) > 1:
@@ -73,7 +67,7 @@ def _loops(attention: Attention, texts: int) -> Heads:
     group = long[members[0]] if members else 1
     count = group * (long[shared[0]] if shared else 1)
     loop, member = (found[0] if found else None for found in (shared, members))
-    return Heads(loop, member, count, group, attention.depth, len(attention.extents), text)
+    return Heads(loop, member, count, group, attention.depth, len(attention.extents))
 
 
 def _tensors(kernel: ir.Operation, argument: int) -> list[ir.Value]:
@@ -87,7 +81,7 @@ class _Columns:
     """Which columns queries, keys and values are made of."""
 
     def __init__(self, chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> None:
-        self.attention, self.heads, self.texts = attention, heads, chain.texts
+        self.attention, self.heads = attention, heads
         self.seen: list[int] = []
         self.reader = Reader(target)
         for tensor in _tensors(chain.attention, chain.rows_argument):
@@ -148,9 +142,7 @@ class _Columns:
 
     def _check_results(self, head: int, shared: int, member: int) -> None:
         out = self.attention.out
-        last = self.texts - 1
         for d in range(self.heads.depth):
-            where = zip(out.index(self.heads.place(shared, member, last), 0, d), shape_of(out.tensor), strict=True)
-            number = last * self.heads.count + head
-            if reduce(lambda total, pair: total * pair[1] + pair[0], where, 0) != number * self.heads.depth + d:
+            where = zip(out.index(self.heads.place(shared, member), 0, d), shape_of(out.tensor), strict=True)
+            if reduce(lambda total, pair: total * pair[1] + pair[0], where, 0) != head * self.heads.depth + d:
                 raise Refused("its attention's results do not lie head by head")

@@ -16,9 +16,8 @@ from lispgpt.passes.kernels.words import Word, each, when, word
 from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.plan.sharded_exchange import Exchanger
 from lispgpt.passes.plan.sharded_finish import Finisher
-from lispgpt.passes.plan.sharded_follow import Follower
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, FOLLOWER, LINE, RANKS, STREAMER, Layout
+from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, LINE, RANKS, STREAMER, THREADS, Layout
 from lispgpt.passes.plan.sharded_multiply import Multipliers
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.sharded_stream import Streamer, weight_map
@@ -43,7 +42,7 @@ class ShardedKernel:
         self.chain, self.layout, self.target, self.buffers = chain, layout, target, buffers
         i8 = ir.IntegerType.get_signless(8)
         self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
-        kept = [[most, chain.texts], [most, 3 * chain.texts]][: len(chain.chosen)]
+        kept = [[most, 1], [most, 3]][: len(chain.chosen)]
         own = [[layout.lines["end"] // 4], *([[1], *kept] if most > 1 else [])]
         self.types += [ir.MemRefType.get(shape, b.i32()) for shape in own]
         attributes = {
@@ -58,7 +57,7 @@ class ShardedKernel:
             "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before)
         )
         self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
-        set_launch(self.function, [layout.blocks], [layout.threads])
+        set_launch(self.function, [layout.blocks], [THREADS])
         access = [how for _, how in buffers.values()] + [
             READ_WRITE,
             *([READ, *[READ_WRITE] * len(kept)] if most > 1 else []),
@@ -95,7 +94,6 @@ class ShardedKernel:
             self._input(memories, chain.positions), first, heads, maps,
         )  # fmt: skip
         self._clear(launch, thread)
-        self._positions(launch, thread)
         when(thread == 0, lambda: self._barriers(launch))
         b.barrier()
         c.cluster_barrier()
@@ -107,11 +105,8 @@ class ShardedKernel:
             Exchanger(launch).emit()
 
         when(launch.warp == STREAMER, stream)
-        if layout.texts == 1:
-            when(launch.warp == EXCHANGER, exchange_)
-            when(launch.warp == FINISHER, Finisher(launch).emit)
-        else:
-            when(launch.warp >= FOLLOWER, lambda: Follower(launch).emit())
+        when(launch.warp == EXCHANGER, exchange_)
+        when(launch.warp == FINISHER, Finisher(launch).emit)
         when(launch.warp < WARPS, Multipliers(launch).emit)
         b.barrier()
         c.cluster_barrier()
@@ -122,22 +117,11 @@ class ShardedKernel:
         sizes = {"x": layout.width, "hidden_units": layout.hidden, "attended": layout.attended}
         for name, count in sizes.items():
             place = launch.place(name)
-            each(thread, layout.number // 4 * count, partial(_clear, place), layout.threads)
+            each(thread, 2 * count, partial(_clear, place), THREADS)
 
-    def _input(self, memories: dict[int, ir.Value], buffer: int, text: Word | None = None) -> Word:
-        type_ = ir.MemRefType.get([self.layout.texts], b.i32())
-        at = 0 if text is None else text.index()
-        return word(b.load(b.emit("memref.view", [memories[buffer], b.as_value(0)], [type_]), [at], 1))
-
-    def _positions(self, launch: Launch, thread: Word) -> None:
-        """Of several texts, where all of the block's warps read them."""
-
-        def copy() -> None:
-            c.store_words(launch.place("positions") + thread * 4,
-                          [self._input(launch.memories, launch.chain.positions, thread)])  # fmt: skip
-
-        if self.layout.texts > 1:
-            when(thread < self.layout.texts, copy)
+    def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
+        type_ = ir.MemRefType.get([1], b.i32())
+        return word(b.load(b.emit("memref.view", [memories[buffer], b.as_value(0)], [type_]), [0], 1))
 
     def _heads(self, block: Word) -> tuple[Word, Word]:
         """(first, how many) of the head's chunks that a block has."""

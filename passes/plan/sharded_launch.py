@@ -23,8 +23,7 @@ from lispgpt.passes.targets import Gpu
 class Launch:
     """memories: the kernel's argument for each buffer of the entry.  exchange: memory for what clusters hand on.
     start: the address of the block's memory.  block, cluster, rank, warp, lane: who this thread is.  layered: whether
-    its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first,
-    where there is one text.
+    its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first.
     first_head, heads: of the head's chunks, this block's.
     """
 
@@ -58,12 +57,6 @@ class Launch:
     def place(self, name: str) -> Word:
         """The address of a part of the block's memory."""
         return self.start + self.layout.at[name]
-
-    def position_of(self, text: Word | int) -> Word:
-        """A text's, in the first run."""
-        if self.layout.texts == 1:
-            return self.position
-        return c.load_words(self.place("positions") + word(text) * 4, 1)[0]
 
     def barrier(self, name: str) -> Word:
         return self.start + self.layout.barrier[name]
@@ -190,10 +183,10 @@ def lanes(vector: ir.Value) -> list[Word]:
     return [Word(b.lane_of(vector, i)) for i in range(b.width_of(vector))]
 
 
-def statistics(launch: Launch, centred: bool, epsilon: float, text: Word | int = 0) -> tuple[Word, Word]:
-    """(mean, 1 / deviation) of a text's stream, from what its ranks have sent."""
+def statistics(launch: Launch, centred: bool, epsilon: float) -> tuple[Word, Word]:
+    """(mean, 1 / deviation) of the stream, from what its ranks have sent."""
     width = launch.layout.width
-    parts = [c.load_reals(launch.place("statistics") + text * (8 * RANKS) + 8 * i, 2) for i in range(RANKS)]
+    parts = [c.load_reals(launch.place("statistics") + 8 * i, 2) for i in range(RANKS)]
     total, square = parts[0]
     for one, other in parts[1:]:
         total, square = total + one, square + other

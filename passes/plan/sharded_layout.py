@@ -7,10 +7,7 @@ one that sums over them an eighth of the stream's columns.  Weights come in chun
 or 64 columns of a rank's rows.
 
 Where a layer's chunks fit a block's memory and what warps have of them their registers, they are held there before
-the other side of the product is; where not, and where there are several texts, they are walked through, some chunks at
-once.
-
-One text has a warp that exchanges and one that finishes sums; of several texts each has a warp that does both.
+the other side of the product is; where not they are walked through, some chunks at once.
 """
 
 from __future__ import annotations
@@ -31,13 +28,11 @@ LEAST_STAGES = 4
 SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
-FOLLOWER = WARPS + 1
-"""The first of several texts' own warps, in place of an exchanger and a finisher."""
-MOST_TEXTS = 8
-"""Columns of a matrix instruction."""
+THREADS = 32 * (WARPS + 3)
 SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD = 1, 2, 3, 4, 5, 6
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
 multiply; what is made ahead of the layers is there."""
+TWO_ROLES = 32 * WARPS + 32
 SHARED_BYTES = 231424 - 1024
 """Of a block's memory, beside its alignment."""
 
@@ -52,14 +47,11 @@ class Layout:
     def __init__(self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int) -> None:
         self.numbers = numbers
         self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
-        self.heads, self.blocks, self.chain, self.texts = heads, blocks, chain, chain.texts
-        if self.texts > MOST_TEXTS:
-            raise Refused(f"{self.texts} texts are more than {MOST_TEXTS}")
+        self.heads, self.blocks, self.chain = heads, blocks, chain
         if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
             raise Refused(f"heads of {self.depth} and a width of {self.width} do not fill tiles")
         clusters = blocks // RANKS
         self.head_rows, self.rows_of_kinds = self._share_heads(clusters)
-        self._share_texts()
         units = -(-chain.down.depth // LINE)
         self.hidden = -(-units // clusters) * LINE
         self.layer_clusters = max(self.head_clusters, -(-chain.down.depth // self.hidden))
@@ -92,24 +84,10 @@ class Layout:
         if self.kv > WARPS:
             raise Refused(f"{heads} heads are not shared among {clusters} clusters")
         self.head_clusters = -(-heads // self.each)
+        self.head_warps = WARPS // self.kv
+        self.parts = self.each * (self.head_warps + 1)
         rows = (self.each * self.depth, self.kv * self.depth, self.kv * self.depth)
         return sum(rows), rows
-
-    def _share_texts(self) -> None:
-        """How many texts' attention warps have at once, and how many of them a text's head of keys has."""
-        self.rounds = -(-self.texts // (WARPS // self.kv))
-        self.texts_at_once = -(-self.texts // self.rounds)
-        self.head_warps = WARPS // (self.kv * self.texts_at_once)
-
-    @property
-    def threads(self) -> int:
-        """Of a block."""
-        return 32 * (WARPS + 3 if self.texts == 1 else FOLLOWER + self.texts)
-
-    @property
-    def two_roles(self) -> int:
-        """Threads that multiply, and those of a role that finishes or exchanges."""
-        return 32 * (WARPS + self.texts)
 
     def _pack(self) -> None:
         """Products whose weights are packed, by name, and the room of a chunk.  packed_at: the entry's arguments."""
@@ -146,7 +124,7 @@ class Layout:
             held(tiles, self.attended // 16, LINE // 16), held(tiles, self.hidden // 16, LINE // 16),
         )  # fmt: skip
         self.whole = False
-        if all(sharings) and self.texts == 1:
+        if all(sharings):
             self.into, self.up, self.out, self.down = (s for s in sharings if s is not None)
             steps = max(self.into.steps + self.out.steps, self.up.steps + self.down.steps)
             self._place()
@@ -175,25 +153,23 @@ class Layout:
 
     def _place(self) -> None:
         """Bytes from the start of a block's memory."""
-        texts = self.texts
-        kinds = texts + (2 if any(norm.centred or norm.beta is not None for norm in self.chain.norms[:2]) else 0)
+        kinds = 3 if any(norm.centred or norm.beta is not None for norm in self.chain.norms[:2]) else 1
         sizes = {
-            "stream": 4 * self.width * texts,
-            "units": 4 * self.hidden * texts,
-            "x": self.number * self.width,
-            "hidden_units": self.number * self.hidden,
-            "own": 4 * self.head_rows * texts,
-            "merged": RANKS * self.each * self.part * texts,
-            "parts": self.each * (self.head_warps + 1) * self.part * texts,
-            "attended": self.number * self.attended,
+            "stream": 4 * self.width,
+            "units": 4 * self.hidden,
+            "x": 8 * self.width,
+            "hidden_units": 8 * self.hidden,
+            "own": 4 * self.head_rows,
+            "merged": RANKS * self.each * self.part,
+            "parts": self.parts * self.part,
+            "attended": 8 * self.attended,
             "ahead": 4 * sum(prod(shape) for shape in self.ahead_shapes.values()),
-            "statistics": 8 * RANKS * texts,
+            "statistics": 8 * RANKS,
             "into_sums": 4 * kinds * self.into.slices * 8 * self.into.all,
             "up_sums": 4 * kinds * self.up.slices * 8 * self.up.all,
-            "out_sums": 4 * self.out.slices * self.sum_columns * texts,
-            "down_sums": 4 * self.down.slices * self.sum_columns * texts,
-            "best": 16 * WARPS * texts,
-            "positions": 4 * texts if texts > 1 else 0,
+            "out_sums": 4 * self.out.slices * self.sum_columns,
+            "down_sums": 4 * self.down.slices * self.sum_columns,
+            "best": 16 * WARPS,
             "logits": 32 * self.most_heads if self.draws else 0,
             "clocks": 32 * self.most_heads if self.draws else 0,
             "barriers": 8 * (2 * 64 + 8),
@@ -224,11 +200,6 @@ class Layout:
         return 4 * sum(before)
 
     @property
-    def number(self) -> int:
-        """Bytes of all texts' parts of one number of an operand: three bf16, and a zero where they are one text's."""
-        return 8 if self.texts == 1 else 6 * self.texts
-
-    @property
     def sum_columns(self) -> int:
         """Columns of a rank, filled up to whole tiles."""
         return up_to(self.columns, 16)
@@ -239,31 +210,17 @@ class Layout:
         return 4 * self.depth + 16
 
     @property
-    def gathered(self) -> int:
-        """Bytes that a block's cluster sends it of a text in a layer."""
-        return 4 * (2 * self.width + self.head_rows + self.hidden) + RANKS * self.each * (4 * self.depth + 8)
-
-    @property
     def exchanges(self) -> int:
         """Of the stream, in a run: two a layer and one behind them."""
         return 2 * self.layers + 1
 
-    @property
-    def slots(self) -> int:
-        """Bytes of what clusters write of a text's stream for each other, in two uses."""
-        return 2 * RANKS * self.layer_clusters * self.quads * 16
-
-    @property
-    def finals(self) -> int:
-        """Bytes of a text's last stream, for clusters without layers."""
-        return RANKS * self.quads * 16
-
     @cached_property
     def lines(self) -> dict[str, int]:
         """Where in global memory exchanges lie: bytes from its start, and of all."""
-        final = 128 + self.slots * self.texts
-        best = final + self.finals * self.texts
-        fixed = best + 32 * self.blocks * self.texts
+        slots = 2 * RANKS * self.layer_clusters * self.quads * 16
+        final = 128 + slots
+        best = final + RANKS * self.quads * 16
+        fixed = best + 32 * self.blocks
         draws = fixed + RANKS * self.layer_clusters * self.layers * self.layer_rows * 8
         end = draws + 64 * self.blocks * self.draws
         return {"slots": 128, "final": final, "best": best, "fixed": fixed, "draws": draws, "end": end}

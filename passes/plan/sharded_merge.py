@@ -12,21 +12,20 @@ from lispgpt.passes.kernels.words import Word, each, either, fused, greater, whe
 from lispgpt.passes.plan.sharded_attention import LOWEST, rows_at_once
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import RANKS
-from lispgpt.passes.plan.sharded_operands import part_bytes, place_of_pair
+from lispgpt.passes.plan.sharded_products import place_of_pair
 
 FEW = 4
 """Warps whose parts are joined where no others have any."""
 
 
-def merge(launch: Launch, position: Word, receive: Word, text: Word | int = 0) -> None:
-    """By a text's warp: join the block's parts of each head, tell all ranks, and join theirs to the heads' results.
+def merge(launch: Launch, position: Word, receive: Word) -> None:
+    """By the finisher: join the block's parts of each head, tell all ranks, and join theirs to the heads' results.
 
     receive: the parity of the phase in which theirs are there.
     """
-    first = text * launch.layout.each
-    _for_heads(launch, lambda head: _tell(launch, position, head + first))
+    _for_heads(launch, lambda head: _tell(launch, position, head))
     c.wait(launch.barrier("merged"), receive)
-    _for_heads(launch, lambda head: _whole(launch, head, text))
+    _for_heads(launch, lambda head: _whole(launch, head))
 
 
 def _for_heads(launch: Launch, body: Callable[[Word], None]) -> None:
@@ -95,11 +94,11 @@ def _when(condition: Word | None, body: Callable[[], None]) -> None:
         when(condition, body)
 
 
-def _whole(launch: Launch, head: Word, text: Word | int) -> None:
+def _whole(launch: Launch, head: Word) -> None:
     """One head's result, as an operand."""
     layout = launch.layout
     at, there = _pairs(launch)
-    first = launch.place("merged") + (head + text * layout.each) * (RANKS * layout.part)
+    first = launch.place("merged") + head * (RANKS * layout.part)
     mine = [first + i * layout.part for i in range(RANKS)]
     ends = [c.load_reals(m + 4 * layout.depth, 2) for m in mine]
     numbers = [[w for n in at for w in c.load_reals(m + n * 4, 2)] for m in mine]
@@ -108,13 +107,12 @@ def _whole(launch: Launch, head: Word, text: Word | int) -> None:
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = (head * layout.depth + number) // 2
         both = [s * whole for s in sums[2 * i : 2 * i + 2]]
-        to = launch.place("attended") + place_of_pair(pair, layout.texts, text)
-        _when(inside, partial(_store, to, both, layout.texts))
+        _when(inside, partial(_store, launch.place("attended") + place_of_pair(pair), both))
 
 
-def _store(to: Word, both: Sequence[Word], texts: int) -> None:
+def _store(to: Word, both: Sequence[Word]) -> None:
     for number, part in enumerate(c.split(*both)):
-        c.store_words(to + part_bytes(texts) * number, [part])
+        c.store_words(to + 8 * number, [part])
 
 
 def _joined(launch: Launch, ends: list[list[Word]], numbers: list[list[Word]]) -> list[Word]:

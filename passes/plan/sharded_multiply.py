@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, each, either, loop, when, word
+from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_attention import Earlier
+from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_head import Head
-from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied
-from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, LINE, MULTIPLIERS, PARTS, STREAM, SUMS
+from lispgpt.passes.plan.sharded_launch import Launch, copied
+from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, LINE, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES
 from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_products import Products, Source
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
-from lispgpt.passes.plan.sharded_texts import columns_of, products_of
 
 
 class Multipliers:
     def __init__(self, launch: Launch) -> None:
-        self.launch, self.products = launch, products_of(launch)
+        self.launch, self.products = launch, Products(launch)
         self.head = Head(self.products)
 
     def emit(self) -> None:
@@ -37,11 +35,11 @@ class Multipliers:
 
             (chunk,) = either(launch.layered, "r", layers, lambda: [chunk])
             last = launch.layered.where(launch.exchanged(number, word(2 * layout.layers)), number & 1)
-            self._await("x", 4 * layout.width * layout.texts, last)
+            self._await("x", 4 * layout.width, last)
             c.wait(launch.barrier("statistics"), last)
             self.head.norm()
             self.head.emit(chunk)
-            c.pass_by(STREAM, layout.two_roles)
+            c.pass_by(STREAM, TWO_ROLES)
             c.meet(MULTIPLIERS, 32 * WARPS)
             return [chunk + launch.heads]
 
@@ -59,8 +57,8 @@ class Multipliers:
 
     def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
         launch = self.launch.again()
-        layout, chain, products = launch.layout, launch.chain, products_of(launch)
-        texts, threads, packed = layout.texts, layout.two_roles, layout.packed.get
+        layout, chain, products = launch.layout, launch.chain, Products(launch)
+        packed = layout.packed.get
         into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), packed("into"))
         up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), packed("up0"))
         out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", packed("out"))
@@ -69,61 +67,38 @@ class Multipliers:
             made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
             norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
             normed = [stack.enter_context(one) for one in norms]
-            earlier = Earlier(launch, made, normed, run)
+            earlier = Earlier(launch, made, normed, launch.position + run)
             into.load(chunk)
             out.load(chunk + layout.first_out)
             rows = earlier.load()
-            self._await("x", 4 * layout.width * texts, launch.exchanged(run, layer * 2))
+            self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
             products.split_up("stream", "x", layout.width)
             into.multiply()
-            c.pass_by(SUMS, threads)
+            c.pass_by(SUMS, TWO_ROLES)
             if chain.aheads:
-                when(layer == 0, lambda: c.meet(AHEAD, threads))
-            self._await("own", 4 * layout.head_rows * texts, launch.at_layer(run, layer))
+                when(layer == 0, lambda: c.meet(AHEAD, TWO_ROLES))
+            self._await("own", 4 * layout.head_rows, launch.at_layer(run, layer))
             earlier.attend(rows)
 
-            def further(round_: Word) -> None:
-                one = Earlier(launch, made, normed, run, round_)
-                one.attend(one.load())
+            def own() -> None:
+                one = Own(launch, made, normed, launch.position + run)
+                when(one.owns, one.attend)
 
-            if layout.rounds > 1:
-                each(1, layout.rounds, further)
-            self._own(launch, run, made, normed)
-        c.pass_by(PARTS, threads)
-        c.meet(ATTENDED, threads)
+            when(launch.warp >= WARPS - layout.kv, own)
+        c.pass_by(PARTS, TWO_ROLES)
+        c.meet(ATTENDED, TWO_ROLES)
         out.multiply()
-        c.pass_by(STREAM, threads)
+        c.pass_by(STREAM, TWO_ROLES)
         up.load(chunk + layout.first_up)
         down.load(chunk + layout.first_down)
-        self._await("x", 4 * layout.width * texts, launch.exchanged(run, layer * 2 + 1))
+        self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2 + 1))
         products.split_up("stream", "x", layout.width)
         up.multiply()
-        c.pass_by(SUMS, threads)
-        self._await("hidden_units", 4 * layout.hidden * texts, launch.at_layer(run, layer))
+        c.pass_by(SUMS, TWO_ROLES)
+        self._await("hidden_units", 4 * layout.hidden, launch.at_layer(run, layer))
         products.split_up("units", "hidden_units", layout.hidden)
         down.multiply()
-        c.pass_by(STREAM, threads)
-
-    @staticmethod
-    def _own(launch: Launch, run: Word, made: Copied, normed: Sequence[Copied]) -> None:
-        """The rows' own keys and values: a warp has a head of keys of a text, from the last warp on."""
-        layout = launch.layout
-        count = layout.kv * layout.texts
-        for first in range(0, count, WARPS):
-            number = word(first + WARPS - 1) - launch.warp
-            shared, text = (number, 0) if layout.texts == 1 else (number % layout.kv, number // layout.kv)
-            own = partial(_attend_own, launch, run, made, normed, shared, text)
-            if first + WARPS <= count:
-                own()
-            else:
-                when(launch.warp >= WARPS - (count - first), own)
-
-
-def _attend_own(
-    launch: Launch, run: Word, made: Copied, normed: Sequence[Copied], shared: Word, text: Word | int
-) -> None:
-    one = Own(launch, made, normed, launch.position_of(text) + run, text)
-    when(one.owns, partial(one.attend, shared))
+        c.pass_by(STREAM, TWO_ROLES)
 
 
 class Rows:
@@ -151,7 +126,7 @@ class Columns:
     def __init__(
         self, products: Products, sharing: Sharing, count: int, source: str, sums: str, packed: PackedWeights | None
     ) -> None:
-        self.products, self.sharing, self.count = columns_of(products), sharing, count
+        self.products, self.sharing, self.count = ColumnProducts(products), sharing, count
         self.source, self.sums, self.packed = source, sums, packed
         self.whole = products.launch.layout.whole
 

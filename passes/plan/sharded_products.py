@@ -20,7 +20,6 @@ from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS
 from lispgpt.passes.plan.sharded_norm_sums import norm_sum
-from lispgpt.passes.plan.sharded_operands import QUAD, part_bytes, place_of_pair
 from lispgpt.passes.plan.sharded_scales import (
     Fragments,
     Scales,
@@ -34,6 +33,8 @@ from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
 
 AT_ONCE = 8
 """Steps whose weights and other side are read together where they are not held."""
+QUAD = 32
+"""Bytes of an operand's four numbers that a lane has in a step: two words for each part, and two zeros."""
 
 
 @dataclass
@@ -77,22 +78,6 @@ class Products:
         count = 4 * steps
         found = either(works, "r" * count, lambda: [w for a in load() for w in a], lambda: [word(0)] * count)
         return [found[i : i + 4] for i in range(0, count, 4)]
-
-    def head_sums(self, places: list[Word], right: Fragments | None) -> list[Word]:
-        """Of 8 rows, along all of the stream, in chains that do not wait for each other.  right: its operand, where a
-        warp has it in registers."""
-        chains = [[real(0.0)] * 4 for _ in range(4)]
-        for at in range(0, len(places), AT_ONCE):
-            now = places[at : at + AT_ONCE]
-            sides = right[at : at + AT_ONCE] if right else self.operand("x", at, len(now))
-            for step, (place, b_) in enumerate(zip(now, sides, strict=True)):
-                chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
-        return [w for chain in chains for w in chain]
-
-    def head_totals(self, sums: list[Word]) -> list[Word]:
-        """Of what head_sums has found."""
-        chains = [sums[i : i + 4] for i in range(0, 16, 4)]
-        return [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
 
     # ---- products of rows
 
@@ -158,7 +143,7 @@ class Products:
                 scales = [[scale] * 4 for scale in row_scales(self.launch, packed, base, first, sharing.steps, each_)]
             load = c.load_matrices if packed is None else packed.load
             parts = [range(i, min(i + AT_ONCE, sharing.steps)) for i in range(0, sharing.steps, AT_ONCE)]
-            totals = self.zeros()
+            totals = [real(0.0)] * 4
             for part_ in parts:
                 weights = [load(places[i]) for i in part_]
                 own = scales[part_.start // each_ : -(-part_.stop // each_)] if packed is not None else []
@@ -180,31 +165,29 @@ class Products:
     def _fixed_sums(self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]]) -> None:
         """Leave sums of gamma and beta for the finisher."""
         norm, layer, sums, _ = source
-        texts, rows = self.launch.layout.texts, loaded.sharing.slices * 8 * loaded.sharing.all
+        rows = loaded.sharing.slices * 8 * loaded.sharing.all
         fixed = norm_sum(self.launch, norm, layer, first, loaded.weights, loaded.scales, load)
-        kind = (self.part == 0).where(word(texts), texts + 1)
+        kind = (self.part == 0).where(word(1), 2)
         place = self._sum_place(loaded, sums) + kind * (4 * rows)
         self.when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
 
     def split_up(self, source: str, name: str, count: int) -> None:
-        """By all warps that multiply: so many numbers of each text that ranks have sent, as parts for the
-        instructions."""
-        launch, texts, half = self.launch, self.launch.layout.texts, count // 2
+        """By all warps that multiply: so many numbers that ranks have sent, as parts for the instructions."""
+        launch = self.launch
 
         def pair(number: Word) -> None:
             values = c.load_reals(launch.place(source) + number * 8, 2)
-            at, text = (number, 0) if texts == 1 else (number % half, number // half)
-            to = launch.place(name) + place_of_pair(at, texts, text)
+            to = launch.place(name) + place_of_pair(number)
             for i, part in enumerate(c.split(*values)):
-                c.store_words(to + part_bytes(texts) * i, [part])
+                c.store_words(to + 8 * i, [part])
 
         first, threads = launch.warp * 32 + launch.lane, 32 * WARPS
-        for start in range(0, half * texts, threads):
+        for start in range(0, count // 2, threads):
             number = first + start
-            if start + threads <= half * texts:
+            if start + threads <= count // 2:
                 pair(number)
             else:
-                when(number < half * texts, partial(pair, number))
+                when(number < count // 2, partial(pair, number))
         c.meet(MULTIPLIERS, threads)
 
     def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
@@ -218,18 +201,6 @@ class Products:
             turns = [_swizzled(late + 2 * i, row, line if rest else 0) for i in range(4)]
             return [start + turns[(first + i) % 4] + (first + i) // 4 * line for i in range(count)]
         return [start + _swizzled(first * 2 + late + 2 * i, row, line) for i in range(count)]
-
-    def zeros(self) -> list[Word]:
-        """Sums of nothing yet."""
-        return [real(0.0)] * 4
-
-    def results(self, totals: list[Word]) -> list[tuple[Word | int, Word]]:
-        """(text, a row's sum)."""
-        return [(0, self.across_halves(totals))]
-
-    def leaves(self, text: Word | int) -> Word:
-        """Whether it is for a lane to leave a text's results."""
-        return self.part == 0
 
     def across_halves(self, totals: list[Word]) -> Word:
         """Of the stream: four columns, a part each, of either half's rows: a row's sum."""
@@ -247,14 +218,13 @@ class Products:
     def rows(self, loaded: Loaded, sums: str) -> None:
         """Multiply by the stream, and leave sums for the finisher."""
         weights, first = [w for w in loaded.weights if isinstance(w, list)], loaded.slice * loaded.sharing.steps
-        totals = self._stream_sums(weights, first, self.zeros(), loaded.scales)
+        totals = self._stream_sums(weights, first, [real(0.0)] * 4, loaded.scales)
         self._leave_rows(loaded, totals, sums)
 
     def _leave_rows(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
-        size = 4 * loaded.sharing.slices * 8 * loaded.sharing.all
-        for text, own in self.results(totals):
-            place = self._sum_place(loaded, sums) + text * size
-            self.when_works(self.leaves(text), loaded.works, partial(c.store_words, place, [own]))
+        own = self.across_halves(totals)
+        place = self._sum_place(loaded, sums)
+        self.when_works(self.part == 0, loaded.works, lambda: c.store_words(place, [own]))
 
     def _sum_place(self, loaded: Loaded, sums: str) -> Word:
         """Where a lane's row's sum goes."""
@@ -275,6 +245,11 @@ class Products:
         for step, a in enumerate(weights):
             chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
         return [x + y for x, y in zip(*chains, strict=True)]
+
+
+def place_of_pair(number: Word) -> Word:
+    """Where two neighbouring numbers' first parts lie in an operand."""
+    return ((number // 8) * 4 + number % 4) * QUAD + ((number // 4) & 1) * 4
 
 
 def _swizzled(number: Word, row: Word, line: int) -> Word:

@@ -23,13 +23,10 @@ from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 
 
 class HeadReader:
-    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own, text:
-    which it is."""
+    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own."""
 
-    def __init__(
-        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word, text: Word | int = 0
-    ) -> None:
-        self.launch, self.made, self.normed, self.position, self.text = launch, made, normed, position, text
+    def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
+        self.launch, self.made, self.normed, self.position = launch, made, normed, position
         attention, layout = attention_of(made.op), launch.layout
         assert attention is not None
         self.attention, self.heads, self.depth = attention, layout.heads, layout.depth
@@ -55,8 +52,7 @@ class HeadReader:
 
     def _own_columns(self, reader: Reader, index: Sequence[Index], width: int) -> ir.Value:
         """What the product before has made of the row's columns, of those that are the cluster's."""
-        own = self.launch.place("own") + self.text * (4 * self.launch.layout.head_rows)
-        return _loaded(own + (word(index[-1]) - self.base) * 4, width, reader.in_step)
+        return _loaded(self.launch.place("own") + (word(index[-1]) - self.base) * 4, width, reader.in_step)
 
     def _ahead(self, first: int, shape: Sequence[int], index: Sequence[Index], width: int) -> ir.Value:
         number = word(index[0])
@@ -79,16 +75,11 @@ class HeadReader:
         if heads.group > layout.each:
             member = launch.share * layout.each % heads.group + member
         member = word(member)
-        return self.heads.place(number.index(), member.index(), self.row)
-
-    @property
-    def row(self) -> Index:
-        """The number of the text's row."""
-        return self.text if isinstance(self.text, int) else self.text.index()
+        return self.heads.place(number.index(), member.index())
 
     def slot(self, shared: Word, member: Word | int) -> Word:
-        """The number of a head among the cluster's, of all texts."""
-        return shared * self.launch.layout.members + member + self.text * self.launch.layout.each
+        """The number of a head among the cluster's."""
+        return shared * self.launch.layout.members + member
 
     def query(self, shared: Word, member: Word | int, column: Word, width: int) -> list[Word]:
         """As f32, as it is made of the cluster's columns."""
@@ -106,7 +97,7 @@ class HeadReader:
         self.base = self.launch.first_shared * self.depth + (self.heads.firsts[1 + kind] - before)
         with reader.scope(), reader.stepping():
             index = own_index(self.attention, kind, self.place(shared, 0), column.index())
-            return read_row(self.attention.writes[kind], reader, self.row, index, 2)
+            return read_row(self.attention.writes[kind], reader, 0, index, 2)
 
     def members(self, body: Callable[[Word], None]) -> None:
         """For each of the heads that have the warp's keys in common."""

@@ -119,8 +119,7 @@ class Gpu(Target):
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
     subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the cache of all cores.  Measured seconds, or 0:
     launch_, that a launch waits for the one ahead of it; exchange_, that blocks of one launch wait for others by
-    signals; cluster_, from one exchange among clusters that share layers to the next.  cluster_bandwidth: bytes that a
-    core takes from its cluster's others in a second, or 0.
+    signals; cluster_, from one exchange among clusters that share layers to the next.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -165,7 +164,6 @@ class Gpu(Target):
     launch_seconds: float = 0.0
     exchange_seconds: float = 0.0
     cluster_seconds: float = 0.0
-    cluster_bandwidth: float = 0.0
 
     def capabilities(self) -> dict[str, int]:
         return {

@@ -119,12 +119,8 @@ HOPPER_LAUNCH, HOPPER_EXCHANGE = 1.4e-6, 2.1e-6
 """Seconds, on an H200 that decodes GPT-2 124M, whose bytes take 67 us: 65 early launches take 159 us, and one kernel of
 the same steps, whose blocks tell each other by counters how far they are, 202 us."""
 
-HOPPER_CLUSTERS = 3.2e-6
+HOPPER_CLUSTERS = 2.6e-6
 """Seconds from one exchange among clusters to the next, with what is done between them (see sharded_exchange.py)."""
-
-HOPPER_CLUSTER_BANDWIDTH = 25e9
-"""Bytes that a multiprocessor takes from its cluster's shared memories in a second: 3.3 TB/s on all 132.  Source: Luo
-et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking"; not measured here."""
 
 H200 = Rates("H200 SXM", 4.8 * TERA, 989.4 * TERA, 66.9 * TERA)
 
@@ -159,7 +155,6 @@ CHIPS = {
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,
         cluster_seconds=HOPPER_CLUSTERS,
-        cluster_bandwidth=HOPPER_CLUSTER_BANDWIDTH,
     ),
 }
 DEFAULT_CHIP = "sm_90"

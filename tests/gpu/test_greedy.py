@@ -36,7 +36,7 @@ def test_tokens_are_the_cpus_each_time(
 
 @pytest.mark.parametrize("texts", [2, 8])
 @pytest.mark.parametrize("model", ["gpt2", "llama"])
-@pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
+@pytest.mark.parametrize("form", ["several in a graph", "one launch"])
 def test_tokens_of_several_texts_are_the_cpus_each_time(
     model: str, form: str, texts: int, chip: Chip, references: References, tmp_path: Path
 ) -> None:

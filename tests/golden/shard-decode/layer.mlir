@@ -811,7 +811,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   247 arith.addf
   5 arith.addf vector<4xf32>
-  819 arith.addi
+  816 arith.addi
   127 arith.andi
   581 arith.bitcast
   4 arith.cmpf
