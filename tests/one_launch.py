@@ -22,8 +22,8 @@ MODELS = {
 
 
 def pipeline(folder: Path, options: str) -> Path:
-    """The GPUs' pipeline with options for one-launch."""
-    return changed_pipeline(folder, {"one-launch": options})
+    """The GPUs' pipeline with options for one-launch, and no clusters that share a step."""
+    return changed_pipeline(folder, {"one-launch": options, "shard-decode": ':when "never"'})
 
 
 def compiled(

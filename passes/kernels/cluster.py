@@ -1,7 +1,7 @@
 """What threads of a cluster of blocks do with each other's shared memory, and warps with their own: PTX of sm_90.
 
 Addresses in shared memory are i32.  Source: "Parallel Thread Execution ISA", sections st.async, mbarrier, mapa,
-barrier, ldmatrix, mma and createpolicy.
+barrier, ldmatrix, mma, prefetch and createpolicy.
 """
 
 from __future__ import annotations
@@ -99,6 +99,23 @@ def split(a: Word, c: Word) -> list[Word]:
     return found
 
 
+def lanes_where(condition: Word) -> Word:
+    """A bit for each of a warp's lanes where it holds."""
+    as_word = condition.where(word(1), 0)
+    text = "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.ballot.b32 $0, p, -1; }"
+    return assembly(text, [as_word], "r")[0]
+
+
+def bits_of(number: Word) -> Word:
+    """How many of its bits are set."""
+    return Word(b.emit("math.ctpop", [number.value], [number.value.type]))
+
+
+def count_lanes(condition: Word) -> Word:
+    """For how many of a warp's lanes it holds."""
+    return bits_of(lanes_where(condition))
+
+
 def meet(number: int, threads: int) -> None:
     """Wait at the block's barrier of that number until so many threads have come."""
     assembly(f"barrier.sync {number}, {threads};", [])
@@ -177,6 +194,11 @@ def pointer(memory: ir.Value, offset: Any) -> ir.Value:
     first = b.emit("arith.index_cast", [start], [i64])
     more = offset.value if offset.value.type == i64 else wide(offset).value
     return b.emit("llvm.inttoptr", [b.emit("arith.addi", [first, more], [i64])], [ir.Type.parse("!llvm.ptr<1>")])
+
+
+def fetch(pointer: ir.Value) -> None:
+    """Start to bring the line at a pointer to the cache of all cores, where it stays longer than others."""
+    assembly("prefetch.global.L2::evict_last [$0];", [pointer])
 
 
 def policy(kind: str) -> Word:

@@ -1,21 +1,28 @@
 """Attention of a sharded launch: a block's positions of some heads, whose number modulo the ranks is its rank.
 
 A cluster's warps share its heads of keys and values out, and each head's warps the block's positions.  A row of keys
-is one for some lanes, each with 4 or 8 numbers; a warp takes as many at once as there is room for.  Keys and values
-of earlier positions are loaded before the query is there, as many as registers hold; further ones one batch after the
-other, whose result is joined to what the warp has left of those before.  The row's own key and value come with the
-query; the block whose position it is writes them: in each cluster that has their head the same.
+is one for some lanes, each with 16 or 32 bytes; a warp takes as many at once as there is room for.  Keys and values of
+earlier positions are brought to the cache of all cores, to stay there, while the layer ahead is under way, and loaded
+before the query is there, as many as registers hold, as the words that lie there: who converts a number waits for it.
+Further ones come one batch after the other, whose result is joined to what the warp has left of those before.  The
+row's own key and value come with the query; the block whose position it is writes them: in each cluster that has their
+head the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lispgpt.base.dtypes import DTYPES
 from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import ir
+from lispgpt.ir.structure import element_type
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.attention import read_operand, score_at
+from lispgpt.passes.kernels.attention import cache_of, read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
 from lispgpt.passes.kernels.words import Word, each, either, fused, greater, lesser, real, when, word
+from lispgpt.passes.plan.sharded_heads import Heads
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_queries import HeadReader
@@ -26,11 +33,11 @@ LOWEST = -1e30
 Pairs = list[tuple[list[Word], list[Word]]]
 
 
-def rows_at_once(depth: int) -> tuple[int, int]:
+def rows_at_once(heads: Heads) -> tuple[int, int]:
     """(numbers of a row that a lane has, lanes of a row)."""
-    numbers = 4 if depth <= 128 else 8
+    numbers = 4 if heads.depth <= 128 and not heads.short else 8
     across = 1
-    while across * numbers < depth:
+    while across * numbers < heads.depth:
         across *= 2
     return numbers, across
 
@@ -41,7 +48,8 @@ class Earlier(HeadReader):
     def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
         super().__init__(launch, made, normed, position)
         layout = launch.layout
-        self.numbers, self.across = rows_at_once(self.depth)
+        self.numbers, self.across = rows_at_once(self.heads)
+        self.words = self.numbers // 2 if self.heads.short else self.numbers
         self.at_once = 32 // self.across
         number = launch.warp // layout.head_warps
         busy = number < layout.kv if layout.kv * layout.head_warps < WARPS else None
@@ -57,33 +65,60 @@ class Earlier(HeadReader):
         self.step = self.at_once * layout.head_warps
         """Positions of the block that a head's warps take at once."""
         turns = -(-layout.context // (RANKS * self.step))
-        self.turns = min(turns, max(1, layout.numbers // self.numbers))
+        self.turns = min(turns, max(1, layout.numbers // self.words))
         self.more = turns > self.turns
+        self.early = min(self.turns, max(1, layout.numbers // (2 * self.words)))
+        """Turns whose rows are loaded ahead of the stream: with all of them there, its exchange would wait."""
 
     def _number(self, turn: Word | int) -> Word:
         """Which of the block's positions a lane has in its turn."""
         return self.within * self.at_once + turn * self.step + self.launch.lane // self.across
 
-    def load(self) -> Pairs:
-        """Keys and values, as they lie; zeros where a warp has none."""
-        return [self._row(word(turn)) for turn in range(self.turns)]
+    def fetch(self) -> None:
+        """Bring what `load` and `attend` read to the cache of all cores."""
+        for tensor in self.attention.updated:
+            self.made.reader.bind(tensor, self._fetch)
+        each(0, self._turns(self.count - self.within * self.at_once), self._read)
+
+    def _fetch(self, index: Sequence[Index], width: int) -> ir.Value:
+        memory = cache_of(self.attention)
+        number: Index = 0
+        for at, extent in zip(index, memory.type.shape, strict=True):
+            number = b.add(b.mul(number, extent), at)
+        size = b.constant(DTYPES[str(memory.type.element_type)].bits // 8, b.i64())
+        offset = b.emit("arith.index_cast", [b.as_value(number)], [b.i64()])
+        c.fetch(c.pointer(memory, Word(b.emit("arith.muli", [offset, size], [b.i64()]))))
+        return b.constant(0.0, b.with_width(memory.type.element_type, width))
+
+    def load(self, turns: range) -> Pairs:
+        """Keys and values of some turns, as words that lie there; zeros where a warp has none."""
+        return [self._row(word(turn)) for turn in turns]
 
     def _row(self, turn: Word) -> tuple[list[Word], list[Word]]:
         any_ = self.within * self.at_once + turn * self.step < self.count
 
+        words = ir.VectorType.get([self.words], b.i32())
+
         def read() -> list[Word]:
-            number = lesser(self._number(turn), self.count - 1)
-            t = (number * RANKS + self.launch.rank).index()
-            with self.made.reader.scope():
-                place = self.place(self.shared, 0)
-                both = [
-                    b.extend(read_operand(self.made.reader, operand, place, t, self.column.index(), self.numbers))
-                    for operand in (self.attention.keys, self.attention.values)
-                ]
+            both = [b.emit("vector.bitcast", [row], [words]) for row in self._read(turn)]
             return [*lanes(both[0]), *lanes(both[1])]
 
-        found = either(any_, "f" * (2 * self.numbers), read, lambda: [real(0.0)] * (2 * self.numbers))
-        return found[: self.numbers], found[self.numbers :]
+        found = either(any_, "r" * (2 * self.words), read, lambda: [word(0)] * (2 * self.words))
+        return found[: self.words], found[self.words :]
+
+    def _read(self, turn: Word) -> list[ir.Value]:
+        """A lane's part of a key and a value; of the last ones where there are no more."""
+        number = lesser(self._number(turn), self.count - 1)
+        t = (number * RANKS + self.launch.rank).index()
+        with self.made.reader.scope():
+            place = self.place(self.shared, 0)
+            both = (self.attention.keys, self.attention.values)
+            return [read_operand(self.made.reader, o, place, t, self.column.index(), self.numbers) for o in both]
+
+    def _reals(self, words: list[Word]) -> list[Word]:
+        element = element_type(self.attention.keys.tensor)
+        row = b.vector_of([w.value for w in words])
+        return lanes(b.extend(b.emit("vector.bitcast", [row], [ir.VectorType.get([self.numbers], element)])))
 
     def attend(self, rows: Pairs) -> None:
         """With the queries that are there now; leave a part of each head's result."""
@@ -127,7 +162,8 @@ class Earlier(HeadReader):
         if self.inside is not None:
             query = [self.inside.where(q, 0.0) for q in query]
         scores = []
-        for key, _ in rows:
+        for words, _ in rows:
+            key = self._reals(words)
             total = query[0] * key[0]
             for q, k in zip(query[1:], key[1:], strict=True):
                 total = fused(q, k, total)
@@ -151,10 +187,10 @@ class Earlier(HeadReader):
             c.warp_barrier()
             top = greater(top, before[0])
         powers = [Word(exp2((s - top).value, launch.target)) for s in scores]
-        total, sums = powers[0], [powers[0] * v for v in rows[0][1]]
-        for p, (_, value) in zip(powers[1:], rows[1:], strict=True):
+        total, sums = powers[0], [powers[0] * v for v in self._reals(rows[0][1])]
+        for p, (_, words) in zip(powers[1:], rows[1:], strict=True):
             total = total + p
-            sums = [fused(p, v, s) for v, s in zip(value, sums, strict=True)]
+            sums = [fused(p, v, s) for v, s in zip(self._reals(words), sums, strict=True)]
         for distance in (d for d in distances if d >= across):
             total = total + total.from_lane(distance)
             sums = [s + s.from_lane(distance) for s in sums]

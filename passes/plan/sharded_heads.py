@@ -23,7 +23,8 @@ from lispgpt.passes.targets import Gpu
 class Heads:
     """shared: the leading loop of attention whose numbers are keys' and values' heads; member: that of the queries'
     heads which have these in common; None where it is not longer than 1.  firsts: columns of what attention reads at
-    which queries, keys and values of the first head start, where all heads' follow one behind the other."""
+    which queries, keys and values of the first head start, where all heads' follow one behind the other.  short:
+    whether a number of the cache has 16 bits, and not 32."""
 
     shared: int | None
     member: int | None
@@ -31,6 +32,7 @@ class Heads:
     group: int
     depth: int
     loops: int
+    short: bool
     firsts: tuple[int, int, int] = (0, 0, 0)
 
     def place(self, shared: Index, member: Index) -> list[Index]:
@@ -53,7 +55,7 @@ def heads_of(chain: Chain, target: Gpu) -> Heads:
         firsts = _Columns(chain, attention, heads, target).firsts()
     for op in reversed(list(block.operations)[len(ops) - 1 : -1]):
         op.operation.erase()
-    return Heads(heads.shared, heads.member, heads.count, heads.group, heads.depth, heads.loops, firsts)
+    return Heads(heads.shared, heads.member, heads.count, heads.group, heads.depth, heads.loops, heads.short, firsts)
 
 
 def _loops(attention: Attention) -> Heads:
@@ -66,8 +68,9 @@ def _loops(attention: Attention) -> Heads:
         raise Refused("its attention is not of heads, nor of groups of heads")
     group = long[members[0]] if members else 1
     count = group * (long[shared[0]] if shared else 1)
+    short = b.is_short(attention.keys.tensor.type)
     loop, member = (found[0] if found else None for found in (shared, members))
-    return Heads(loop, member, count, group, attention.depth, len(attention.extents))
+    return Heads(loop, member, count, group, attention.depth, len(attention.extents), short)
 
 
 def _tensors(kernel: ir.Operation, argument: int) -> list[ir.Value]:

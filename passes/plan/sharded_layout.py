@@ -13,6 +13,7 @@ the other side of the product is; where not they are walked through, some chunks
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import accumulate
 from math import lcm, prod
 
 from lispgpt.ir.structure import shape_of
@@ -25,6 +26,8 @@ from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing, held, walked
 RANKS, LINE = 8, 64
 """Blocks of a cluster, and bf16 of a line that bulk copies bring."""
 LEAST_STAGES = 4
+MORE = 2
+"""Chunks of the head that a block without layers, which can begin early, has beside its share."""
 SWIZZLED = 1024
 """What chunks that tensor maps bring are aligned to."""
 STREAMER, EXCHANGER, FINISHER = WARPS, WARPS + 1, WARPS + 2
@@ -32,6 +35,8 @@ THREADS = 32 * (WARPS + 3)
 SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD = 1, 2, 3, 4, 5, 6
 """Barriers of a block: sums of rows are there; attention's parts are; its result is; sums of columns are; all that
 multiply; what is made ahead of the layers is there."""
+LISTED, LISTED_OF_BLOCK = 256, 32
+"""Most probable tokens that a block has in a list, and those of them that a block leaves, at most."""
 TWO_ROLES = 32 * WARPS + 32
 SHARED_BYTES = 231424 - 1024
 """Of a block's memory, beside its alignment."""
@@ -171,7 +176,8 @@ class Layout:
             "down_sums": 4 * self.down.slices * self.sum_columns,
             "best": 16 * WARPS,
             "logits": 32 * self.most_heads if self.draws else 0,
-            "clocks": 32 * self.most_heads if self.draws else 0,
+            "paces": 32 * self.most_heads if self.draws else 0,
+            "listed": 16 * LISTED if self.draws else 0,
             "barriers": 8 * (2 * 64 + 8),
         }
         self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in sizes.values())) // self.chunk)
@@ -217,19 +223,21 @@ class Layout:
     @cached_property
     def lines(self) -> dict[str, int]:
         """Where in global memory exchanges lie: bytes from its start, and of all."""
-        slots = 2 * RANKS * self.layer_clusters * self.quads * 16
-        final = 128 + slots
-        best = final + RANKS * self.quads * 16
-        fixed = best + 32 * self.blocks
-        draws = fixed + RANKS * self.layer_clusters * self.layers * self.layer_rows * 8
-        end = draws + 64 * self.blocks * self.draws
-        return {"slots": 128, "final": final, "best": best, "fixed": fixed, "draws": draws, "end": end}
+        sizes = {
+            "slots": 2 * RANKS * self.layer_clusters * self.quads * 16,
+            "final": RANKS * self.quads * 16,
+            "best": 32 * self.blocks,
+            "fixed": RANKS * self.layer_clusters * self.layers * self.layer_rows * 8,
+            "draws": 64 * self.blocks * self.draws,
+            "listed": 16 * LISTED_OF_BLOCK * self.blocks * self.draws,
+        }
+        return dict(zip([*sizes, "end"], accumulate(sizes.values(), initial=128), strict=True))
 
     def head_share(self) -> tuple[int, int]:
         """(chunks of the head for a block of a layer's cluster, those that are left for all others)."""
         if not self.others:
             return 0, 0
-        each = max(0, (self.head_chunks - 4 * self.others) // self.blocks)
+        each = max(0, (self.head_chunks - MORE * self.others) // self.blocks)
         return each, self.head_chunks - each * RANKS * self.layer_clusters
 
     @property

@@ -62,7 +62,7 @@ def _tell(launch: Launch, position: Word, head: Word) -> None:
         return _joined(launch, ends, numbers)
 
     if layout.head_warps > FEW:
-        few = count <= FEW * (32 // rows_at_once(layout.depth)[1])
+        few = count <= FEW * (32 // rows_at_once(layout.heads)[1])
         kinds = "f" * (2 + 2 * len(at))
         found = either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_warps)))
     else:

@@ -10,7 +10,7 @@ from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_attention import Earlier
 from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_head import Head
-from lispgpt.passes.plan.sharded_launch import Launch, copied
+from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied
 from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, LINE, MULTIPLIERS, PARTS, STREAM, SUMS, TWO_ROLES
 from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_products import Products, Source
@@ -64,15 +64,14 @@ class Multipliers:
         out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", packed("out"))
         down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", packed("down"))
         with ExitStack() as stack:
-            made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
-            norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
-            normed = [stack.enter_context(one) for one in norms]
+            made, normed = self._attention(stack, launch, layer)
             earlier = Earlier(launch, made, normed, launch.position + run)
             into.load(chunk)
             out.load(chunk + layout.first_out)
-            rows = earlier.load()
+            rows = earlier.load(range(earlier.early))
             self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
             products.split_up("stream", "x", layout.width)
+            rows += earlier.load(range(earlier.early, earlier.turns))
             into.multiply()
             c.pass_by(SUMS, TWO_ROLES)
             if chain.aheads:
@@ -89,6 +88,7 @@ class Multipliers:
         c.meet(ATTENDED, TWO_ROLES)
         out.multiply()
         c.pass_by(STREAM, TWO_ROLES)
+        self._fetch(run, (layer + 1) % layout.layers)
         up.load(chunk + layout.first_up)
         down.load(chunk + layout.first_down)
         self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2 + 1))
@@ -99,6 +99,19 @@ class Multipliers:
         products.split_up("units", "hidden_units", layout.hidden)
         down.multiply()
         c.pass_by(STREAM, TWO_ROLES)
+
+    def _attention(self, stack: ExitStack, launch: Launch, layer: Word) -> tuple[Copied, list[Copied]]:
+        """A layer's attention, and what norms its heads' rows."""
+        chain = launch.chain
+        made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
+        norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
+        return made, [stack.enter_context(one) for one in norms]
+
+    def _fetch(self, run: Word, layer: Word) -> None:
+        """Bring keys and values of the layer that comes next."""
+        launch = self.launch.again()
+        with ExitStack() as stack:
+            Earlier(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()
 
 
 class Rows:

@@ -119,7 +119,6 @@ def if_there(condition: Word | None, body: Callable[[], None]) -> None:
 
 
 def _loaded(address: Word, width: int, together: bool) -> ir.Value:
-    """So many f32 of a block's memory; together: at an address of as many's size."""
-    if together and width in (2, 4):
-        return b.vector_of([w.value for w in c.load_reals(address, width)])
-    return b.vector_of([c.load_reals(address + 4 * i, 1)[0].value for i in range(width)])
+    """So many f32 of a block's memory; together: at an address of as many's size, or of four's."""
+    at_once = min(width, 4) if together and width in (2, 4, 8) else 1
+    return b.vector_of([w.value for i in range(0, width, at_once) for w in c.load_reals(address + 4 * i, at_once)])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels import cluster as c
@@ -18,10 +17,8 @@ from lispgpt.passes.plan.sharded_chain import Product
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, RANKS
 
-UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 12
+UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 8
 """Chunks of a block that are brought at once."""
-KEPT = 16
-"""Chunks of a block's head that are asked to stay in the cache from run to run."""
 
 
 def weight_map(kernel: ir.Operation, product: Product, layers: int, argument: int, rows: int, lines: int) -> ir.Value:
@@ -54,7 +51,7 @@ class Streamer:
     def emit(self) -> None:
         """By one thread."""
         launch, layout = self.launch, self.launch.layout
-        self.early, self.late = c.policy("evict_first"), c.policy("evict_last")
+        self.hint = c.policy("evict_first")
 
         def run(number: Word, chunk: Word) -> list[Word]:
             def layers() -> list[Word]:
@@ -98,7 +95,7 @@ class Streamer:
         for i, (name, at) in enumerate(boxes):
             at = at if name in layout.packed else [*at, *where]
             under_way = word(min(UNDER_WAY * self._share(name), self.most))
-            self._bring(first_chunk + i, name, at, under_way, self.early, layer)
+            self._bring(first_chunk + i, name, at, under_way, layer)
 
     def _rows(self, name: str, row: Word) -> Any:
         """Where a box of 8 rows starts, or the number of their packed chunk."""
@@ -112,16 +109,13 @@ class Streamer:
     def _head(self, number: Word, chunk: Word) -> None:
         row = (self.launch.first_head + number) * 8
         begins = number < self.launch.layout.stages
-        stays = (number >= self.launch.layout.stages).value
-        late = b.emit("arith.andi", [stays, (number < self.launch.layout.stages + KEPT).value], [stays.type])
-        hint = Word(late).where(self.late, self.early)
-        self._bring(chunk, "head", self._rows("head", row), self._paced(begins), hint, word(0))
+        self._bring(chunk, "head", self._rows("head", row), self._paced(begins), word(0))
 
     def _paced(self, begins: Word) -> Word:
         share = self._share("head")
         return begins.where(word(min(UNDER_WAY * share, self.most)), min(UNDER_WAY_IN_HEAD * share, self.most))
 
-    def _bring(self, chunk: Word, name: str, at: Any, under_way: Word, hint: Word, layer: Word) -> None:
+    def _bring(self, chunk: Word, name: str, at: Any, under_way: Word, layer: Word) -> None:
         """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""
         launch, layout = self.launch, self.launch.layout
         slot, parity = launch.slot(chunk)
@@ -136,7 +130,7 @@ class Streamer:
         c.expect(full, layout.chunk_bytes(name))
         packed = layout.packed.get(name)
         if packed is None:
-            c.copy_box(launch.maps[name], at, launch.start + slot * layout.chunk, full, hint)
+            c.copy_box(launch.maps[name], at, launch.start + slot * layout.chunk, full, self.hint)
             return
         offset = c.wide(at) * packed.chunk
         if packed.parts > 1:
@@ -144,4 +138,4 @@ class Streamer:
         if name != "head" and layout.layers > 1:
             offset = offset + c.wide(layer) * (packed.parts * packed.part)
         source = c.pointer(launch.memories[layout.packed_at[name]], offset)
-        c.copy_bytes(source, packed.chunk, launch.start + slot * layout.chunk, full, hint)
+        c.copy_bytes(source, packed.chunk, launch.start + slot * layout.chunk, full, self.hint)

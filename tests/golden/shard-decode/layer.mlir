@@ -811,30 +811,31 @@ func.func "decode_greedy_batch1_positions1_shared"
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   247 arith.addf
   5 arith.addf vector<4xf32>
-  816 arith.addi
-  127 arith.andi
+  831 arith.addi
+  126 arith.andi
   581 arith.bitcast
   4 arith.cmpf
-  192 arith.cmpi
-  2037 arith.constant
+  191 arith.cmpi
+  2066 arith.constant
+  2 arith.constant vector<4xf32>
   2 arith.divf
-  89 arith.divui
+  93 arith.divui
   2 arith.extf vector<4xf32>
   34 arith.extui
-  27 arith.index_cast
-  97 arith.index_castui
+  31 arith.index_cast
+  104 arith.index_castui
   63 arith.maxsi
-  49 arith.minsi
+  51 arith.minsi
   75 arith.mulf
-  328 arith.muli
+  339 arith.muli
   17 arith.ori
-  81 arith.remui
+  83 arith.remui
   241 arith.select
   42 arith.shli
   6 arith.shrsi
   38 arith.shrui
   80 arith.subf
-  34 arith.subi
+  37 arith.subi
   113 arith.trunci
   42 arith.xori
   5 builtin.unrealized_conversion_cast
@@ -846,25 +847,29 @@ func.func "decode_greedy_batch1_positions1_shared"
   1 gpu.thread_id
   133 llvm.call_intrinsic
   364 llvm.extractvalue
-  446 llvm.inline_asm
-  14 llvm.inttoptr
-  16 memref.extract_aligned_pointer_as_index
+  449 llvm.inline_asm
+  16 llvm.inttoptr
+  18 memref.extract_aligned_pointer_as_index
   6 memref.load
   16 memref.store
-  43 memref.view
+  45 memref.view
   2 nvvm.cluster.arrive
   2 nvvm.cluster.wait
   46 scf.condition
-  16 scf.for
+  17 scf.for
   90 scf.if
   46 scf.while
-  165 scf.yield
+  166 scf.yield
+  2 vector.bitcast vector<4xf32>
+  2 vector.bitcast vector<4xi32>
   34 vector.extract vector<2xf32>
   4 vector.extract vector<2xi32>
   44 vector.extract vector<4xf32>
+  8 vector.extract vector<4xi32>
   3 vector.from_elements vector<2xf32>
   2 vector.from_elements vector<2xi32>
   5 vector.from_elements vector<4xf32>
+  2 vector.from_elements vector<4xi32>
   14 vector.load vector<2xf32>
   2 vector.load vector<2xi32>
   2 vector.load vector<4xbf16>
