@@ -50,8 +50,9 @@ def check(
     assert 0.9 * (ranked[-1] - ranked[-2]) / size <= clear <= 1.1, f"seed {seed}"
 
 
-def test_clusters_make_the_cpus_tokens(tmp_path: Path) -> None:
-    check(tmp_path, clusters=2, start=7, count=2, layers=1)
+@pytest.mark.parametrize("cache", ["f32", "bf16"])
+def test_clusters_make_the_cpus_tokens(cache: str, tmp_path: Path) -> None:
+    check(tmp_path, clusters=2, start=7, count=2, layers=1, **{"cache-type": cache})
 
 
 def test_clusters_make_the_tokens_of_grouped_heads_with_rotations_and_gates(tmp_path: Path) -> None:
