@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.config_json import check_one
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.gguf.header import Header
 
@@ -61,7 +62,11 @@ def config_of(header: Header, shapes: Mapping[str, tuple[int, ...]], frequencies
     data = {key.removeprefix(f"{kind}."): value for key, value in header.metadata.items() if key.startswith(f"{kind}.")}
     if "token_embd.weight" not in shapes:
         raise UserError(f"{header.path} has no tensor 'token_embd.weight': is it a language model?")
-    found = {name: data[key] for key, names in _NAMES.items() if _is_said(data.get(key)) for name in names}
+    found: dict[str, Any] = {}
+    for key, names in _NAMES.items():
+        if _is_said(data.get(key)):
+            check_one(header.path, f"{kind}.{key}", data[key], names[0])
+            found |= dict.fromkeys(names, data[key])
     found["vocab_size"] = shapes["token_embd.weight"][0]
     found["tie_word_embeddings"] = "output.weight" not in shapes
     biased = any(name.startswith("blk.0.attn_q") and name.endswith(".bias") for name in shapes)
