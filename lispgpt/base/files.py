@@ -20,6 +20,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     UserError for what the system refuses, and for a path that is a folder or a device.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    if "\0" in str(path):
+        raise UserError(f"cannot write {str(path)!r}: no path has a zero in it")
     try:
         if path.exists() and not path.is_file():
             raise UserError(f"cannot write {path}: it is there already, and is no ordinary file")
