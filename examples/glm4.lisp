@@ -1,15 +1,16 @@
-; GLM-4: "ChatGLM: A Family of Large Language Models", 2024: a Llama of whose heads a half is turned, neighbouring columns
+; GLM-4: "ChatGLM: A Family of Large Language Models", 2024: a Llama that turns half of each head, neighbouring columns
 ; together, with gate and up projection in one matrix; later ones have norms behind the blocks, too.
 ; lispgpt run FOLDER --prompt "Once upon a time"
 (require nn)
 
 (config vocab 151552  context 131072  layers 40  heads 32  kv-heads heads  width 4096  hidden 13696  biased true
-        head-width (quot width heads)  turned 0.5  epsilon 1.5625e-7  tied-head false  kind "glm4"  weight-type bf16)
+        kind ""  head-size (if (= kind "") 0 128)  head-width (if (= head-size 0) (quot width heads) head-size)
+        turned 0.5  epsilon 1.5625e-7  tied-head false  weight-type bf16)
 (rotary-config)
 
 (hugging-face ["glm" "glm4"] {:prefix "model."  :usual true  :rotary ["default" "dynamic" "linear" "llama3" "yarn"]
                               :requires {"hidden_act" "silu"}}
-  (config kind (optional "model_type")  biased (optional "attention_bias")
+  (config kind (optional "model_type")  head-size (optional "head_dim" {:null 0})  biased (optional "attention_bias")
           turned (optional "rope_parameters.partial_rotary_factor" "partial_rotary_factor"))
   (weights
     wte "embed_tokens.weight"  normf-w "norm.weight"  head-w "lm_head.weight"
@@ -22,7 +23,7 @@
 (gguf ["glm4"])
 
 (def pairs (turned-pairs turned head-width))
-(def norms-behind (= kind "glm4"))
+(def norms-behind (!= kind "glm"))
 
 (weights
   (wte [vocab width] weight-type)

@@ -1,11 +1,11 @@
 ; Mistral: "Mistral 7B", Jiang et al. 2023: a Llama whose positions may look back over a window only.
 ; lispgpt run FOLDER --prompt "Once upon a time"
-(require nn)
-(config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336  kind "mistral"
-        head-size (if (= kind "ministral3") 128 0)  head-width (if (= head-size 0) (quot width heads) head-size)
-        tied-head false  layer-types []  longer 0.0  epsilon (if (or (= kind "cwm") (= kind "ministral3")) 1e-5 1e-6)
-        weight-type bf16  window (cond (= kind "cwm") 8192  (= kind "ministral3") 0  :else 4096))
-(rotary-config 10000.0 (if (or (= kind "cwm") (= kind "ministral3")) "" "default"))       ; of those it has to be said
+(require nn)  (config kind "mistral")  (def later (or (= kind "cwm") (= kind "ministral3")))
+(config vocab 32000  context 32768  layers 32  heads 32  kv-heads heads  width 4096  hidden 14336
+        head-size (if later 128 0)  head-width (if (= head-size 0) (quot width heads) head-size)
+        tied-head false  layer-types []  longer 0.0  epsilon (if later 1e-5 1e-6)  weight-type bf16
+        window (cond (= kind "cwm") 8192  later 0  :else 4096))
+(rotary-config 10000.0 (if later "" "default"))       ; of those it has to be said
 
 (hugging-face ["mistral" "ministral" "ministral3" "mistral3" "cwm"]
   {:prefix ["model.language_model." "language_model.model." "language_model." "model."]  :usual true

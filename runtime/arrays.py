@@ -14,12 +14,20 @@ from lispgpt.runtime.devices.base import READ_LATER_BYTES, Device
 from lispgpt.runtime.plan.plan import Buffer
 
 
+def as_array(value: Any, name: str) -> np.ndarray:
+    """What numpy makes of an input; UserError where that is no array."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise UserError(f"input {name} has not as many numbers in each row") from None
+
+
 def as_stored(value: Any, buffer: Buffer, name: str) -> np.ndarray:
     """A value as a C-contiguous array of a buffer's shape and dtype; UserError where that would change it.
 
     Whole numbers go to i32 where they fit; numbers of any kind to f32 and bf16, which round.
     """
-    array = np.asarray(value)
+    array = as_array(value, name)
     kind = array.dtype.kind
     if kind not in "iufb" or array.shape != buffer.shape:
         raise UserError(

@@ -19,7 +19,7 @@ def variant(
     """The entry of that name that fits the inputs' shapes, and the inputs as they are stored.
 
     values: the first inputs, in their order; named: others.  declared: what buffers hold.  UserError where no entry
-    fits, inputs are missing or too many, or a row's position is not one of those that a state has.
+    fits, inputs are missing or too many, or they would have rows read or written that there are not.
     """
     compiled = [entry for entry in entries if entry.name == name]
     if not compiled:
@@ -38,6 +38,7 @@ def variant(
         if all(place.shape == shapes[key] for key, place in places.items()):
             arrays = {key: as_stored(given[key], place, key) for key, place in places.items()}
             _check_positions(entry, declared, arrays)
+            _check_bounds(entry, arrays)
             return entry, arrays
     made_for = "; ".join(spelled_inputs({k: declared[p].shape for k, p in e.inputs.items()}) for e in compiled)
     raise UserError(f"entry {name!r} is compiled for {made_for}, and not {spelled_inputs(shapes)}")
@@ -51,3 +52,12 @@ def _check_positions(entry: Entry, declared: Mapping[str, Buffer], arrays: Mappi
     outside = arrays["positions"][(arrays["positions"] < 0) | (arrays["positions"] >= count)]
     if outside.size:
         raise UserError(f"input positions has {outside[0]}, and entry {entry.name!r} has memory for 0 to {count - 1}")
+
+
+def _check_bounds(entry: Entry, arrays: Mapping[str, np.ndarray]) -> None:
+    """UserError where an input has a row read or written that a tensor does not have, which is other memory."""
+    for bound in entry.bounds:
+        outside = bound.outside(arrays[bound.input]) if bound.input in arrays else None
+        if outside is not None:
+            what = f"input {bound.input} has {outside}, and entry {entry.name!r}"
+            raise UserError(f"{what} reads or writes by it where {bound.first} to {bound.last} are")

@@ -48,6 +48,15 @@ def test_figures_of_a_model_on_the_cpu(tmp_path: Path, call: Call) -> None:
     assert 0 < ragged["floor"] < 1 and ragged["share"] == pytest.approx(ragged["floor"] / ragged["seconds"])
 
 
+def test_why_there_are_no_peers_is_said(tmp_path: Path, call: Call) -> None:
+    checkpoint = make_checkpoint(tmp_path / "tiny.bin", 1, layers=1, heads=2, context=64)
+    options = ["--checkpoint", checkpoint, "--target", "cpu", "--rounds", 1, "--at", 5, "--prompt", 1, "--no-processes"]
+    said = f"PyTorch and llama.cpp read Hugging Face folders and GGUF files, and {checkpoint} is neither"
+    assert f"no peers are measured: {said}\n" in call("bench", PROGRAM, *options).out
+    assert json.loads(call("bench", PROGRAM, *options, "--format", "json").out)["no_peers"] == said
+    assert "peers" not in call("bench", PROGRAM, *options, "--no-peers").out
+
+
 def test_a_peers_answer_is_told_from_what_libraries_print() -> None:
     printed = 'loading\n{model}\n{"loaded": true}\n["seconds"]\n{"seconds": 2.5}\n'
     with subprocess.Popen([sys.executable, "-c", f"print({printed!r})"], stdout=subprocess.PIPE, text=True) as process:

@@ -67,6 +67,8 @@ def test_settings_that_are_left_out_are_those_of_transformers(kind: str) -> None
             assert found[name] == all_said[name], name
 
 
+OWN_HEADS = ("cwm", "ernie4_5", "glm", "glm4", "helium", "internlm3", "ministral3", "qwen3", "seed_oss")
+"""The kinds whose heads are of 128 columns where config.json does not say how many."""
 FREQUENCIES = np.ones(6, np.float32)
 SMALL = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32, "intermediate_size": 48}
 SMALL |= {"num_hidden_layers": 2, "vocab_size": 100, "max_position_embeddings": 64}
@@ -84,11 +86,11 @@ def test_null_is_not_what_a_program_has_where_nothing_is_said() -> None:
         assert settings_of(kind, {**SMALL, key: 7})[name] == 7
 
 
-@pytest.mark.parametrize("kind", ["ernie4_5", "helium", "internlm3", "ministral3", "qwen3", "seed_oss"])
+@pytest.mark.parametrize("kind", OWN_HEADS)
 def test_heads_have_a_width_of_their_own_where_none_is_said(kind: str) -> None:
     """Null is an even share of the model's width, where transformers takes it."""
     sizes = {**SMALL, "hidden_size": 320}
-    assert config_of(kind, sizes)["head-width"] == 128
+    assert config_of(kind, sizes)["head-width"] == DEFAULTS[kind]["head_dim"] == 128
     assert config_of(kind, {**sizes, "head_dim": 24})["head-width"] == 24
     if kind in ("ernie4_5", "internlm3", "seed_oss"):
         assert config_of(kind, {**sizes, "head_dim": None})["head-width"] == 80

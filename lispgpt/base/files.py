@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +20,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     UserError for what the system refuses, and for a path that is a folder or a device.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    if "\0" in str(path):
+        raise UserError(f"cannot write {str(path)!r}: no path has a zero in it")
     try:
         if path.exists() and not path.is_file():
             raise UserError(f"cannot write {path}: it is there already, and is no ordinary file")
@@ -61,10 +63,25 @@ def parse_json(path: Path, data: bytes) -> dict[str, Any]:
             raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice")
         return found
 
-    try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
+    value = json_value(path, data, once)
     if not isinstance(value, dict):
         raise UserError(f"{path} is damaged: it should hold a JSON object")
     return value
+
+
+def json_value(path: Path, data: bytes, make_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """What a file's bytes say in JSON; UserError with the line and column where they are damaged.
+
+    make_object: of an object's keys and values in order; ValueError for those that are none.
+    """
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=make_object)
+    except json.JSONDecodeError as error:
+        what = f"{path} is damaged at line {error.lineno}, column {error.colno}: {error.msg}"
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        what = f"{path} is damaged at line {line}, column {column}: no UTF-8 text"
+    except (ValueError, RecursionError) as error:
+        what = f"{path} is damaged: {str(error)[:200]}"
+    raise UserError(what)

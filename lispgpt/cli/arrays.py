@@ -68,7 +68,7 @@ def _read(name: str, value: str) -> np.ndarray:
 def _from_json(name: str, value: str) -> np.ndarray:
     try:
         array = np.array(json.loads(value))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"--input {name}={value}: neither a .npy or .npz file nor a number or list in JSON") from None
     if array.dtype.kind not in "iufb":
         raise UserError(f"--input {name}={value}: not numbers, or not as many in each row")

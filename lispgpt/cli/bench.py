@@ -106,6 +106,9 @@ def bench(ctx: click.Context, program: Path | None, **options: Any) -> int:
         if others:
             found["peers"] = peers.described(measures, others)
             _say(text, peers.table(measures, others))
+        elif options["peers"]:
+            found["no_peers"] = _why_no_peers(options, source, checkpoint or program)
+            _say(text, f"no peers are measured: {found['no_peers']}")
         if options["kernels"]:
             compared = list(compare(model, options["at"][0], max(options["prompts"]), True, options["rounds"]))
             _say(text, _kernels(compared, model))
@@ -161,6 +164,14 @@ def _peers(options: dict[str, Any], source: peers.Source | None, model: lispgpt.
         return []
     threads = options["threads"] or host_cores()
     return peers.start(options["peer_python"], source, threads, not model.artifact.target.startswith("cpu"))
+
+
+def _why_no_peers(options: dict[str, Any], source: peers.Source | None, model: Path) -> str:
+    if options["target"].partition(":")[0] == "emulated":
+        return "an emulated GPU has no speed to compare"
+    if source is None:
+        return f"PyTorch and llama.cpp read Hugging Face folders and GGUF files, and {model} is neither"
+    return f"{options['peer_python']} has nothing that reads {model} (see --peer-python)"
 
 
 def _kernels(compared: list[Comparison], model: lispgpt.Model) -> str:

@@ -98,7 +98,7 @@ class Prompts:
     def _of_line(self, number: int, line: str) -> Prompt:
         try:
             found = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if isinstance(found, str):
             return Prompt(found)

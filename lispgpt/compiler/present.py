@@ -36,6 +36,8 @@ def matching_artifact(path: Path, artifact: Artifact, checkpoint: Checkpoint | N
 
 def compiled_target(target: str) -> str:
     """The name of a target to compile for: of "auto" the best device present, of an emulated chip the chip."""
+    if not isinstance(target, str):
+        raise UserError(f"a target is a name such as cpu, not {target!r}")
     kind, _, chip = target.partition(":")
     if kind == "emulated":
         return f"rocm:{chip}"

@@ -14,6 +14,7 @@ from lispgpt.compiler.cache import Cache
 from lispgpt.compiler.compiled import artifact_of
 from lispgpt.compiler.present import compiled_target
 from lispgpt.compiler.request import Observer, Request
+from lispgpt.runtime.arrays import as_array
 from lispgpt.runtime.batch import Batch
 from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
@@ -94,7 +95,9 @@ class Model:
         Inputs are whatever numpy makes arrays of.  An entry of a program is compiled when it is first run on arrays of
         these shapes, which say its free dimensions.
         """
-        arrays = {name: np.asarray(value) for name, value in inputs.items()}
+        if not isinstance(entry, str):
+            raise UserError(f"an entry is called by its name, not {entry!r}")
+        arrays = {name: as_array(value, name) for name, value in inputs.items()}
         shapes = {name: array.shape for name, array in arrays.items()}
         with self._opening:
             if self._request is not None and not (self._session and self._session.fits(entry, shapes)):

@@ -63,14 +63,24 @@
     [(contraction (shape x) xi g yi w wi)
      (contraction (shape w) wi g yi x xi)]))
 
-; ---- reductions: sums repeat, extremes share among equals, of which there are none where the start is the extreme
+; ---- reductions: sums repeat, a factor's gradient is the product of the others, where there are zeros without dividing
+; by them, and extremes share among equals, of which there are none where the start is the extreme
 
 (defn among-equals [g y x]
   (let [hit (select (= x (spread y y x)) 1.0 0.0)]
-    (* hit (spread (/ g (max (sum hit) 1.0)) y x))))
+    (* hit (spread (/ g (max (summed-as y hit) 1.0)) y x))))
+
+(defn by-the-others [g y x]
+  (let [zero (select (= x 0.0) 1.0 0.0)
+        zeros (summed-as y zero)
+        factor (select (= x 0.0) 1.0 x)
+        product (* g (multiplied-as y factor))
+        alone (spread (select (= zeros 1.0) product 0.0) y x)
+        all (spread (select (= zeros 0.0) product 0.0) y x)]
+    (select (= x 0.0) alone (/ all factor))))
 
 (defgradient (linalg.reduce arith.addf) [g y x] [(spread g y x)])
-(defgradient (linalg.reduce arith.mulf) [g y x] [(/ (spread (* g y) y x) x)])
+(defgradient (linalg.reduce arith.mulf) [g y x] [(by-the-others g y x)])
 (defgradient (linalg.reduce arith.maximumf) [g y x] [(among-equals g y x)])
 (defgradient (linalg.reduce arith.minimumf) [g y x] [(among-equals g y x)])
 

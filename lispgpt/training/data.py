@@ -87,7 +87,9 @@ class Shards:
 
 
 def paths_of(given: str | Path | Sequence[str | Path]) -> list[Path]:
-    """The paths that a caller names: one, or several."""
+    """The paths that a caller names: one, or several; UserError for what is neither."""
+    if not isinstance(given, (str, Path, Sequence)):
+        raise UserError(f"data is a path or a list of paths, not {given!r}")
     return [Path(path) for path in ([given] if isinstance(given, (str, Path)) else given)]
 
 

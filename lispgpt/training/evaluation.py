@@ -69,6 +69,8 @@ def evaluate(
             f"{given.program} has no entry {EVALUATE!r}, which `(training loss)` makes, and no `generate` form"
         )
     vocab, context = found.config.get("vocab"), found.config.get("context")
+    if length is not None and (type(length) is not int or length < 1):
+        raise UserError(f"--length is {length!r}, which must be a whole number from 1")
     length = length or min(LENGTH, context if isinstance(context, int) else LENGTH)
     if isinstance(context, int) and length > context:
         raise UserError(f"--length is {length}, and the model has {context} positions (its context)")

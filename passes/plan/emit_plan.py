@@ -144,9 +144,18 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         "steps": [_step(op, names, kernels) for op in operations(entry.regions[0].blocks[0]) if op.name == "func.call"],
         "repeatable": "repeatable" in entry.attributes,
         **({"grows": growing} if growing else {}),
+        **({"bounds": list(map(_bound, entry.attributes["bounds"]))} if "bounds" in entry.attributes else {}),
         **_repeats(entry),
         **({"remarks": strings(entry.attributes["remarks"])} if "remarks" in entry.attributes else {}),
     }
+
+
+def _bound(attribute: ir.Attribute) -> dict[str, Any]:
+    """Which whole numbers an input may be, or a part of it."""
+    fields = ir.DictAttr(attribute)
+    part = {key: integers(fields[key]) for key in ("offsets", "sizes") if key in fields}
+    first, last = (ir.IntegerAttr(fields[key]).value for key in ("first", "last"))
+    return {"input": ir.StringAttr(fields["input"]).value, "first": first, "last": last, **part}
 
 
 def _repeats(entry: ir.Operation) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Before: linalg.contract of any layout, operands in f32 or bf16, with elementwise ops around it.
 After:  a block computes a tile of rows by columns.  Step by step along k it puts both operands in shared memory, with k
         innermost, while the next step's loads are under way; its subgroups multiply tiles from there and sum in f32.
-        f32 numbers are split into `parts` bf16 ones that add up to them (two keep about 16 bits), because the
-        instructions take only bf16.
+        f32 numbers are split into `parts` bf16 ones that add up to them (two keep about 16 bits, three all), because
+        the instructions take only bf16.
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: kernels that are products of at least `rows` rows and columns have only scalar, vector and matrix ops.
@@ -223,8 +223,8 @@ class _Schedule:
                     self.right.run(buffer, right_part, b.add(output, n * unit.columns), k, unit.run)
                     for n in range(self.tile_columns)
                 ]
-                # The products of two small parts are below what the sum of parts keeps of a number.
-                for part in range(self.left_parts if right_part == 0 else 1):
+                # The products of smaller parts are below what the sum of parts keeps of a number.
+                for part in range(min(self.left_parts, max(self.left_parts, self.right_parts) - right_part)):
                     for m in range(self.tile_rows):
                         rows = [
                             self.left.run(buffer, part, b.add(left, m * unit.rows + r), k, unit.run)

@@ -13,8 +13,8 @@ A new one is one file `huggingface_NAME.py` in this folder; copy `huggingface_ll
     HEAD: tuple[str, str]
         The head's name, and the name of the embedding that it must equal where `parts` does not list it.
     read_config(path: Path, data: dict) -> tuple[Shape, dict]
-        The sizes in config.json, and what else goes into the checkpoint's config; UserError for settings that make it
-        another architecture.
+        The sizes in config.json, whose values `config_json` has checked, and what else goes into the checkpoint's
+        config; UserError for settings that make it another architecture.
     shape_from(config: dict) -> Shape
         The sizes in a checkpoint's config dictionary; KeyError where it is another architecture's.
     config_json(shape: Shape, config: dict, dtype: str) -> dict
@@ -86,19 +86,14 @@ def require(path: Path, data: dict[str, Any], settings: dict[str, tuple[Any, ...
 
 
 def integer(path: Path, data: dict[str, Any], what: str, *keys: str) -> int:
-    """The first of the keys that config.json has; UserError where it has none or no positive integer."""
-    for key in keys:
-        value = data.get(key)
-        if value is not None:
-            if type(value) is not int or not 0 < value < 1 << 31:
-                raise UserError(f"{path}: {key} is {value!r}, which must be a positive integer")
-            return value
-    raise UserError(f"{path} lacks {' or '.join(keys)}; is it the config.json of a {what}?")
+    """The first of the keys that config.json has, and not as null; UserError where it has none."""
+    found: int | None = next((data[key] for key in keys if data.get(key) is not None), None)
+    if found is None:
+        raise UserError(f"{path} lacks {' or '.join(keys)}; is it the config.json of a {what}?")
+    return found
 
 
-def number(path: Path, data: dict[str, Any], key: str, default: float, below: float) -> float:
-    """A positive number of config.json; UserError where it is none or too large."""
-    value = data.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < below:
-        raise UserError(f"{path}: {key} is {value!r}, not a positive number below {below:g}")
-    return float(value)
+def number(data: dict[str, Any], key: str, default: float) -> float:
+    """A number of config.json, or the default where it does not say it or says null."""
+    value = data.get(key)
+    return default if value is None else float(value)

@@ -33,7 +33,6 @@ READABLE = (
     "f64",
     *(name for name, dtype in DTYPES.items() if dtype.block > 1 and name != "int8"),
 )
-MOST_LAYERS = 1 << 12
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -57,10 +56,7 @@ def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
     frequencies = _array(*tensors[FREQUENCIES]).astype(np.float32) if FREQUENCIES in tensors else None
     data = config_of(header, {name: place.shape for name, (_, place) in tensors.items()}, frequencies)
     config = read_settings(path, data, names)
-    layers = config.get("layers", 1)
-    if type(layers) is not int or not 0 < layers <= MOST_LAYERS:
-        raise UserError(f"{path}: {layers!r} layers are not between 1 and {MOST_LAYERS}")
-    stored = dict(_stored(header, names, layers, tensors, data))
+    stored = dict(_stored(header, names, config.get("layers", 1), tensors, data))
     # Matrices are (out, in) in all of these files.
     plain = {name: tuple(replace(p, transposed=False) for p in several) for name, several in names.weights.items()}
     names = replace(names, weights=plain)

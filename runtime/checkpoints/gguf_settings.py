@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base.config_json import check_one
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.gguf.header import Header
 
@@ -61,7 +62,13 @@ def config_of(header: Header, shapes: Mapping[str, tuple[int, ...]], frequencies
     data = {key.removeprefix(f"{kind}."): value for key, value in header.metadata.items() if key.startswith(f"{kind}.")}
     if "token_embd.weight" not in shapes:
         raise UserError(f"{header.path} has no tensor 'token_embd.weight': is it a language model?")
-    found = {name: data[key] for key, names in _NAMES.items() if _is_said(data.get(key)) for name in names}
+    found: dict[str, Any] = {}
+    for key, names in _NAMES.items():
+        if _is_said(data.get(key)):
+            check_one(header.path, f"{kind}.{key}", data[key], names[0])
+            found |= dict.fromkeys(names, data[key])
+    if "num_attention_heads" in found:  # as many, where nothing else is said
+        found.setdefault("num_key_value_heads", found["num_attention_heads"])
     found["vocab_size"] = shapes["token_embd.weight"][0]
     found["tie_word_embeddings"] = "output.weight" not in shapes
     biased = any(name.startswith("blk.0.attn_q") and name.endswith(".bias") for name in shapes)
@@ -118,6 +125,7 @@ def rows_of(config: Mapping[str, Any], sizes: Sequence[int | str | None], rows: 
     UserError where they do not divide the rows."""
     known = [config.get(size) if isinstance(size, str) else size for size in sizes]
     product = math.prod(size for size in known if isinstance(size, int))
-    if any(size is not None and type(size) is not int for size in known) or not product or rows % product:
+    unsaid = any(type(n) is not int and size is not None for n, size in zip(known, sizes, strict=True))
+    if unsaid or not product or rows % product:
         raise UserError(f"{place} has {rows} rows, which are not those of {' x '.join(map(str, sizes))}")
     return tuple(rows // product if size is None else size for size in known)

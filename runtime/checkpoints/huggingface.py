@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from lispgpt.base import config_json
 from lispgpt.base.dtypes import find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.files import read_json, replacing
@@ -44,7 +45,7 @@ def _is_known(config: Path) -> bool:
     if not config.is_file():
         return False
     try:
-        kind = read_json(config).get("model_type", "gpt2")
+        kind = model_type(config.parent)
     except UserError:
         return True
     return any(kind in module.MODEL_TYPES for module in _architectures())
@@ -52,10 +53,8 @@ def _is_known(config: Path) -> bool:
 
 def model_type(path: Path) -> str:
     """What a folder's config.json says it holds."""
-    kind = read_json(path / CONFIG).get("model_type", "gpt2")
-    if not isinstance(kind, str):
-        raise UserError(f"{path / CONFIG}: model_type is {kind!r}, and should be a name")
-    return kind
+    kind: str | None = config_json.read_setting(path / CONFIG, "model_type")
+    return kind or "gpt2"
 
 
 def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
@@ -65,10 +64,13 @@ def open_checkpoint(path: Path, names: FolderMap | None = None) -> Checkpoint:
     """
     folder = path if path.is_dir() else path.parent
     data = read_json(folder / CONFIG)
+    config_json.check(folder / CONFIG, data, config_json.EVERYWHERE if names is None else [GUESSING])
     if names is not None:
         config = read_settings(folder / CONFIG, data, names)
         stored = _read_weights(folder, None if path.is_dir() else path, names.prefix)
-        return assemble(folder, names, config, _without_guessing(stored, config.get("layers", 1), data.get(GUESSING)))
+        return assemble(
+            folder, names, config, _without_guessing(stored, config.get("layers", 1), data.get(GUESSING) or 0)
+        )
     architecture = _architecture(folder / CONFIG, data)
     try:
         shape, more = architecture.read_config(folder / CONFIG, data)
@@ -131,7 +133,7 @@ def _architectures() -> list[Any]:
 
 def _architecture(path: Path, data: dict[str, Any]) -> Any:
     """The architecture that config.json names; a folder that does not say is GPT-2's, as its first ones did not."""
-    kind = data.get("model_type", "gpt2")
+    kind = data.get("model_type") or "gpt2"
     found = next((module for module in _architectures() if kind in module.MODEL_TYPES), None)
     if found is None:
         known = ", ".join(name for module in _architectures() for name in module.MODEL_TYPES)
@@ -171,9 +173,9 @@ def _read_weights(folder: Path, file: Path | None, prefixes: Sequence[str]) -> d
     return found
 
 
-def _without_guessing(stored: dict[str, Stored], layers: int, more: Any) -> dict[str, Stored]:
+def _without_guessing(stored: dict[str, Stored], layers: int, more: int) -> dict[str, Stored]:
     """Tensors but for those of so many layers behind the model's own."""
-    further = tuple(f"layers.{layers + n}." for n in range(more if type(more) is int and 0 < more < layers else 0))
+    further = tuple(f"layers.{layers + n}." for n in range(min(more, layers)))
     return {name: tensor for name, tensor in stored.items() if not name.startswith(further)} if further else stored
 
 

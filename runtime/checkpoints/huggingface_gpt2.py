@@ -42,7 +42,7 @@ def read_config(path: Path, data: dict[str, Any]) -> tuple[Gpt2Shape, dict[str, 
         raise UserError(f"{path}: n_inner is {data['n_inner']!r}, and only 4 times n_embd ({4 * width}) is known here")
     context = integer(path, data, "GPT-2", "n_positions", "n_ctx")
     vocab, layers, heads = (integer(path, data, "GPT-2", key) for key in ("vocab_size", "n_layer", "n_head"))
-    epsilon = number(path, data, "layer_norm_epsilon", 1e-5, 1)
+    epsilon = number(data, "layer_norm_epsilon", 1e-5)
     return Gpt2Shape.unpadded(vocab, context, layers, heads, width), {"epsilon": epsilon}
 
 

@@ -50,7 +50,7 @@ def read_config(path: Path, data: dict[str, Any]) -> tuple[LlamaShape, dict[str,
         width=width,
         hidden=integer(path, data, "Llama", "intermediate_size"),
         head_width=integer(path, data | {"even share": width // heads}, "Llama", "head_dim", "even share"),
-        epsilon=number(path, data, "rms_norm_eps", 1e-6, 1),
+        epsilon=number(data, "rms_norm_eps", 1e-6),
         tied_head=data.get("tie_word_embeddings") is True,
         **_rotary(path, data),
     )
@@ -60,19 +60,17 @@ def read_config(path: Path, data: dict[str, Any]) -> tuple[LlamaShape, dict[str,
 def _rotary(path: Path, data: dict[str, Any]) -> dict[str, Any]:
     """The shape's settings of rotary positions, which newer folders keep in rope_parameters."""
     rotary = data.get("rope_parameters") or data.get("rope_scaling") or {}
-    if not isinstance(rotary, dict):
-        raise UserError(f"{path}: rope_scaling is {rotary!r}, which must be an object")
     rotary = {"rope_theta": data.get("rope_theta", 10000.0)} | rotary
     kind = rotary.get("rope_type", rotary.get("type", "default"))
-    found: dict[str, Any] = {"rope_theta": number(path, rotary, "rope_theta", 10000.0, 1e12)}
+    found: dict[str, Any] = {"rope_theta": number(rotary, "rope_theta", 10000.0)}
     if kind == "default":
         return found
     if kind not in ("linear", "llama3"):
         raise UserError(f"{path}: rope_type is {kind!r}, and only 'default', 'linear' and 'llama3' are known here")
-    found["rope_factor"] = number(path, rotary, "factor", 1.0, 1e6)
+    found["rope_factor"] = number(rotary, "factor", 1.0)
     if kind == "llama3":
-        found["rope_low"] = number(path, rotary, "low_freq_factor", 1.0, 1e6)
-        found["rope_high"] = number(path, rotary, "high_freq_factor", 4.0, 1e6)
+        found["rope_low"] = number(rotary, "low_freq_factor", 1.0)
+        found["rope_high"] = number(rotary, "high_freq_factor", 4.0)
         found["rope_original"] = integer(path, rotary, "Llama", "original_max_position_embeddings")
     return found
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lispgpt.base import config_json
 from lispgpt.base.dtypes import BLOCK_DTYPES, find_dtype
 from lispgpt.base.errors import UserError
 from lispgpt.base.folder_map import MOST, FolderMap, Pattern
@@ -30,8 +31,10 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
 
     What a model of texts and images says of texts counts before what it says of both.
     """
+    config_json.check(path, data, ["text_config"])
     texts = data.get("text_config")
     data = _with_scaling({**data, **(texts if isinstance(texts, Mapping) else {})})
+    config_json.check(path, data, [key for setting in names.config.values() for key in setting.keys])
     for key, allowed in {**names.requires, "quantization_config": (None,)}.items():
         value = _at(data, key)
         if value is not None and value not in allowed:
@@ -41,11 +44,13 @@ def read_settings(path: Path, data: Mapping[str, Any], names: FolderMap) -> dict
     found: dict[str, Any] = {}
     for name, setting in names.config.items():
         value = next((v for v in (_at(data, key) for key in setting.keys) if v is not None), None)
-        if value is None and any(key in data for key in setting.keys):
+        null = next((key for key in setting.keys if key in data), None)
+        if value is None and null is not None:
             value = setting.null
         if value is None:
             if not setting.optional:
-                raise UserError(f"{path} lacks {' or '.join(setting.keys)}, by which the program sets {name}")
+                how = f"{path} lacks {' or '.join(setting.keys)}" if null is None else f"{path}: {null} is null"
+                raise UserError(f"{how}, by which the program sets {name}")
             continue
         for each in value if isinstance(value, list) else [value]:
             fine = isinstance(each, bool | str) or (isinstance(each, int | float) and math.isfinite(each))
@@ -83,6 +88,7 @@ def assemble(
 ) -> Checkpoint:
     """The checkpoint that these tensors are, by the program's names."""
     layers = config.get("layers", 1)
+    config_json.check_one(folder, "the number of layers", layers, "num_hidden_layers")
     tensors: dict[str, StoredTensor] = {}
     used: set[str] = set()
     counts = Counter(around for name in stored for around in _around_numbers(name))

@@ -66,7 +66,7 @@ class CpuDevice(HostMemory):
 
     def __init__(self, threads: int | None = None) -> None:
         self.threads = host_cores() if threads is None else threads
-        if self.threads < 1:
+        if type(self.threads) is not int or self.threads < 1:
             raise UserError(f"a CPU session needs at least one thread, not {self.threads}")
         self.room = memory()
         self.name = f"{cpu_name()} ({self.threads} thread{'s' if self.threads > 1 else ''})"

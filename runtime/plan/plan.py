@@ -11,6 +11,7 @@ from typing import Any
 from lispgpt.base.access import ACCESSES
 from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.input_bounds import InputBound
 from lispgpt.runtime.plan.packing import Packing, packing_from_json
 from lispgpt.runtime.plan.steps import LARGEST, Argument, Collective, Launch, step_from_json, text, whole
 from lispgpt.runtime.plan.tensor_maps import maps_problem
@@ -82,6 +83,7 @@ class Entry:
     inputs leaves results and states as they are, so that a row may stand twice to fill a batch or a chunk.
     remarks: what the compiler has to say of its launches.  repeats: whether one launch can be several runs.
     grows: the states that it writes at its rows' positions only, and which of their dimensions counts positions.
+    bounds: what inputs may be by which it reads or writes.
     """
 
     name: str
@@ -93,6 +95,7 @@ class Entry:
     remarks: tuple[str, ...] = field(default=(), kw_only=True)
     repeats: Repeats | None = field(default=None, kw_only=True)
     grows: Mapping[str, int] = field(default_factory=dict, kw_only=True)
+    bounds: tuple[InputBound, ...] = field(default=(), kw_only=True)
 
     @cached_property
     def launches(self) -> tuple[Launch, ...]:
@@ -263,6 +266,7 @@ def _entry_from_json(data: Mapping[str, Any]) -> Entry:
         repeats = Repeats(whole(repeats["most"]), text(repeats["more"]), kept)
     given: dict[str, Any] = {"repeatable": repeatable, "remarks": remarks, "repeats": repeats}
     given["grows"] = {text(place): whole(axis) for place, axis in data.get("grows", {}).items()}
+    given["bounds"] = tuple(map(InputBound.from_json, data.get("bounds", ())))
     return Entry(text(data["name"]), sizes, inputs, results, steps, **given)
 
 

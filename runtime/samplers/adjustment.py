@@ -60,12 +60,16 @@ class Adjustment:
     """
 
     def __init__(self, penalties: Penalties, vocab: int) -> None:
-        wrong = next((token for token in penalties.logit_bias if not 0 <= token < vocab), None)
+        known = range(vocab)
+        tokens = penalties.logit_bias
+        wrong = next((t for t in tokens if not isinstance(t, (int, np.integer)) or t not in known), None)
         if wrong is not None:
-            raise UserError(f"there is no token {wrong} to give a bias: the vocabulary has {vocab} (0 to {vocab - 1})")
+            raise UserError(
+                f"there is no token {wrong!r} to give a bias: the vocabulary has {vocab} (0 to {vocab - 1})"
+            )
         self.counts = np.zeros(vocab, np.int32)
         self.bias = np.zeros(vocab, np.float32)
-        for token, bias in penalties.logit_bias.items():
+        for token, bias in tokens.items():
             self.bias[token] = bias
         self.strengths = np.array([penalties.repeat, penalties.presence, penalties.frequency], np.float32)
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
+from lispgpt.base.config_json import read_setting
 from lispgpt.base.errors import UserError
-from lispgpt.base.files import read_json, read_ordinary, replacing
+from lispgpt.base.files import json_value, read_json, read_ordinary, replacing
 from lispgpt.runtime.tokenizers.base import END_OF_TEXT, UNKNOWN, Tokenizer, byte_alphabet
 from lispgpt.runtime.tokenizers.merging import check_merges, merges_of, ranks_of
 
@@ -122,11 +123,11 @@ class HuggingFaceTokenizer(Tokenizer):
 
 def _ends_beside(path: Path) -> list[int]:
     """The end-of-text ids that a model's configs give, one or a list in each: chat models add theirs in the second."""
-    found: list[object] = []
+    found: list[int] = []
     for config in map(path.with_name, CONFIGS):
-        given = read_json(config).get("eos_token_id") if config.is_file() else None
-        found += given if isinstance(given, list) else [given]
-    return list(dict.fromkeys(token for token in found if type(token) is int and token >= 0))
+        given = read_setting(config, "eos_token_id") if config.is_file() else None
+        found += given if isinstance(given, list) else [] if given is None else [given]
+    return list(dict.fromkeys(token for token in found if token >= 0))
 
 
 def _from_pair(vocab: Path, merges: Path) -> Library:
@@ -137,7 +138,10 @@ def _from_pair(vocab: Path, merges: Path) -> Library:
 
 def _from_json(path: Path) -> Library:
     data = read_ordinary(path)
-    model = json.loads(data)["model"]
+    value = json_value(path, data)
+    model = value.get("model") if isinstance(value, dict) else None
+    if not isinstance(model, dict):
+        raise UserError(f"{path} is damaged: it should hold an object whose `model` is one")
     if model.get("type") == "BPE" and not model.get("continuing_subword_prefix"):
         merges = (merge.split(" ", 1) if isinstance(merge, str) else merge for merge in model["merges"])
         check_merges(merges, model["vocab"])

@@ -195,6 +195,30 @@ def test_gradients_are_those_of_finite_differences(
     check(expression, function, drawn(shapes, seed), seed)
 
 
+@pytest.mark.parametrize("zeros", [0, 1, 2, 5])
+def test_a_factor_has_the_product_of_the_others_for_a_gradient(zeros: int) -> None:
+    """Where factors are zero, too, by which nothing can be divided."""
+    rng = seeded.rng()
+    x = rng.uniform(0.5, 2.0, (4, 5)) * rng.choice([-1.0, 1.0], (4, 5))
+    for row in x[1:]:
+        row[rng.permutation(5)[:zeros]] = 0.0
+    weights = rng.standard_normal(4)
+    x, weights = x.astype(np.float32), weights.astype(np.float32)
+    found = evaluated("(first (gradients (sum (* w (reduce * 1.5 x))) [x]))", {"x": x, "w": weights})
+    others = [[np.delete(row, i).astype(np.float64).prod() for i in range(5)] for row in x]
+    np.testing.assert_allclose(found, 1.5 * weights[:, None].astype(np.float64) * others, rtol=1e-5, atol=1e-30)
+
+
+@pytest.mark.parametrize("combiner,start", [("mulf", 1.0), ("maximumf", -9.0), ("minimumf", 9.0)])
+def test_a_reduction_of_the_first_dimension_has_a_gradient(combiner: str, start: float) -> None:
+    """Of a square, where a sum over the last one would have the same shape."""
+    seed = seeded.fresh_seed()
+    numpy = {"mulf": np.prod, "maximumf": np.max, "minimumf": np.min}[combiner]
+    body = f"(region (block [(: a f32) (: b f32)] (linalg.yield (arith.{combiner} a b))))"
+    text = f"(linalg.reduce {{:dimensions [0] :result tensor<3xf32>}} x (tensor [i 3] {start}) {body})"
+    check(text, lambda x: numpy(x, axis=0), drawn({"x": (3, 3)}, seed), seed, "(require-dialect linalg arith)")
+
+
 def test_a_function_has_the_gradient_that_it_is_given() -> None:
     given = drawn({"x": (4,)}, 7)
     definitions = "(defn f [x] (sin x)) (defgradient f [g y x] [(* 3.0 g)])"

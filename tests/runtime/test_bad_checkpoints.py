@@ -164,6 +164,14 @@ def file_with(name: str, content: bytes) -> Callable[[Path], None]:
     return lambda folder: (folder / name).write_bytes(content) and None
 
 
+def index_alone(content: bytes) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        (folder / "model.safetensors.index.json").write_bytes(content)
+
+    return damage
+
+
 def rename(old: str, new: str) -> Callable[[dict[str, Any]], object]:
     return lambda header: header.update({new: header.pop(old)})
 
@@ -171,8 +179,8 @@ def rename(old: str, new: str) -> Callable[[dict[str, Any]], object]:
 BAD_FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no layers": (edit_config(n_layer=0), "n_layer is 0"),
     "negative": (edit_config(n_head=-1), "n_head is -1"),
-    "not a number": (edit_config(n_embd="4"), "n_embd is '4'"),
-    "a bool": (edit_config(n_head=True), "n_head is True"),
+    "not a number": (edit_config(n_embd="4"), 'n_embd is "4", and should be a whole number from 1 on'),
+    "a bool": (edit_config(n_head=True), "n_head is true, and should be a whole number from 1 on"),
     "overflowing": (edit_config(vocab_size=1 << 62), "vocab_size is"),
     "missing": (edit_config(n_positions=..., n_ctx=...), "lacks n_positions or n_ctx"),
     "heads": (edit_config(n_head=3), "not a multiple"),
@@ -183,9 +191,20 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another model": (edit_config(model_type="bert"), "model_type is 'bert'"),
     "inner": (edit_config(n_inner=17), "n_inner is 17"),
     "epsilon": (edit_config(layer_norm_epsilon=-1.0), "layer_norm_epsilon"),
-    "config no JSON": (file_with("config.json", b"{"), "config.json is damaged"),
+    "config no JSON": (
+        file_with("config.json", b"{"),
+        "config.json is damaged at line 1, column 2: Expecting property name",
+    ),
     "config a list": (file_with("config.json", b"[]"), "a JSON object"),
-    "config not UTF-8": (file_with("config.json", b'{"a": "\xff"}'), "config.json is damaged"),
+    "config cut off": (file_with("config.json", b'{\n  "n_embd": 4\n'), "config.json is damaged at line 3, column 1: "),
+    "config not UTF-8": (
+        file_with("config.json", b'{\n"a": "\xff"}'),
+        "config.json is damaged at line 2, column 7: no UTF-8",
+    ),
+    "index no JSON": (
+        index_alone(b'{"a":\n x}'),
+        "model.safetensors.index.json is damaged at line 2, column 2: Expecting",
+    ),
     "config nested": (file_with("config.json", b'{"a":' * 100_000), "config.json is damaged"),
     "config duplicate": (file_with("config.json", b'{"n_embd": 4, "n_embd": 5}'), "'n_embd' is there twice"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "config.json"),

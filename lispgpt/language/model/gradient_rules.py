@@ -177,6 +177,23 @@ def _spread(evaluator: Evaluator, form: Form, value: Any, reduced: Any, whole: A
     return index_algebra.repeated(evaluator, value, kept, shape_of(whole), form)
 
 
+@builtin("multiplied-as", 2, 2)
+def _multiplied_as(evaluator: Evaluator, form: Form, reduced: Any, whole: Any) -> Any:
+    """`(multiplied-as y x)`: the product of x over the dimensions over which y was reduced, from where y started."""
+    whole = shapes.tensor_of(evaluator, whole, form, "multiplied-as")
+    op = _made_by(evaluator, reduced, ("linalg.reduce",), form)
+    dimensions = integers(op.attributes["dimensions"])
+    return index_algebra.reduced(evaluator, whole, dimensions, "arith.mulf", op.operands[1], form)
+
+
+@builtin("summed-as", 2, 2)
+def _summed_as(evaluator: Evaluator, form: Form, reduced: Any, whole: Any) -> Any:
+    """`(summed-as y x)`: the sum of x over the dimensions over which y was reduced."""
+    whole = shapes.tensor_of(evaluator, whole, form, "summed-as")
+    op = _made_by(evaluator, reduced, ("linalg.reduce",), form)
+    return index_algebra.summed(evaluator, whole, integers(op.attributes["dimensions"]), form)
+
+
 @builtin("inserted", 2, 2)
 def _inserted(evaluator: Evaluator, form: Form, gradient: Any, part: Any) -> Any:
     """`(inserted g y)`: zeros of the tensor that the slice y was taken from, with g where y was."""

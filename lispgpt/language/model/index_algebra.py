@@ -23,12 +23,12 @@ def summed_to(evaluator: Evaluator, tensor: ir.Value, kept: tuple[int, ...], for
     """The sum over all dimensions that are not kept; kept says in which order the others come."""
     dropped = [d for d in range(len(shape_of(tensor))) if d not in kept]
     if dropped:
-        tensor = _reduced(evaluator, tensor, dropped, form)
+        tensor = _sum_of_shares(evaluator, tensor, dropped, form)
     order = sorted(kept)
     return permuted(evaluator, tensor, tuple(order.index(d) for d in kept), form)
 
 
-def _reduced(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: Form) -> ir.Value:
+def _sum_of_shares(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: Form) -> ir.Value:
     """The sum over dimensions, in two steps where the first is long: sums of shares of it, which are independent, and
     the sum of those."""
     extents = shape_of(tensor)
@@ -36,21 +36,30 @@ def _reduced(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: F
     share = next((extents[0] // n for n in counts if extents[0] % n == 0 and extents[0] // n >= SHORTEST_SHARE), 0)
     if share and dropped[0] == 0 and len(dropped) < len(extents):
         split = shapes.reshape(evaluator, tensor, (extents[0] // share, share, *extents[1:]), form)
-        tensor, dropped = _summed(evaluator, split, [d + 1 for d in dropped], form), [0]
-    return _summed(evaluator, tensor, dropped, form)
+        tensor, dropped = summed(evaluator, split, [d + 1 for d in dropped], form), [0]
+    return summed(evaluator, tensor, dropped, form)
 
 
-def _summed(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: Form) -> ir.Value:
+def summed(evaluator: Evaluator, tensor: ir.Value, dropped: list[int], form: Form) -> ir.Value:
+    """The sum over dimensions, in f32."""
     shape = tuple(extent for d, extent in enumerate(shape_of(tensor)) if d not in dropped)
     start = tensors.filled(evaluator, shape, 0.0, evaluator.builder.f32, form)
+    return reduced(evaluator, tensor, dropped, "arith.addf", start, form)
+
+
+def reduced(
+    evaluator: Evaluator, tensor: ir.Value, dropped: list[int], combiner: str, start: ir.Value, form: Form
+) -> ir.Value:
+    """A tensor over dimensions by an op of two numbers, from the start's elements on, in their type."""
     dimensions = {"dimensions": ir.DenseI64ArrayAttr.get(dropped)}
     made = evaluator.builder.emit("linalg.reduce", [tensor, start], [start.type], dimensions, form, 1)
+    kind = start.type.element_type
 
-    def add(arguments: Any) -> ir.Value:
+    def combine(arguments: Any) -> ir.Value:
         values = [arguments[1], tensors.widened(evaluator, arguments[0], form)]
-        return evaluator.builder.emit("arith.addf", values, [evaluator.builder.f32], {}, form)
+        return evaluator.builder.emit(combiner, values, [kind], {}, form)
 
-    tensors.body(evaluator, made.regions[0], [tensor.type.element_type, evaluator.builder.f32], add, form)
+    tensors.body(evaluator, made.regions[0], [tensor.type.element_type, kind], combine, form)
     return made.results[0]
 
 
@@ -124,7 +133,7 @@ def contraction(
     for (tensor, names), (_, others) in ((left, right), (right, left)):
         alone = [d for d, n in enumerate(names) if n not in kept and n not in others]
         if alone:
-            tensor = _reduced(evaluator, tensor, alone, form)
+            tensor = _sum_of_shares(evaluator, tensor, alone, form)
         pair.append((tensor, [n for d, n in enumerate(names) if d not in alone]))
     sizes = {n: s for tensor, names in pair for n, s in zip(names, shape_of(tensor), strict=True)}
     made = [n for n in kept if n in sizes]
