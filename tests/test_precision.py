@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +91,42 @@ def test_the_dump_shows_what_is_rounded_and_what_is_not(tmp_path: Path) -> None:
     assert "truncf" not in emit(Request(tmp_path / "two.lisp"), "kernels", Observer())
 
 
-@pytest.mark.parametrize("settings", [{}, {"cache-type": "bf16"}, {"weight-type": "q8_0"}])
-def test_a_models_logits_are_nearly_the_same(tmp_path: Path, settings: dict[str, Any]) -> None:
-    shape = Gpt2Shape.unpadded(vocab=90, context=32, layers=1, heads=2, width=64)
+@pytest.mark.parametrize(("rows", "element"), [(64, "bf16"), (63, "f32")])
+def test_what_attention_of_many_rows_takes_is_rounded_where_it_is_made(rows: int, element: str) -> None:
+    small = {"layers": 1, "heads": 1, "width": 64, "context": 80, "vocab": 90}
+    sizes = [{"batch": 1, "positions": rows}]
+    text = emit(Request(GENERATE, overrides=small, sizes=sizes, precision="fast"), "kernels", Observer())
+    attention = next(line for line in text.splitlines() if f"@attention_1x{rows}x1x64" in line)
+    assert f": tensor<{rows}x192x{element}>" in attention.partition("->")[0], attention
+
+
+@pytest.mark.parametrize(
+    ("settings", "length", "target", "device"),
+    [
+        ({}, 17, "cpu", lambda: CpuDevice(2)),
+        ({"cache-type": "bf16"}, 17, "cpu", lambda: CpuDevice(2)),
+        ({"weight-type": "q8_0"}, 17, "cpu", lambda: CpuDevice(2)),
+        ({}, 70, "cpu", lambda: CpuDevice(2)),
+        ({"cache-type": "bf16"}, 70, "cpu:x86-64-v3", lambda: CpuDevice(2)),
+        ({}, 70, "cuda:sm_90a", EmulatedCuda),
+        ({"cache-type": "bf16"}, 70, "cuda:sm_90a", EmulatedCuda),
+    ],
+)
+def test_a_models_logits_are_nearly_the_same(
+    settings: dict[str, Any], length: int, target: str, device: Callable[[], Any], tmp_path: Path
+) -> None:
+    shape = Gpt2Shape.unpadded(vocab=90, context=96, layers=1, heads=1, width=64)
     path = tmp_path / "model.bin"
     make(path, shape, "llmc", "bf16", seeded.fresh_seed())
-    tokens = seeded.rng().integers(0, 90, (1, 17), np.int32)
-    positions = np.arange(17, dtype=np.int32)[None]
+    tokens = seeded.rng().integers(0, 90, (1, length), np.int32)
+    positions = np.arange(length, dtype=np.int32)[None]
     found, opened = [], checkpoints.open(path)
     for precision in ("exact", "fast"):
-        wanted = {"entries": (ALL_LOGITS,), "sizes": [{"batch": 1, "length": 17}], "precision": precision}
-        request = Request(GENERATE, overrides=settings, checkpoint_config=opened.config, **wanted)
+        wanted = {"entries": (ALL_LOGITS,), "sizes": [{"batch": 1, "length": length}], "precision": precision}
+        request = Request(GENERATE, target, overrides=settings, checkpoint_config=opened.config, **wanted)
         artifact, _ = compile_request(request, Observer())
-        with Session(artifact, CpuDevice(2), opened) as session:
-            found.append(session.run(ALL_LOGITS, tokens, positions)["logits"].reshape(17, -1)[:, :90])
+        with Session(artifact, device(), opened) as session:
+            found.append(session.run(ALL_LOGITS, tokens, positions)["logits"].reshape(length, -1)[:, :90])
     exact, fast = (values.astype(np.float64) for values in found)
     largest = np.abs(fast - exact).max()
     assert 0 < largest < 0.1 * exact.std(), largest

@@ -11,7 +11,8 @@ Ensures: with precision=fast, of each product of a short operand (BF16, F16, or 
 the entry computes, the latter is rounded to BF16 right behind the op that makes it, whose kernel then stores it so; a
 program may write the same as `(cast x bf16)`.  What is rounded for one product is so for others, such as those of
 gradients.  Attention whose keys and values are kept in F32 rounds them, and what meets them, in its products' bodies,
-which schedules may take for a permission.  With precision=exact nothing changes.
+which schedules may take for a permission.  What only such products of `rows` rows and more, and caches that only they
+read, take is rounded where it is made, too: its kernel stores half the bytes.  With precision=exact nothing changes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from lispgpt.ir.structure import (
     viewed,
 )
 from lispgpt.passes.base import Pass
+from lispgpt.passes.model.attention import Attention
+from lispgpt.passes.model.cache_writes import readers_of
 from lispgpt.passes.model.find_attention import find_attentions
 from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.linalg_ops import contract, elementwise
@@ -43,10 +46,11 @@ from lispgpt.passes.states import UNPLACED
 
 @dataclass(frozen=True)
 class RoundActivations(Pass):
-    """precision: exact or fast."""
+    """precision: exact or fast.  rows: of a sequence, the fewest whose queries, keys and values are rounded early."""
 
     starts_from = (UNPLACED,)
     precision: str = EXACT
+    rows: int = 64
 
     def run(self, module: ir.Module, target: object) -> None:
         if self.precision not in PRECISIONS:
@@ -58,8 +62,7 @@ class RoundActivations(Pass):
             if _Rounding(operations(block)).replace():
                 _drop_unread_views(block)
                 for attention in find_attentions(operations(block)):
-                    for product in (attention.scores, attention.weighted):
-                        _replace(product, list(product.operands)[:2], rounds=True)
+                    _round_attention(attention, self.rows)
 
 
 class _Rounding:
@@ -97,24 +100,10 @@ class _Rounding:
         return b.is_short(value.type) or _is_in_blocks(value) or self.root_of.get(value) in self.roots
 
     def _in_bf16(self, value: ir.Value) -> ir.Value:
-        if value not in self.rounded:
-            self.rounded[value] = self._round(value) if value in self.roots else self._view(value)
-        return self.rounded[value]
-
-    def _round(self, value: ir.Value) -> ir.Value:
-        bf16 = ir.BF16Type.get()
-        with ir.InsertionPoint.after(defining_op(value)):
-            type_ = ir.RankedTensorType.get(list(shape_of(value)), bf16)
-            return elementwise([value], type_, lambda number: b.shortened(number, bf16))
-
-    def _view(self, value: ir.Value) -> ir.Value:
-        """The same view of what is rounded."""
-        op = defining_op(value)
-        source = self._in_bf16(op.operands[0])
-        type_ = ir.RankedTensorType.get(list(shape_of(value)), ir.BF16Type.get())
-        attributes = {name: op.attributes[name] for name in op.attributes}
-        with ir.InsertionPoint.after(op):
-            return create_op(op.name, [source, *list(op.operands)[1:]], [type_], attributes).results[0]
+        root = self.root_of.get(value, value)
+        if root not in self.rounded:
+            self.rounded[root] = _rounded(root)
+        return _view_of(value, self.rounded)
 
 
 def _root(value: ir.Value) -> ir.Value:
@@ -154,7 +143,49 @@ def _drop_unread_views(block: ir.Block) -> None:
             op.erase()
 
 
-def _replace(product: ir.Operation, sides: Sequence[ir.Value], rounds: bool = False) -> None:
+def _round_attention(attention: Attention, rows: int) -> None:
+    """Have both products round what they multiply, and round early what they and the cache alone take."""
+    many = max((attention.extents[d] for d in attention.query_dims), default=0) >= rows
+    queries, inserts = attention.queries.tensor, [write.insert for write in attention.writes]
+    made = [_replace(op, list(op.operands)[:2], rounds=True) for op in (attention.scores, attention.weighted)]
+    sources = [queries, *(insert.operands[0] for insert in inserts)] if many else []
+    for root in dict.fromkeys(map(viewed, sources)):
+        if _is_computed(root) and all(reader in (*made, *inserts) for reader in readers_of(root)):
+            short = {root: _rounded(root)}
+            for insert in inserts:
+                if viewed(insert.operands[0]) == root:
+                    row = _view_of(insert.operands[0], short)
+                    with ir.InsertionPoint(insert):
+                        insert.operands[0] = elementwise([row], insert.operands[0].type, b.extend)
+            if viewed(queries) == root:
+                sides = [_view_of(v, short) if v == queries else v for v in list(made[0].operands)[:2]]
+                made[0] = _replace(made[0], sides, rounds=True)
+    for write in attention.writes:
+        _drop_unread_views(write.loop.regions[0].blocks[0])
+    _drop_unread_views(made[0].block)
+
+
+def _rounded(value: ir.Value) -> ir.Value:
+    """An F32 tensor in BF16, right behind the op that makes it."""
+    bf16 = ir.BF16Type.get()
+    with ir.InsertionPoint.after(defining_op(value)):
+        type_ = ir.RankedTensorType.get(list(shape_of(value)), bf16)
+        return elementwise([value], type_, lambda number: b.shortened(number, bf16))
+
+
+def _view_of(value: ir.Value, rounded: dict[ir.Value, ir.Value]) -> ir.Value:
+    """The same view of what is rounded."""
+    if value not in rounded:
+        op = defining_op(value)
+        source = _view_of(op.operands[0], rounded)
+        type_ = ir.RankedTensorType.get(list(shape_of(value)), ir.BF16Type.get())
+        attributes = {name: op.attributes[name] for name in op.attributes}
+        with ir.InsertionPoint.after(op):
+            rounded[value] = create_op(op.name, [source, *list(op.operands)[1:]], [type_], attributes).results[0]
+    return rounded[value]
+
+
+def _replace(product: ir.Operation, sides: Sequence[ir.Value], rounds: bool = False) -> ir.Operation:
     """Put a product of these operands in another's place.  rounds: whether its body rounds what is F32 of them."""
 
     def factor(number: ir.Value) -> ir.Value:
@@ -168,3 +199,4 @@ def _replace(product: ir.Operation, sides: Sequence[ir.Value], rounds: bool = Fa
         made = contract(sides[0], sides[1], product.operands[2], indexing_maps(product), body)
     product.results[0].replace_all_uses_with(made)
     product.erase()
+    return defining_op(made)
