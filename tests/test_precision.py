@@ -63,6 +63,15 @@ def on_amd(artifact: Artifact, weights: Weights) -> np.ndarray:
     return emulation.run(emulation.entry("out", 1)).reshape(40, 64)
 
 
+@pytest.mark.parametrize(("target", "alike"), [("cuda:sm_90a", True), ("rocm:gfx1151", True), ("cpu:znver5", False)])
+def test_products_of_one_row_are_exact_on_gpus(target: str, alike: bool, tmp_path: Path) -> None:
+    made = [
+        compile_text(ONE_PRODUCT.replace("x [40 96]", "x [1 96]"), tmp_path, target=target, precision=precision)
+        for precision in ("exact", "fast")
+    ]
+    assert (made[0].code == made[1].code) == alike
+
+
 @pytest.mark.parametrize(
     ("target", "run"),
     [("cpu", on_cpu), ("cpu:x86-64-v3", on_cpu), ("cuda:sm_90a", on_nvidia), ("rocm:gfx1151", on_amd)],

@@ -11,7 +11,8 @@ Ensures: with precision=fast, of each product of a short operand (BF16, F16, or 
 the entry computes, the latter is rounded to BF16 right behind the op that makes it, whose kernel then stores it so; a
 program may write the same as `(cast x bf16)`.  What is rounded for one product is so for others, such as those of
 gradients.  Attention whose keys and values are kept in F32 rounds them, and what meets them, in its products' bodies,
-which schedules may take for a permission.  What only such products of `rows` rows and more, and caches that only they
+which schedules may take for a permission.  An entry whose products all have fewer than `least` rows stays as it is,
+since reading weights is what it takes.  What only such products of `rows` rows and more, and caches that only they
 read, take is rounded where it is made, too: its kernel stores half the bytes.  With precision=exact nothing changes.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from lispgpt.base.errors import UserError
 from lispgpt.base.precisions import EXACT, PRECISIONS
@@ -28,9 +30,11 @@ from lispgpt.ir.structure import (
     RESHAPES,
     VIEWS,
     defining_op,
+    dim_positions,
     element_type,
     entry_functions,
     indexing_maps,
+    loop_extents,
     operations,
     shape_of,
     viewed,
@@ -46,10 +50,12 @@ from lispgpt.passes.states import UNPLACED
 
 @dataclass(frozen=True)
 class RoundActivations(Pass):
-    """precision: exact or fast.  rows: of a sequence, the fewest whose queries, keys and values are rounded early."""
+    """precision: exact or fast.  least: the fewest rows of an entry's products, of the one with most, that are rounded.
+    rows: of a sequence, the fewest whose queries, keys and values are rounded early."""
 
     starts_from = (UNPLACED,)
     precision: str = EXACT
+    least: int = 1
     rows: int = 64
 
     def run(self, module: ir.Module, target: object) -> None:
@@ -59,7 +65,8 @@ class RoundActivations(Pass):
             return
         for entry in entry_functions(module):
             block = entry.regions[0].blocks[0]
-            if _Rounding(operations(block)).replace():
+            rounding = _Rounding(operations(block))
+            if rounding.most_rows() >= self.least and rounding.replace():
                 _drop_unread_views(block)
                 for attention in find_attentions(operations(block)):
                     _round_attention(attention, self.rows)
@@ -73,6 +80,10 @@ class _Rounding:
         self.roots: set[ir.Value] = set()
         self.rounded: dict[ir.Value, ir.Value] = {}
         self.root_of = {value: _root(value) for op in self.products for value in list(op.operands)[:2]}
+
+    def most_rows(self) -> int:
+        """Of the products that read what is computed: extents of results that are not the other operand's, too."""
+        return max((_rows(product, value) for product in self.products for value in self._wanted(product)), default=0)
 
     def replace(self) -> bool:
         """Have products read in BF16 what they can; whether any does."""
@@ -104,6 +115,12 @@ class _Rounding:
         if root not in self.rounded:
             self.rounded[root] = _rounded(root)
         return _view_of(value, self.rounded)
+
+
+def _rows(product: ir.Operation, value: ir.Value) -> int:
+    left, right, result = (set(dim_positions(map_)) for map_ in indexing_maps(product))
+    extents, others = loop_extents(product), right if value == product.operands[0] else left
+    return prod(extents[dim] for dim in result - others)
 
 
 def _root(value: ir.Value) -> ir.Value:
