@@ -21,7 +21,7 @@ from lispgpt.ir.structure import element_type
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import cache_of, read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.words import Word, each, either, fused, greater, lesser, real, when, word
+from lispgpt.passes.kernels.words import Word, each, either, fused, greater, if_there, lesser, real, when, word
 from lispgpt.passes.plan.sharded_heads import Heads
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS
@@ -205,7 +205,7 @@ class Earlier(HeadReader):
             when(stores, lambda: self._store(part, sums))
             when(launch.lane == 0, lambda: c.store_words(end, [top, empty.where(real(0.0), total)]))
 
-        store() if self.busy is None else when(self.busy, store)
+        if_there(self.busy, store)
 
     def _store(self, part: Word, sums: list[Word]) -> None:
         for first in range(0, self.numbers, 4):

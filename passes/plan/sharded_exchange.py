@@ -207,9 +207,8 @@ class Exchanger:
     # ---- what clusters without layers get
 
     def _last(self, layer: Word) -> Word:
-        first = (self.launch.cluster == 0).value
-        last = (layer == self.launch.layout.layers - 1).value
-        return Word(b.emit("arith.andi", [last, first], [first.type]))
+        first = self.launch.cluster == 0
+        return (layer == self.launch.layout.layers - 1) & first
 
     def _line(self, turn: _Turn) -> ir.Value:
         layout = self.launch.layout

@@ -102,14 +102,13 @@ class Head:
                 result = Word(made.reader.read(made.result, where))
             memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
             own_lane = self.products.part == 0
-            within = b.emit("arith.andi", [own_lane.value, (row <= end).value], [own_lane.value.type])
-            when(Word(within), lambda: b.store(result.value, memory, [0, row.index()]))
-            inside = b.emit("arith.andi", [own_lane.value, (row < launch.chain.vocab).value], [own_lane.value.type])
+            when(own_lane & (row <= end), lambda: b.store(result.value, memory, [0, row.index()]))
+            inside = own_lane & (row < launch.chain.vocab)
             if layout.draws:
                 place = launch.place("logits") + (number * 8 + self.products.group) * 4
                 when(own_lane, lambda: c.store_words(place, [result]))
                 return best.words
-            own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
+            own = Best(rank_of(result), row, word(LOWEST), word(1)).where(inside)
             return best.joined(own).words
 
         return either(number < launch.heads, "rrrr", multiply, lambda: best.words)

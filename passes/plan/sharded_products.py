@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, real, when, word
 from lispgpt.passes.plan.packed_weights import PackedWeights
@@ -233,7 +232,7 @@ class Products:
 
     def when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
         if works is not None:
-            condition = Word(b.emit("arith.andi", [condition.value, works.value], [condition.value.type]))
+            condition = condition & works
         when(condition, body)
 
     def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word], scales: Scales) -> list[Word]:
