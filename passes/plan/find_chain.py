@@ -237,7 +237,7 @@ class _Finder:
         added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
                  if i not in (*arguments, number, numbers[-1]) and shape_of(a) == (1, rows)]  # fmt: skip
         stream = added[0] if len(added) == 1 else None
-        return Product(kernel, arguments, weights, rows, depth, number, stream, kind, sites)
+        return Product(kernel, arguments, weights, rows, depth, stream, kind, sites)
 
     def _at(self, call: ir.Operation, argument: int) -> tuple[int, int]:
         place = self._place(call.operands[argument])

@@ -118,7 +118,6 @@ class Copied:
 
     op: ir.Operation
     reader: Reader
-    arguments: list[ir.Value]
     tensors: dict[int, list[ir.Value]]
 
     @property
@@ -161,7 +160,7 @@ def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], laye
         for i, argument in enumerate(arguments):
             if i in series:
                 argument.replace_all_uses_with(launch.view(series[i], layer, argument.type))
-    yield Copied(copy, Reader(launch.target), arguments, tensors)
+    yield Copied(copy, Reader(launch.target), tensors)
     copy.erase()
 
 
