@@ -43,7 +43,8 @@ def rows_at_once(heads: Heads) -> tuple[int, int]:
 
 
 class Earlier(HeadReader):
-    """A warp's part of earlier positions.  made: attention's kernel for a layer.  position: the row's own."""
+    """A warp's part of earlier positions: `fetch` brings them near, a layer ahead; `load` and `attend` are for the
+    layer that is under way."""
 
     def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
         super().__init__(launch, made, normed, position)

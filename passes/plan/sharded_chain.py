@@ -3,7 +3,7 @@
 A stream x of one row goes through layers.  In each a norm of x meets a product whose rows are the heads' queries, keys
 and values, attention over a cache, and a product that sums over the heads and is added to x; then a norm, one or two
 products whose rows are hidden units, elementwise ops, and a product that sums over the hidden units and is added to x.
-Behind the layers come a norm, a product whose rows are tokens, and the choice of the largest.
+Behind the layers come a norm, a product whose rows are tokens, and the choice of the largest or the draw of one.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class ColumnProducts:
         self._leave(place, x, loaded.works)
 
     def walk(self, chunk: Word, count: int, source: str, sums: str, weights: Weights) -> None:
-        """Multiply so many chunks of 64 columns by what the cluster has; a warp has some
-        tiles of rows in all of them."""
+        """Multiply so many chunks of 64 columns by what the cluster has; a warp has some tiles of rows in all of them,
+        whose sums it leaves for the exchanger."""
         launch, layout = self.launch, self.launch.layout
         tiles = layout.out.all
         mine = [launch.warp + first for first in range(0, tiles, WARPS)]

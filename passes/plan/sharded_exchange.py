@@ -31,7 +31,8 @@ class Exchanger:
         self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
-        """With the last run's results by the first block."""
+        """All runs of the launch: each begins with the token that the one before has chosen.  The first block leaves
+        the last one's results."""
         launch = self.launch
         if launch.layout.draws:
             self._drawn(Draw(launch))

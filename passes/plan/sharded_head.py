@@ -1,6 +1,7 @@
-"""The head of a sharded launch: each warp a ring's slots of its own, 8 tokens' rows at once, the largest on the way.
+"""The head of a sharded launch: each warp multiplies the chunks of some of the ring's slots, 8 tokens' rows each.
 
-A warp always reads the same slots, so that it sees every phase of their barriers.
+On the way it finds its largest logit, or, where the token is drawn, leaves all logits in the block's memory.  A warp
+always reads the same slots, so that it sees every phase of their barriers.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Head:
         c.meet(MULTIPLIERS, 32 * WARPS)
 
     def emit(self, chunk: Word) -> None:
-        """Multiply all of the block's rows, and leave its warps' largest.  chunk: the first one's number."""
+        """Multiply all of the block's rows, and leave its warps' largest, or all where a token is drawn.  chunk: the
+        first one's number in the ring."""
         launch, layout = self.launch, self.launch.layout
         steps = layout.width // 32
         right = self.products.operand("x", 0, steps) if steps <= HELD else None

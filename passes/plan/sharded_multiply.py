@@ -1,4 +1,8 @@
-"""The warps of a sharded launch that multiply: a layer's four products and its attention, and the head."""
+"""The warps of a sharded launch that multiply: a layer's products and its attention, and the head.
+
+While clusters exchange the stream ahead of attention, the rows of earlier positions are loaded, and the weights of the
+products before and behind it where the layout holds them; while they exchange the one behind it, the others' weights.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +113,7 @@ class Multipliers:
         return made, [stack.enter_context(one) for one in norms]
 
     def _fetch(self, run: Word, layer: Word) -> None:
-        """Bring keys and values of the layer that comes next."""
+        """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""
         launch = self.launch.again()
         with ExitStack() as stack:
             Earlier(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()

@@ -1,9 +1,12 @@
-"""Products of a sharded launch by warps: weights of a ring's chunks in registers before the other side is there.
+"""Products of rows in a sharded launch, 8 of a weight's rows along all of the stream, and what those of columns
+(sharded_columns.py) have in common with them.
 
-The stream comes as three bf16 parts of each number, which fill columns of a matrix instruction.  In a product of rows,
-8 of them at once, both halves of the depth take part: rows 0 to 7 of an instruction are these rows along its first
-half, rows 8 to 15 the same along the second.  Its norm's weights go through the same instructions before the stream is
-there: what the norm adds and subtracts is put in order afterwards (see sharded_finish.py).
+Warps have their weights in registers before the stream is there, where the layout holds a layer; otherwise they walk
+through the ring's chunks when it is.  The stream comes as three bf16 parts of each number, which fill columns of a
+matrix instruction.  In a product of rows, 8 of them at once, both halves of the depth take part: rows 0 to 7 of an
+instruction are these rows along its first half, rows 8 to 15 the same along the second.  Its norm's weights go through
+the same instructions before the stream is there: what the norm adds and subtracts is put in order afterwards (see
+sharded_finish.py).
 """
 
 from __future__ import annotations
