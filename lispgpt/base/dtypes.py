@@ -92,6 +92,9 @@ MODEL_DTYPES = ("f32", "bf16", "i32")
 BLOCK_DTYPES = ("q8_0", "q4_0", "q4_k", "int8")
 """What a model's weights may also be of: blocks that kernels read as they are."""
 
+COLLECTIVE_DTYPES = ("f32", "bf16", "i32")
+"""What devices may combine numbers of: what a plan's collectives take."""
+
 WEIGHT_DTYPES = ("bf16", "f32")
 """What checkpoints are written in."""
 

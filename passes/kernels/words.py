@@ -132,6 +132,14 @@ def when(condition: Word, body: Callable[[], Any]) -> None:
     b.if_then(condition.value, body)
 
 
+def if_there(condition: Word | None, body: Callable[[], Any]) -> None:
+    """The same where there is a condition at all; None: it always holds."""
+    if condition is None:
+        body()
+    else:
+        when(condition, body)
+
+
 def either(
     condition: Word, kinds: str, then: Callable[[], Sequence[Word]], otherwise: Callable[[], Sequence[Word]]
 ) -> list[Word]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from lispgpt.base.dtypes import COLLECTIVE_DTYPES
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
     captured_values,
@@ -23,9 +24,6 @@ DEVICES = "devices"
 
 OWN_NUMBER = "device:number"
 """What an entry's argument is that says which of them this is."""
-
-COMBINED = ("f32", "bf16", "i32")
-"""The types of numbers that the plan's collectives take."""
 
 RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 MOVES = (*RESHAPES, "tensor.insert_slice")
@@ -123,8 +121,8 @@ class DividedValues:
 
     def _combine(self, value: ir.Value, reduction: str) -> None:
         op, dtype = defining_op(value), str(value.type.element_type)
-        if op is not None and dtype not in COMBINED:
-            fail(op, f"devices combine numbers of {', '.join(COMBINED)}, and these are {dtype}")
+        if op is not None and dtype not in COLLECTIVE_DTYPES:
+            fail(op, f"devices combine numbers of {', '.join(COLLECTIVE_DTYPES)}, and these are {dtype}")
         attributes = {**grid_attributes(), "reduction": ir.Attribute.parse(f"#shard<partial {reduction}>")}
         place = ir.InsertionPoint.at_block_begin(value.owner) if op is None else ir.InsertionPoint.after(op)
         with place, ir.Location.unknown() if op is None else op.location:

@@ -49,16 +49,14 @@ class _Finder:
             raise Refused("it is no chain of layers")
         steps = attended[1] - attended[0] if len(attended) > 1 else len(self.calls) - TAIL - first
         layers = [self.calls[first + steps * i : first + steps * (i + 1)] for i in range(len(attended))]
+        norms = attended[0] - first - 1
+        others = steps - norms - 2
+        known = ["contraction", *["rows"] * norms, "attention", *["contraction"] * others]
         for layer in layers:
-            of_layer = list(map(self._kind, layer))
-            norms = attended[0] - first - 1
-            others = steps - norms - 2
-            known = ["contraction", *["rows"] * norms, "attention", *["contraction"] * others]
-            if others not in (3, 4) or of_layer != known:
-                raise Refused(f"its layers are {', '.join(of_layer)}")
+            if others not in (3, 4) or list(map(self._kind, layer)) != known:
+                raise Refused(f"its layers are {', '.join(map(self._kind, layer))}")
         if first + steps * len(layers) + TAIL != len(self.calls):
             raise Refused("it is no chain of layers")
-        norms = attended[0] - first - 1
         self.normed = [layer[1 : norms + 1] for layer in layers]
         return self.calls[:first], [[layer[0], *layer[norms + 1 :]] for layer in layers]
 
@@ -92,15 +90,13 @@ class _Finder:
         rows = [i for i, v in enumerate(layers[-1][1].operands) if v == layers[-1][0].operands[-1]]
         normed = tuple(self._head_norm(calls, layers) for calls in zip(*self.normed, strict=True))
         wanted = [2, 2 + len(normed), 3, *range(2, len(ups) + 2), 3, 1]
-        if any(self._handed(call) != count for call, count in zip([*layers[-1], head], wanted, strict=True)):
-            raise Refused("a kernel reads more than the chain has")
-        if len(cached) != 1:
+        if len(cached) != 1 or list(map(self._handed, [*layers[-1], head])) != wanted:
             raise Refused("a kernel reads more than the chain has")
         if attention.rounding != (None, None) or attention.log_sum or attention.gradients:
             raise Refused("its attention rounds or leaves more than its result")
         product = self._product([head])
         logits = self._place(head.operands[-1])
-        chosen = chosen_by(tail, [self.kernel(call) for call in tail], self._place(head.operands[-1]), self._place)
+        chosen = chosen_by(tail, list(map(self.kernel, tail)), logits, self._place)
         return Chain(
             self.calls, self.kernel(first), made, self._series([first]), aheads, normed, len(layers),
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
@@ -223,31 +219,25 @@ class _Finder:
         kernel = self.kernel(calls[-1])
         contract = self._contract(kernel)
         rights = [self._contract(self.kernel(call)).operands[1] for call in calls]
-        if any(right.type != contract.operands[1].type for right in rights):
+        if len({(right.type, kind_of_blocks(right)) for right in rights}) > 1:
             raise Refused("its layers' products are not alike")
         rows, depth = shape_of(contract.operands[1])
         kind = kind_of_blocks(contract.operands[1]) or str(element_type(contract.operands[1]))
         if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (1, rows):
             raise Refused(f"a product is not of one row with BF16 weights, {' or '.join(PACKED)}")
-        if any(kind_of_blocks(right) not in ("", kind) for right in rights):
-            raise Refused("its layers' products are not alike")
-        arguments, sites = self._series(calls), tuple((call, self._right(call)) for call in calls)
-        right = sites[-1][1]
+        numbers = [self._argument(bytes_of_blocks(right) or right) for right in rights]
+        arguments, sites = self._series(calls), tuple(zip(calls, numbers, strict=True))
         if kind != "bf16":
-            arguments.pop(right)
-        weights = self._steps([self._at(call, self._right(call)) for call in calls])
+            arguments.pop(numbers[-1])
+        weights = self._steps([self._at(*site) for site in sites])
         left = viewed(contract.operands[0])
         if prod(shape_of(left)) != depth or str(element_type(contract.results[0])) != "f32":
             raise Refused("a product sums over a part of what it reads, or not in F32")
         number = self._argument(left) if defining_op(left).name == "bufferization.to_tensor" else -1
         added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
-                 if i not in (*arguments, number, right) and shape_of(a) == (1, rows)]  # fmt: skip
+                 if i not in (*arguments, number, numbers[-1]) and shape_of(a) == (1, rows)]  # fmt: skip
         stream = added[0] if len(added) == 1 else None
-        return Product(kernel, arguments, weights, rows, depth, number, stream, kind, sites)
-
-    def _right(self, call: ir.Operation) -> int:
-        right = self._contract(self.kernel(call)).operands[1]
-        return self._argument(bytes_of_blocks(right) or right)
+        return Product(kernel, arguments, weights, rows, depth, stream, kind, sites)
 
     def _at(self, call: ir.Operation, argument: int) -> tuple[int, int]:
         place = self._place(call.operands[argument])

@@ -153,8 +153,7 @@ def _buffers(entry: ir.Operation, layout: Layout) -> dict[int, tuple[int, str]]:
     found = {i: (shape_of(arguments[i])[0], changed.get(i, READ)) for i in sorted(used)}
     layout.packed_at = {name: len(arguments) + i for i, name in enumerate(layout.packed)}
     for name, packed in layout.packed.items():
-        layers = 1 if name == "head" else chain.layers
-        found[layout.packed_at[name]] = layers * packed.parts * packed.part, READ
+        found[layout.packed_at[name]] = layout.layers_of(name) * packed.parts * packed.part, READ
     return found
 
 
@@ -171,7 +170,7 @@ def _replace(entry: ir.Operation, layout: Layout, made: ShardedKernel, name: str
     """One call in place of all."""
     chain = layout.chain
     for packed_name, packed in layout.packed.items():
-        packed.add_to(entry, 1 if packed_name == "head" else chain.layers, layout.columns)
+        packed.add_to(entry, layout.layers_of(packed_name), layout.columns)
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
     results = [series.buffer for series in chain.chosen]
     wanted = [(f"signals:{name}/exchange", made.types[len(made.buffers)].shape)]

@@ -21,7 +21,7 @@ from lispgpt.ir.structure import element_type
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import cache_of, read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.words import Word, each, either, fused, greater, lesser, real, when, word
+from lispgpt.passes.kernels.words import Word, each, either, fused, greater, if_there, lesser, real, when, word
 from lispgpt.passes.plan.sharded_heads import Heads
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS
@@ -43,7 +43,8 @@ def rows_at_once(heads: Heads) -> tuple[int, int]:
 
 
 class Earlier(HeadReader):
-    """A warp's part of earlier positions.  made: attention's kernel for a layer.  position: the row's own."""
+    """A warp's part of earlier positions: `fetch` brings them near, a layer ahead; `load` and `attend` are for the
+    layer that is under way."""
 
     def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
         super().__init__(launch, made, normed, position)
@@ -205,7 +206,7 @@ class Earlier(HeadReader):
             when(stores, lambda: self._store(part, sums))
             when(launch.lane == 0, lambda: c.store_words(end, [top, empty.where(real(0.0), total)]))
 
-        store() if self.busy is None else when(self.busy, store)
+        if_there(self.busy, store)
 
     def _store(self, part: Word, sums: list[Word]) -> None:
         for first in range(0, self.numbers, 4):

@@ -3,7 +3,7 @@
 A stream x of one row goes through layers.  In each a norm of x meets a product whose rows are the heads' queries, keys
 and values, attention over a cache, and a product that sums over the heads and is added to x; then a norm, one or two
 products whose rows are hidden units, elementwise ops, and a product that sums over the hidden units and is added to x.
-Behind the layers come a norm, a product whose rows are tokens, and the choice of the largest.
+Behind the layers come a norm, a product whose rows are tokens, and the choice of the largest or the draw of one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class Series:
 @dataclass(frozen=True)
 class Product:
     """A product with weights [rows, depth] in a kernel.  arguments: of the kernel, where they are parts of the entry's
-    buffers.  left: the kernel's argument that it sums over, and norm: what it does to that ahead, if anything.
-    stream: the argument that the sums are added to, if any.  kind: of the weights, BF16 or blocks; of blocks
+    buffers.  stream: the argument that the sums are added to, if any.  kind: of the weights, BF16 or blocks; of blocks
     `arguments` has none.  sites: the calls' operands that are the weights."""
 
     kernel: ir.Operation
@@ -38,7 +37,6 @@ class Product:
     weights: Series
     rows: int
     depth: int
-    left: int
     stream: int | None
     kind: str = "bf16"
     sites: tuple[tuple[ir.Operation, int], ...] = ()

@@ -28,6 +28,11 @@ def value_of(rank: Word) -> Word:
     return _flip(rank).bits()
 
 
+def is_number(rank: Word) -> Word:
+    """Whether the largest logit is one that can be chosen: neither a NaN nor infinite."""
+    return (rank > LOWEST) & (rank < INFINITE)
+
+
 def _flip(bits: Word) -> Word:
     return bits ^ (bits.signed_shift(31) & 0x7FFFFFFF)
 
@@ -125,7 +130,7 @@ def choose(launch: Launch, run: Word) -> Choice:
         size = greater(size, wide)
     c.warp_barrier()
     best, size = best.across(), _widest(size)
-    known = ((best.rank > LOWEST).where(word(1), 0) & (best.rank < INFINITE).where(word(1), 0)) == 1
+    known = is_number(best.rank)
     result = known.where(best.token, -1)
     gap = (value_of(best.rank) - value_of(best.below)) / size.bits()
     return Choice(known.where(best.token, 0), result, [result, best.equals, gap.bits()])

@@ -15,7 +15,7 @@ from __future__ import annotations
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.words import Word, again, either, greater, lesser, real, word
-from lispgpt.passes.plan.sharded_choice import INFINITE, LOWEST, NOBODY, rank_of, value_of
+from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, is_number, rank_of, value_of
 from lispgpt.passes.plan.sharded_likely import FAR, Likely
 from lispgpt.passes.plan.sharded_races import Race, Races, across, beats, sum_across
 
@@ -51,7 +51,7 @@ class Draw(Races):
         self.total, winner = sum_across(mass), winner.across()
         tops = [inside.where(words[0], LOWEST) for inside, words in told]
         self.tops = [value_of(greater(rank, word(LOWEST + 1))) for rank in tops]
-        known = (high > LOWEST) & (high < INFINITE)
+        known = is_number(high)
         cuts = (self.k < self.vocab) | (self.p < 1.0) | (self.least > 0.0)
         cut = known & cuts & (winner.token != across(lesser, likely))  # which nothing cuts off
         first = known.where(winner.token, -1)
@@ -125,7 +125,7 @@ class Draw(Races):
         `beyond` or above, and of others that lie from `low` on below them."""
 
         def narrow(low: Word, beyond: Word, some: Word, known: Word, _: Word, round_: Word) -> tuple[Word, list[Word]]:
-            rest = Word(b.emit("arith.sitofp", [(self.k - some).value], [b.f32()]))
+            rest = (self.k - some).as_real("arith.sitofp")
             smallest = known + rest * self.weight(value_of(low))
             largest = known + rest * self.weight(value_of(beyond - 1))
             inside = mass < self.p * smallest

@@ -31,7 +31,8 @@ class Exchanger:
         self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
-        """With the last run's results by the first block."""
+        """All runs of the launch: each begins with the token that the one before has chosen.  The first block leaves
+        the last one's results."""
         launch = self.launch
         if launch.layout.draws:
             self._drawn(Draw(launch))
@@ -207,9 +208,8 @@ class Exchanger:
     # ---- what clusters without layers get
 
     def _last(self, layer: Word) -> Word:
-        first = (self.launch.cluster == 0).value
-        last = (layer == self.launch.layout.layers - 1).value
-        return Word(b.emit("arith.andi", [last, first], [first.type]))
+        first = self.launch.cluster == 0
+        return (layer == self.launch.layout.layers - 1) & first
 
     def _line(self, turn: _Turn) -> ir.Value:
         layout = self.launch.layout

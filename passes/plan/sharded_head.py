@@ -1,6 +1,7 @@
-"""The head of a sharded launch: each warp a ring's slots of its own, 8 tokens' rows at once, the largest on the way.
+"""The head of a sharded launch: each warp multiplies the chunks of some of the ring's slots, 8 tokens' rows each.
 
-A warp always reads the same slots, so that it sees every phase of their barriers.
+On the way it finds its largest logit, or, where the token is drawn, leaves all logits in the block's memory.  A warp
+always reads the same slots, so that it sees every phase of their barriers.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, real, when, word
-from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_choice import LOWEST, Best, rank_of
 from lispgpt.passes.plan.sharded_launch import Copied, finished, lanes, statistics
 from lispgpt.passes.plan.sharded_layout import MULTIPLIERS
 from lispgpt.passes.plan.sharded_products import AT_ONCE, Products, place_of_pair
-from lispgpt.passes.plan.sharded_scales import Fragments, packed_places, row_scales, scaled_sums
 from lispgpt.passes.plan.sharded_sharing import WARPS
+from lispgpt.passes.plan.sharded_weights import Fragment, total, weights_of
 
 HELD = 32
 """Steps of a depth whose operand a warp has in registers."""
@@ -24,6 +24,7 @@ HELD = 32
 class Head:
     def __init__(self, products: Products) -> None:
         self.products, self.launch = products, products.launch
+        self.weights = weights_of(products.launch, "head")
 
     def norm(self) -> None:
         """Put the normed stream, in parts, where the head reads it; by all warps that multiply, each some columns."""
@@ -49,7 +50,8 @@ class Head:
         c.meet(MULTIPLIERS, 32 * WARPS)
 
     def emit(self, chunk: Word) -> None:
-        """Multiply all of the block's rows, and leave its warps' largest.  chunk: the first one's number."""
+        """Multiply all of the block's rows, and leave its warps' largest, or all where a token is drawn.  chunk: the
+        first one's number in the ring."""
         launch, layout = self.launch, self.launch.layout
         steps = layout.width // 32
         right = self.products.operand("x", 0, steps) if steps <= HELD else None
@@ -76,7 +78,7 @@ class Head:
         chunk: Word,
         number: Word,
         slot: Word,
-        right: list[list[Word]] | None,
+        right: list[Fragment] | None,
         made: Copied,
         best: Best,
     ) -> list[Word]:
@@ -86,14 +88,11 @@ class Head:
             _, parity = launch.slot(chunk + number)
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
-            packed = layout.packed.get("head")
-            sums = self._sums(base, right) if packed is None else self._packed_sums(packed, base, right)
+            chains = self._chains(base, right)
             c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
-            chains = [sums[i : i + 4] for i in range(0, len(sums), 4)]
-            totals = sums if packed is not None else [(w + x) + (y + z) for w, x, y, z in zip(*chains, strict=True)]
-            value = self.products.across_halves(totals)
+            value = self.products.across_halves(total(chains))
             row = (launch.first_head + number) * 8 + self.products.group
             end = launch.chain.head.rows - 1
             where = [0, (lesser(row, word(end)) if launch.chain.head.rows % 8 else row).index()]
@@ -102,38 +101,24 @@ class Head:
                 result = Word(made.reader.read(made.result, where))
             memory = launch.view(launch.chain.logits, 0, ir.MemRefType.get([1, launch.chain.head.rows], b.f32()))
             own_lane = self.products.part == 0
-            within = b.emit("arith.andi", [own_lane.value, (row <= end).value], [own_lane.value.type])
-            when(Word(within), lambda: b.store(result.value, memory, [0, row.index()]))
-            inside = b.emit("arith.andi", [own_lane.value, (row < launch.chain.vocab).value], [own_lane.value.type])
+            when(own_lane & (row <= end), lambda: b.store(result.value, memory, [0, row.index()]))
+            inside = own_lane & (row < launch.chain.vocab)
             if layout.draws:
                 place = launch.place("logits") + (number * 8 + self.products.group) * 4
                 when(own_lane, lambda: c.store_words(place, [result]))
                 return best.words
-            own = Best(rank_of(result), row, word(LOWEST), word(1)).where(Word(inside))
+            own = Best(rank_of(result), row, word(LOWEST), word(1)).where(inside)
             return best.joined(own).words
 
         return either(number < launch.heads, "rrrr", multiply, lambda: best.words)
 
-    def _sums(self, base: Word, right: Fragments | None) -> list[Word]:
-        """Of 8 rows, along all of the stream, in four chains that do not wait for each other.  right: its operand,
-        where a warp has it in registers."""
-        chains = [[real(0.0)] * 4 for _ in range(4)]
-        places = self.products.row_places(base, 0, self.launch.layout.width // 32)
-        for at in range(0, len(places), AT_ONCE):
-            now = places[at : at + AT_ONCE]
-            sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
-            for step, (place, b_) in enumerate(zip(now, sides, strict=True)):
-                chains[step % 4] = c.multiply(c.load_matrices(place), b_, chains[step % 4])
-        return [w for chain in chains for w in chain]
-
-    def _packed_sums(self, packed: PackedWeights, base: Word, right: Fragments | None) -> list[Word]:
-        """Of 8 rows of packed weights, along all of the stream."""
-        steps = self.launch.layout.width // 32
-        places, totals = packed_places(self.launch, base, 0, steps), [real(0.0)] * 4
+    def _chains(self, base: Word, right: list[Fragment] | None) -> list[list[Word]]:
+        """Of 8 rows, along all of the stream, sums still to be added up.  right: its operand, where a warp has it in
+        registers."""
+        weights, steps = self.weights, self.launch.layout.width // 32
+        chains, places = weights.chains(4), weights.row_places(base, 0, steps)
         for at in range(0, steps, AT_ONCE):
             now = places[at : at + AT_ONCE]
             sides = right[at : at + AT_ONCE] if right else self.products.operand("x", at, len(now))
-            weights, each_ = list(map(packed.load, now)), packed.steps_of(steps, len(now))
-            scales = row_scales(self.launch, packed, base, at, len(now), each_)
-            totals = scaled_sums(weights, sides, [[scale] * 4 for scale in scales], totals)
-        return totals
+            chains = weights.add(chains, map(weights.load, now), sides, weights.row_scales(base, at, len(now)))
+        return chains

@@ -143,17 +143,18 @@ class ShardedKernel:
         layout, chain = self.layout, self.chain
         lines, numbers = layout.width // LINE, list(self.buffers)
         boxes = {
-            "into": (chain.into, layout.layers, 8, lines),
-            "out": (chain.out, layout.layers, layout.columns, 0),
-            "down": (chain.down, layout.layers, layout.columns, 0),
-            "head": (chain.head, 1, 8, lines),
+            "into": (chain.into, 8, lines),
+            "out": (chain.out, layout.columns, 0),
+            "down": (chain.down, layout.columns, 0),
+            "head": (chain.head, 8, lines),
         }
-        boxes |= {f"up{i}": (product, layout.layers, 8, lines) for i, product in enumerate(chain.ups)}
-        return {
-            name: weight_map(self.function, product, layers, numbers.index(product.weights.buffer), rows, count)
-            for name, (product, layers, rows, count) in boxes.items()
-            if not product.packed
-        }
+        boxes |= {f"up{i}": (product, 8, lines) for i, product in enumerate(chain.ups)}
+        found = {}
+        for name, (product, rows, count) in boxes.items():
+            if not product.packed:
+                argument = numbers.index(product.weights.buffer)
+                found[name] = weight_map(self.function, product, layout.layers_of(name), argument, rows, count)
+        return found
 
     def _barriers(self, launch: Launch) -> None:
         layout = self.layout

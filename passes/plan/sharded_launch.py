@@ -24,7 +24,8 @@ class Launch:
     """memories: the kernel's argument for each buffer of the entry.  exchange: memory for what clusters hand on.
     start: the address of the block's memory.  block, cluster, rank, warp, lane: who this thread is.  layered: whether
     its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first.
-    first_head, heads: of the head's chunks, this block's.
+    first_head, heads: of the head's chunks, this block's.  kept: where each run's results go, if the launch may have
+    several.  maps: of BF16 weights, by the product's name, for bulk copies.
     """
 
     chain: Chain
@@ -118,7 +119,6 @@ class Copied:
 
     op: ir.Operation
     reader: Reader
-    arguments: list[ir.Value]
     tensors: dict[int, list[ir.Value]]
 
     @property
@@ -161,7 +161,7 @@ def copied(launch: Launch, kernel: ir.Operation, series: dict[int, Series], laye
         for i, argument in enumerate(arguments):
             if i in series:
                 argument.replace_all_uses_with(launch.view(series[i], layer, argument.type))
-    yield Copied(copy, Reader(launch.target), arguments, tensors)
+    yield Copied(copy, Reader(launch.target), tensors)
     copy.erase()
 
 

@@ -114,6 +114,10 @@ class Layout:
         """What is brought of a product's chunk."""
         return self.packed[name].chunk if name in self.packed else 16 * self.width
 
+    def layers_of(self, name: str) -> int:
+        """How often a product's weights are there: for each layer, or, the head's, once."""
+        return 1 if name == "head" else self.layers
+
     @property
     def layer_bytes(self) -> int:
         """Of a layer's weights in a block."""

@@ -8,7 +8,7 @@ from functools import partial
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.words import Word, each, either, fused, greater, when, word
+from lispgpt.passes.kernels.words import Word, each, either, fused, greater, if_there, when, word
 from lispgpt.passes.plan.sharded_attention import LOWEST, rows_at_once
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import RANKS
@@ -87,13 +87,6 @@ def _send(launch: Launch, to: Word, numbers: list[Word]) -> None:
         c.send(remote + to, numbers, remote + launch.layout.barrier["merged"])
 
 
-def _when(condition: Word | None, body: Callable[[], None]) -> None:
-    if condition is None:
-        body()
-    else:
-        when(condition, body)
-
-
 def _whole(launch: Launch, head: Word) -> None:
     """One head's result, as an operand."""
     layout = launch.layout
@@ -107,7 +100,7 @@ def _whole(launch: Launch, head: Word) -> None:
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = (head * layout.depth + number) // 2
         both = [s * whole for s in sums[2 * i : 2 * i + 2]]
-        _when(inside, partial(_store, launch.place("attended") + place_of_pair(pair), both))
+        if_there(inside, partial(_store, launch.place("attended") + place_of_pair(pair), both))
 
 
 def _store(to: Word, both: Sequence[Word]) -> None:

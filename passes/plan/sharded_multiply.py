@@ -1,12 +1,16 @@
-"""The warps of a sharded launch that multiply: a layer's four products and its attention, and the head."""
+"""The warps of a sharded launch that multiply: a layer's products and its attention, and the head.
+
+While clusters exchange the stream ahead of attention, the rows of earlier positions are loaded, and the weights of the
+products before and behind it where the layout holds them; while they exchange the one behind it, the others' weights.
+"""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
-from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_attention import Earlier
 from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_head import Head
@@ -15,6 +19,7 @@ from lispgpt.passes.plan.sharded_layout import AHEAD, ATTENDED, LINE, MULTIPLIER
 from lispgpt.passes.plan.sharded_own import Own
 from lispgpt.passes.plan.sharded_products import Products, Source
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
+from lispgpt.passes.plan.sharded_weights import Weights, weights_of
 
 
 class Multipliers:
@@ -58,11 +63,11 @@ class Multipliers:
     def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
         launch = self.launch.again()
         layout, chain, products = launch.layout, launch.chain, Products(launch)
-        packed = layout.packed.get
-        into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), packed("into"))
-        up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), packed("up0"))
-        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", packed("out"))
-        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", packed("down"))
+        weights = partial(weights_of, launch)
+        into = Rows(products, layout.into, (chain.norms[0], layer, "into_sums", run), weights("into"))
+        up = Rows(products, layout.up, (chain.norms[1], layer, "up_sums", run), weights("up0"))
+        out = Columns(products, layout.out, layout.attended // LINE, "attended", "out_sums", weights("out"))
+        down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", weights("down"))
         with ExitStack() as stack:
             made, normed = self._attention(stack, launch, layer)
             earlier = Earlier(launch, made, normed, launch.position + run)
@@ -108,7 +113,7 @@ class Multipliers:
         return made, [stack.enter_context(one) for one in norms]
 
     def _fetch(self, run: Word, layer: Word) -> None:
-        """Bring keys and values of the layer that comes next."""
+        """Bring earlier positions' keys and values of a layer, the next one, to the cache of all cores."""
         launch = self.launch.again()
         with ExitStack() as stack:
             Earlier(launch, *self._attention(stack, launch, layer), launch.position + run).fetch()
@@ -117,39 +122,39 @@ class Multipliers:
 class Rows:
     """A product of rows: its weights are loaded ahead where the layout holds them, or on the way."""
 
-    def __init__(self, products: Products, sharing: Sharing, source: Source, packed: PackedWeights | None) -> None:
-        self.products, self.sharing, self.source, self.packed = products, sharing, source, packed
+    def __init__(self, products: Products, sharing: Sharing, source: Source, weights: Weights) -> None:
+        self.products, self.sharing, self.source, self.weights = products, sharing, source, weights
         self.whole = products.launch.layout.whole
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.products.load_rows(chunk, self.sharing, self.source, self.packed)
+            self.loaded = self.products.load_rows(chunk, self.sharing, self.source, self.weights)
 
     def multiply(self) -> None:
         if self.whole:
             self.products.rows(self.loaded, self.source[2])
         else:
-            self.products.walk_rows(self.chunk, self.sharing, self.source, self.packed)
+            self.products.walk_rows(self.chunk, self.sharing, self.source, self.weights)
 
 
 class Columns:
     """A product that sums over what a cluster has, in the same two ways.  count: of its chunks."""
 
     def __init__(
-        self, products: Products, sharing: Sharing, count: int, source: str, sums: str, packed: PackedWeights | None
+        self, products: Products, sharing: Sharing, count: int, source: str, sums: str, weights: Weights
     ) -> None:
         self.products, self.sharing, self.count = ColumnProducts(products), sharing, count
-        self.source, self.sums, self.packed = source, sums, packed
+        self.source, self.sums, self.weights = source, sums, weights
         self.whole = products.launch.layout.whole
 
     def load(self, chunk: Word) -> None:
         self.chunk = chunk
         if self.whole:
-            self.loaded = self.products.load(chunk, self.sharing, self.packed)
+            self.loaded = self.products.load(chunk, self.sharing, self.weights)
 
     def multiply(self) -> None:
         if self.whole:
             self.products.multiply(self.loaded, self.source, self.sums)
         else:
-            self.products.walk(self.chunk, self.count, self.source, self.sums, self.packed)
+            self.products.walk(self.chunk, self.count, self.source, self.sums, self.weights)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, fused, real
 from lispgpt.passes.plan.sharded_chain import NormWeights, Series
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_scales import Scales
+from lispgpt.passes.plan.sharded_weights import Fragment, Scale
 
 
 def norm_sum(
-    launch: Launch, norm: NormWeights, layer: Word, first: Word, weights: Sequence[list[Word] | Word], scales: Scales,
-    load: Callable[[Word], list[Word]],
+    launch: Launch, norm: NormWeights, layer: Word, first: Word, weights: Iterable[Fragment], scales: Sequence[Scale],
+    steps: int,
 ) -> Word:  # fmt: skip
-    """A lane's row's, of gamma or beta.  weights: of steps from `first` on, or addresses to load them from."""
+    """A lane's row's, of gamma or beta.  weights: of so many steps from `first` on."""
     part = launch.lane % 4
     totals, found = [real(0.0)] * 4, [real(0.0)] * 4
-    each = len(weights) // len(scales) if scales else 0
-    for step, one in enumerate(weights):
-        a = one if isinstance(one, list) else load(one)
+    each = steps // len(scales) if scales else 0
+    for step, a in enumerate(weights):
         for right in _split_parts(launch, _norm_parts(launch, norm, layer, first + step)):
             found = c.multiply(a, right, found)
         if each and (step + 1) % each == 0:

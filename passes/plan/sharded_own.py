@@ -8,12 +8,12 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import cache_of, own_index, place_of_row, score_at
-from lispgpt.passes.kernels.words import Word, real, when, word
+from lispgpt.passes.kernels.words import Word, if_there, real, when, word
 from lispgpt.passes.model.cache_writes import CacheWrite
 from lispgpt.passes.plan.sharded_attention import LOG2_E
 from lispgpt.passes.plan.sharded_launch import lanes
 from lispgpt.passes.plan.sharded_layout import RANKS
-from lispgpt.passes.plan.sharded_queries import HeadReader, if_there
+from lispgpt.passes.plan.sharded_queries import HeadReader
 from lispgpt.passes.plan.sharded_sharing import WARPS
 
 

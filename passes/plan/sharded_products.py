@@ -1,35 +1,28 @@
-"""Products of a sharded launch by warps: weights of a ring's chunks in registers before the other side is there.
+"""Products of rows in a sharded launch, 8 of a weight's rows along all of the stream, and what those of columns
+(sharded_columns.py) have in common with them.
 
-The stream comes as three bf16 parts of each number, which fill columns of a matrix instruction.  In a product of rows,
-8 of them at once, both halves of the depth take part: rows 0 to 7 of an instruction are these rows along its first
-half, rows 8 to 15 the same along the second.  Its norm's weights go through the same instructions before the stream is
-there: what the norm adds and subtracts is put in order afterwards (see sharded_finish.py).
+Warps have their weights in registers before the stream is there, where the layout holds a layer; otherwise they walk
+through the ring's chunks when it is.  The stream comes as three bf16 parts of each number, which fill columns of a
+matrix instruction.  In a product of rows, 8 of them at once, both halves of the depth take part: rows 0 to 7 of an
+instruction are these rows along its first half, rows 8 to 15 the same along the second.  Its norm's weights go through
+the same instructions before the stream is there: what the norm adds and subtracts is put in order afterwards (see
+sharded_finish.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, real, when, word
-from lispgpt.passes.plan.packed_weights import PackedWeights
 from lispgpt.passes.plan.sharded_chain import NormWeights
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import LINE, MULTIPLIERS
+from lispgpt.passes.plan.sharded_layout import MULTIPLIERS
 from lispgpt.passes.plan.sharded_norm_sums import norm_sum
-from lispgpt.passes.plan.sharded_scales import (
-    Fragments,
-    Scales,
-    packed_places,
-    row_scales,
-    scaled_sums,
-    with_scales,
-    without_scales,
-)
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing
+from lispgpt.passes.plan.sharded_weights import Fragment, Scale, Weights
 
 AT_ONCE = 8
 """Steps whose weights and other side are read together where they are not held."""
@@ -39,17 +32,20 @@ QUAD = 32
 
 @dataclass
 class Loaded:
-    """A warp's share of a product, with its weights, or the addresses where they are still to be loaded from.  works:
-    whether it has one, where not all warps have.  scales: where weights have some."""
+    """A warp's share of a product, with its weights' numbers and scales, which may be loaded while they are read.
+    works: whether it has a share, where not all warps have."""
 
+    weights: Weights
     sharing: Sharing
     tile: Word
     slice: Word
     works: Word | None
-    weights: Sequence[list[Word] | Word]
-    scales: Scales = ()
+    numbers: Iterable[Fragment]
+    scales: Sequence[Scale] = ()
 
 
+Numbers = tuple[list[Fragment], list[Scale]]
+"""What is loaded of weights: for each step, and for each that has other scales than those before."""
 Source = tuple[NormWeights, Word, str, Word]
 """Of a product of rows: its norm, the layer, where its sums go, and which run of the launch it is."""
 
@@ -70,63 +66,56 @@ class Products:
         c.warp_barrier()
         when(self.launch.lane == 0, lambda: c.arrive(self.launch.empty(slot), count))
 
-    def load_where(self, works: Word | None, steps: int, load: Callable[[], Fragments]) -> Fragments:
-        """Weights of so many steps by a warp that works; who has no share of a chunk may not touch its slot either, as
-        nobody waits for it to have done so."""
+    def load_where(
+        self, works: Word | None, steps: int, scales: tuple[int, int], load: Callable[[], Numbers]
+    ) -> Numbers:
+        """What a warp that works loads: the numbers of so many steps, and so many scales, each of so many rows; who has
+        no share of a chunk may not touch its slot either, as nobody waits for it to have done so."""
         if works is None:
             return load()
-        count = 4 * steps
-        found = either(works, "r" * count, lambda: [w for a in load() for w in a], lambda: [word(0)] * count)
-        return [found[i : i + 4] for i in range(0, count, 4)]
+        count, rows = scales
+        end = 4 * steps
+
+        def words() -> list[Word]:
+            numbers, found = load()
+            return [w for a in numbers for w in a] + [s.bits() for scale in found for s in scale]
+
+        kinds = "r" * (end + count * rows)
+        found = either(works, kinds, words, lambda: [word(0)] * len(kinds))
+        reals = [w.bits() for w in found[end:]]
+        return _in_parts(found[:end], 4), _in_parts(reals, rows)
 
     # ---- products of rows
 
-    def load_rows(self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None) -> Loaded:
+    def load_rows(self, chunk: Word, sharing: Sharing, source: Source, weights: Weights) -> Loaded:
         """The chunk-th chunk and those behind it, each 8 rows; in a launch's first run also what does not change."""
         launch, layout = self.launch, self.launch.layout
         number, works = self.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
         first = part * sharing.steps
 
-        def load() -> Fragments:
+        def load() -> Numbers:
             slot, parity = launch.slot(chunk + tile)
             c.wait(launch.full(slot), parity)
             base = launch.start + slot * layout.chunk
-            if packed is None:
-                weights = list(map(c.load_matrices, self._places(base, first, sharing)))
-            else:
-                weights = list(map(packed.load, packed_places(self.launch, base, first, sharing.steps)))
-                weights = with_scales(weights, row_scales(self.launch, packed, base, first, sharing.steps, each_))
+            numbers = list(map(weights.load, weights.row_places(base, first, sharing.steps)))
+            scales = list(weights.row_scales(base, first, sharing.steps))
             self.release(slot, layout.arrivals // sharing.slices)
-            return weights
+            return numbers, scales
 
-        each_, count = self._shared(packed, sharing)
-        found = self.load_where(works, sharing.steps + -(-count // 4), load)
-        weights, scales = without_scales(found, sharing.steps, count)
-        loaded = Loaded(sharing, tile, part, works, weights, [[scale] * 4 for scale in scales])
+        _, count = weights.shared(sharing.steps, layout.width // 32)
+        loaded = Loaded(weights, sharing, tile, part, works, *self.load_where(works, sharing.steps, (count, 1), load))
         self._fix(loaded, first, source)
         return loaded
 
-    def _shared(self, packed: PackedWeights | None, sharing: Sharing) -> tuple[int, int]:
-        """(how many steps of a slice share scales, how many scales these are)."""
-        if packed is None:
-            return 1, 0
-        each_ = packed.steps_of(self.launch.layout.width // 32, sharing.steps)
-        return each_, sharing.steps // each_
-
-    def _places(self, start: Word, first: Word, sharing: Sharing) -> list[Word]:
-        if sharing.steps % 4 == 0:
-            return self.row_places(start + (first // 4) * (16 * LINE), 0, sharing.steps)
-        return self.row_places(start, first, sharing.steps)
-
-    def walk_rows(self, chunk: Word, sharing: Sharing, source: Source, packed: PackedWeights | None = None) -> None:
+    def walk_rows(self, chunk: Word, sharing: Sharing, source: Source, weights: Weights) -> None:
         """Multiply the chunk-th chunk and those behind it, some at a time, by the stream, and leave sums.
 
         Every warp waits for every chunk, so that it sees every phase of their barriers."""
         launch, layout = self.launch, self.launch.layout
         number, works = self.share_out(sharing)
         tile, part = number // sharing.slices, number % sharing.slices
-        first = part * sharing.steps
+        first, steps = part * sharing.steps, sharing.steps
 
         def some(turn: Word) -> None:
             start = chunk + turn * sharing.tiles
@@ -134,39 +123,33 @@ class Products:
             for slot, parity in slots:
                 c.wait(launch.full(slot), parity)
             mine = launch.slot(start + tile)[0] if sharing.tiles > 1 else slots[0][0]
-            base, scales = launch.start + mine * layout.chunk, list[list[Word]]()
-            if packed is None:
-                places = self._places(base, first, sharing)
-            else:
-                places = packed_places(self.launch, base, first, sharing.steps)
-                each_, _ = self._shared(packed, sharing)
-                scales = [[scale] * 4 for scale in row_scales(self.launch, packed, base, first, sharing.steps, each_)]
-            load = c.load_matrices if packed is None else packed.load
-            parts = [range(i, min(i + AT_ONCE, sharing.steps)) for i in range(0, sharing.steps, AT_ONCE)]
+            base = launch.start + mine * layout.chunk
+            places = weights.row_places(base, first, steps)
+            scales = list(weights.row_scales(base, first, steps))
             totals = [real(0.0)] * 4
-            for part_ in parts:
-                weights = [load(places[i]) for i in part_]
-                own = scales[part_.start // each_ : -(-part_.stop // each_)] if packed is not None else []
-                totals = self._stream_sums(weights, first + part_.start, totals, own)
-            loaded = Loaded(sharing, turn * sharing.tiles + tile, part, works, places, scales)
-            self._fix(loaded, first, source, load)
+            for begin in range(0, steps, AT_ONCE):
+                end = min(begin + AT_ONCE, steps)
+                numbers = list(map(weights.load, places[begin:end]))
+                own = scales[begin * len(scales) // steps : -(-end * len(scales) // steps)]
+                totals = weights.sums(numbers, self.operand("x", first + begin, end - begin), own, totals)
+            numbers_ = map(weights.load, places)
+            loaded = Loaded(weights, sharing, turn * sharing.tiles + tile, part, works, numbers_, scales)
+            self._fix(loaded, first, source)
             for slot, _ in slots:
                 self.release(slot, 1)
             self._leave_rows(loaded, totals, source[2])
 
         each(0, sharing.all // sharing.tiles, some)
 
-    def _fix(
-        self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]] = c.load_matrices
-    ) -> None:
+    def _fix(self, loaded: Loaded, first: Word, source: Source) -> None:
         if source[0].centred or source[0].beta is not None:
-            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source, load))
+            when(source[3] == 0, lambda: self._fixed_sums(loaded, first, source))
 
-    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source, load: Callable[[Word], list[Word]]) -> None:
+    def _fixed_sums(self, loaded: Loaded, first: Word, source: Source) -> None:
         """Leave sums of gamma and beta for the finisher."""
         norm, layer, sums, _ = source
         rows = loaded.sharing.slices * 8 * loaded.sharing.all
-        fixed = norm_sum(self.launch, norm, layer, first, loaded.weights, loaded.scales, load)
+        fixed = norm_sum(self.launch, norm, layer, first, loaded.numbers, loaded.scales, loaded.sharing.steps)
         kind = (self.part == 0).where(word(1), 2)
         place = self._sum_place(loaded, sums) + kind * (4 * rows)
         self.when_works((self.part & 1) == 0, loaded.works, lambda: c.store_words(place, [fixed]))
@@ -190,18 +173,6 @@ class Products:
                 when(number < count // 2, partial(pair, number))
         c.meet(MULTIPLIERS, threads)
 
-    def row_places(self, start: Word, first: Word | int, count: int) -> list[Word]:
-        """The addresses of a lane's row for some steps: of 8 rows, along the first and the second half of the depth."""
-        line = 8 * 2 * LINE
-        lines, rest = divmod(self.launch.layout.width // 32, 4)
-        row, half, late = self.launch.lane % 8, (self.launch.lane // 8) & 1, self.launch.lane // 16
-        start = start + half * (lines * line) + row * (2 * LINE)
-        late = late + half * (2 * rest) if rest else late
-        if isinstance(first, int):
-            turns = [_swizzled(late + 2 * i, row, line if rest else 0) for i in range(4)]
-            return [start + turns[(first + i) % 4] + (first + i) // 4 * line for i in range(count)]
-        return [start + _swizzled(first * 2 + late + 2 * i, row, line) for i in range(count)]
-
     def across_halves(self, totals: list[Word]) -> Word:
         """Of the stream: four columns, a part each, of either half's rows: a row's sum."""
         own = (self.part < 2).where(totals[0] + totals[1], totals[2] + totals[3])
@@ -217,8 +188,9 @@ class Products:
 
     def rows(self, loaded: Loaded, sums: str) -> None:
         """Multiply by the stream, and leave sums for the finisher."""
-        weights, first = [w for w in loaded.weights if isinstance(w, list)], loaded.slice * loaded.sharing.steps
-        totals = self._stream_sums(weights, first, [real(0.0)] * 4, loaded.scales)
+        numbers, steps = list(loaded.numbers), loaded.sharing.steps
+        right = self.operand("x", loaded.slice * steps, steps)
+        totals = loaded.weights.sums(numbers, right, loaded.scales)
         self._leave_rows(loaded, totals, sums)
 
     def _leave_rows(self, loaded: Loaded, totals: list[Word], sums: str) -> None:
@@ -233,18 +205,8 @@ class Products:
 
     def when_works(self, condition: Word, works: Word | None, body: Callable[[], None]) -> None:
         if works is not None:
-            condition = Word(b.emit("arith.andi", [condition.value, works.value], [condition.value.type]))
+            condition = condition & works
         when(condition, body)
-
-    def _stream_sums(self, weights: Fragments, first: Word, totals: list[Word], scales: Scales) -> list[Word]:
-        """Two chains of instructions, which do not wait for each other."""
-        right = self.operand("x", first, len(weights))
-        if scales:
-            return scaled_sums(weights, right, scales, totals)
-        chains = [totals, [real(0.0)] * 4]
-        for step, a in enumerate(weights):
-            chains[step % 2] = c.multiply(a, right[step], chains[step % 2])
-        return [x + y for x, y in zip(*chains, strict=True)]
 
 
 def place_of_pair(number: Word) -> Word:
@@ -252,8 +214,5 @@ def place_of_pair(number: Word) -> Word:
     return ((number // 8) * 4 + number % 4) * QUAD + ((number // 4) & 1) * 4
 
 
-def _swizzled(number: Word, row: Word, line: int) -> Word:
-    """Where the number-th 16 bytes of a row lie, from its first line on; line: bytes between lines, 0 where there is
-    one."""
-    within = ((number % 8) ^ row) << 4
-    return (number // 8) * line + within if line else within
+def _in_parts(words: list[Word], size: int) -> list[list[Word]]:
+    return [words[i : i + size] for i in range(0, len(words), size)]

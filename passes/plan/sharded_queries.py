@@ -17,7 +17,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import bind_cache, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Team
-from lispgpt.passes.kernels.words import Word, each, lesser, when, word
+from lispgpt.passes.kernels.words import Word, each, lesser, word
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 
@@ -109,13 +109,6 @@ class HeadReader:
 
     def part(self, slot: Word) -> Word:
         return slot * ((self.launch.layout.head_warps + 1) * self.launch.layout.part)
-
-
-def if_there(condition: Word | None, body: Callable[[], None]) -> None:
-    if condition is None:
-        body()
-    else:
-        when(condition, body)
 
 
 def _loaded(address: Word, width: int, together: bool) -> ir.Value:

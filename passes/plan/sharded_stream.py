@@ -135,7 +135,7 @@ class Streamer:
         offset = c.wide(at) * packed.chunk
         if packed.parts > 1:
             offset = offset + c.wide(launch.rank) * packed.part
-        if name != "head" and layout.layers > 1:
+        if layout.layers_of(name) > 1:
             offset = offset + c.wide(layer) * (packed.parts * packed.part)
         source = c.pointer(launch.memories[layout.packed_at[name]], offset)
         c.copy_bytes(source, packed.chunk, launch.start + slot * layout.chunk, full, self.hint)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from lispgpt.base.access import READ, READ_WRITE, WRITE, Region
+from lispgpt.base.dtypes import COLLECTIVE_DTYPES
 
 LARGEST = 1 << 46
 """Bytes of a buffer: no machine has more."""
@@ -132,7 +133,7 @@ class Collective:
         if (
             len(self.arguments) % each
             or len(self.dtypes) != len(self.arguments)
-            or not set(self.dtypes) <= set(REDUCED)
+            or not set(self.dtypes) <= set(COLLECTIVE_DTYPES)
         ):
             return "its buffers are not what its operation takes"
         if tuple(a.access for a in self.arguments) != wanted * (len(self.arguments) // each):
@@ -142,9 +143,6 @@ class Collective:
             return f"its buffers are not parts of each other for {self.devices} devices"
         return None
 
-
-REDUCED = ("f32", "bf16", "i32")
-"""The types that devices add up, and find the largest and the least of."""
 
 STEP_KINDS: dict[str, type[Launch] | type[Collective]] = {Launch.kind: Launch, Collective.kind: Collective}
 

@@ -815,8 +815,8 @@ func.func "decode_greedy_batch1_positions1_shared"
   126 arith.andi
   581 arith.bitcast
   4 arith.cmpf
-  191 arith.cmpi
-  2066 arith.constant
+  189 arith.cmpi
+  2054 arith.constant
   2 arith.constant vector<4xf32>
   2 arith.divf
   93 arith.divui
@@ -830,7 +830,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   339 arith.muli
   17 arith.ori
   83 arith.remui
-  241 arith.select
+  237 arith.select
   42 arith.shli
   6 arith.shrsi
   38 arith.shrui
