@@ -20,6 +20,7 @@ from lispgpt.passes.plan.sharded_races import Race, Races, across, beats, sum_ac
 FAR = 40.0
 """What is less probable than the most probable by so many powers of two is looked at last."""
 HALVINGS = 7
+"""Of the range in which the bound is sought: to a third of a power of two."""
 AT_ONCE = 3
 """Tokens of a block that are copied together."""
 ENTRY = 16

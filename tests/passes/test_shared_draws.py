@@ -11,6 +11,7 @@ from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
 from shared_steps import compiled
 
+from lispgpt.passes.plan import sharded_likely
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
@@ -54,6 +55,15 @@ def test_a_shared_step_draws_as_the_hosts_sampler_does(tmp_path: Path) -> None:
 def test_every_cut_in_any_order_of_roles(config: dict[str, int | str], tmp_path: Path) -> None:
     order = 1 + int(seeded.rng().integers(1000))
     check(tmp_path, [(cut, 1) for cut in APART] + [(cut, 2) for cut in BOTH[:2]], order, **config)
+
+
+@pytest.mark.slow
+def test_a_block_with_more_probable_tokens_than_fit_in_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds of telling take its place."""
+    monkeypatch.setattr(sharded_likely, "LISTED_OF_BLOCK", 1)
+    check(tmp_path, [((5, None, 0.0), 2), ((12, 0.8, 0.0), 2)], layers=1)
 
 
 def test_damaged_logits_are_no_token_of_a_shared_draw(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_the_end_of_a_text_is_the_one_in_the_config(sentencepiece: Path, tmp_pat
         ([7, 9], [11, 9, 13], [7, 9, 11, 13]),
         (None, [9, 7], [9, 7]),
         (7, None, [7]),
-        ([7], [-1, "9"], [7]),
+        ([7], [-1], [7]),
     ],
 )
 def test_a_generation_config_adds_ends(
