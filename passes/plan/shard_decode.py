@@ -16,7 +16,7 @@ are faster (measured on an H200, GPT-2 of 124M: two texts 195 us in one launch w
 200).
 
 Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
-the chip has no clusters and bulk copies, and where that is modelled to be as fast.
+the chip has no clusters and bulk copies, and where that is modelled to be as fast or to save little.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ from lispgpt.passes.plan.tasks import floor_seconds
 from lispgpt.passes.targets import Gpu
 
 MORE = "control:more"
+LEAST_SAVED = 20e-6
+"""Seconds of a step that are worth compiling so long a kernel, which takes some seconds."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class ShardDecode(Pass):
         layout = Layout(chain, heads, attention.context, blocks, self.steps, self.numbers)
         kernels = [functions[callee_of(call)] for call in chain.calls]
         apart, together = _seconds(kernels, layout, target)
-        if self.when != "always" and not (target.cluster_seconds and together <= WORTH * apart):
+        worth = target.cluster_seconds and together <= WORTH * apart and apart - together >= LEAST_SAVED
+        if self.when != "always" and not worth:
             return
         name = f"{symbol_of(entry)}_shared"
         buffers = _buffers(entry, layout)
