@@ -31,6 +31,9 @@ import numpy as np
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.plan import Entry
+from lispgpt.runtime.samplers.adjustment import Adjustment
+from lispgpt.runtime.samplers.base import Sampler
+from lispgpt.runtime.samplers.greedy import Greedy
 from lispgpt.runtime.samplers.weighted import Weighted
 from lispgpt.runtime.session import Session
 
@@ -91,6 +94,15 @@ def check_results(session: Session, entry: Entry, vocab: int) -> None:
     if len(logits) != 2 or logits[0] != 1 or logits[1] < vocab or shapes.get("next", (1,)) != (1,):
         found = " ".join(map(str, logits))
         raise UserError(f"entry {entry.name!r} should give logits [1 {vocab}] (or more columns), not [{found}]")
+
+
+def choice_of(sampler: Sampler | None, adjustment: Adjustment | None, logprobs: bool) -> str:
+    """The entry that chooses tokens by a sampler, on devices that can; "" where the host has to."""
+    if sampler is not None and not isinstance(sampler, Greedy | Weighted):
+        return ""
+    if adjustment is not None or logprobs:
+        return ADJUSTED
+    return DRAWN if isinstance(sampler, Weighted) else GREEDY
 
 
 def runs_on(entry: Entry) -> bool:

@@ -19,6 +19,7 @@ from lispgpt.runtime.decoding import (
     Row,
     check_results,
     checked_tokens,
+    choice_of,
     chunk_sizes,
     padded,
     reports,
@@ -94,11 +95,7 @@ class Generator:
     @property
     def choice(self) -> str:
         """The entry that chooses tokens as this sequence wants them, on devices that can; "" where the host has to."""
-        if self.sampler is not None and not isinstance(self.sampler, Greedy | Weighted):
-            return ""
-        if self.adjustment is not None or self.logprobs:
-            return ADJUSTED
-        return DRAWN if isinstance(self.sampler, Weighted) else GREEDY
+        return choice_of(self.sampler, self.adjustment, self.logprobs)
 
     def prefill(self, tokens: Sequence[int]) -> int:
         """Take in a prompt; the token that follows it."""

@@ -34,6 +34,7 @@ from lispgpt.compiler.request import Observer, Request, prompt_size
 from lispgpt.compiler.trust import check_trusted
 from lispgpt.execution.model import Model
 from lispgpt.runtime import tokenizers
+from lispgpt.runtime.decoding import DRAWN
 from lispgpt.runtime.devices import wake_driver
 from lispgpt.runtime.plan.artifact import Artifact
 
@@ -87,7 +88,8 @@ def run(ctx: click.Context, program: Path, **options: Any) -> int:
         raise click.UsageError(f"{of_texts} is for texts that are generated, and --entry runs an entry once")
     source = asked = _source(given, options, prompts.batch if generates else options["batch"] or 1)
     if generates and isinstance(source, Request):
-        source = replace(source, longest=prompt_size(prompts.longest()))
+        greedy = said.get("greedy") or said.get("temperature") == 0
+        source = replace(source, longest=prompt_size(prompts.longest()), unneeded=(DRAWN,) if greedy else ())
     if isinstance(source, Artifact) and not options["trust"]:
         check_trusted(source, given.program, [_cache_folder(ctx)], trusted_keys(ctx.obj["environment"]))
     if generates and isinstance(source, Request):

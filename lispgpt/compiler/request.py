@@ -23,9 +23,10 @@ class Request:
     """A program's file and what its compilation depends on beside the files that it reads.
 
     overrides: config values that the user sets.  checkpoint_config: from a checkpoint's header.  batch: sequences in a
-    decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unsized, inputs:
-    which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.  devices: how many share
-    the batch of each entry that has one; shares_states: whether each of them keeps a part of the states only.
+    decode step beside the single one.  pipeline: a file in place of the target's own.  sizes, entries, unneeded,
+    unsized, inputs: which entries to compile and for what shapes, see `lispgpt.language.model.sizes.Wanted`.  devices:
+    how many share the batch of each entry that has one; shares_states: whether each of them keeps a part of the states
+    only.
     precision: "fast" has products with short weights read activations in BF16; "exact" leaves it to the pipeline.
     room: bytes of memory where the entries are to run, if that is known; no code is made of what does not fit there.
     longest: tokens of the longest prompt that entries have to take at once, a number of PROMPTS; 0: of any.
@@ -39,6 +40,7 @@ class Request:
     batch: int = 1
     sizes: Sequence[Mapping[str, int]] = ()
     entries: Sequence[str] | None = None
+    unneeded: Sequence[str] = ()
     unsized: bool = False
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     devices: int = 1
@@ -48,9 +50,10 @@ class Request:
     longest: int = 0
 
     def wider(self) -> list[Request]:
-        """This and what would do as well: the same for longer prompts."""
+        """This and what would do as well: the same for longer prompts, and with the entries that it does without."""
         longer = [*(size for size in PROMPTS if size > self.longest), 0] if self.longest else []
-        return [self, *(replace(self, longest=size) for size in longer)]
+        lengths = [self, *(replace(self, longest=size) for size in longer)]
+        return lengths + ([replace(each, unneeded=()) for each in lengths] if self.unneeded else [])
 
 
 @dataclass

@@ -20,7 +20,7 @@ from lispgpt.runtime.checkpoints import Checkpoint
 from lispgpt.runtime.checkpoints.none import NoWeights
 from lispgpt.runtime.collectives import open_shared
 from lispgpt.runtime.collectives.peers import Peers
-from lispgpt.runtime.decoding import ADJUSTED, ALL_LOGITS, DRAWN, GREEDY, PREFILL, VERIFY, can_decode, intake_sizes
+from lispgpt.runtime.decoding import ALL_LOGITS, GREEDY, PREFILL, VERIFY, can_decode, choice_of, intake_sizes, runs_on
 from lispgpt.runtime.devices import open_device, room
 from lispgpt.runtime.every_position import every_logits, rows_for
 from lispgpt.runtime.generate import Generator
@@ -228,15 +228,15 @@ class Model:
         """What a new sequence makes of a prompt; number: among texts that draw alike, each by a seed of its own."""
         session, name = self._generating(), self._generation()["entry"]
         adjustment = options.adjustment(int(session.config.get("vocab") or 0))
-        if (adjustment is not None or options.logprobs) and self._chooses(ADJUSTED, 1):
-            self.entry(ADJUSTED, "penalties, biases and log-probabilities", batch=1, positions=1)
+        chosen = options.sampler(number), adjustment, options.logprobs
+        if (choice := choice_of(*chosen)) != GREEDY and self._chooses(choice, 1):
+            self.entry(choice, "texts", batch=1, positions=1)
         if options.lookup:
             self.entry(VERIFY, "look-ups", batch=1, length=options.lookup + 1)
-        chosen = options.sampler(number), adjustment, options.logprobs, options.lookup
         with session.alone():
             more = None if self._request is None else self._taking_in
             self._near_ties = self._near_ties or NearTies(session, name, more)
-            generator = Generator(session, name, *chosen, self._near_ties)
+            generator = Generator(session, name, *chosen, options.lookup, self._near_ties)
         return Text(generator, prompt, Continuation(options.max_new_tokens, self.tokenizer, options.stops))
 
     def _taking_in(self, positions: int) -> Entry:
@@ -274,7 +274,7 @@ class Model:
         """Whether the device can choose tokens of a batch by the entry of that name; else the host has to."""
         if choice == GREEDY or self._has(choice, batch=batch, positions=1):
             return True
-        return choice != "" and self._request is not None and bool(self.session.entries(DRAWN))
+        return choice != "" and self._request is not None and any(map(runs_on, self.session.entries(GREEDY)))
 
     def prompt(self, prompt: str | Sequence[int]) -> list[int]:
         """The tokens of a prompt."""

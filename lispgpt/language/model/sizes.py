@@ -20,13 +20,15 @@ class Wanted:
 
     rows: (sequences, positions of each) for entries that take rows of sequences, where nobody says more.  given: sizes
     by dimension; each is for the entries whose free dimensions it has all of, in place of what their forms give.
-    entries: the entries to compile; None for all.  unsized: whether entries that nobody gives sizes are left out, in
-    place of an error.  inputs: the shapes of what an entry is to be run on, which say its sizes, by entry and input.
+    entries: the entries to compile; None for all but those in unneeded, of which a program need not have any.  unsized:
+    whether entries that nobody gives sizes are left out, in place of an error.  inputs: the shapes of what an entry is
+    to be run on, which say its sizes, by entry and input.
     """
 
     rows: Sequence[tuple[int, int]] = ()
     given: Sequence[Mapping[str, int]] = ()
     entries: Collection[str] | None = None
+    unneeded: Collection[str] = ()
     unsized: bool = False
     inputs: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
 
@@ -36,7 +38,7 @@ def choices(evaluator: Evaluator, model: Model, wanted: Wanted) -> list[tuple[En
     _check_names(model, wanted)
     found = []
     for entry in model.entries.values():
-        if wanted.entries is None or entry.name in wanted.entries:
+        if entry.name not in wanted.unneeded if wanted.entries is None else entry.name in wanted.entries:
             given = wanted.inputs.get(entry.name)
             chosen = (
                 _of_entry(evaluator.site, model, entry, wanted)
