@@ -9,6 +9,7 @@ from changed_pipelines import changed_pipeline
 from compiled_models import Weights
 from one_launch import EXAMPLES
 
+from lispgpt.base.dtypes import find_dtype
 from lispgpt.compiler.driver import Observer, Request, compile_request
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
@@ -41,9 +42,21 @@ def compiled(
     return compile_request(request, Observer())[0]
 
 
-def by_cpu(artifact: Artifact, weights: Weights, start: int, count: int) -> tuple[list[int], np.ndarray]:
-    """The tokens that follow number 3 at a position, and the last step's logits."""
+def fill_cache(session: Session, seed: int) -> None:
+    """Random keys and values, the same for each artifact of a model."""
+    rng = np.random.default_rng(seed)
+    for buffer in session.artifact.plan.buffers:
+        if buffer.kind == "state":
+            session.write(buffer.name, rng.normal(size=buffer.shape).astype(find_dtype(buffer.dtype).numpy))
+
+
+def by_cpu(
+    artifact: Artifact, weights: Weights, start: int, count: int, cached: int | None = None
+) -> tuple[list[int], np.ndarray]:
+    """The tokens that follow number 3 at a position, and the last step's logits; cached: a seed for what is there."""
     with Session(artifact, CpuDevice(), weights) as session:  # type: ignore[arg-type]
+        if cached is not None:
+            fill_cache(session, cached)
         tokens = [3]
         for position in range(start, start + count):
             found = session.run("decode-greedy", [[tokens[-1]]], [[position]])

@@ -133,6 +133,11 @@ def fence_copies() -> None:
     assembly("fence.proxy.async.shared::cta;", [])
 
 
+def fence_all_copies() -> None:
+    """The same, and of global memory that this thread has written."""
+    assembly("fence.proxy.async;", [])
+
+
 def warp_barrier() -> None:
     assembly("bar.warp.sync -1;", [])
 
@@ -201,9 +206,11 @@ def fetch(pointer: ir.Value) -> None:
     assembly("prefetch.global.L2::evict_last [$0];", [pointer])
 
 
-def policy(kind: str) -> Word:
-    """What a copy says of how long its bytes are wanted in the cache: evict_first or evict_last."""
-    return assembly(f"createpolicy.fractional.L2::{kind}.b64 $0, 1.0;", [], "l", pure=True)[0]
+def policy(kind: str, share: float = 1.0) -> Word:
+    """What a copy says of how long its bytes are wanted in the cache: evict_first or evict_last; where that is so of a
+    share of them, the others are evict_first."""
+    others = ".L2::evict_first" if share < 1 else ""
+    return assembly(f"createpolicy.fractional.L2::{kind}{others}.b64 $0, {share:.4f};", [], "l", pure=True)[0]
 
 
 def copy_box(map_: ir.Value, at: Sequence[Any], shared: Word, barrier: Word, hint: Word) -> None:

@@ -53,13 +53,15 @@ class ShardDecode(Pass):
     """when: "modelled", where it is faster by what the target knows of its costs; "always", wherever it can be done; or
     "never".  runs: of an entry in one launch, at most.  clusters: of a launch, at most; 0: as many as the chip holds.
     steps: of two products, 16 of their depth each, whose weights wait in a warp's registers where they fit; 0: none
-    do.  numbers: of keys, and of values, that a lane has at once."""
+    do.  numbers: of keys, and of values, that a lane has at once.  rows: of a head's keys and values, that lie in a
+    block's memory, at most; 0: none do."""
 
     when: str = "modelled"
     runs: int = 16
     clusters: int = 0
     steps: int = 16
     numbers: int = 24
+    rows: int = 1024
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if self.when == "never" or target.copies is None or not target.intrinsics:
@@ -87,7 +89,7 @@ class ShardDecode(Pass):
         blocks = target.cores_for(RANKS) // RANKS * RANKS
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
-        layout = Layout(chain, heads, attention.context, blocks, self.steps, self.numbers)
+        layout = Layout(chain, heads, attention.context, blocks, self.steps, self.numbers, self.rows)
         kernels = [functions[callee_of(call)] for call in chain.calls]
         apart, together = _seconds(kernels, layout, target)
         worth = target.cluster_seconds and together <= WORTH * apart and apart - together >= LEAST_SAVED

@@ -2,11 +2,11 @@
 
 A cluster's warps share its heads of keys and values out, and each head's warps the block's positions.  A row of keys
 is one for some lanes, each with 16 or 32 bytes; a warp takes as many at once as there is room for.  Keys and values of
-earlier positions are brought to the cache of all cores, to stay there, while the layer ahead is under way, and loaded
-before the query is there, as many as registers hold, as the words that lie there: who converts a number waits for it.
-Further ones come one batch after the other, whose result is joined to what the warp has left of those before.  The
-row's own key and value come with the query; the block whose position it is writes them: in each cluster that has their
-head the same.
+earlier positions are loaded before the query is there, as many as registers hold, as the words that lie there: who
+converts a number waits for it.  The first of them may lie in the block's memory; where none do, all are brought to the
+cache of all cores while the layer ahead is under way, to stay there.  Further ones come one batch after the other,
+whose result is joined to what the warp has left of those before.  The row's own key and value come with the query; the
+block whose position it is writes them: in each cluster that has their head the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import cache_of, read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
 from lispgpt.passes.kernels.words import Word, each, either, fused, greater, if_there, lesser, real, when, word
-from lispgpt.passes.plan.sharded_heads import Heads
+from lispgpt.passes.plan.sharded_cache import row_words, rows_there
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_queries import HeadReader
@@ -33,43 +33,33 @@ LOWEST = -1e30
 Pairs = list[tuple[list[Word], list[Word]]]
 
 
-def rows_at_once(heads: Heads) -> tuple[int, int]:
-    """(numbers of a row that a lane has, lanes of a row)."""
-    numbers = 4 if heads.depth <= 128 and not heads.short else 8
-    across = 1
-    while across * numbers < heads.depth:
-        across *= 2
-    return numbers, across
-
-
 class Earlier(HeadReader):
     """A warp's part of earlier positions: `fetch` brings them near, a layer ahead; `load` and `attend` are for the
     layer that is under way."""
 
-    def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
+    def __init__(
+        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word, parity: Word | None = None
+    ) -> None:
         super().__init__(launch, made, normed, position)
         layout = launch.layout
-        self.numbers, self.across = rows_at_once(self.heads)
-        self.words = self.numbers // 2 if self.heads.short else self.numbers
+        self.parity = parity
+        self.numbers, self.across, self.words = layout.row_numbers, layout.row_lanes, layout.row_words
         self.at_once = 32 // self.across
         number = launch.warp // layout.head_warps
         busy = number < layout.kv if layout.kv * layout.head_warps < WARPS else None
         self.shared = number if busy is None else lesser(number, word(layout.kv - 1))
         self.within = launch.warp % layout.head_warps if layout.kv > 1 else launch.warp
-        self.count = (position + (RANKS - 1) - launch.rank) // RANKS
+        self.count = launch.earlier(position)
         if busy is not None:
             self.count = busy.where(self.count, 0)
         self.busy = busy
         column = launch.lane % self.across * self.numbers
         self.inside = column < self.depth if self.across * self.numbers > self.depth else None
         self.column = column if self.inside is None else self.inside.where(column, 0)
-        self.step = self.at_once * layout.head_warps
-        """Positions of the block that a head's warps take at once."""
-        turns = -(-layout.context // (RANKS * self.step))
-        self.turns = min(turns, max(1, layout.numbers // self.words))
-        self.more = turns > self.turns
-        self.early = min(self.turns, max(1, layout.numbers // (2 * self.words)))
-        """Turns whose rows are loaded ahead of the stream: with all of them there, its exchange would wait."""
+        self.step, self.turns, self.near = layout.row_step, layout.turns, layout.near
+        self.more = layout.all_turns > self.turns
+        self.early = min(self.near + max(1, layout.numbers // (2 * self.words)), self.turns)
+        """The turn before which rows come to registers ahead of the stream: behind all its exchange would wait."""
 
     def _number(self, turn: Word | int) -> Word:
         """Which of the block's positions a lane has in its turn."""
@@ -94,6 +84,25 @@ class Earlier(HeadReader):
     def load(self, turns: range) -> Pairs:
         """Keys and values of some turns, as words that lie there; zeros where a warp has none."""
         return [self._row(word(turn)) for turn in turns]
+
+    def load_near(self) -> Pairs:
+        """The same of the turns whose rows lie in the block's memory."""
+        if self.near:
+            assert self.parity is not None
+            rows_there(self.launch, self.parity)
+        return [self._near(turn) for turn in range(self.near)]
+
+    def _near(self, turn: int) -> tuple[list[Word], list[Word]]:
+        first, words = self.within * self.at_once + turn * self.step, self.words
+        row = lesser(first + self.launch.lane // self.across, self.count - 1)
+        byte = self.column * (4 * words // self.numbers)
+        found = either(
+            first < self.count,
+            "r" * (2 * words),
+            lambda: row_words(self.launch, self.shared, row, byte, words),
+            lambda: [word(0)] * (2 * words),
+        )
+        return found[:words], found[words:]
 
     def _row(self, turn: Word) -> tuple[list[Word], list[Word]]:
         any_ = self.within * self.at_once + turn * self.step < self.count

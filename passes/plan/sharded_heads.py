@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import operations, shape_of
-from lispgpt.passes.kernels.attention import own_index, read_operand, read_row
+from lispgpt.ir.structure import element_type, operations, shape_of
+from lispgpt.passes.kernels.attention import cache_of, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import Attention, attention_of
@@ -20,11 +20,22 @@ from lispgpt.passes.targets import Gpu
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Where keys' and values' rows lie in a layer's cache, in bytes: of the first head's first position, and from a
+    position and a head to the next.  row_bytes: of a row."""
+
+    firsts: tuple[int, int]
+    position: int
+    head: int
+    row_bytes: int
+
+
+@dataclass(frozen=True)
 class Heads:
     """shared: the leading loop of attention whose numbers are keys' and values' heads; member: that of the queries'
     heads which have these in common; None where it is not longer than 1.  firsts: columns of what attention reads at
     which queries, keys and values of the first head start, where all heads' follow one behind the other.  short:
-    whether a number of the cache has 16 bits, and not 32."""
+    whether a number of the cache has 16 bits, and not 32.  rows: of the cache, where they lie at such distances."""
 
     shared: int | None
     member: int | None
@@ -34,6 +45,12 @@ class Heads:
     loops: int
     short: bool
     firsts: tuple[int, int, int] = (0, 0, 0)
+    rows: Rows | None = None
+
+    @property
+    def kept(self) -> int:
+        """Heads of keys and values."""
+        return self.count // self.group
 
     def place(self, shared: Index, member: Index) -> list[Index]:
         """Indices of the leading loops."""
@@ -53,9 +70,45 @@ def heads_of(chain: Chain, target: Gpu) -> Heads:
     ops = list(block.operations)
     with ir.InsertionPoint(ops[-1]), kernel.location:
         firsts = _Columns(chain, attention, heads, target).firsts()
+        rows = _rows(chain, attention, heads, target)
     for op in reversed(list(block.operations)[len(ops) - 1 : -1]):
         op.operation.erase()
-    return Heads(heads.shared, heads.member, heads.count, heads.group, heads.depth, heads.loops, heads.short, firsts)
+    return replace(heads, firsts=firsts, rows=rows)
+
+
+def _rows(chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> Rows | None:
+    """None where a row's numbers do not lie side by side, or rows not as far apart for each head and position."""
+    reader, seen = Reader(target), [0]
+    shape = shape_of(cache_of(attention))
+    item = 2 if heads.short else 4
+
+    def note(index: Sequence[Index], width: int) -> ir.Value:
+        if not all(isinstance(i, int) for i in index):
+            raise Refused("its cache is read at places that depend on more than the position")
+        seen[0] = item * reduce(lambda total, pair: total * pair[1] + pair[0], zip(index, shape, strict=True), 0)
+        return b.splat(b.constant(0.0, element_type(attention.keys.tensor)), width)
+
+    for tensor in attention.updated:
+        reader.bind(tensor, note)
+    for argument, series in chain.attended.items():
+        if series.buffer == chain.positions:
+            for tensor in _tensors(chain.attention, argument):
+                reader.bind(tensor, lambda index, width: b.splat(b.constant(0, b.i32()), width))
+
+    def place(kind: int, head: int, position: int, d: int) -> int:
+        with reader.scope():
+            read_operand(reader, (attention.keys, attention.values)[kind], heads.place(head, 0), position, d, 1)
+        return seen[0]
+
+    firsts = place(0, 0, 0, 0), place(1, 0, 0, 0)
+    last, end = heads.kept - 1, attention.context - 1
+    position = place(0, 0, 1, 0) - firsts[0] if end else 0
+    head = place(0, 1, 0, 0) - firsts[0] if last else 0
+    for kind, first in enumerate(firsts):
+        for h, t, d in ((0, 0, heads.depth - 1), (0, end, 0), (last, 0, 0), (last, end, heads.depth - 1)):
+            if place(kind, h, t, d) != first + h * head + t * position + d * item:
+                return None
+    return Rows(firsts, position, head, heads.depth * item)
 
 
 def _loops(attention: Attention) -> Heads:

@@ -13,6 +13,7 @@ from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import contract, set_launch
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, each, when, word
+from lispgpt.passes.plan.sharded_cache import ARRIVALS, row_maps
 from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.plan.sharded_exchange import Exchanger
 from lispgpt.passes.plan.sharded_finish import Finisher
@@ -154,6 +155,8 @@ class ShardedKernel:
             if not product.packed:
                 argument = numbers.index(product.weights.buffer)
                 found[name] = weight_map(self.function, product, layout.layers_of(name), argument, rows, count)
+        if layout.near:
+            found |= row_maps(self.function, chain, layout, numbers.index(chain.attended[chain.cached].buffer))
         return found
 
     def _barriers(self, launch: Launch) -> None:
@@ -165,7 +168,7 @@ class ShardedKernel:
 
         each(0, layout.stages, make)
         for name in layout.barrier:
-            TENSOR_COPIES.make_barrier(launch.barrier(name).value, 1)
+            TENSOR_COPIES.make_barrier(launch.barrier(name).value, ARRIVALS.get(name, 1))
         TENSOR_COPIES.publish_barriers()
 
 

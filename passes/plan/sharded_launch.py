@@ -90,6 +90,17 @@ class Launch:
         """The first of the cluster's heads of keys and values."""
         return self.share * self.layout.each // self.layout.heads.group
 
+    def head_of_keys(self, shared: Word) -> Word:
+        """Which of all heads of keys and values a cluster's is; the last one where there are no more."""
+        layout, heads, number = self.layout, self.layout.heads, self.first_shared + shared
+        if layout.head_clusters * layout.each > heads.count:
+            return lesser(number, word(heads.kept - 1))
+        return number
+
+    def earlier(self, position: Word) -> Word:
+        """How many of the positions ahead of one are this block's."""
+        return (position + (RANKS - 1) - self.rank) // RANKS
+
     def row_of_heads(self, number: Word) -> Word:
         """The row of a layer's first product that is a cluster's of that number; behind all where it is none."""
         layout = self.layout

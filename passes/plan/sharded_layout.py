@@ -26,6 +26,8 @@ from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing, held, walked
 RANKS, LINE = 8, 64
 """Blocks of a cluster, and bf16 of a line that bulk copies bring."""
 LEAST_STAGES = 4
+STAGES_BESIDE_ROWS = 8
+"""Chunks of weights that are in memory beside rows of the cache, where not a layer's."""
 MORE = 2
 """Chunks of the head that a block without layers, which can begin early, has beside its share."""
 SWIZZLED = 1024
@@ -47,9 +49,11 @@ def up_to(number: int, multiple: int) -> int:
 
 
 class Layout:
-    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers: see ShardDecode."""
+    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see ShardDecode."""
 
-    def __init__(self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int) -> None:
+    def __init__(
+        self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int, rows: int
+    ) -> None:
         self.numbers = numbers
         self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
         self.heads, self.blocks, self.chain = heads, blocks, chain
@@ -75,7 +79,9 @@ class Layout:
         self.layer_chunks = self.first_down + self.hidden // LINE
         self.head_chunks = -(-chain.head.rows // 8)
         self._pack()
+        self._take_turns()
         self._share_products(steps)
+        self._place(self._turns_near(rows))
 
     def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
         """A cluster's heads: few enough, and of whole groups or of one.  Returns its rows of the first product, and
@@ -93,6 +99,42 @@ class Layout:
         self.parts = self.each * (self.head_warps + 1)
         rows = (self.each * self.depth, self.kv * self.depth, self.kv * self.depth)
         return sum(rows), rows
+
+    def _take_turns(self) -> None:
+        """Of the cache's rows, of which a turn's are as many as a cluster's warps take at once."""
+        rows = self.heads.rows
+        self.row_numbers = 4 if self.heads.depth <= 128 and not self.heads.short else 8
+        self.row_lanes = 1
+        while self.row_lanes * self.row_numbers < self.heads.depth:
+            self.row_lanes *= 2
+        self.row_words = self.row_numbers // 2 if self.heads.short else self.row_numbers
+        self.row_step = 32 // self.row_lanes * self.head_warps
+        self.all_turns = -(-self.context // (RANKS * self.row_step))
+        self.turns = min(self.all_turns, max(1, self.numbers // self.row_words))
+        self.row_lines = 0 if rows is None else rows.row_bytes // (2 * LINE)
+
+    def _turns_near(self, most: int) -> int:
+        """Turns whose rows lie in a block's memory, where it has room beside the chunks of weights that it needs.  Rows
+        of 16 bits, which are half as many bytes, come to registers as fast."""
+        rows = self.heads.rows
+        if rows is None or self.heads.short or self.context % RANKS:
+            return 0
+        if rows.row_bytes % (2 * LINE) or rows.position % 16 or rows.head % 16:
+            return 0
+        stages = self.layer_chunks if self.whole else STAGES_BESIDE_ROWS
+        room = SHARED_BYTES - self.bytes + (self.stages - stages) * self.chunk - SWIZZLED
+        return max(0, min(self.turns, most // self.row_step, room // self.turn_bytes))
+
+    @property
+    def near_rows(self) -> int:
+        """Rows of a head that lie in a block's memory."""
+        return self.near * self.row_step
+
+    @property
+    def turn_bytes(self) -> int:
+        """Of a turn's rows of keys and values."""
+        rows = self.heads.rows
+        return 0 if rows is None else 2 * self.kv * self.row_step * rows.row_bytes
 
     def _pack(self) -> None:
         """Products whose weights are packed, by name, and the room of a chunk.  packed_at: the entry's arguments."""
@@ -160,10 +202,12 @@ class Layout:
         """Rows of a layer's products of rows in a block."""
         return 8 * (self.into_tiles + self.up_tiles)
 
-    def _place(self) -> None:
-        """Bytes from the start of a block's memory."""
+    def _place(self, near: int = 0) -> None:
+        """Bytes from the start of a block's memory.  near: turns whose rows of the cache lie there."""
+        self.near = near
         kinds = 3 if any(norm.centred or norm.beta is not None for norm in self.chain.norms[:2]) else 1
         sizes = {
+            "rows": up_to(near * self.turn_bytes, SWIZZLED),
             "stream": 4 * self.width,
             "units": 4 * self.hidden,
             "x": 8 * self.width,
@@ -182,7 +226,7 @@ class Layout:
             "logits": 32 * self.most_heads if self.draws else 0,
             "paces": 32 * self.most_heads if self.draws else 0,
             "listed": 16 * LISTED if self.draws else 0,
-            "barriers": 8 * (2 * 64 + 8),
+            "barriers": 8 * (2 * 60 + 8),
         }
         self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in sizes.values())) // self.chunk)
         self.at, end = {}, self.stages * self.chunk
@@ -192,7 +236,7 @@ class Layout:
         self.bytes = end
         first = self.at["barriers"]
         self.full, self.empty = first, first + 8 * self.stages
-        names = ("x", "statistics", "own", "merged", "hidden_units")
+        names = ("x", "statistics", "own", "merged", "hidden_units", "rows", "read")
         self.barrier = {name: first + 8 * (2 * self.stages + i) for i, name in enumerate(names)}
 
     @cached_property

@@ -9,7 +9,7 @@ from lispgpt.ir import build as b
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.expand import exp2
 from lispgpt.passes.kernels.words import Word, each, either, fused, greater, if_there, when, word
-from lispgpt.passes.plan.sharded_attention import LOWEST, rows_at_once
+from lispgpt.passes.plan.sharded_attention import LOWEST
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_products import place_of_pair
@@ -47,7 +47,7 @@ def _pairs(launch: Launch) -> tuple[list[Word], list[Word | None]]:
 def _tell(launch: Launch, position: Word, head: Word) -> None:
     """Of one head."""
     layout, lane = launch.layout, launch.lane
-    count = (position + (RANKS - 1) - launch.rank) // RANKS
+    count = launch.earlier(position)
     owns = position % RANKS == launch.rank
     at, there = _pairs(launch)
     first = launch.place("parts") + head * ((layout.head_warps + 1) * layout.part)
@@ -62,7 +62,7 @@ def _tell(launch: Launch, position: Word, head: Word) -> None:
         return _joined(launch, ends, numbers)
 
     if layout.head_warps > FEW:
-        few = count <= FEW * (32 // rows_at_once(layout.heads)[1])
+        few = count <= FEW * (32 // layout.row_lanes)
         kinds = "f" * (2 + 2 * len(at))
         found = either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_warps)))
     else:

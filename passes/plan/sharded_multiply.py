@@ -1,6 +1,6 @@
 """The warps of a sharded launch that multiply: a layer's products and its attention, and the head.
 
-While clusters exchange the stream ahead of attention, the rows of earlier positions are loaded, and the weights of the
+While clusters exchange the stream ahead of attention, rows of earlier positions are loaded, and the weights of the
 products before and behind it where the layout holds them; while they exchange the one behind it, the others' weights.
 """
 
@@ -12,6 +12,7 @@ from functools import partial
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_attention import Earlier
+from lispgpt.passes.plan.sharded_cache import release_rows
 from lispgpt.passes.plan.sharded_columns import ColumnProducts
 from lispgpt.passes.plan.sharded_head import Head
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, copied
@@ -70,15 +71,16 @@ class Multipliers:
         down = Columns(products, layout.down, layout.hidden // LINE, "hidden_units", "down_sums", weights("down"))
         with ExitStack() as stack:
             made, normed = self._attention(stack, launch, layer)
-            earlier = Earlier(launch, made, normed, launch.position + run)
+            earlier = Earlier(launch, made, normed, launch.position + run, launch.at_layer(run, layer))
             into.load(chunk)
             out.load(chunk + layout.first_out)
-            rows = earlier.load(range(earlier.early))
+            middle = earlier.load(range(earlier.near, earlier.early))
             self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2))
             products.split_up("stream", "x", layout.width)
-            rows += earlier.load(range(earlier.early, earlier.turns))
+            further = middle + earlier.load(range(earlier.early, earlier.turns))
             into.multiply()
             c.pass_by(SUMS, TWO_ROLES)
+            rows = earlier.load_near() + further
             if chain.aheads:
                 when(layer == 0, lambda: c.meet(AHEAD, TWO_ROLES))
             self._await("own", 4 * layout.head_rows, launch.at_layer(run, layer))
@@ -93,7 +95,10 @@ class Multipliers:
         c.meet(ATTENDED, TWO_ROLES)
         out.multiply()
         c.pass_by(STREAM, TWO_ROLES)
-        self._fetch(run, (layer + 1) % layout.layers)
+        if layout.near:  # and no earlier, as copies would be in the way of attention's parts
+            release_rows(launch, layer)
+        else:
+            self._fetch(run, (layer + 1) % layout.layers)
         up.load(chunk + layout.first_up)
         down.load(chunk + layout.first_down)
         self._await("x", 4 * layout.width, launch.exchanged(run, layer * 2 + 1))

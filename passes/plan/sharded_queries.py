@@ -17,7 +17,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import bind_cache, own_index, read_operand, read_row
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Team
-from lispgpt.passes.kernels.words import Word, each, lesser, word
+from lispgpt.passes.kernels.words import Word, each, word
 from lispgpt.passes.model.attention import attention_of
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 
@@ -69,9 +69,7 @@ class HeadReader:
     def place(self, shared: Word, member: Word | int) -> list[Index]:
         """Indices of attention's leading loops: of a cluster's head of keys, and one of its heads of queries."""
         launch, heads, layout = self.launch, self.heads, self.launch.layout
-        number = launch.first_shared + shared
-        if layout.head_clusters * layout.each > heads.count:
-            number = lesser(number, word(heads.count // heads.group - 1))
+        number = launch.head_of_keys(shared)
         if heads.group > layout.each:
             member = launch.share * layout.each % heads.group + member
         member = word(member)

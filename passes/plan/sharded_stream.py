@@ -13,12 +13,15 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, each, either, lesser, loop, when, word
+from lispgpt.passes.plan.sharded_cache import bring_rows
 from lispgpt.passes.plan.sharded_chain import Product
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, RANKS
 
 UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 8
 """Chunks of a block that are brought at once."""
+LASTING = 0.43
+"""Of the cache of all cores, what rows may fill: of more each would drive out another before it is read again."""
 
 
 def weight_map(kernel: ir.Operation, product: Product, layers: int, argument: int, rows: int, lines: int) -> ir.Value:
@@ -52,11 +55,13 @@ class Streamer:
         """By one thread."""
         launch, layout = self.launch, self.launch.layout
         self.hint = c.policy("evict_first")
+        if self.launch.layout.near:
+            self.row_hint = c.policy("evict_last", self._lasting())
 
         def run(number: Word, chunk: Word) -> list[Word]:
             def layers() -> list[Word]:
                 def layer(layer: Word) -> None:
-                    self._layer(layer, chunk + layer * layout.layer_chunks)
+                    self._layer(number, layer, chunk + layer * layout.layer_chunks)
 
                 each(0, layout.layers, layer)
                 return [chunk + layout.layers * layout.layer_chunks]
@@ -67,7 +72,14 @@ class Streamer:
 
         loop(0, launch.times, [word(0)], run)
 
-    def _layer(self, layer: Word, first_chunk: Word) -> None:
+    def _lasting(self) -> float:
+        """The share of the cache's rows that can wait in the cache of all cores for the next run."""
+        layout, rows = self.launch.layout, self.launch.layout.heads.rows
+        assert rows is not None
+        every = 2 * layout.layers * layout.heads.kept * layout.context * rows.row_bytes
+        return min(1.0, max(0.01, LASTING * self.launch.target.l2_bytes / every))
+
+    def _layer(self, run: Word, layer: Word, first_chunk: Word) -> None:
         launch, layout = self.launch, self.launch.layout
         where = [] if layout.layers == 1 else [layer]
         boxes: list[tuple[str, Any]] = []
@@ -93,6 +105,8 @@ class Streamer:
             else:
                 boxes.append(("down", [launch.cluster * layout.hidden + LINE * i, column]))
         for i, (name, at) in enumerate(boxes):
+            if i == layout.first_up and layout.near:
+                bring_rows(launch, run, layer, self.row_hint)
             at = at if name in layout.packed else [*at, *where]
             under_way = word(min(UNDER_WAY * self._share(name), self.most))
             self._bring(first_chunk + i, name, at, under_way, layer)

@@ -9,7 +9,7 @@ import pytest
 import seeded
 from compiled_models import random_weights
 from emulated_cuda.device import EmulatedCuda
-from shared_steps import GPT2, by_cpu, compiled
+from shared_steps import GPT2, by_cpu, compiled, fill_cache
 
 from lispgpt.runtime.session import Session
 
@@ -25,16 +25,20 @@ def check(
     order: int = 0,
     program: str = "gpt2.lisp",
     options: str = "",
+    cached: bool = False,
     **config: int | str,
 ) -> None:
-    """order: of the roles, by warps of all blocks (0) or by every block's own in an order of that seed."""
+    """order: of the roles, by warps of all blocks (0) or by every block's own in an order of that seed.  cached: with
+    keys and values of earlier positions."""
     cpu, seed = compiled(folder, "cpu", program=program, **config), seeded.fresh_seed()
-    weights = random_weights(cpu, scale=0.2, seed=seed)
-    tokens, logits = by_cpu(cpu, weights, start, count)
+    weights, known = random_weights(cpu, scale=0.2, seed=seed), seed if cached else None
+    tokens, logits = by_cpu(cpu, weights, start, count, known)
     artifact = compiled(folder, "cuda:sm_90a", clusters, program, options=options, **config)
     (entry,) = artifact.plan.entries
     assert len(entry.launches) == 1, entry.remarks
     with Session(artifact, EmulatedCuda(order), weights) as session:  # type: ignore[arg-type]
+        if known is not None:
+            fill_cache(session, known)
         session.put(entry, {"tokens": [[3]], "positions": [[start]]})
         found = [int(next_.item()) for next_ in session.repeat(entry, "next", count)]
         made = session.read(entry.results["logits"])[0]
@@ -57,6 +61,22 @@ def test_clusters_make_the_cpus_tokens(cache: str, tmp_path: Path) -> None:
 
 def test_clusters_make_the_tokens_of_grouped_heads_with_rotations_and_gates(tmp_path: Path) -> None:
     check(tmp_path, 2, 5, 2, program="llama_tiny.lisp", layers=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "position"),
+    [
+        (":rows 24", 251),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((":rows 0", 251), (":rows 24", 100), ("", 123))),
+    ],
+)
+def test_rows_of_the_cache_come_from_where_they_lie(options: str, position: int, tmp_path: Path) -> None:
+    """The first of them from a block's own, all from the device's, fewer than a block holds, and all from its own."""
+    check(tmp_path, 2, position, 2, options=options, cached=True, context=256, **{"cache-type": "f32"})
+
+
+def test_rows_of_grouped_heads_lie_in_a_blocks_memory(tmp_path: Path) -> None:
+    check(tmp_path, 2, 90, 2, program="llama_tiny.lisp", cached=True, context=96, layers=2)
 
 
 @pytest.mark.parametrize("kind", ["int8", "q8_0"])

@@ -805,40 +805,39 @@ func.func "decode_greedy_batch1_positions1_shared"
   kernel = "persistent"
   persistent = 8 : i64
   residency = 1 : i32
-  shared_bytes = 139584 : i64
+  shared_bytes = 151808 : i64
   sym_visibility = "private"
-  tensor_maps = [{argument = 6 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 384, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 8 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 14 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 512, 128>, offset = 0 : i64, strides = array<i64: 1024>}, {argument = 2 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 256, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 12 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 512, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}]
+  tensor_maps = [{argument = 6 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 384, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 8 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 14 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 512, 128>, offset = 0 : i64, strides = array<i64: 1024>}, {argument = 2 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 256, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 12 : i64, box = array<i64: 64, 8, 2>, dtype = "bf16", extents = array<i64: 64, 512, 2>, offset = 0 : i64, strides = array<i64: 256, 128>}, {argument = 18 : i64, box = array<i64: 64, 1, 1, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 0 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 8, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 0 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 1, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 32768 : i64, strides = array<i64: 256, 2048, 16384>}, {argument = 18 : i64, box = array<i64: 64, 1, 8, 1>, dtype = "bf16", extents = array<i64: 128, 8, 8, 2>, offset = 32768 : i64, strides = array<i64: 256, 2048, 16384>}]
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   247 arith.addf
   5 arith.addf vector<4xf32>
-  831 arith.addi
-  126 arith.andi
+  879 arith.addi
+  130 arith.andi
   581 arith.bitcast
   4 arith.cmpf
-  189 arith.cmpi
-  2054 arith.constant
-  2 arith.constant vector<4xf32>
+  190 arith.cmpi
+  2132 arith.constant
   2 arith.divf
   93 arith.divui
   2 arith.extf vector<4xf32>
   34 arith.extui
-  31 arith.index_cast
-  104 arith.index_castui
+  27 arith.index_cast
+  92 arith.index_castui
   63 arith.maxsi
   51 arith.minsi
   75 arith.mulf
-  339 arith.muli
+  367 arith.muli
   17 arith.ori
   83 arith.remui
-  237 arith.select
-  42 arith.shli
+  236 arith.select
+  44 arith.shli
   6 arith.shrsi
-  38 arith.shrui
+  40 arith.shrui
   80 arith.subf
-  37 arith.subi
-  113 arith.trunci
-  42 arith.xori
-  5 builtin.unrealized_conversion_cast
+  35 arith.subi
+  115 arith.trunci
+  45 arith.xori
+  9 builtin.unrealized_conversion_cast
   1 func.return
   2 gpu.barrier
   1 gpu.block_id
@@ -846,26 +845,24 @@ func.func "decode_greedy_batch1_positions1_shared"
   170 gpu.shuffle
   1 gpu.thread_id
   133 llvm.call_intrinsic
-  364 llvm.extractvalue
-  449 llvm.inline_asm
-  16 llvm.inttoptr
-  18 memref.extract_aligned_pointer_as_index
+  372 llvm.extractvalue
+  465 llvm.inline_asm
+  14 llvm.inttoptr
+  16 memref.extract_aligned_pointer_as_index
   6 memref.load
   16 memref.store
-  45 memref.view
+  43 memref.view
   2 nvvm.cluster.arrive
   2 nvvm.cluster.wait
-  46 scf.condition
-  17 scf.for
-  90 scf.if
-  46 scf.while
-  166 scf.yield
+  48 scf.condition
+  20 scf.for
+  92 scf.if
+  48 scf.while
+  174 scf.yield
   2 vector.bitcast vector<4xf32>
-  2 vector.bitcast vector<4xi32>
   34 vector.extract vector<2xf32>
   4 vector.extract vector<2xi32>
   44 vector.extract vector<4xf32>
-  8 vector.extract vector<4xi32>
   3 vector.from_elements vector<2xf32>
   2 vector.from_elements vector<2xi32>
   5 vector.from_elements vector<4xf32>
@@ -873,7 +870,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   14 vector.load vector<2xf32>
   2 vector.load vector<2xi32>
   2 vector.load vector<4xbf16>
-  9 vector.load vector<4xf32>
+  7 vector.load vector<4xf32>
   2 vector.store vector<2xf32>
   2 vector.store vector<2xi32>
 func.func "decode_greedy_batch1_positions1"
