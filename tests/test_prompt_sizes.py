@@ -68,11 +68,11 @@ def test_a_short_prompt_is_compiled_for_alone_and_a_longer_one_gets_what_it_need
 
 
 def test_sizes_of_prompts() -> None:
-    assert [prompt_size(count) for count in (None, 0, 1, 16, 17, 128, 129)] == [0, 16, 16, 16, 128, 128, 0]
-    assert [wide.longest for wide in Request(Path("x.lisp"), longest=16).wider()] == [16, 128, 0]
+    assert [prompt_size(count) for count in (None, 0, 1, 16, 17, 128, 129)] == [0, 16, 16, 16, 128, 128, 512]
+    assert [wide.longest for wide in Request(Path("x.lisp"), longest=16).wider()] == [16, 128, 512, 0]
     assert [wide.longest for wide in Request(Path("x.lisp")).wider()] == [0]
-    greedy = Request(Path("x.lisp"), longest=128, unneeded=(DRAWN,)).wider()
-    assert [(wide.longest, wide.unneeded) for wide in greedy] == [(128, (DRAWN,)), (0, (DRAWN,)), (128, ()), (0, ())]
+    greedy = Request(Path("x.lisp"), longest=512, unneeded=(DRAWN,)).wider()
+    assert [(wide.longest, wide.unneeded) for wide in greedy] == [(512, (DRAWN,)), (0, (DRAWN,)), (512, ()), (0, ())]
 
 
 def test_the_longest_prompt_has_at_most_a_token_a_byte(tmp_path: Path) -> None:

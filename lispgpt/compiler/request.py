@@ -9,7 +9,7 @@ from typing import Any
 
 from lispgpt.base.precisions import EXACT
 
-PROMPTS = (16, 128)
+PROMPTS = (16, 128, 512)
 """Sizes of prompts that are told apart by what is compiled for them: few, so that most are compiled already."""
 
 

@@ -142,7 +142,7 @@ class Gpu(Target):
     own_options: ClassVar[frozenset[str]] = frozenset()
     """Options of those two passes that say nothing to other vendors' ones."""
 
-    prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 1024)
+    prefill_chunks: ClassVar[tuple[int, ...]] = (1, 16, 128, 512, 1024)
     runs_ahead: ClassVar[bool] = True
     aligned_rows: ClassVar[bool] = True
     maximum: ClassVar[str] = "arith.maxnumf"
