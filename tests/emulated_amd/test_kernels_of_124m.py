@@ -23,16 +23,13 @@ from lispgpt.runtime.samplers.weighted import Weighted
 
 SIZED = re.compile(r"(?:rows|contraction|attention)_([\dx]*\d)(?:_\d+|_write)?$")
 """Names of the kernels that make values of the model; the others choose the next token from the logits."""
-LENGTHS = (16, 128, CONTEXT)
-"""Of prompts; decoding goes on at the end of the context."""
 TOLERANCE = 2e-4
 
 
 class Model:
     """Random weights, as float64 and as they are stored, and all values that they make of random tokens.
 
-    values: [position, …] each; kv: the cache [layer, 1, 2, head, position, depth]; logits: after the last position of
-    each number of tokens.
+    values: [position, …] each; kv: the cache [layer, 1, 2, head, position, depth].
     """
 
     def __init__(self, shapes: tuple[tuple[str, tuple[int, ...], str], ...], seed: int) -> None:
@@ -59,8 +56,13 @@ class Model:
             self.values.append(x)
             caches.append(np.stack([part.reshape(CONTEXT, HEADS, -1) for part in np.split(qkv, 3, axis=1)[1:]]))
         self.kv = np.stack(caches).transpose(0, 1, 3, 2, 4)[:, None].astype(np.float32)
-        last = reference.layer_norm(x, w["lnf-w"], w["lnf-b"])
-        self.logits = {length: w["wte"] @ last[length - 1].astype(np.float32) for length in LENGTHS}
+        self.last = reference.layer_norm(x, w["lnf-w"], w["lnf-b"]).astype(np.float32)
+        self.head = w["wte"]
+
+    @cache  # noqa: B019 (a model lives as long as its tests)
+    def logits(self, length: int) -> np.ndarray:
+        """After the last of so many tokens."""
+        return self.head @ self.last[length - 1]
 
 
 @cache
@@ -75,6 +77,7 @@ class Checked:
     def __init__(self, emulation: Emulation, model: Model, entry: Entry, done: set[str]) -> None:
         self.emulation, self.entry, self.done, self.model = emulation, entry, done, model
         self.chip, count = emulation.machine.code.chip, entry.sizes["positions"]
+        # Decoding goes on at the end of the context.
         self.end = count if entry.name == "prefill" else CONTEXT
         self.rows, self.random = slice(self.end - count, self.end), np.random.default_rng(self.model.seed)
         self.coming = iter(self.model.values)
@@ -93,7 +96,7 @@ class Checked:
             else:
                 self.emulation.launch(launch)
                 self.done.add(launch.kernel)
-        logits, place = self.model.logits[self.end][:VOCAB], self.entry.results["next"]
+        logits, place = self.model.logits(self.end)[:VOCAB], self.entry.results["next"]
         wanted = self.model.sampling(logits) if self.entry.name == "decode-drawn" else logits.argmax()
         found = self.emulation.buffers[place].view(np.int32)[0]
         assert found == wanted, f"{self.entry.label} on {self.chip}, seed {self.model.seed}"
@@ -107,7 +110,7 @@ class Checked:
             cache = place[: int(np.prod(shape))].reshape(shape)
             return cache[..., self.rows, :], self.model.kv[layer][..., self.rows, :]
         if argument.buffer == self.entry.results["logits"]:
-            return place, self.model.logits[self.end]
+            return place, self.model.logits(self.end)
         value = next(v[self.rows] for v in self.coming if v[self.rows].size == size)
         return place[:size].reshape(value.shape), value
 
