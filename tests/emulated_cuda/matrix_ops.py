@@ -54,9 +54,10 @@ class MatrixOps(ABC):
         self.whole_warps(lanes)
         assert "m8n8" in suffixes
         registers = names(operands[0])
-        memory, places = self.places(operands[1], 16, lanes & (self.lane < 8 * len(registers)))
-        self.watch(memory, places, 16, lanes & (self.lane < 8 * len(registers)), False)
-        rows = memory.view(np.uint16)[places[:, None] // 2 + np.arange(8)]
+        named = lanes & (self.lane < 8 * len(registers))
+        memory, places = self.places(operands[1], 16, named)
+        unknown = self.watch(memory, places, 16, named, False)
+        rows = self.spoil(memory.view(np.uint16)[places[:, None] // 2 + np.arange(8)], unknown)
         matrices = rows.reshape(-1, len(registers), 8, 8)
         if "trans" in suffixes:
             matrices = matrices.transpose(0, 1, 3, 2)

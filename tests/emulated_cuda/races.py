@@ -29,8 +29,10 @@ GARBAGE = 0xFFFFFFFF, 0x7F7F7F7F, 0xFF7F7F7F
 """NaN, and large numbers, in f32, bf16 and f16; no place in memory."""
 Load = tuple[int, int, int, int]
 """(line, agent, moment, word)."""
+SPOILED = "ld", "cp.async.ca", "cp.async.cg"
+"""How instructions start whose loads can find garbage here: what threads load, or let be copied for them."""
 STORE = -1, -1, -1, -1
-"""Stands for what garbage cannot excuse: another store."""
+"""Stands for what garbage cannot excuse: another store, or what bulk copies and matrix instructions read on their own."""
 
 
 class Shadow:
@@ -218,8 +220,9 @@ class Races:
             load = zip(agents[here].tolist(), moments[here].tolist(), words.tolist(), strict=True)
             if not reads:
                 load = zip(access.agents[at].tolist(), access.moments[at].tolist(), words.tolist(), strict=True)
-            loads = {(line if reads else access.line, *each) for each in load}
-            if access.writes and not reads:
+            loads_at = line if reads else access.line
+            loads = {(loads_at, *each) for each in load}
+            if (access.writes and not reads) or not self.kernel.body[loads_at].op.startswith(SPOILED):
                 loads = {STORE}
             self._tell(access, line, int(agents[here][0]), int(access.agents[at[0]]), int(words[0]), loads)
 
