@@ -32,7 +32,7 @@ Load = tuple[int, int, int, int]
 SPOILED = "ld", "cp.async.ca", "cp.async.cg"
 """How instructions start whose loads can find garbage here: what threads load, or let be copied for them."""
 STORE = -1, -1, -1, -1
-"""Stands for what garbage cannot excuse: another store, or what bulk copies and matrix instructions read on their own."""
+"""Stands for what garbage cannot excuse: another store, or what bulk copies and matrix instructions read."""
 
 
 class Shadow:
