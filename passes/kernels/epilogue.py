@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from lispgpt.ir import build as b
@@ -56,9 +56,13 @@ class Epilogue:
     tile: tuple[int, int]
     first: tuple[Index, Index]
     batch: Index = 0
+    rows: dict[Index, Index] = field(default_factory=dict, init=False)
+    insides: dict[Index, Index] = field(default_factory=dict, init=False)
 
-    def write(self, pieces: Sequence[Piece]) -> None:
-        """Emit all of a thread's pieces."""
+    def write(
+        self, pieces: Sequence[Piece], seen: Callable[[Piece, list[ir.Value]], None] = lambda piece, values: None
+    ) -> None:
+        """Emit all of a thread's pieces.  seen: takes each in the product, and what becomes of it in each result."""
         pieces = list(map(self._placed, pieces))
         width = b.width_of(pieces[0].value)
         if self.product.along_columns % width:
@@ -69,6 +73,7 @@ class Epilogue:
                 finished = [self._finished(piece, self._where(piece)) for piece in batch]
             for piece, values in zip(batch, finished, strict=True):
                 self._store(piece, values)
+                seen(piece, values)
 
     def asked(self, pieces: Sequence[Piece]) -> list[tuple[Piece, list[Index]]]:
         """Pieces with their places, for which reads of what results are made of beside sums are under way."""
@@ -85,8 +90,13 @@ class Epilogue:
 
     def _placed(self, piece: Piece) -> Piece:
         """With its place in the product instead of the tile."""
-        row, output = self.first
-        return Piece(b.add(row, piece.row), b.add(output, piece.output), piece.value)
+        return Piece(self.row(piece.row), b.add(self.first[1], piece.output), piece.value)
+
+    def row(self, number: Index) -> Index:
+        """Where a row of the tile is in the product: one value for all pieces of it."""
+        if number not in self.rows:
+            self.rows[number] = b.add(self.first[0], number)
+        return self.rows[number]
 
     def _extents(self) -> tuple[int, int]:
         return self.product.rows, self.product.columns
@@ -95,12 +105,25 @@ class Epilogue:
         """Whether the last tile along rows (0) or columns (1) is not full."""
         return self._extents()[dimension] % self.tile[dimension] != 0
 
+    def _inside(self, row: Index) -> Index:
+        """A row, or the last where that is past the end."""
+        if row not in self.insides:
+            self.insides[row] = b.at_most(row, self.product.rows - 1)
+        return self.insides[row]
+
     def _where(self, piece: Piece) -> list[Index]:
         """Where in the results a piece is, or if it is past their end, somewhere where there are operands."""
-        width, (rows, columns) = b.width_of(piece.value), self._extents()
-        row = b.at_most(piece.row, rows - 1) if self._ragged(0) else piece.row
+        width, (_, columns) = b.width_of(piece.value), self._extents()
+        row = self._inside(piece.row) if self._ragged(0) else piece.row
         column = b.at_most(piece.output, columns - width) if self._ragged(1) else piece.output
         return self.product.place(self.batch, row, column)
+
+    def prepare(self, rows: Sequence[Index]) -> None:
+        """Have what results are made of that is one number for each row read for these rows of the tile."""
+        if self.product.batches == 1 and len(self.product.layout.result) == 2:
+            for row in rows:
+                for tensor, _ in self.results:
+                    self.reader.prepare(tensor, [self._inside(self.row(row)) if self._ragged(0) else self.row(row)])
 
     def _finished(self, piece: Piece, where: list[Index]) -> list[ir.Value]:
         """The results of a piece."""

@@ -6,7 +6,7 @@ nothing; a kind of one dimension has that dimension's index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -184,15 +184,20 @@ class Product:
         return Product(self.op, self.layout.turned())
 
 
-def unscheduled_products(module: ir.Module) -> Iterator[tuple[ir.Operation, Product]]:
-    """The kernels that are products, and that no schedule has taken yet, with what recognise-products has found."""
+def unscheduled_products(
+    module: ir.Module, beside: Callable[[ir.Value], bool] = lambda tensor: False
+) -> Iterator[tuple[ir.Operation, Product]]:
+    """The kernels that are products, and that no schedule has taken yet, with what recognise-products has found.
+
+    beside: whether a result of another shape than the product's is one that the schedule makes.
+    """
     for kernel in unscheduled_kernels(module, "contraction"):
-        product = _product_in(kernel)
+        product = _product_in(kernel, beside)
         if product is not None:
             yield kernel, product
 
 
-def _product_in(kernel: ir.Operation) -> Product | None:
+def _product_in(kernel: ir.Operation, beside: Callable[[ir.Value], bool]) -> Product | None:
     layout = ProductLayout.of_kernel(kernel)
     if layout is None:
         return None
@@ -200,7 +205,8 @@ def _product_in(kernel: ir.Operation) -> Product | None:
     if not all(element_type(v) == b.f32() or b.is_short(v.type) for v in op.operands):
         note_refusal(kernel, "a product of other numbers than f32, bf16 and f16")
         return None
-    if any(shape_of(tensor) != shape_of(op.results[0]) for tensor, _ in outputs_of(kernel)):
+    others = [tensor for tensor, _ in outputs_of(kernel) if shape_of(tensor) != shape_of(op.results[0])]
+    if not all(map(beside, others)):
         note_refusal(kernel, "a result has another shape than the product")
         return None
     return Product(op, layout)

@@ -64,6 +64,21 @@ class Alone:
         return start if total is None else total
 
 
+@dataclass(frozen=True)
+class Unrolled:
+    """A thread that reduces short rows by itself, all of whose elements it asks for at once."""
+
+    def shares(self, row: Sequence[Index]) -> bool:
+        """Whether the rows at these indices are one row for all that reduce."""
+        return True
+
+    def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
+        """Combine a row's elements, starting with `start`, which changes nothing."""
+        row.prepare()
+        width = b.largest_width(extent, 4, rows.target.vector_bytes)
+        return b.horizontal(combiner, tree(combiner, [row.read(i, width) for i in range(0, extent, width)]))
+
+
 def vector_ranges(extent: int, width: int) -> list[tuple[int, int, int]]:
     """(start, stop, width) of the loops that cover a row: whole vectors, then single elements."""
     whole = extent // width * width

@@ -9,6 +9,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.epilogue import Epilogue
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.product_sides import Sides
@@ -27,6 +28,7 @@ from lispgpt.passes.kernels.warpgroup_results import (
     sums_stride,
 )
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
+from lispgpt.passes.model.row_moments import find_moments, moment_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import (
     Tiling,
@@ -61,7 +63,9 @@ class WarpgroupProduct:
         self.kernel, self.product, self.target, self.tiling = kernel, product, target, tiling
         self.unit, self.copies = target.warpgroup, target.copies
         self.sides = sides.of(tiling)
-        self.results = outputs_of(kernel)
+        outputs = outputs_of(kernel)
+        self.moments = find_moments(outputs)
+        self.results = [result for result in outputs if moment_of(result[0]) is None]
         self.warpgroups = tiling.row_parts * tiling.output_parts
         self.threads = (1 + self.warpgroups) * self.unit.threads
         self.shape = shape = sides.shape(product, 4, len(self.results))
@@ -252,7 +256,7 @@ class WarpgroupProduct:
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
         sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
         results = TileResults(
-            self.target, self.product, t, self.results, self.bulk, self.staging, self.memory, self.rank, member
+            self.target, self.product, t, self.results, self.moments, self.bulk, self.staging, self.memory, self.rank, member
         )
         left, registers = self.sides.left, None
         if left.item == 4:
@@ -260,25 +264,29 @@ class WarpgroupProduct:
         self.target.dependency_wait()
 
         def tile(_: Index, piece: Piece, place: Place) -> Place:
+            tile = self._place_of(piece)
+            epilogue = results.epilogue(tile)
             place, found = sums.walk(place, registers, piece.steps)
             if self.shares_stages and self.boxes is not None:
                 self.target.team_barrier(0, self.threads - unit.threads)  # results go where others may still read
             if self.shares is None:
-                results.finish(self._place_of(piece), found)
+                results.finish(tile, found, epilogue)
             else:
-                self._share(self.shares, piece, found, results)
+                self._share(self.shares, piece, found, results, epilogue)
             return place
 
         self._each_piece(Place(0, 0), tile)
         results.end()
 
-    def _share(self, shares: TileShares, piece: Piece, sums: list[ir.Value], results: TileResults) -> None:
+    def _share(
+        self, shares: TileShares, piece: Piece, sums: list[ir.Value], results: TileResults, epilogue: Epilogue
+    ) -> None:
         """Hand a piece's sums on, or make its tile's results of them and of what others hand on."""
         thread, threads = b.sub(self.thread, self.unit.threads), self.warpgroups * self.unit.threads
         memory = list(self.kernel.regions[0].blocks[0].arguments)[-2:]
         tile = self._place_of(piece)
         b.either(
             piece.finishes,
-            lambda: results.finish(tile, shares.add_up(memory, piece, thread, threads, sums)),
+            lambda: results.finish(tile, shares.add_up(memory, piece, thread, threads, sums), epilogue),
             lambda: shares.hand_on(memory, piece, thread, threads, sums),
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -11,22 +12,25 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import is_elementwise, operations, shape_of
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
+from lispgpt.passes.kernels.moment_sums import MomentSums
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.team import tree
+from lispgpt.passes.kernels.team import Unrolled, tree
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, whole
 from lispgpt.passes.kernels.tile_stores import ROWS, TileStores
 from lispgpt.passes.kernels.warpgroup_sums import Member
+from lispgpt.passes.model.row_moments import Moments
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
-from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, Tiling
+from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, SUMS_AT_ONCE, Tiling
 
 BULK_DTYPES = ("f32", "bf16")
 FEWEST_COLUMNS = 32
 """That a thread finishes at once where there are several results, which would else take too many registers."""
 
-SUMS_AT_ONCE = 4
-"""Neighbours that a thread adds up for a cluster."""
+
+Seen = Callable[[Piece, list[ir.Value]], None]
+"""Takes a piece in the product, and what becomes of it in each result."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,8 @@ def sums_stride(tiling: Tiling) -> int:
 
 @dataclass(frozen=True)
 class TileResults:
-    """results: (tensor computed from the product, its buffer).  bulk: how they are stored in bulk, if they are.
+    """results: (tensor computed from the product, its buffer).  moments: of the rows of one of these, where they are to
+    be made (see row_moments).  bulk: how they are stored in bulk, if they are.
     staging: address of the subgroups' memory for that.  memory: the block's, from its start on free once a tile is
     summed where the cluster adds up.  rank: the block's in its cluster."""
 
@@ -93,6 +98,7 @@ class TileResults:
     product: Product
     tiling: Tiling
     results: Sequence[tuple[ir.Value, ir.Value]]
+    moments: Moments | None
     bulk: Sequence[BulkResult] | None
     staging: Index
     memory: BlockMemory
@@ -109,22 +115,47 @@ class TileResults:
         """Of the warpgroup, in the tile."""
         return b.mul(self.member.output_part, self.columns)
 
-    def finish(self, tile: Tile, sums: list[ir.Value]) -> None:
+    def epilogue(self, tile: Tile) -> Epilogue:
+        """What finishes a tile: what it reads for each row that this thread holds is under way."""
+        sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
+        reader = Reader(self.target, Unrolled())
+        epilogue = Epilogue(reader, self.product, self.results, sizes, first, tile.batch)
+        if self.tiling.splits == 1:
+            epilogue.prepare(self.rows)
+        return epilogue
+
+    @cached_property
+    def rows(self) -> list[Index]:
+        """Of the tile, those that this thread has sums of."""
+        return [self.member.row, b.add(self.member.row, 8)]
+
+    def finish(self, tile: Tile, sums: list[ir.Value], epilogue: Epilogue) -> None:
         """By all threads that have multiplied."""
         column = b.add(self.first_column, b.mul(self.member.pair, 2))
         pieces = [
             Piece(row, b.add(column, 8 * n), b.vector_of(sums[4 * n + 2 * half : 4 * n + 2 * half + 2]))
             for n in range(self.columns // 8)
-            for half, row in enumerate([self.member.row, b.add(self.member.row, 8)])
+            for half, row in enumerate(self.rows)
         ]
         if self.tiling.splits > 1:
             pieces = self._add_splits(pieces)
-        sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
-        epilogue = Epilogue(Reader(self.target), self.product, self.results, sizes, first, tile.batch)
+        seen = self._seen()
         with epilogue.reader.scope():
-            done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces)
+            done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces, seen)
             if pieces[done:]:
-                epilogue.write(pieces[done:])
+                epilogue.write(pieces[done:], seen)
+
+    def _seen(self) -> Seen:
+        """What takes pieces of a tile beside their stores."""
+        if self.moments is None:
+            return lambda piece, values: None
+        split, group = self.tiling.splits > 1, self.moments.group
+        shape = (group // SUMS_AT_ONCE, 1) if split else (4, group // 8)
+        extents, tile = (self.product.rows, self.product.columns), (self.tiling.rows, self.tiling.outputs)
+        ragged = (extents[0] % tile[0] != 0, extents[1] % tile[1] != 0)
+        sums = MomentSums(self.target, self.product, self.moments, *shape, ragged)
+        source = [tensor for tensor, _ in self.results].index(self.moments.source)
+        return lambda piece, values: sums.take(piece, values[source])
 
     def end(self) -> None:
         """By the same threads, ahead of the block's end."""
@@ -142,7 +173,7 @@ class TileResults:
         return TileStores(copies, unit, memory, results * STAGING_BYTES // (ROWS * copies.line), lane, results)
 
     def _store_in_bulk(
-        self, bulk: Sequence[BulkResult], epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]
+        self, bulk: Sequence[BulkResult], epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece], seen: Seen
     ) -> int:
         """Finish and store as many pieces as whole boxes take; their number."""
         unit, stores = self.target.warpgroup, self._stores()
@@ -159,6 +190,8 @@ class TileResults:
             following = range(first + narrow, min(first + 2 * narrow, done))
             asked, now = epilogue.asked(pieces[following.start // 4 : following.stop // 4]), asked
             values = epilogue.finished(now)
+            for (piece, _), found in zip(now, values, strict=True):
+                seen(piece, found)
             for number, result in enumerate(bulk):
                 within = first % result.width
                 if within == 0:

@@ -39,6 +39,7 @@ from lispgpt.passes.model.kernel_group import (
     top_level,
     users,
 )
+from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.model.score_sums import record_sums
 
 INLINE = VIEWS | {"arith.constant", "tensor.empty", "linalg.fill"}
@@ -168,6 +169,9 @@ def _joinable(op: ir.Operation, kind: str, sources: set[KernelGroup], owner: dic
         return None if any(s.depends_on(before) for s in sources) else before
     if kind != "rows" or not sources:
         return None
+    if BESIDE in op.attributes:
+        latest = max(sources, key=lambda group: group.index)
+        return latest if latest.kind == "contraction" else None
     for candidate in sorted(sources, key=lambda g: -g.index):
         if any(other is not candidate and other.depends_on(candidate) for other in sources):
             continue

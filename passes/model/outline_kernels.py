@@ -47,6 +47,7 @@ from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
+from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.states import UNPLACED
 
 SUMS_BYTES = 1 << 15
@@ -257,10 +258,15 @@ def _build_kernel(
         if max(tied) >= 0:
             region_owner.attributes["kernel"] = ir.StringAttr.get("elementwise")
     region_owner.attributes["tied"] = numbers(tied)
-    named = [output for output in outputs if column_sum(defining_op(output)) is None] or outputs
+    named = [output for output in outputs if not _is_beside(defining_op(output))] or outputs
     extents = shape_of(named[-1] if group.kind != "attention" else group.ops[-1].results[0])
     stem = "_".join([group.kind.replace("-", "_"), *(["x".join(map(str, extents))] if extents else [])])
     return kernels.add(region_owner, stem), arguments
+
+
+def _is_beside(op: ir.Operation) -> bool:
+    """Whether an op makes sums of what else its kernel makes."""
+    return column_sum(op) is not None or BESIDE in op.attributes
 
 
 def _is_entry_view(op: ir.Operation) -> bool:

@@ -9,6 +9,7 @@
     (pass divide-states {:devices 1}) ; and `--shard-optimizer` this
     (pass cse)
     (pass contract-products)
+    (pass defer-norms)                ; until behind products that read them
     (pass round-activations {:precision "exact" :least 2})  ; `--precision` sets it
     (pass store-parts)
     (pass outline-kernels {:prologue-rows 16 :column-sums 2})

@@ -12,7 +12,7 @@ from lispgpt.passes.kernels.block_weights import bytes_of_blocks, kind_of_blocks
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import attention_of
-from lispgpt.passes.plan.row_norms import Norm, norm_of
+from lispgpt.passes.model.row_norms import Norm, norm_of
 from lispgpt.passes.plan.sharded_chain import PACKED, Ahead, Chain, HeadNorm, NormWeights, Product, Series
 from lispgpt.passes.plan.sharded_tail import chosen_by
 

@@ -14,7 +14,7 @@ from lispgpt.passes.kernels.attention import cache_of, own_index, read_operand, 
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.plan.row_norms import norm_of
+from lispgpt.passes.model.row_norms import norm_of
 from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.targets import Gpu
 

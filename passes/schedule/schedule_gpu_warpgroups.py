@@ -29,9 +29,10 @@ from lispgpt.passes.kernels.stages import Side
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.kernels.tile_shares import lend_memory
 from lispgpt.passes.kernels.warpgroup_product import WarpgroupProduct
+from lispgpt.passes.model.row_moments import find_moments, moment_of
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.tensor_copies import TensorCopies
-from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, tilings
+from lispgpt.passes.targets.warpgroup_tiles import PARTS, Tiling, cost, has_groups, tilings
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,10 @@ class ScheduleGpuWarpgroups(Pass):
         if target.warpgroup is None or target.copies is None:
             return
         constant = constant_arguments(module)
-        for kernel, found in unscheduled_products(module):
+        for kernel, found in unscheduled_products(module, lambda tensor: moment_of(tensor) is not None):
             product = found.turned() if found.right.dtype == "f32" else found
             sides = self._sides(product, target, target.copies)
-            if sides is not None:
-                tiling = self._tiling(kernel, product, sides, target)
+            if sides is not None and (tiling := self._tiling(kernel, product, sides, target)) is not None:
                 if tiling.shares is not None:
                     lend_memory(module, kernel, tiling, target.warpgroup.threads)
                 WarpgroupProduct(kernel, product, sides, constant(kernel), target, tiling).emit()
@@ -79,8 +79,13 @@ class ScheduleGpuWarpgroups(Pass):
             return None
         return Sides(Side(left, 0, unit.inner, copies.line, rest=rest), Side(right, 0, unit.inner, copies.line))
 
-    def _tiling(self, kernel: ir.Operation, product: Product, sides: Sides, target: Gpu) -> Tiling:
-        results = [b.item_bytes(buffer.type) for _, buffer in outputs_of(kernel)]
+    def _tiling(self, kernel: ir.Operation, product: Product, sides: Sides, target: Gpu) -> Tiling | None:
+        """The tiling that should take least time; None where none has the groups of columns that moments are wanted
+        of."""
+        unit, outputs = target.warpgroup, outputs_of(kernel)
+        assert unit is not None
+        moments, turned = find_moments(outputs), product.op.operands[0] != product.left.tensor
+        results = [b.item_bytes(buffer.type) for tensor, buffer in outputs if moment_of(tensor) is None]
         shape = sides.shape(product, sum(results), len(results))
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair")]
         candidates = [
@@ -92,4 +97,9 @@ class ScheduleGpuWarpgroups(Pass):
         if not candidates:
             sizes = ", ".join(f"{name} {n}" for name, n in wanted if n)
             raise UserError(f"schedule-gpu-warpgroups: there is no tile of {sizes} for a product over {product.inner}")
-        return min(candidates, key=lambda tiling: cost(tiling, shape, target))
+        if len(results) < len(outputs):
+            source = None if moments is None else moments.source
+            if turned or all(tensor != source for tensor, _ in outputs) or product.batches > 1:
+                return None
+            candidates = [t for t in candidates if has_groups(t, moments.group, unit.threads)]
+        return min(candidates, default=None, key=lambda tiling: cost(tiling, shape, target))

@@ -22,6 +22,12 @@ operand."""
 SHARED_SHAPES = ((2, 1, 256), (1, 2, 256))
 """The same where the left operand is taken from shared memory."""
 
+SUMS_AT_ONCE = 4
+"""Neighbours that a thread adds up for a cluster."""
+
+MOST_GROUPED = 128
+"""Columns of a row whose moments threads make together: each keeps a quarter of them."""
+
 STAGING_BYTES = 4096
 """For one result of one of a tile's subgroups on its way to memory."""
 
@@ -93,6 +99,33 @@ def tilings(target: Gpu, shape: Shape) -> list[Tiling]:
     found = [Tiling(*sizes, *cluster) for sizes in shapes for cluster in clusters]
     found += [shared for tiling in found if (shared := _shared(tiling, shape, target))]
     return [t for t in found if _fits(t, shape, target)]
+
+
+def has_groups(tiling: Tiling, group: int, threads: int) -> bool:
+    """Whether each warpgroup's columns are whole groups of so many, or where a cluster adds up, neighbouring threads
+    have whole groups, all of them."""
+    if tiling.shares is not None:
+        return False
+    if tiling.splits == 1:
+        return tiling.outputs // tiling.output_parts % group == 0
+    vectors, each = tiling.rows * tiling.outputs // SUMS_AT_ONCE, group // SUMS_AT_ONCE
+    share = vectors // tiling.splits
+    whole = vectors % tiling.splits == share % (threads * tiling.row_parts * tiling.output_parts) == 0
+    return whole and tiling.outputs % group == group % SUMS_AT_ONCE == 0 and each in (1, 2, 4, 8, 16, 32)
+
+
+def group_of_tile(shape: Shape, target: Gpu) -> int:
+    """Of a product's columns the largest number by which its tile can be told apart into groups; 0 where none can."""
+    unit = target.warpgroup
+    assert unit is not None
+    found = {
+        n: min((cost(t, shape, target) for t in tilings(target, shape) if has_groups(t, n, unit.threads)), default=None)
+        for n in range(unit.columns * 2, MOST_GROUPED + 1, unit.columns)
+        if shape.outputs % n == 0
+    }
+    costs = {n: time for n, time in found.items() if time is not None}
+    least = min(costs.values(), default=0.0)
+    return max((n for n, time in costs.items() if time <= 1.01 * least), default=0)
 
 
 def _shared(tiling: Tiling, shape: Shape, target: Gpu) -> Tiling | None:

@@ -1,4 +1,4 @@
-"""Row norms as a kernel's linalg ops have them: layer norm and RMS norm, recognised by what each op does."""
+"""Row norms as linalg ops have them: layer norm and RMS norm, recognised by what each op does."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def _chain(op: ir.Operation | None) -> list[str] | None:
         return None
     block = op.regions[0].blocks[0]
     now, *others = list(block.arguments)[:-1]
-    *ops, end = operations(block)
+    *inside, end = operations(block)
+    ops = [inner for inner in inside if inner.name != "arith.constant"]
     for inner in ops:
         taken = list(inner.operands)
         if not taken or (taken[0] != now and not (inner.name == "arith.mulf" and taken[1] == now)):
