@@ -9,7 +9,6 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.epilogue import Epilogue
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.product_sides import Sides
@@ -20,11 +19,13 @@ from lispgpt.passes.kernels.tensor_map import Boxes
 from lispgpt.passes.kernels.tile_shares import Piece, TileShares
 from lispgpt.passes.kernels.tile_stores import ROWS
 from lispgpt.passes.kernels.warpgroup_results import (
+    Begun,
     BulkResult,
     Tile,
     TileResults,
     boxes_read,
     bulk_boxes,
+    line_width,
     sums_stride,
 )
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
@@ -121,7 +122,8 @@ class WarpgroupProduct:
         self.ring.make(self.warpgroups)
 
     def _bulk_result(self, boxes: Boxes) -> BulkResult:
-        width = self.copies.line // b.item_bytes(boxes.argument.type)
+        columns = self.tiling.outputs // self.tiling.output_parts
+        width = line_width(columns, b.item_bytes(boxes.argument.type), self.copies)
         return BulkResult(boxes, boxes.map(self.kernel, (1, ROWS, width)), width)
 
     def _fetched(self, boxes: Boxes) -> tuple[ir.Value, int]:
@@ -256,7 +258,16 @@ class WarpgroupProduct:
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
         sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
         results = TileResults(
-            self.target, self.product, t, self.results, self.moments, self.bulk, self.staging, self.memory, self.rank, member
+            self.target,
+            self.product,
+            t,
+            self.results,
+            self.moments,
+            self.bulk,
+            self.staging,
+            self.memory,
+            self.rank,
+            member,
         )
         left, registers = self.sides.left, None
         if left.item == 4:
@@ -265,21 +276,21 @@ class WarpgroupProduct:
 
         def tile(_: Index, piece: Piece, place: Place) -> Place:
             tile = self._place_of(piece)
-            epilogue = results.epilogue(tile)
+            begun = results.begin(tile)
             place, found = sums.walk(place, registers, piece.steps)
             if self.shares_stages and self.boxes is not None:
                 self.target.team_barrier(0, self.threads - unit.threads)  # results go where others may still read
             if self.shares is None:
-                results.finish(tile, found, epilogue)
+                results.finish(tile, found, begun)
             else:
-                self._share(self.shares, piece, found, results, epilogue)
+                self._share(self.shares, piece, found, results, begun)
             return place
 
         self._each_piece(Place(0, 0), tile)
         results.end()
 
     def _share(
-        self, shares: TileShares, piece: Piece, sums: list[ir.Value], results: TileResults, epilogue: Epilogue
+        self, shares: TileShares, piece: Piece, sums: list[ir.Value], results: TileResults, begun: Begun
     ) -> None:
         """Hand a piece's sums on, or make its tile's results of them and of what others hand on."""
         thread, threads = b.sub(self.thread, self.unit.threads), self.warpgroups * self.unit.threads
@@ -287,6 +298,6 @@ class WarpgroupProduct:
         tile = self._place_of(piece)
         b.either(
             piece.finishes,
-            lambda: results.finish(tile, shares.add_up(memory, piece, thread, threads, sums), epilogue),
+            lambda: results.finish(tile, shares.add_up(memory, piece, thread, threads, sums), begun),
             lambda: shares.hand_on(memory, piece, thread, threads, sums),
         )

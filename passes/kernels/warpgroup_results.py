@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lispgpt.ir import build as b
@@ -25,6 +25,8 @@ from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, SUMS_AT_ONCE, Tiling
 
 BULK_DTYPES = ("f32", "bf16")
+SHORTEST_LINE = 32
+"""Bytes of a box' innermost dimension."""
 FEWEST_COLUMNS = 32
 """That a thread finishes at once where there are several results, which would else take too many registers."""
 
@@ -65,6 +67,14 @@ def bulk_boxes(
     return None if product.along_columns % 2 else found
 
 
+def line_width(columns: int, item: int, copies: TensorCopies) -> int:
+    """Elements of a line in which a warpgroup's columns are stored: as long as lines are, or half or a quarter of that
+    where only then all columns are whole lines."""
+    longest = copies.line // item
+    widths = [longest // n for n in (1, 2, 4) if longest // n * item >= SHORTEST_LINE and longest // n >= 16]
+    return next((width for width in widths if columns % width == 0), longest)
+
+
 def boxes_read(
     kernel: ir.Operation, product: Product, results: Sequence[tuple[ir.Value, ir.Value]], copies: TensorCopies
 ) -> list[Boxes]:
@@ -85,6 +95,15 @@ def boxes_read(
 def sums_stride(tiling: Tiling) -> int:
     """f32 from row to row of a tile in shared memory, which put what lanes store together on different banks."""
     return tiling.outputs + (8 - tiling.outputs) % 32
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What finishes a tile.  places: of this thread's sums in it.  asked: the first of them, in the product."""
+
+    epilogue: Epilogue
+    places: Sequence[Piece]
+    asked: list[tuple[Piece, list[Index]]]
 
 
 @dataclass(frozen=True)
@@ -115,33 +134,41 @@ class TileResults:
         """Of the warpgroup, in the tile."""
         return b.mul(self.member.output_part, self.columns)
 
-    def epilogue(self, tile: Tile) -> Epilogue:
-        """What finishes a tile: what it reads for each row that this thread holds is under way."""
+    def begin(self, tile: Tile) -> Begun:
+        """What finishes a tile, ahead of its sums: what it reads for the rows and the first columns of this thread is
+        under way."""
         sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
-        reader = Reader(self.target, Unrolled())
-        epilogue = Epilogue(reader, self.product, self.results, sizes, first, tile.batch)
-        if self.tiling.splits == 1:
-            epilogue.prepare(self.rows)
-        return epilogue
+        epilogue = Epilogue(Reader(self.target, Unrolled()), self.product, self.results, sizes, first, tile.batch)
+        places = [
+            Piece(row, b.add(self._own_column, 8 * n), b.constant(0.0, b.with_width(b.f32(), 2)))
+            for n in range(self.columns // 8)
+            for row in self._own_rows
+        ]
+        if self.tiling.splits > 1:
+            return Begun(epilogue, places, [])
+        epilogue.prepare(self._own_rows)
+        early = 0 if self.bulk is None or not self._in_bulk(self.bulk) else self._narrow(self.bulk) // 4
+        return Begun(epilogue, places, epilogue.asked(places[:early]))
 
     @cached_property
-    def rows(self) -> list[Index]:
+    def _own_rows(self) -> list[Index]:
         """Of the tile, those that this thread has sums of."""
         return [self.member.row, b.add(self.member.row, 8)]
 
-    def finish(self, tile: Tile, sums: list[ir.Value], epilogue: Epilogue) -> None:
+    @cached_property
+    def _own_column(self) -> Index:
+        return b.add(self.first_column, b.mul(self.member.pair, 2))
+
+    def finish(self, tile: Tile, sums: list[ir.Value], begun: Begun) -> None:
         """By all threads that have multiplied."""
-        column = b.add(self.first_column, b.mul(self.member.pair, 2))
-        pieces = [
-            Piece(row, b.add(column, 8 * n), b.vector_of(sums[4 * n + 2 * half : 4 * n + 2 * half + 2]))
-            for n in range(self.columns // 8)
-            for half, row in enumerate(self.rows)
-        ]
+        pairs = [b.vector_of(sums[first : first + 2]) for first in range(0, len(sums), 2)]
+        pieces = [replace(place, value=value) for place, value in zip(begun.places, pairs, strict=True)]
         if self.tiling.splits > 1:
             pieces = self._add_splits(pieces)
-        seen = self._seen()
+        seen, epilogue = self._seen(), begun.epilogue
+        asked = [(replace(place, value=x.value), at) for x, (place, at) in zip(pieces, begun.asked, strict=False)]
         with epilogue.reader.scope():
-            done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces, seen)
+            done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces, asked, seen)
             if pieces[done:]:
                 epilogue.write(pieces[done:], seen)
 
@@ -173,19 +200,23 @@ class TileResults:
         return TileStores(copies, unit, memory, results * STAGING_BYTES // (ROWS * copies.line), lane, results)
 
     def _store_in_bulk(
-        self, bulk: Sequence[BulkResult], epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece], seen: Seen
+        self,
+        bulk: Sequence[BulkResult],
+        epilogue: Epilogue,
+        tile: Tile,
+        pieces: Sequence[Piece],
+        asked: list[tuple[Piece, list[Index]]],
+        seen: Seen,
     ) -> int:
-        """Finish and store as many pieces as whole boxes take; their number."""
+        """Finish and store as many pieces as whole boxes take; their number.  asked: the first of them, if they have
+        been asked for."""
         unit, stores = self.target.warpgroup, self._stores()
         assert unit is not None
         subgroup = b.div(self.member.number, self.target.subgroup)
         row = b.add(tile.row, b.add(b.mul(self.member.row_part, unit.rows), b.mul(subgroup, ROWS)))
         column = b.add(tile.column, self.first_column)
-        widths = [result.width for result in bulk]
-        narrow = min(widths) if len(bulk) == 1 else FEWEST_COLUMNS
-        done = self.columns // max(widths) * max(widths)
+        narrow, done = self._narrow(bulk), self._in_bulk(bulk)
         opened: list[Index] = [0] * len(bulk)
-        asked = epilogue.asked(pieces[: narrow // 4])
         for first in range(0, done, narrow):
             following = range(first + narrow, min(first + 2 * narrow, done))
             asked, now = epilogue.asked(pieces[following.start // 4 : following.stop // 4]), asked
@@ -196,11 +227,23 @@ class TileResults:
                 within = first % result.width
                 if within == 0:
                     opened[number] = stores.open()
-                stores.put(opened[number], within, [each[number] for each in values])
+                line = result.width * b.item_bytes(result.boxes.argument.type)
+                stores.put(opened[number], within, [each[number] for each in values], line)
                 if within + narrow == result.width:
                     at = (tile.batch, row, b.add(column, first - within))
                     stores.close(opened[number], result.map, result.boxes, at)
         return done // 4
+
+    @staticmethod
+    def _narrow(bulk: Sequence[BulkResult]) -> int:
+        """Columns that are finished together."""
+        widths = [result.width for result in bulk]
+        return min(widths) if len(bulk) == 1 else min(*widths, FEWEST_COLUMNS)
+
+    def _in_bulk(self, bulk: Sequence[BulkResult]) -> int:
+        """Columns of a warpgroup that are stored in bulk."""
+        widest = max(result.width for result in bulk)
+        return self.columns // widest * widest
 
     def _add_splits(self, pieces: list[Piece]) -> list[Piece]:
         """Add what the blocks of a cluster have summed over their parts of k, in their order; each gets some of it."""

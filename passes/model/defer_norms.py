@@ -70,9 +70,7 @@ class DeferNorms(Pass):
                         _defer(rows, norm, group, products)
 
 
-def _normalised(
-    ops: Sequence[ir.Operation], weights: set[ir.Value], least: int
-) -> dict[ir.Value, list[ir.Operation]]:
+def _normalised(ops: Sequence[ir.Operation], weights: set[ir.Value], least: int) -> dict[ir.Value, list[ir.Operation]]:
     """What only products with weights read that have `least` rows of it, and these products."""
     found: dict[ir.Value, list[ir.Operation]] = {}
     for op in ops:

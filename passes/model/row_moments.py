@@ -59,7 +59,7 @@ def make_moments(source: ir.Value, group: int, centred: bool) -> Moments:
 
 
 def row_statistics(moments: Moments, norm: Norm) -> tuple[ir.Value | None, ir.Value]:
-    """(mean, or None where none is subtracted; what rows are scaled by), [rows] each, in every kernel that reads them."""
+    """(mean, or None where none is subtracted; what rows are scaled by), [rows] each, for every kernel of its own."""
     rows, columns = shape_of(moments.source)
     vector = ir.RankedTensorType.get([rows], b.f32())
     mean, squares = None, moments.squares

@@ -73,9 +73,7 @@ def close(found: np.ndarray, wanted: np.ndarray, most: float) -> bool:
         ("layer", (704, 208, 64, 40), ":rows 64 :outputs 16"),  # more tiles than blocks
     ],
 )
-def test_sums_are_scaled_and_shifted(
-    tmp_path: Path, norm: str, sizes: tuple[int, int, int, int], options: str
-) -> None:
+def test_sums_are_scaled_and_shifted(tmp_path: Path, norm: str, sizes: tuple[int, int, int, int], options: str) -> None:
     artifact = model(tmp_path, norm, *sizes, options=options)
     assert len(kernels_of_rows(artifact, sizes[0])) == 1, "only squares are left"
     weights = random_weights(artifact)
