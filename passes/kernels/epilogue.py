@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lispgpt.ir import build as b
@@ -26,6 +26,15 @@ class Piece:
 
     def lane(self, number: int) -> Piece:
         return Piece(self.row, b.add(self.output, number), b.lane_of(self.value, number))
+
+
+Placed = tuple[Piece, list[Index]]
+"""A piece at its place in the product, and where that is in the results."""
+
+
+def valued(pieces: Sequence[Placed], values: Sequence[ir.Value]) -> list[Placed]:
+    """Pieces with values of their own."""
+    return [(replace(piece, value=value), at) for (piece, at), value in zip(pieces, values, strict=True)]
 
 
 def places(
@@ -60,37 +69,35 @@ class Epilogue:
     insides: dict[Index, Index] = field(default_factory=dict, init=False)
 
     def write(
-        self, pieces: Sequence[Piece], seen: Callable[[Piece, list[ir.Value]], None] = lambda piece, values: None
+        self, pieces: Sequence[Placed], seen: Callable[[Piece, list[ir.Value]], None] = lambda piece, values: None
     ) -> None:
         """Emit all of a thread's pieces.  seen: takes each in the product, and what becomes of it in each result."""
-        pieces = list(map(self._placed, pieces))
-        width = b.width_of(pieces[0].value)
-        if self.product.along_columns % width:
-            pieces = [piece.lane(i) for piece in pieces for i in range(width)]
         for start in range(0, len(pieces), BATCH):
             batch = pieces[start : start + BATCH]
-            with self.reader.scope():
-                finished = [self._finished(piece, self._where(piece)) for piece in batch]
-            for piece, values in zip(batch, finished, strict=True):
+            for (piece, _), values in zip(batch, self.finished(batch), strict=True):
                 self._store(piece, values)
                 seen(piece, values)
 
-    def asked(self, pieces: Sequence[Piece]) -> list[tuple[Piece, list[Index]]]:
-        """Pieces with their places, for which reads of what results are made of beside sums are under way."""
-        found = [(placed, self._where(placed)) for placed in map(self._placed, pieces)]
+    def placed(self, pieces: Sequence[Piece]) -> list[Placed]:
+        """Pieces of the tile at their places, in such as lie together there."""
+        width = b.width_of(pieces[0].value) if pieces else 1
+        if self.product.along_columns % width:
+            pieces = [piece.lane(i) for piece in pieces for i in range(width)]
+        found = [Piece(self.row(x.row), b.add(self.first[1], x.output), x.value) for x in pieces]
+        return [(piece, self._where(piece)) for piece in found]
+
+    def asked(self, pieces: Sequence[Piece]) -> list[Placed]:
+        """The same, for which reads of what results are made of beside sums are under way."""
+        found = self.placed(pieces)
         for piece, where in found:
             for tensor, _ in self.results:
                 self.reader.preload(tensor, where, b.width_of(piece.value), lambda _: True)
         return found
 
-    def finished(self, pieces: Sequence[tuple[Piece, list[Index]]]) -> list[list[ir.Value]]:
-        """For each piece that has been asked for what becomes of it in each result."""
+    def finished(self, pieces: Sequence[Placed]) -> list[list[ir.Value]]:
+        """For each piece what becomes of it in each result."""
         with self.reader.scope():
             return [self._finished(*piece) for piece in pieces]
-
-    def _placed(self, piece: Piece) -> Piece:
-        """With its place in the product instead of the tile."""
-        return Piece(self.row(piece.row), b.add(self.first[1], piece.output), piece.value)
 
     def row(self, number: Index) -> Index:
         """Where a row of the tile is in the product: one value for all pieces of it."""

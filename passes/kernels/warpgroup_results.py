@@ -11,7 +11,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import is_elementwise, operations, shape_of
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
+from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places, valued
 from lispgpt.passes.kernels.moment_sums import MomentSums
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
@@ -139,38 +139,47 @@ class TileResults:
         under way."""
         sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
         epilogue = Epilogue(Reader(self.target, Unrolled()), self.product, self.results, sizes, first, tile.batch)
-        places = [
-            Piece(row, b.add(self._own_column, 8 * n), b.constant(0.0, b.with_width(b.f32(), 2)))
-            for n in range(self.columns // 8)
-            for row in self._own_rows
-        ]
         if self.tiling.splits > 1:
-            return Begun(epilogue, places, [])
-        epilogue.prepare(self._own_rows)
-        early = 0 if self.bulk is None or not self._in_bulk(self.bulk) else self._narrow(self.bulk) // 4
-        return Begun(epilogue, places, epilogue.asked(places[:early]))
+            own = [Piece(*place, _nothing(SUMS_AT_ONCE)) for place in self._shared_places]
+            early = len(own)
+        else:
+            own = [Piece(*place, _nothing(2)) for place in self._own_places]
+            early = 0 if self.bulk is None else min(self._in_bulk(self.bulk), self._narrow(self.bulk)) // 4
+        epilogue.prepare([piece.row for piece in own])
+        asked = epilogue.asked(own[:early])
+        return Begun(epilogue, own, asked if len(asked) == early else [])
 
     @cached_property
-    def _own_rows(self) -> list[Index]:
-        """Of the tile, those that this thread has sums of."""
-        return [self.member.row, b.add(self.member.row, 8)]
+    def _own_places(self) -> list[tuple[Index, Index]]:
+        """Where in the tile this thread's sums are, two neighbours each."""
+        rows = [self.member.row, b.add(self.member.row, 8)]
+        column = b.add(self.first_column, b.mul(self.member.pair, 2))
+        return [(row, b.add(column, 8 * n)) for n in range(self.columns // 8) for row in rows]
 
     @cached_property
-    def _own_column(self) -> Index:
-        return b.add(self.first_column, b.mul(self.member.pair, 2))
+    def _shared_places(self) -> list[tuple[Index, Index]]:
+        """Where in the tile those sums are that this thread adds up for the cluster, SUMS_AT_ONCE neighbours each."""
+        t, unit = self.tiling, self.target.warpgroup
+        assert unit is not None
+        vectors, threads = t.rows * t.outputs // SUMS_AT_ONCE, t.row_parts * t.output_parts * unit.threads
+        count = -(-vectors // t.splits)
+        thread, first = b.sub(b.thread_id(), unit.threads), b.mul(self.rank, count)
+        found = places(thread, threads, count, t.outputs, SUMS_AT_ONCE, first)
+        return [(b.at_most(row, t.rows - 1) if vectors % t.splits else row, column) for row, column in found]
 
     def finish(self, tile: Tile, sums: list[ir.Value], begun: Begun) -> None:
         """By all threads that have multiplied."""
-        pairs = [b.vector_of(sums[first : first + 2]) for first in range(0, len(sums), 2)]
-        pieces = [replace(place, value=value) for place, value in zip(begun.places, pairs, strict=True)]
+        values = [b.vector_of(sums[first : first + 2]) for first in range(0, len(sums), 2)]
         if self.tiling.splits > 1:
-            pieces = self._add_splits(pieces)
-        seen, epilogue = self._seen(), begun.epilogue
-        asked = [(replace(place, value=x.value), at) for x, (place, at) in zip(pieces, begun.asked, strict=False)]
+            values = self._add_splits(values)
+        pieces = [replace(place, value=value) for place, value in zip(begun.places, values, strict=True)]
+        seen, epilogue, early = self._seen(), begun.epilogue, len(begun.asked)
+        asked = valued(begun.asked, values[:early])
         with epilogue.reader.scope():
-            done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces, asked, seen)
-            if pieces[done:]:
-                epilogue.write(pieces[done:], seen)
+            if self.bulk is not None:
+                early = self._store_in_bulk(self.bulk, epilogue, tile, pieces, asked, seen)
+                asked = []
+            epilogue.write([*asked, *epilogue.placed(pieces[early:])], seen)
 
     def _seen(self) -> Seen:
         """What takes pieces of a tile beside their stores."""
@@ -245,24 +254,23 @@ class TileResults:
         widest = max(result.width for result in bulk)
         return self.columns // widest * widest
 
-    def _add_splits(self, pieces: list[Piece]) -> list[Piece]:
+    def _add_splits(self, values: list[ir.Value]) -> list[ir.Value]:
         """Add what the blocks of a cluster have summed over their parts of k, in their order; each gets some of it."""
-        t, width, stride, unit = self.tiling, SUMS_AT_ONCE, sums_stride(self.tiling), self.target.warpgroup
+        t, stride, unit = self.tiling, sums_stride(self.tiling), self.target.warpgroup
         assert unit is not None
-        threads = t.row_parts * t.output_parts * unit.threads
-        self.target.team_barrier(0, threads)  # which may still multiply from where sums go
+        self.target.team_barrier(0, t.row_parts * t.output_parts * unit.threads)  # which may still multiply there
         partial = self.memory.view(0, [t.rows, stride], b.f32())
-        for piece in pieces:
-            b.store(piece.value, partial, [piece.row, piece.output])
+        for (row, column), value in zip(self._own_places, values, strict=True):
+            b.store(value, partial, [row, column])
         self.target.cluster_barrier()
-        vectors = t.rows * t.outputs // width
-        count = -(-vectors // t.splits)
-        thread, first = b.sub(b.thread_id(), unit.threads), b.mul(self.rank, count)
         found = []
-        for row, column in places(thread, threads, count, t.outputs, width, first):
-            row = b.at_most(row, t.rows - 1) if vectors % t.splits else row
+        for row, column in self._shared_places:
             at = b.add(b.mul(row, stride), column)
-            shares = [self.target.cluster_load(partial, at, rank, width) for rank in range(t.splits)]
-            found.append(Piece(row, column, tree("arith.addf", shares)))
+            shares = [self.target.cluster_load(partial, at, rank, SUMS_AT_ONCE) for rank in range(t.splits)]
+            found.append(tree("arith.addf", shares))
         self.target.cluster_barrier()
         return found
+
+
+def _nothing(width: int) -> ir.Value:
+    return b.constant(0.0, b.with_width(b.f32(), width))

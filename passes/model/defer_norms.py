@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import (
-    RESHAPES,
     defining_op,
     dim_positions,
     entry_arguments,
@@ -116,10 +115,9 @@ def _beside(op: ir.Operation) -> Iterator[ir.Value]:
 
 def _shape(maker: ir.Operation, rows: ir.Value) -> Shape:
     """What the product that makes rows is to its tiles: it stores these, and two parts of what others multiply."""
-    extents = shape_of(maker.operands[0])
-    inner = shape_of(viewed(maker.operands[1], RESHAPES))[-1]
+    (count, columns), (inner, *_) = shape_of(rows), reversed(shape_of(maker.operands[1]))
     left = 2 if _is_short(maker.operands[0]) else 4
-    return Shape(*shape_of(rows), inner if len(extents) != 2 else extents[1], left, 8, results=3, stored=True)
+    return Shape(count, columns, inner, left, 8, results=3, stored=True)
 
 
 def _defer(rows: ir.Value, norm: Norm, group: int, products: Sequence[ir.Operation]) -> None:

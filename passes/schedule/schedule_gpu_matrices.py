@@ -240,7 +240,8 @@ class _Schedule:
         if self.tiling.inner_parts > 1:
             pieces = self._add_parts(pieces)
         tile, first = (self.tiling.rows, self.tiling.outputs), (self.first_row, self.first_output)
-        Epilogue(self.reader, self.product, self.results, tile, first, self.batch).write(pieces)
+        epilogue = Epilogue(self.reader, self.product, self.results, tile, first, self.batch)
+        epilogue.write(epilogue.placed(pieces))
 
     def _pieces(self, sums: list[ir.Value]) -> list[Piece]:
         """What this lane has summed, by row and output in the block's tile."""

@@ -98,8 +98,7 @@ class ScheduleGpuWarpgroups(Pass):
             sizes = ", ".join(f"{name} {n}" for name, n in wanted if n)
             raise UserError(f"schedule-gpu-warpgroups: there is no tile of {sizes} for a product over {product.inner}")
         if len(results) < len(outputs):
-            source = None if moments is None else moments.source
-            if turned or all(tensor != source for tensor, _ in outputs) or product.batches > 1:
+            if moments is None or turned or product.batches > 1 or moments.source not in [t for t, _ in outputs]:
                 return None
             candidates = [t for t in candidates if has_groups(t, moments.group, unit.threads)]
         return min(candidates, default=None, key=lambda tiling: cost(tiling, shape, target))

@@ -10,7 +10,9 @@ from lispgpt.passes.targets.shared_steps import SharedSteps, shared_steps
 PARTS = 2
 """bf16 numbers that each f32 element of the left operand is: two keep about 16 bits."""
 
-MOST_STAGES, FEWEST_STAGES = 8, 3
+MOST_STAGES, ENOUGH_STAGES, FEWEST_STAGES = 8, 5, 3
+"""Of k that a block holds at once: more bring nothing; with fewer, multiplying waits for what is brought now and then;
+and with fewer than these it always does."""
 
 LEAST_OUTPUTS = 16
 """Of a tile."""
@@ -162,9 +164,9 @@ def _stages(tiling: Tiling, shape: Shape, target: Gpu, beside: int) -> int:
 
 
 def shares_stages(tiling: Tiling, shape: Shape, target: Gpu) -> bool:
-    """Whether results take the place of the stages, once a block's only tile is multiplied: where both have no room
-    beside each other, since a warpgroup then has to wait for the other one."""
-    few = _stages(tiling, shape, target, staging_bytes(tiling, shape, target)) < FEWEST_STAGES
+    """Whether results take the place of the stages, once a block's only tile is multiplied: where there is no room for
+    enough of these beside results, since a warpgroup then has to wait for the other one."""
+    few = _stages(tiling, shape, target, staging_bytes(tiling, shape, target)) < ENOUGH_STAGES
     return few and one_wave(tiling, shape, target)
 
 
