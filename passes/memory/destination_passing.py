@@ -88,6 +88,8 @@ class _Entry:
         self.destinations |= {v: Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
         names += [n for n, _ in extra]
         self._find_assembled(ops)
+        wholes = ((whole, place) for whole, place in self.destinations.items() if whole in self.assembled)
+        self.memory |= {self.assembled[whole]: place.buffer for whole, place in wholes}
         self._look_through(ops)
         self._find_sliced(ops, tied)
         with ir.InsertionPoint(terminator):
