@@ -36,8 +36,10 @@ def compile_marked(
     mark: Mark = products,
     options: Mapping[str, str] | None = None,
 ) -> Artifact:
-    """A program's text, whose ops that `mark` says are marked once ahead of make-weights.  options: of passes that stand
-    in the pipeline without."""
+    """A program's text, whose ops that `mark` says are marked once ahead of make-weights.
+
+    options: of passes that stand in the pipeline without.
+    """
     own = MakeWeights.run
 
     def marked(self: MakeWeights, module: ir.Module, target: object) -> None:

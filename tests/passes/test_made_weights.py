@@ -59,6 +59,7 @@ def counted(artifact: Artifact) -> list[tuple[object, int]]:
 @pytest.mark.parametrize("folded", [VECTOR, ROW])
 def test_layers_on_a_gpu(folded: str, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = compile_marked(LAYERS.format(folded=folded), tmp_path, monkeypatch, "cuda:sm_90a", options=options)
+    assert {len(entry.launches) for entry in artifact.plan.entries} == ({1} if options else {4})
     weights = random_weights(artifact)
     check(artifact, weights, Session(artifact, EmulatedCuda(), weights))  # type: ignore[arg-type]
 
