@@ -15,6 +15,19 @@ from lispgpt.passes.model.weight_recipes import ONCE
 from lispgpt.pipelines.pipeline_file import pipeline_path
 from lispgpt.runtime.plan.artifact import Artifact
 
+HEAD = """(require nn)
+(config layers 2  width 24  outputs 10)
+(weights (per layers (w [outputs width] bf16) (v [width])) (u [outputs]))
+"""
+OUT = """
+(entry out [(x [batch outputs] f32)] {:shapes [SHAPES]}
+  (fold (fn [x l] (sin (+ x (contract [a] (w l) [a k] (v l) [k])))) x (range layers)))
+(entry other [(x [outputs] f32)] (+ x u))
+(entry step [(x [1 outputs] f32)]
+  (let [next (fold (fn [x l] (sin (+ x (contract [a] (w l) [a k] (v l) [k])))) x (range layers))]
+    (update! x next)
+    next))
+"""
 Mark = Callable[[ir.Operation], bool]
 
 
