@@ -48,6 +48,7 @@ def compile_marked(
     target: str = "cpu",
     mark: Mark = products,
     options: Mapping[str, str] | None = None,
+    devices: int = 1,
 ) -> Artifact:
     """A program's text, whose ops that `mark` says are marked once ahead of make-weights.
 
@@ -70,4 +71,4 @@ def compile_marked(
     pipeline.write_text(kind)
     with monkeypatch.context() as patch:
         patch.setattr(MakeWeights, "run", marked)
-        return compile_text(text, folder, target=target, pipeline=pipeline)
+        return compile_text(text, folder, target=target, pipeline=pipeline, devices=devices)

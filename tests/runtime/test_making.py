@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import seeded
+from collective_steps import together
 from compiled_models import Weights, random_weights
 from made_weights import HEAD, OUT, compile_marked
 
 from lispgpt.base.errors import UserError
 from lispgpt.cli.kernel_report import kernel_table
+from lispgpt.runtime.collectives.host import HostEngine
+from lispgpt.runtime.collectives.local import LocalTransport
+from lispgpt.runtime.collectives.peers import Peers
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.devices.null import NullDevice
@@ -224,6 +228,40 @@ def test_what_devices_do_together_is_waited_for(artifact: Artifact) -> None:
         session.start(session.entry("out", batch=2), {"x": np.zeros((2, 10))})
         session.start(session.entry("out", batch=2), {"x": np.zeros((2, 10))})
     assert order == ["settle 0"]
+
+
+SUMMED = """
+(entry summed [(x [batch outputs] f32)] {:shapes [{batch 4}]}
+  (let [y (fold (fn [x l] (sin (+ x (contract [a] (w l) [a k] (v l) [k])))) x (range layers))]
+    (reduce + 0.0 (tensor [c outputs i batch] (at y i c)))))
+"""
+
+
+def test_devices_that_share_entries_make_it_each(
+    folder: Path, changing: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = compile_marked(HEAD + SUMMED, folder, monkeypatch, devices=2)
+    assert any(len(entry.launches) < len(entry.steps) for entry in shared.plan.entries)
+    weights, x = random_weights(shared), seeded.rng().normal(size=(4, 10))
+
+    def work(peers: Peers) -> tuple[list[np.ndarray], int]:
+        device = Counting()
+        engine = HostEngine(device, peers, LocalTransport(peers))
+        with Session(shared, device, weights, engine) as session:  # type: ignore[arg-type]
+            session.add(changing)
+            found = []
+            for factor in (1, 2):
+                session.run("change", np.float32(factor))
+                own = x[2 * peers.place.rank :][:2]
+                found += [session.run("summed", own)["summed"] for _ in range(2)]
+            return found, device.runs["make-weights"]
+
+    a = weights.exact()
+    for found, made in together(2, work):
+        assert made == 2
+        for number, values in enumerate(found):
+            wanted = expected(x, a | {"v": a["v"] * (1 + number // 2)}).sum(0)
+            np.testing.assert_allclose(values, wanted, atol=1e-5)
 
 
 def test_a_failure_to_make_it_is_no_success_later(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
