@@ -6,9 +6,10 @@ Before:                                            After:
     call @contraction_1x2304(%x, %w, …)
 
 Requires: what plan-arena ensures, and schedules' `grid` (on GPUs also `block` and `shared_bytes`) on every kernel.
-Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.plan.Plan` and, under "kernels", of what is
-known of each kernel: its `work`, where count-work has counted it, and whether it runs on matrix instructions.  Only
-kernels are left, and none writes an argument that its `access` says it only reads.
+Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.plan.Plan`, whose `making` is the function that
+`makes` something of weights (make_weights.py), and, under "kernels", of what is known of each kernel: its `work`, where
+count-work has counted it, and whether it runs on matrix instructions.  Only kernels are left, and none writes an
+argument that its `access` says it only reads.
 """
 
 from __future__ import annotations

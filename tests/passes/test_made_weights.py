@@ -9,8 +9,12 @@ import pytest
 import seeded
 from compiled_models import Weights, random_weights
 from emulated_cuda.device import EmulatedCuda
+from golden_ir import FOLDER, Golden
 from made_weights import Mark, compile_marked, everything, products
 
+from lispgpt.ir.mlir import ir, new_context
+from lispgpt.ir.structure import kernel_functions
+from lispgpt.passes.kernels.kernel import constant_arguments
 from lispgpt.runtime.devices.checked import CheckedCpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -60,6 +64,7 @@ def counted(artifact: Artifact) -> list[tuple[object, int]]:
 def test_layers_on_a_gpu(folded: str, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = compile_marked(LAYERS.format(folded=folded), tmp_path, monkeypatch, "cuda:sm_90a", options=options)
     assert {len(entry.launches) for entry in artifact.plan.entries} == ({1} if options else {4})
+    assert artifact.plan.making is not None and len(artifact.plan.making.launches) == 3
     weights = random_weights(artifact)
     check(artifact, weights, Session(artifact, EmulatedCuda(), weights))  # type: ignore[arg-type]
 
@@ -76,6 +81,16 @@ def test_all_layers_are_made_by_one_kernel_in_one_buffer(tmp_path: Path, monkeyp
         for entry in artifact.plan.entries:
             read = {a.buffer for launch in entry.launches for a in launch.arguments}
             assert made.name in read and not read & {"w", "v", "b"}
+
+
+def test_what_is_made_is_constant_to_those_who_read_it() -> None:
+    """Entries may read it ahead of their own launches' ends, though a launch of what makes it has written it."""
+    golden = Golden.read(FOLDER / "emit-plan" / "making.mlir")
+    with new_context() as context, ir.Location.unknown():
+        module = ir.Module.parse(golden.before, context)
+        (kernel,) = kernel_functions(module)
+        first, _ = kernel.regions[0].blocks[0].arguments
+        assert constant_arguments(module)(kernel) == {first}
 
 
 def test_names_say_what_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
