@@ -20,13 +20,16 @@ from lispgpt.runtime.collectives.base import Engine
 from lispgpt.runtime.collectives.beside import SharedEntry, settled
 from lispgpt.runtime.devices.base import INPUT_BYTES, READS_AHEAD, Device, Pieces
 from lispgpt.runtime.executables import Executables
+from lispgpt.runtime.held_weights import HeldWeights
+from lispgpt.runtime.making import Making
 from lispgpt.runtime.plan.artifact import Artifact
-from lispgpt.runtime.plan.plan import Buffer, Entry, Plan, beside
+from lispgpt.runtime.plan.beside import beside
+from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 from lispgpt.runtime.plan.steps import Collective
 from lispgpt.runtime.reached import Reached
 from lispgpt.runtime.repeating import Repeated, tell
 from lispgpt.runtime.variants import variant
-from lispgpt.runtime.weights import check_unused, stored_weight
+from lispgpt.runtime.weights import check_unused
 
 
 class Session:
@@ -34,7 +37,8 @@ class Session:
 
     holder: the sequence whose states these are, which sets it.  kernels: the facts of all that were loaded, by name.
     BF16 weights that the file holds as the kernels want them are adopted where they are; others are converted once, and
-    those that an entry updates are copied.  engine: by which entries for several devices do what those do together.
+    those that an entry updates are copied.  What the plan makes of weights is made when it is first read.
+    engine: by which entries for several devices do what those do together.
     """
 
     def __init__(
@@ -47,12 +51,12 @@ class Session:
         self._buffers: dict[str, Any] = {}
         self._executables = Executables(device, engine, self._buffers, self._declared)
         self._entries: list[Entry] = []
-        self._owned: set[str] = set()
+        self._weights = HeldWeights(checkpoint, device, self._buffers, self.config)
         self._read_at_once: dict[int, Entry] = {}
         self.kernels: dict[str, Mapping[str, Any]] = {}
         self._unread: deque[Callable[[], np.ndarray]] = deque()
         self._told: dict[str, int] = {}
-        self.reached = Reached(device)
+        self.reached, self.making = Reached(device), Making(self._make)
         self._lock = threading.RLock()
         self.holder: object = None
         try:
@@ -96,32 +100,15 @@ class Session:
                 if buffer.kind == "device" and self.engine is not None:
                     self.device.copy_in(self._buffers[buffer.name], np.array([self.engine.rank], np.int32))
             elif not known:
-                views += self._load_weight(buffer, artifact, buffer.name in updated)
-            elif buffer.name in updated - self._owned:
-                self._own(buffer)
+                views += self._weights.load(buffer, artifact, buffer.name in updated)
+            elif buffer.name in updated - self._weights.owned:
+                self._weights.own(buffer)
+                self._executables.forget(buffer.name)
         if views:
             self.checkpoint.check_finite(views)
         self._entries += plan.entries
+        self.making.add(plan.making, self._declared)
         return list(plan.entries)
-
-    def _load_weight(self, buffer: Buffer, artifact: Artifact, updated: bool) -> list[str]:
-        """Give a weight its values; its name where they are the file's own bytes, which nobody has looked at."""
-        array, own = stored_weight(self.checkpoint, buffer, artifact.weights, self.config.get("context"))
-        if updated:
-            self._buffers[buffer.name] = self.device.alloc(buffer.nbytes)
-            self.device.copy_in(self._buffers[buffer.name], np.ascontiguousarray(array))
-            self._owned.add(buffer.name)
-        else:
-            self._buffers[buffer.name] = self.device.adopt(array)
-        return [buffer.as_declared.name] if own else []
-
-    def _own(self, buffer: Buffer) -> None:
-        """Put a weight that entries have only read so far where they may write."""
-        old, made = self._buffers[buffer.name], self.device.alloc(buffer.nbytes)
-        self.device.copy(old, made, buffer.nbytes)
-        self._buffers[buffer.name] = made
-        self._owned.add(buffer.name)
-        self._executables.forget(buffer.name)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -173,7 +160,7 @@ class Session:
 
     def _launch(self, entry: Entry) -> None:
         executable = self._executables.of(entry)
-        self.reached.before(entry)
+        self._before(entry)
         if entry.repeats is not None:
             tell(self.device, self._buffers, self._told, entry.repeats, 1)
         if isinstance(executable, SharedEntry):
@@ -181,6 +168,17 @@ class Session:
             executable.run(self.device, self.engine)
         else:
             self.device.launch(executable)
+
+    def _before(self, entry: Entry, runs: int = 1) -> None:
+        """Have ready what the next runs of an entry need."""
+        self.reached.before(entry, runs)
+        self.making.before(entry)
+
+    def _make(self, making: Entry) -> None:
+        """Compute what a plan makes of weights, once these are there."""
+        if self.engine is not None:
+            self.engine.settle()
+        self.device.launch(self._executables.of(making))
 
     def result(self, entry: Entry, name: str) -> np.ndarray:
         """A result of an entry's last run, as float32 or int32."""
@@ -209,14 +207,13 @@ class Session:
             self._unread[index] = partial(np.copy, wait())
         self._unread = waiting = deque[Callable[[], np.ndarray]]()
         own = (self.device, self._executables, self._buffers, self._declared, self._told)
-        yield from Repeated(*own, waiting, more, partial(self.reached.before, entry)).results(
-            entry, result, count, ahead
-        )
+        yield from Repeated(*own, waiting, more, partial(self._before, entry)).results(entry, result, count, ahead)
 
     def copy(self, source: str, target: str, pieces: Pieces) -> None:
         """Copy pieces of one buffer to another."""
         for _, start in pieces.each():
             self.reached.part(target, start, start + pieces.nbytes)
+        self.making.changed(target)
         self.device.copy_pieces(self._buffers[source], self._buffers[target], pieces)
 
     def read_at_once(self, entry: Entry) -> None:
@@ -245,8 +242,9 @@ class Session:
             self.device.copy_in(self._buffers[name], np.zeros(declared.shape, find_dtype(declared.dtype).numpy))
 
     def held(self, kind: str, entries: Iterable[Entry] | None = None) -> list[str]:
-        """The buffers of a kind, such as "state", that steps of these entries read or write; of all by default."""
-        every = self._entries if entries is None else entries
+        """The buffers of a kind, such as "state", that steps of these entries read or write; by default of all, and of
+        what is made ahead of them."""
+        every = [*self._entries, *self.making.entries] if entries is None else entries
         used = {argument.buffer for entry in every for step in entry.steps for argument in step.arguments}
         return [name for name, declared in self._declared.items() if declared.kind == kind and name in used]
 
@@ -266,11 +264,12 @@ class Session:
         if array.shape != declared.shape or array.dtype != find_dtype(declared.dtype).numpy:
             raise ValueError(f"{name}: {array.dtype}{array.shape} for {declared.dtype}{declared.shape}")
         self.reached.whole(name)
+        self.making.changed(name)
         self.device.copy_in(self._buffers[name], np.ascontiguousarray(array))
 
     def prepare(self, entry: Entry) -> Any:
         """What is launched for an entry of this session's plan, or one made from its steps, on what its inputs hold."""
-        self.reached.before(entry)
+        self._before(entry)
         return self._executables.make(entry)
 
     def read(self, name: str) -> np.ndarray:

@@ -63,6 +63,8 @@ class EntryTiming:
                 self.buffers[buffer.name] = self.device.adopt(narrow if buffer.dtype == "bf16" else values)
             else:
                 self.buffers[buffer.name] = self.device.alloc(buffer.nbytes)
+        if self.plan.making is not None:
+            self.device.launch(self.device.prepare(self.plan.making, self.buffers))
 
     def entry(self, name: str, **sizes: int) -> Entry:
         """The entry of that name, for these sizes."""

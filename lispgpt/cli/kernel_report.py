@@ -53,7 +53,8 @@ def kernel_facts(assembly: str) -> dict[str, KernelFacts]:
 
 
 def kernel_table(artifact: Artifact, assembly: str) -> str:
-    """A row for each kernel, and lines for each entry: the sums over its launches, and what made them as many.
+    """A row for each kernel, and lines for each entry, and for what is made of weights ahead of them: the sums over its
+    launches, and what made them as many.
 
     shared: static and dynamic.  MB, Mflop: what a launch has to read and write at least, and its floating-point
     operations in millions; attention's where its rows are the last of the context, which is the most.  floor: the
@@ -62,14 +63,16 @@ def kernel_table(artifact: Artifact, assembly: str) -> str:
     """
     facts, rates = kernel_facts(assembly), artifact.rates
     launches: dict[str, tuple[Launch, Entry]] = {}
-    for entry in artifact.plan.entries:
+    for entry in artifact.plan.every:
         for launch in entry.launches:
             launches.setdefault(launch.kernel, (launch, entry))
     rows = [_row(launch, facts.get(name), _amount(artifact, name, e), rates) for name, (launch, e) in launches.items()]
     rows = [("kernel", "grid", "block", *COLUMNS, "widest load", "MB", "Mflop", "floor us"), *rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(map(_justify, row, widths, range(len(row)))) for row in rows]
-    sums = [_entry_line(artifact, entry) for entry in artifact.plan.entries]
+    sums = [f"{entry.label}: {_sums(artifact, entry)}" for entry in artifact.plan.entries]
+    if artifact.plan.making is not None:
+        sums.append(f"made once of weights: {_sums(artifact, artifact.plan.making)}")
     sums += [f"{entry.label}: {remark}" for entry in artifact.plan.entries for remark in entry.remarks]
     lines += _general_lines(artifact)
     known = f"floors at {rates}" if rates else "no floors: the chip's rates are not known"
@@ -116,11 +119,11 @@ def _amount_cells(amount: Amount | None, rates: Rates | None) -> tuple[str, str,
     return f"{amount.nbytes / 1e6:.2f}", f"{amount.operations / 1e6:.2f}", floor
 
 
-def _entry_line(artifact: Artifact, entry: Entry) -> str:
+def _sums(artifact: Artifact, entry: Entry) -> str:
     amounts = [a for launch in entry.launches if (a := _amount(artifact, launch.kernel, entry)) is not None]
     nbytes, operations = sum(a.nbytes for a in amounts), sum(a.operations for a in amounts)
     floor = f", floor {sum(map(artifact.rates.floor, amounts)) * 1e6:.1f} us" if artifact.rates else ""
-    return f"{entry.label}: {len(entry.launches)} launches, {nbytes / 1e6:.1f} MB, {operations / 1e6:.1f} Mflop{floor}"
+    return f"{len(entry.launches)} launches, {nbytes / 1e6:.1f} MB, {operations / 1e6:.1f} Mflop{floor}"
 
 
 def _extents(extents: tuple[int, int, int]) -> str:

@@ -131,7 +131,7 @@ def compile_program(program: Program, request: Request, observer: Observer) -> A
         made = make_code(program.module, rest, target)
     if made.problem:
         print(f"warning: the artifact has no code for {target} itself: {made.problem}", file=sys.stderr)
-    launches = {launch.kernel: launch for entry in parsed.entries for launch in entry.launches}
+    launches = {launch.kernel: launch for entry in parsed.every for launch in entry.launches}
     kernels = {
         name: {**launch.facts(), **plan["kernels"][name], **target.kernel_facts(program.module, name)}
         for name, launch in launches.items()

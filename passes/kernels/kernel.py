@@ -104,8 +104,13 @@ def _extents(values: Sequence[int]) -> ir.Attribute:
     return numbers([*values, 1, 1][:3])
 
 
+GIVEN = ("weight", "made", "input")
+"""Kinds of an entry's arguments that hold something before it runs, and change only where it writes them."""
+
+
 def constant_arguments(module: ir.Module) -> Callable[[ir.Operation], set[ir.Value]]:
-    """What gives a kernel's arguments that are weights or inputs in every call, which no launch has written by then.
+    """What gives a kernel's arguments that are weights, made of these, or inputs in every call, which no launch of the
+    entry has written by then.
 
     The calls are looked at once, when it is first asked.
     """
@@ -119,7 +124,8 @@ def constant_arguments(module: ir.Module) -> Callable[[ir.Operation], set[ir.Val
 
 
 def _fixed_numbers(module: ir.Module) -> dict[str, set[int]]:
-    """For each function that is called, which arguments are weights or inputs, unwritten, in all calls."""
+    """For each function that is called, which arguments are weights, made of these, or inputs, unwritten, in all calls:
+    what makes something of weights has run before the entries that read it."""
     called = {symbol_of(k): k for k in kernel_functions(module)} | collective_functions(module)
     access = {name: access_of(function) for name, function in called.items()}
     fixed: dict[str, set[int]] = {}
@@ -131,7 +137,7 @@ def _fixed_numbers(module: ir.Module) -> dict[str, set[int]]:
             memory = [viewed(v, ("memref.view", "memref.subview")) for v in call.operands]
             roots = [ir.BlockArgument(v).arg_number if defining_op(v) is None else -1 for v in memory]
             written.update(root for root, how in zip(roots, access[name], strict=True) if how != READ)
-            here = {i for i, r in enumerate(roots) if r >= 0 and kinds[r] in ("weight", "input") and r not in written}
+            here = {i for i, r in enumerate(roots) if r >= 0 and kinds[r] in GIVEN and r not in written}
             fixed[name] = fixed.get(name, here) & here
     return fixed
 

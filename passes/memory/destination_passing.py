@@ -12,11 +12,11 @@ Before:                                               After:
 
 Requires: what outline-kernels ensures.
 Ensures: an entry's arguments are byte buffers, `types` gives the tensor type each one holds, `arguments` is extended by
-"result:NAME" for each result; intermediates are memref.alloc, of bytes where kernels make or read parts of one; kernels
-return nothing, and a tied result, as what a collective makes is, is written in its argument.  `access` says for each of
-a kernel's arguments whether a launch reads it, writes all of it, or changes it (see ir/access.py).  States change in
-place: a new value that was made elsewhere is copied in by a kernel of its own, before the first kernel that reads it;
-what is still to be read of the old one is copied away first.
+"result:NAME" for each result, where its parts are made if it is put together from such; intermediates are memref.alloc,
+of bytes where kernels make or read parts of one; kernels return nothing, and a tied result, as what a collective makes
+is, is written in its argument.  `access` says for each of a kernel's arguments whether a launch reads it, writes all of
+it, or changes it (see ir/access.py).  States change in place: a new value that was made elsewhere is copied in by a
+kernel of its own, before the first kernel that reads it; what is still to be read of the old one is copied away first.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class _Entry:
         self.destinations |= {v: Place(new[len(old) + i], 0) for i, (_, v) in enumerate(extra)}
         names += [n for n, _ in extra]
         self._find_assembled(ops)
+        wholes = ((whole, place) for whole, place in self.destinations.items() if whole in self.assembled)
+        self.memory |= {self.assembled[whole]: place.buffer for whole, place in wholes}
         self._look_through(ops)
         self._find_sliced(ops, tied)
         with ir.InsertionPoint(terminator):

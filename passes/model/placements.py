@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lispgpt.ir.mlir import ir
+from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, shape_of, strings
 
 WIDEST_VECTOR = 16
@@ -89,3 +89,14 @@ def is_same_slice(taken: ir.Operation, put: ir.Operation) -> bool:
     names = ("static_offsets", "static_sizes", "static_strides")
     alike = taken.name == "tensor.extract_slice" and list(taken.operands)[1:] == list(put.operands)[2:]
     return alike and all(taken.attributes[n] == put.attributes[n] for n in names)
+
+
+def row_slice(name: str, operands: list[ir.Value], type_: ir.Type, number: int, shape: Sequence[int]) -> ir.Value:
+    """Emit that a row of a tensor of that shape is taken, by tensor.extract_slice, or put, by tensor.insert_slice."""
+    attributes = {
+        "static_offsets": [number, *[0] * (len(shape) - 1)],
+        "static_sizes": [1, *shape[1:]],
+        "static_strides": [1] * len(shape),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([*[1] * len(operands), 0, 0, 0]),
+    }
+    return create_op(name, operands, [type_], attributes).results[0]

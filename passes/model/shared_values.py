@@ -8,6 +8,7 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, is_elementwise, shape_of
 from lispgpt.passes.model.batch_dims import Dims
 from lispgpt.passes.model.divided_values import DividedValues, grid_attributes
+from lispgpt.passes.model.placements import row_slice
 
 
 class SharedValues(DividedValues):
@@ -57,25 +58,14 @@ class SharedValues(DividedValues):
         whole = create_op("tensor.empty", [], [type_]).results[0] if into is None else into
         row = ir.RankedTensorType.get(list(type_.shape)[1:], type_.element_type)
         for number in range(type_.shape[0]):
-            taken = _slice("tensor.extract_slice", [value], _row_of(value), number, shape_of(value))
+            taken = row_slice("tensor.extract_slice", [value], _row_of(value), number, shape_of(value))
             made = make(taken, row)
-            whole = _slice("tensor.insert_slice", [made, whole], whole.type, number, tuple(type_.shape))
+            whole = row_slice("tensor.insert_slice", [made, whole], whole.type, number, tuple(type_.shape))
         return whole
 
 
 def _row_of(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType.get(list(shape_of(value))[1:], value.type.element_type)
-
-
-def _slice(name: str, operands: list[ir.Value], type_: ir.Type, number: int, shape: tuple[int, ...]) -> ir.Value:
-    """A row of a tensor of that shape, taken or put."""
-    attributes = {
-        "static_offsets": [number, *[0] * (len(shape) - 1)],
-        "static_sizes": [1, *shape[1:]],
-        "static_strides": [1] * len(shape),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([*[1] * len(operands), 0, 0, 0]),
-    }
-    return create_op(name, operands, [type_], attributes).results[0]
 
 
 def _own_part(value: ir.Value, type_: ir.Type) -> ir.Value:

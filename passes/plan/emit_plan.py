@@ -6,9 +6,10 @@ Before:                                            After:
     call @contraction_1x2304(%x, %w, …)
 
 Requires: what plan-arena ensures, and schedules' `grid` (on GPUs also `block` and `shared_bytes`) on every kernel.
-Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.plan.Plan` and, under "kernels", of what is
-known of each kernel: its `work`, where count-work has counted it, and whether it runs on matrix instructions.  Only
-kernels are left, and none writes an argument that its `access` says it only reads.
+Ensures: the global string @plan is the JSON of a `lispgpt.runtime.plan.plan.Plan`, whose `making` is the function that
+`makes` something of weights (make_weights.py), and, under "kernels", of what is known of each kernel: its `work`, where
+count-work has counted it, and whether it runs on matrix instructions.  Only kernels are left, and none writes an
+argument that its `access` says it only reads.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels.refusal import refusals
 from lispgpt.passes.memory.kernel_buffers import byte_size
 from lispgpt.passes.model.kernel_work import recorded_work
+from lispgpt.passes.model.make_weights import MAKES
+from lispgpt.passes.model.weight_recipes import MADE
 from lispgpt.passes.plan.packings import packing_facts
 from lispgpt.passes.states import IN_ARENA
 
@@ -51,16 +54,21 @@ class EmitPlan(Pass):
         kernels = {symbol_of(k): k for k in kernel_functions(module)}
         collectives = collective_functions(module)
         buffers: dict[str, dict[str, Any]] = {}
-        entries = []
+        entries, making = [], None
         for kernel in kernels.values():
             check_access(kernel)
         for entry in entry_functions(module):
-            entries.append(_entry(entry, kernels | collectives, buffers))
+            steps = _entry(entry, kernels | collectives, buffers)
+            if MAKES in entry.attributes:
+                making = steps
+            else:
+                entries.append(steps)
             entry.erase()
         for group in [*collectives.values(), *(op for op in operations(module.body) if op.name == "shard.grid")]:
             group.erase()
         facts = {name: _facts(kernel) for name, kernel in kernels.items()}
         plan = {"buffers": list(buffers.values()), "entries": entries, "kernels": facts}
+        plan |= {"making": making} if making else {}
         text = json.dumps(plan)
         module.body.append(ir.Operation.parse(f"llvm.mlir.global external constant @{PLAN_SYMBOL}({json.dumps(text)})"))
 
@@ -118,6 +126,8 @@ def _entry(entry: ir.Operation, kernels: dict[str, ir.Operation], buffers: dict[
         shape = list(type_.shape) if kind != "input" else shapes.get(name, list(type_.shape))
         if kind in ports:
             ports[kind][name] = name = f"{symbol}/{kind}/{name}"
+        elif kind == MADE:
+            name = f"{kind}/{name}"
         elif kind == "kept":
             name = f"{symbol}/{kind}/{name}"
         buffer: dict[str, Any] = {"name": name, "kind": kind, "shape": shape, "dtype": str(type_.element_type)}

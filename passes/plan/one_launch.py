@@ -27,8 +27,8 @@ An entry that leaves the inputs of its next run, as decoding does, can be run se
 on, a run starts when all workers have left the one before, and small results are kept run by run.
 
 Requires: every kernel has a `grid`.  Ensures: calls that are left are of kernels that one launch cannot have, or of
-entries whose launches are as fast apart; no kernel is left that nothing calls.  Entries say in `remarks` what was
-chosen and why.
+entries whose launches are as fast apart, or which run once (make_weights.py); no kernel is left that nothing calls.
+Entries say in `remarks` what was chosen and why.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from lispgpt.passes.kernels.kernel import resize
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.signals import signal_words
 from lispgpt.passes.memory.kernel_buffers import add_argument
+from lispgpt.passes.model.make_weights import MAKES
 from lispgpt.passes.plan.persistent_kernel import PersistentKernel, Repeats, worker_count
 from lispgpt.passes.plan.tasks import Tasks, check_part, modelled_seconds
 from lispgpt.passes.states import IN_ARENA
@@ -76,7 +77,7 @@ class OneLaunch(Pass):
             return
         kernels = {symbol_of(kernel): kernel for kernel in kernel_functions(module)}
         apart = self._apart(kernels, target)
-        entries = entry_functions(module)
+        entries = [entry for entry in entry_functions(module) if MAKES not in entry.attributes]
         called = kernels | collective_functions(module)
         runs = [(entry, run) for entry in entries for run in self._runs(entry, called, apart, target)]
         words = max((signal_words(len(run) + 2) for _, run in runs), default=0)

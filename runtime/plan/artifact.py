@@ -2,9 +2,9 @@
 
 `manifest.json` has: format, version, target, device_code (a file's name), code_hash (its SHA-256), config, weights,
 states, generate, precision, folder, kernels, plan, and for GPUs rates and objects (name → SHA-256 of the files that
-hold the same code compiled for the chip itself).  A version other than this code's is refused; nothing in the archive
-is executed before the plan is validated.  `signature.json`, where there is one, says who vouches for the manifest, and
-with it for the code.
+hold the same code compiled for the chip itself).  The version is the oldest whose readers understand all of it;
+one that this code does not read is refused, and nothing in the archive is executed before the plan is validated.
+`signature.json`, where there is one, says who vouches for the manifest, and with it for the code.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from lispgpt.runtime.plan.plan import Buffer, Plan
 from lispgpt.runtime.plan.steps import LARGEST
 from lispgpt.runtime.plan.work import Rates, Work
 
-FORMAT, VERSION = "lispgpt-artifact", 2
+FORMAT, VERSION, OLDEST = "lispgpt-artifact", 3, 2
+"""Version 3 has what is made of weights, of which those that read version 2 know nothing."""
+
 COUNTS = ("max-new-tokens", "top-k", "seed")
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 REQUIRED = ("target", "device_code", "code_hash", "config", "weights", "states", "generate", "kernels", "plan")
@@ -69,7 +71,7 @@ class Artifact:
         """The manifest as `save` writes it."""
         manifest = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": OLDEST if self.plan.making is None else VERSION,
             "target": self.target,
             "host": self.host,
             "precision": self.precision,
@@ -108,11 +110,11 @@ def load_artifact(path: Path) -> Artifact:
     if manifest.get("format") != FORMAT:
         raise UserError(f"{path} is not a lispgpt artifact")
     version = manifest.get("version")
-    if version != VERSION:
-        age = "an older" if isinstance(version, int) and version < VERSION else "another"
+    if type(version) is not int or not OLDEST <= version <= VERSION:
+        age = "an older" if isinstance(version, int) and version < OLDEST else "another"
         raise UserError(
-            f"{path} was made by {age} lispgpt (artifacts of version {version}; this one reads version {VERSION}): "
-            "compile it again"
+            f"{path} was made by {age} lispgpt (artifacts of version {version}; this one reads versions {OLDEST} to "
+            f"{VERSION}): compile it again"
         )
     missing = [key for key in REQUIRED if key not in manifest]
     if missing:

@@ -13,7 +13,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.plan import Buffer, Entry
 from lispgpt.runtime.plan.steps import Argument, Step
 
-GIVEN = ("weight", "state", "input", "signals", "control", "kept", "device")
+GIVEN = ("weight", "made", "state", "input", "signals", "control", "kept", "device")
 """Kinds of buffers that hold something before an entry runs."""
 
 
@@ -50,9 +50,10 @@ class _Contents:
 def check(entry: Entry, buffers: Mapping[str, Buffer]) -> None:
     """UserError where a step reads bytes that nothing wrote, or a value that another has overwritten in part.
 
-    Weights, states and inputs hold something from the start.  Elsewhere every argument that is read has to be one value
-    (or a part of one) that a step wrote as a whole, or to be put together of whole ones; changing or adding to a value
-    leaves it one.  So two values that are alive at once never share bytes, and no result is left unwritten.
+    Weights, what is made of them, states and inputs hold something from the start.  Elsewhere every argument that is
+    read has to be one value (or a part of one) that a step wrote as a whole, or to be put together of whole ones;
+    changing or adding to a value leaves it one.  So two values that are alive at once never share bytes, and no result
+    is left unwritten.
     """
     contents: dict[str, _Contents] = {}
     for number, step in enumerate(entry.steps):

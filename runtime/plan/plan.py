@@ -3,61 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from lispgpt.base.access import ACCESSES
+from lispgpt.base.access import ACCESSES, WRITE
 from lispgpt.base.dtypes import DTYPES, find_dtype
 from lispgpt.base.errors import UserError
+from lispgpt.runtime.plan.buffer import KINDS, buffer_from_json
+from lispgpt.runtime.plan.buffer import Buffer as Buffer
 from lispgpt.runtime.plan.input_bounds import InputBound
-from lispgpt.runtime.plan.packing import Packing, packing_from_json
 from lispgpt.runtime.plan.steps import LARGEST, Argument, Collective, Launch, step_from_json, text, whole
 from lispgpt.runtime.plan.tensor_maps import maps_problem
 
 MOST_BLOCKS, MOST_THREADS, MOST_SHARED = (1 << 31) - 1, 1024, 1 << 20
 """Of a launch: blocks along one side of its grid, threads of a block, bytes of a block's shared memory."""
-
-KINDS = ("weight", "state", "input", "result", "arena", "signals", "control", "kept", "device")
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """One allocation of a session.
-
-    kind: "weight", "state" and "arena" are shared by the entries that name them; "input" and "result" belong to the
-    host's side of a step; "signals" start as zeros, and blocks of a launch tell each other by them how far they are;
-    "control" tells a launch something and starts as zero; "kept" has what several runs of one launch made, see Repeats;
-    "device" holds the number of this device, of several that share entries.
-    shape and dtype ("f32", "bf16", "i32", "i8") say how the bytes are read, row-major.  whole: of a state of which each
-    device has a part, equal ones along the first dimension that is another, the shape of all of it.  summed: of a
-    state, whether it is the sum of what the devices have in its place.  packing: of a weight that is another's bytes in
-    another order, which.
-    """
-
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str
-    whole: tuple[int, ...] | None = None
-    summed: bool = False
-    packing: Packing | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return find_dtype(self.dtype).nbytes(math.prod(self.shape))
-
-    @property
-    def as_declared(self) -> Buffer:
-        """The buffer that would hold a weight as the program declares it."""
-        return self if self.packing is None else Buffer(self.packing.weight, self.kind, self.packing.shape, "i8")
-
-    @property
-    def divided(self) -> int:
-        """The dimension along which it is a part of the whole; 0 where it is all of it."""
-        pairs = zip(self.shape, self.whole or self.shape, strict=True)
-        return next((axis for axis, (own, all_) in enumerate(pairs) if own != all_), 0)
 
 
 @dataclass(frozen=True)
@@ -120,14 +81,25 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """All entries of an artifact and the buffers they use."""
+    """All entries of an artifact and the buffers they use.
+
+    making: what computes the buffers of kind "made" of weights, which entries read.  It is no entry of the program: a
+    session runs it before the first of them that does, and again when weights that it reads have changed.
+    """
 
     buffers: tuple[Buffer, ...]
     entries: tuple[Entry, ...]
+    making: Entry | None = None
+
+    @property
+    def every(self) -> tuple[Entry, ...]:
+        """What has steps: the entries, and what is made ahead of them."""
+        return self.entries if self.making is None else (*self.entries, self.making)
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
-        for entry, made in zip(self.entries, data["entries"], strict=True):
+        fields_of = [*data["entries"], *([data["making"]] if self.making else [])]
+        for entry, made in zip(self.every, fields_of, strict=True):
             for step, fields in zip(entry.steps, made["steps"], strict=True):
                 fields["kind"] = step.kind
         return data
@@ -136,11 +108,13 @@ class Plan:
     def from_json(data: Mapping[str, Any]) -> Plan:
         """Rebuild a plan; a missing or misshapen field is a UserError that names the plan."""
         try:
-            buffers = tuple(map(_buffer_from_json, data["buffers"]))
+            buffers = tuple(map(buffer_from_json, data["buffers"]))
             entries = tuple(map(_entry_from_json, data["entries"]))
+            making = data.get("making")
+            making = None if making is None else _entry_from_json(making)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"the artifact's plan is damaged: {type(error).__name__} {error}") from error
-        return Plan(buffers, entries)
+        return Plan(buffers, entries, making)
 
     def validate(self, kernels: Mapping[str, Mapping[str, Any]]) -> None:
         """Check names, kinds, bounds and alignment; UserError names the first step that breaks them.
@@ -154,12 +128,12 @@ class Plan:
                 raise UserError(f"the artifact's plan is damaged: buffer {buffer.name!r}")
             if any(type(n) is not int or n < 0 for n in buffer.shape) or buffer.nbytes > LARGEST:
                 raise UserError(f"the artifact's plan is damaged: shape of buffer {buffer.name!r}")
-            if _is_no_part(buffer):
+            if buffer.is_no_part:
                 raise UserError(f"the artifact's plan is damaged: parts of buffer {buffer.name!r}")
             if buffer.packing is not None and (problem := buffer.packing.problem(buffer.nbytes)):
                 raise UserError(f"the artifact's plan is damaged: packing of buffer {buffer.name!r}: {problem}")
             buffers[buffer.name] = buffer
-        for entry in self.entries:
+        for entry in self.every:
             if any(size < 1 for size in entry.sizes.values()):
                 raise UserError(f"the artifact's plan is damaged: sizes of entry {entry.name!r}")
             for kind, ports in (("input", entry.inputs), ("result", entry.results)):
@@ -178,6 +152,8 @@ class Plan:
                 if problem:
                     where = f"step {index} of entry {entry.name!r} ({step.label})"
                     raise UserError(f"the artifact's plan is damaged: {where}: {problem}")
+        if problem := making_problem(self.entries, self.making, buffers):
+            raise UserError(f"the artifact's plan is damaged: {problem}")
 
 
 def _check_repeats(entry: Entry, repeats: Repeats, buffers: Mapping[str, Buffer]) -> None:
@@ -192,67 +168,30 @@ def _check_repeats(entry: Entry, repeats: Repeats, buffers: Mapping[str, Buffer]
         raise UserError(f"the artifact's plan is damaged: repeats of entry {entry.name!r}")
 
 
-def beside(plan: Plan, there: Mapping[str, tuple[tuple[int, ...], str]], suffix: str) -> Plan:
-    """A plan that shares a session with others: its kernels and what is its own get a suffix behind their names.
-
-    there: the shapes and dtypes of the session's buffers.  A weight keeps its name; a state gets that of the session's
-    state of that name and shape, whatever sizes the session met first.
-    """
-    names = {buffer.name: _name_beside(buffer, there, suffix) for buffer in plan.buffers}
-
-    def step_beside(step: Launch | Collective) -> Launch | Collective:
-        arguments = tuple(replace(a, buffer=names[a.buffer]) for a in step.arguments)
-        if isinstance(step, Launch):
-            return replace(step, kernel=step.kernel + suffix, arguments=arguments)
-        return replace(step, arguments=arguments)
-
-    def renamed(entry: Entry) -> Entry:
-        steps = tuple(map(step_beside, entry.steps))
-        inputs, results = ({k: names[place] for k, place in ports.items()} for ports in (entry.inputs, entry.results))
-        again = entry.repeats
-        if again is not None:
-            again = Repeats(again.most, names[again.more], {k: names[place] for k, place in again.kept.items()})
-        grows = {names[place]: axis for place, axis in entry.grows.items()}
-        return replace(entry, inputs=inputs, results=results, steps=steps, repeats=again, grows=grows)
-
-    buffers = tuple(replace(buffer, name=names[buffer.name]) for buffer in plan.buffers)
-    return Plan(buffers, tuple(map(renamed, plan.entries)))
-
-
-def _name_beside(buffer: Buffer, there: Mapping[str, tuple[tuple[int, ...], str]], suffix: str) -> str:
-    if buffer.kind == "weight":
-        if there.get(buffer.name, (buffer.shape, buffer.dtype)) != (buffer.shape, buffer.dtype):
-            raise UserError(f"weight {buffer.name!r} has another shape or type in the session")
-        return buffer.name
-    if buffer.kind != "state":
-        return buffer.name + suffix
-    own = buffer.name.partition("@")[0]
-    same = (n for n, facts in there.items() if n.partition("@")[0] == own and facts == (buffer.shape, buffer.dtype))
-    spelled = f"{own}@{'x'.join(map(str, buffer.shape))}"
-    return next(same, buffer.name if buffer.name not in there else spelled)
-
-
-def _buffer_from_json(data: Mapping[str, Any]) -> Buffer:
-    shape, packing = data.get("whole"), data.get("packing")
-    return Buffer(
-        text(data["name"]),
-        text(data["kind"]),
-        tuple(data["shape"]),
-        text(data["dtype"]),
-        None if shape is None else tuple(map(whole, shape)),
-        data.get("summed", False) is True,
-        None if packing is None else packing_from_json(packing),
-    )
-
-
-def _is_no_part(buffer: Buffer) -> bool:
-    """Whether a buffer cannot be the part that it says it is."""
-    if buffer.whole is None:
-        return buffer.summed and buffer.kind != "state"
-    if buffer.summed or len(buffer.whole) != len(buffer.shape) or not buffer.shape or buffer.kind != "state":
-        return True
-    same = [a == b for d, (a, b) in enumerate(zip(buffer.shape, buffer.whole, strict=True)) if d != buffer.divided]
-    return not all(same) or 0 in buffer.shape or buffer.whole[buffer.divided] % buffer.shape[buffer.divided] != 0
+def making_problem(entries: Sequence[Entry], making: Entry | None, buffers: Mapping[str, Buffer]) -> str | None:
+    """What is wrong with what is made of weights: all of it is to be made, by the one entry that is for that."""
+    for entry in entries:
+        for step in entry.steps:
+            for argument in step.arguments:
+                if argument.writes and buffers[argument.buffer].kind == "made":
+                    return f"entry {entry.name!r} ({step.label}) writes {argument.buffer!r}, which is made of weights"
+    steps = () if making is None else making.steps
+    if making is not None and (making.inputs or making.results or making.repeats or len(making.launches) < len(steps)):
+        return "what makes of weights has inputs, results or steps that are no launches"
+    written: dict[str, list[tuple[int, int]]] = {name: [] for name, b in buffers.items() if b.kind == "made"}
+    for argument in (argument for step in steps for argument in step.arguments):
+        allowed = ("made", "arena") if argument.writes else ("weight", "made", "arena")
+        if buffers[argument.buffer].kind not in allowed:
+            return f"what is made of weights {'writes' if argument.writes else 'reads'} {argument.buffer!r}"
+        if argument.access == WRITE and argument.buffer in written:
+            written[argument.buffer].append((argument.offset, argument.end))
+    for name, parts in written.items():
+        end = 0
+        for first, last in sorted(parts):
+            end = max(end, last) if first <= end else end
+        if end < buffers[name].nbytes:
+            return f"nothing makes {name!r}" + (f" from byte {end} on" if end else "")
+    return None
 
 
 def _entry_from_json(data: Mapping[str, Any]) -> Entry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lispgpt.base.errors import UserError
 from lispgpt.runtime.plan.plan import Buffer, Entry, Plan
 
-WRITTEN = ("input", "result", "arena")
+WRITTEN = ("input", "result", "arena", "made")
 """Kinds of buffers that runs fill, as weights that are only read and states that grow may never be."""
 
 GIB = 1 << 30
@@ -28,7 +28,7 @@ def check_room(plan: Plan, room: int | None) -> None:
 
 def bytes_taken(plan: Plan) -> int:
     """Bytes that running all entries takes at least: what steps write, and states that do not grow."""
-    found = {buffer.name: buffer.nbytes for entry in plan.entries for buffer in _filled(plan, entry)}
+    found = {buffer.name: buffer.nbytes for entry in plan.every for buffer in _filled(plan, entry)}
     return sum(found.values())
 
 
