@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
-from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     defining_op,
     dim_positions,
@@ -34,15 +34,13 @@ from lispgpt.ir.structure import (
 )
 from lispgpt.passes.base import Pass
 from lispgpt.passes.model.find_gradients import is_product
-from lispgpt.passes.model.linalg_ops import elementwise, filled, generic
+from lispgpt.passes.model.linalg_ops import contract, elementwise, filled, generic
 from lispgpt.passes.model.row_moments import Moments, make_moments, row_statistics
 from lispgpt.passes.model.row_norms import Norm, norm_of
+from lispgpt.passes.model.weight_recipes import ONCE
 from lispgpt.passes.states import UNPLACED
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import Shape, group_of_tile
-
-ONCE = "once"
-"""Of ops: that what they make of weights is made once for all runs, where that can be."""
 
 
 @dataclass(frozen=True)
@@ -193,37 +191,13 @@ def _is_ready(value: ir.Value) -> bool:
 
 
 def _of_weights(vector: ir.Value, weights: ir.Value) -> ir.Value:
-    """The product of a vector over weights' columns with their rows, made once."""
-    outputs, inner = shape_of(weights)
-    row = create_op(
-        "tensor.expand_shape",
-        [vector],
-        [ir.RankedTensorType.get([1, inner], vector.type.element_type)],
-        {"reassociation": _one_group(), "static_output_shape": ir.DenseI64ArrayAttr.get([1, inner])},
-    ).results[0]
-    maps = [ir.AffineMap.get(3, 0, [ir.AffineExpr.get_dim(d) for d in dims]) for dims in ((0, 2), (1, 2), (0, 1))]
-    made = create_op(
-        "linalg.contract", [row, weights, filled([1, outputs], b.f32(), 0.0)], [_vector(1, outputs)],
-        {"indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
-         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1])}, regions=1,
-    )  # fmt: skip
-    block = ir.Block.create_at_start(made.regions[0], [v.type.element_type for v in made.operands])
-    with ir.InsertionPoint(block):
-        first, second, total = block.arguments
-        factors = b.binary("arith.mulf", b.extend(first), b.extend(second))
-        create_op("linalg.yield", [b.binary("arith.addf", total, factors)])
-    flat = create_op("tensor.collapse_shape", [_once(made.results[0])], [_vector(outputs)],
-                     {"reassociation": _one_group()})  # fmt: skip
-    return flat.results[0]
+    """The sums of weights' rows times a vector over their columns, made once."""
 
+    def body(values: Sequence[ir.Value]) -> ir.Value:
+        return b.binary("arith.addf", values[2], b.binary("arith.mulf", b.extend(values[0]), b.extend(values[1])))
 
-def _vector(*shape: int) -> ir.Type:
-    return ir.RankedTensorType.get(list(shape), b.f32())
-
-
-def _one_group() -> ir.Attribute:
-    index = ir.IntegerType.get_signless(64)
-    return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.IntegerAttr.get(index, d) for d in (0, 1)])])
+    start = filled(shape_of(weights)[:1], b.f32(), 0.0)
+    return _once(contract(weights, vector, start, [_along(0, 1), _along(1), _along(0)], body))
 
 
 def _along(*dimensions: int) -> ir.AffineMap:
