@@ -16,10 +16,21 @@ ROWS = 16
 """Of a subgroup, and of a box."""
 
 
+@dataclass(frozen=True)
+class Line:
+    """What a buffer holds.  at: (batch, row, column) of the first element in the tensor of a map."""
+
+    buffer: Index
+    map: ir.Value
+    boxes: Boxes
+    at: Sequence[Index]
+
+
 @dataclass
 class TileStores:
     """memory: address of a subgroup's `buffers` lots of ROWS swizzled lines, which may be shorter than a copy's longest
-    ones.  lane: in the subgroup.  results: how many tensors lines are filled for in turns."""
+    ones.  lane: in the subgroup.  results: how many tensors lines are filled for in turns.  reused: whether buffers
+    have been stored from before."""
 
     copies: TensorCopies
     unit: WarpgroupUnit
@@ -27,12 +38,13 @@ class TileStores:
     buffers: int
     lane: Index
     results: int
+    reused: bool
     started: int = field(default=0, init=False)
 
     def open(self) -> Index:
         """A buffer whose store, if there was one, has read it."""
         buffer = b.add(self.memory, self.started % self.buffers * ROWS * self.copies.line)
-        if self.started == 0 or self.started >= self.buffers:
+        if self.reused and (self.started == 0 or self.started >= self.buffers):
             # A line may be opened ahead of others and stored after them, as many as there are other results.
             newest = self.buffers - 2 * self.results + 1 if self.started else 0
             b.if_then(b.equal(self.lane, 0), lambda: self.copies.wait_stored(newest))
@@ -47,11 +59,16 @@ class TileStores:
         """
         (self._put_words if b.is_short(values[0].type) else self._put_pairs)(buffer, first // 8, values, line)
 
-    def close(self, buffer: Index, map_: ir.Value, boxes: Boxes, at: Sequence[Index]) -> None:
-        """Store a buffer's lines.  at: (batch, row, column) of the first element."""
+    def close(self, filled: Sequence[Line]) -> None:
+        """Store the lines of some buffers."""
         self.unit.publish()
         self.copies.subgroup_barrier()
-        b.if_then(b.equal(self.lane, 0), lambda: self.copies.store(map_, boxes.at(at), buffer))
+
+        def store() -> None:
+            for line in filled:
+                self.copies.store(line.map, line.boxes.at(line.at), line.buffer)
+
+        b.if_then(b.equal(self.lane, 0), store)
 
     def finish(self) -> None:
         """Ahead of a block's end, which would take the memory away."""

@@ -141,6 +141,9 @@ class WarpgroupProduct:
         results where a block has one tile."""
         left, right = self.sides.left, self.sides.right
         staging = 0 if self.boxes is None else staging_bytes(self.tiling, self.shape, self.target)
+        whole = self._whole_tile()
+        self.roomy = self.shares_stages and 0 < whole <= self.target.dynamic_shared_bytes - 2 * BARRIER_BYTES
+        staging = whole if self.roomy else staging
         stage = left.nbytes + right.nbytes
         nbytes = self.stages * stage
         if self.tiling.splits > 1:
@@ -152,6 +155,13 @@ class WarpgroupProduct:
         self.staging = b.add(start, ahead)
         barriers = b.add(start, nbytes)
         self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
+
+    def _whole_tile(self) -> int:
+        """Bytes of all lines in which a tile's results are stored."""
+        columns = self.tiling.outputs // self.tiling.output_parts
+        widths = [line_width(columns, b.item_bytes(x.argument.type), self.copies) for x in self.boxes or ()]
+        subgroups = self.warpgroups * self.unit.threads // self.target.subgroup
+        return subgroups * ROWS * self.copies.line * sum(columns // width for width in widths)
 
     def _tile(self, number: Index) -> Tile:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
@@ -258,16 +268,8 @@ class WarpgroupProduct:
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
         sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
         results = TileResults(
-            self.target,
-            self.product,
-            t,
-            self.results,
-            self.moments,
-            self.bulk,
-            self.staging,
-            self.memory,
-            self.rank,
-            member,
+            *(self.target, self.product, t, self.results, self.moments, self.bulk, self.staging, self.memory),
+            *(self.rank, member, self.roomy),
         )
         left, registers = self.sides.left, None
         if left.item == 4:

@@ -17,7 +17,7 @@ from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Unrolled, tree
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, whole
-from lispgpt.passes.kernels.tile_stores import ROWS, TileStores
+from lispgpt.passes.kernels.tile_stores import ROWS, Line, TileStores
 from lispgpt.passes.kernels.warpgroup_sums import Member
 from lispgpt.passes.model.row_moments import Moments
 from lispgpt.passes.targets import Gpu
@@ -27,6 +27,8 @@ from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, SUMS_AT_ONCE, 
 BULK_DTYPES = ("f32", "bf16")
 SHORTEST_LINE = 32
 """Bytes of a box' innermost dimension."""
+MOST_COLUMNS = 48
+"""That a thread finishes at once where all of their lines have room."""
 FEWEST_COLUMNS = 32
 """That a thread finishes at once where there are several results, which would else take too many registers."""
 
@@ -109,9 +111,9 @@ class Begun:
 @dataclass(frozen=True)
 class TileResults:
     """results: (tensor computed from the product, its buffer).  moments: of the rows of one of these, where they are to
-    be made (see row_moments).  bulk: how they are stored in bulk, if they are.
-    staging: address of the subgroups' memory for that.  memory: the block's, from its start on free once a tile is
-    summed where the cluster adds up.  rank: the block's in its cluster."""
+    be made (see row_moments).  bulk: how they are stored in bulk, if they are.  staging: address of the subgroups'
+    memory for that.  memory: the block's, from its start on free once a tile is summed where the cluster adds up.
+    rank: the block's in its cluster.  roomy: whether all of a tile's results have room for themselves in staging."""
 
     target: Gpu
     product: Product
@@ -123,6 +125,7 @@ class TileResults:
     memory: BlockMemory
     rank: Index
     member: Member
+    roomy: bool
 
     @property
     def columns(self) -> int:
@@ -203,10 +206,13 @@ class TileResults:
         assert unit is not None and copies is not None
         group = b.add(self.member.row_part, b.mul(self.member.output_part, self.tiling.row_parts))
         subgroup = b.add(b.mul(group, unit.threads // target.subgroup), b.div(self.member.number, target.subgroup))
-        results = len(self.results)
-        memory = b.add(self.staging, b.mul(subgroup, results * STAGING_BYTES))
-        lane = b.mod(self.member.number, target.subgroup)
-        return TileStores(copies, unit, memory, results * STAGING_BYTES // (ROWS * copies.line), lane, results)
+        results, lane = len(self.results), b.mod(self.member.number, target.subgroup)
+        each = STAGING_BYTES * results
+        if self.roomy:
+            lines = sum(self.columns // result.width for result in self.bulk or ())
+            each = lines * ROWS * copies.line
+        memory = b.add(self.staging, b.mul(subgroup, each))
+        return TileStores(copies, unit, memory, each // (ROWS * copies.line), lane, results, not self.roomy)
 
     def _store_in_bulk(
         self,
@@ -229,24 +235,31 @@ class TileResults:
         for first in range(0, done, narrow):
             following = range(first + narrow, min(first + 2 * narrow, done))
             asked, now = epilogue.asked(pieces[following.start // 4 : following.stop // 4]), asked
-            values = epilogue.finished(now)
+            values, filled = epilogue.finished(now), []
+            for number, result in enumerate(bulk):
+                line = result.width * b.item_bytes(result.boxes.argument.type)
+                step = min(narrow, result.width)
+                for start in range(first, first + narrow, step):
+                    within, own = start % result.width, values[(start - first) // 4 : (start - first + step) // 4]
+                    if within == 0:
+                        opened[number] = stores.open()
+                    stores.put(opened[number], within, [each[number] for each in own], line)
+                    if within + step == result.width:
+                        at = (tile.batch, row, b.add(column, start - within))
+                        filled.append(Line(opened[number], result.map, result.boxes, at))
+            if filled:
+                stores.close(filled)
             for (piece, _), found in zip(now, values, strict=True):
                 seen(piece, found)
-            for number, result in enumerate(bulk):
-                within = first % result.width
-                if within == 0:
-                    opened[number] = stores.open()
-                line = result.width * b.item_bytes(result.boxes.argument.type)
-                stores.put(opened[number], within, [each[number] for each in values], line)
-                if within + narrow == result.width:
-                    at = (tile.batch, row, b.add(column, first - within))
-                    stores.close(opened[number], result.map, result.boxes, at)
         return done // 4
 
-    @staticmethod
-    def _narrow(bulk: Sequence[BulkResult]) -> int:
-        """Columns that are finished together."""
+    def _narrow(self, bulk: Sequence[BulkResult]) -> int:
+        """Columns that are finished together: of several results no more than registers hold, and whole lines of all
+        where these are short and need not wait for room."""
         widths = [result.width for result in bulk]
+        if self.roomy and max(widths) <= MOST_COLUMNS:
+            together = range(MOST_COLUMNS, 0, -1)
+            return next(n for n in together if n % max(widths) == 0 == self._in_bulk(bulk) % n)
         return min(widths) if len(bulk) == 1 else min(*widths, FEWEST_COLUMNS)
 
     def _in_bulk(self, bulk: Sequence[BulkResult]) -> int:
