@@ -206,8 +206,8 @@ class WarpgroupProduct:
         self.copies.registers(WRITER_REGISTERS, more=False)
         b.if_then(b.equal(self.thread, 0), self._fill)
         if self.tiling.splits > 1:
-            for _ in range(2):
-                self.target.cluster_barrier()
+            self.target.cluster_barrier()
+            self.target.cluster_leave()
 
     def _fill(self) -> None:
         start = self._piece(self.cluster if self.shares is None else 0)

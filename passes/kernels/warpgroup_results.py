@@ -197,9 +197,11 @@ class TileResults:
         return lambda piece, values: sums.take(piece, values[source])
 
     def end(self) -> None:
-        """By the same threads, ahead of the block's end."""
+        """By the same threads, ahead of the block's end: no block of a cluster may end while another adds up."""
         if self.bulk is not None:
             self._stores().finish()
+        if self.tiling.splits > 1:
+            self.target.cluster_leave()
 
     def _stores(self) -> TileStores:
         target, unit, copies = self.target, self.target.warpgroup, self.target.copies
@@ -281,7 +283,6 @@ class TileResults:
             at = b.add(b.mul(row, stride), column)
             shares = [self.target.cluster_load(partial, at, rank, SUMS_AT_ONCE) for rank in range(t.splits)]
             found.append(tree("arith.addf", shares))
-        self.target.cluster_barrier()
         return found
 
 
