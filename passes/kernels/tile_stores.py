@@ -28,9 +28,8 @@ class Line:
 
 @dataclass
 class TileStores:
-    """memory: address of a subgroup's `buffers` lots of ROWS swizzled lines, which may be shorter than a copy's longest
-    ones.  lane: in the subgroup.  results: how many tensors lines are filled for in turns.  reused: whether buffers
-    have been stored from before."""
+    """memory: address of a subgroup's `buffers` lots of ROWS swizzled lines.  lane: in the subgroup.  results: how many
+    tensors lines are filled for in turns.  reused: whether buffers have been stored from before."""
 
     copies: TensorCopies
     unit: WarpgroupUnit
@@ -52,12 +51,12 @@ class TileStores:
         self.started += 1
         return buffer
 
-    def put(self, buffer: Index, first: int, values: Sequence[ir.Value], line: int) -> None:
-        """Put columns into a buffer, from the first-th of its lines of so many bytes on.
+    def put(self, buffer: Index, first: int, values: Sequence[ir.Value]) -> None:
+        """Put columns into a buffer, from the first-th of its lines on.
 
         values: pairs of neighbours by eight columns, and of those by row and row + 8, as the instruction's results lie.
         """
-        (self._put_words if b.is_short(values[0].type) else self._put_pairs)(buffer, first // 8, values, line)
+        (self._put_words if b.is_short(values[0].type) else self._put_pairs)(buffer, first // 8, values)
 
     def close(self, filled: Sequence[Line]) -> None:
         """Store the lines of some buffers."""
@@ -74,27 +73,26 @@ class TileStores:
         """Ahead of a block's end, which would take the memory away."""
         b.if_then(b.equal(self.lane, 0), lambda: self.copies.wait_stored(0))
 
-    def _turned(self, row: Index, line: int) -> Index:
-        """What pieces of 16 bytes of a row's line are numbered by in exclusive or: the row's 128 bytes among eight."""
-        pieces = line // 16
-        return b.mod(b.div(row, 8 // pieces), pieces)
-
-    def _put_words(self, buffer: Index, block: int, values: Sequence[ir.Value], line: int) -> None:
+    def _put_words(self, buffer: Index, block: int, values: Sequence[ir.Value]) -> None:
         """16 columns at a time: four matrices, whose rows' addresses the lanes give."""
-        word = ir.VectorType.get([1], b.i32())
-        words = [b.lane_of(b.emit("vector.bitcast", [value], [word]), 0) for value in values]
-        row = b.mod(self.lane, 16)
-        across = b.xor(b.div(self.lane, 16), self._turned(b.mod(self.lane, 8), line))
-        start_of_row = b.add(buffer, b.mul(row, line))
+        row, across = b.mod(self.lane, 16), b.xor(b.div(self.lane, 16), b.mod(self.lane, 8))
+        line = b.add(buffer, b.mul(row, self.copies.line))
+        words = words_of(values)
         for start in range(0, len(words), 4):
-            address = b.add(start_of_row, b.mul(b.xor(across, block + start // 2), 16))
+            address = b.add(line, b.mul(b.xor(across, block + start // 2), 16))
             self.copies.put_matrices(address, words[start : start + 4])
 
-    def _put_pairs(self, buffer: Index, block: int, values: Sequence[ir.Value], line: int) -> None:
+    def _put_pairs(self, buffer: Index, block: int, values: Sequence[ir.Value]) -> None:
         row, pair = b.div(self.lane, 4), b.mod(self.lane, 4)
-        start = b.add(b.add(buffer, b.mul(row, line)), b.mul(b.mod(pair, 2), 8))
-        across = b.xor(b.div(pair, 2), self._turned(row, line))
+        line = b.add(b.add(buffer, b.mul(row, self.copies.line)), b.mul(b.mod(pair, 2), 8))
+        across = b.xor(b.div(pair, 2), row)
         for number, value in enumerate(values):
             eight, half = divmod(number, 2)
-            address = b.add(b.add(start, b.mul(b.xor(across, 2 * (block + eight)), 16)), 8 * half * line)
+            address = b.add(b.add(line, b.mul(b.xor(across, 2 * (block + eight)), 16)), 8 * half * self.copies.line)
             self.copies.put_pair(address, [b.lane_of(value, i) for i in range(2)])
+
+
+def words_of(values: Sequence[ir.Value]) -> list[ir.Value]:
+    """Pairs of bf16 as words."""
+    word = ir.VectorType.get([1], b.i32())
+    return [b.lane_of(b.emit("vector.bitcast", [value], [word]), 0) for value in values]

@@ -10,6 +10,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import reschedule
+from lispgpt.passes.kernels.lane_stores import area_bytes
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Product
@@ -25,7 +26,7 @@ from lispgpt.passes.kernels.warpgroup_results import (
     TileResults,
     boxes_read,
     bulk_boxes,
-    line_width,
+    lanes_store,
     sums_stride,
 )
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
@@ -85,6 +86,8 @@ class WarpgroupProduct:
             self.stages = min(self.stages, self.steps)
         self.right_first = sides.right.boxes.argument in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
+        columns = tiling.outputs // tiling.output_parts
+        self.by_lanes = [x for x in self.boxes or () if lanes_store(x, product, columns, self.copies)]
         self.read = boxes_read(kernel, product, self.results, self.copies) if tiling.splits == 1 else []
 
     def emit(self) -> None:
@@ -117,13 +120,14 @@ class WarpgroupProduct:
 
     def _prepare(self) -> None:
         """By one thread: the ring's barriers, and maps on their way."""
-        for map_ in [*self.maps[0], *self.maps[1], *(result.map for result in self.bulk or ())]:
+        for map_ in [*self.maps[0], *self.maps[1], *(x.map for x in self.bulk or () if x.map is not None)]:
             self.copies.prefetch(map_)
         self.ring.make(self.warpgroups)
 
     def _bulk_result(self, boxes: Boxes) -> BulkResult:
-        columns = self.tiling.outputs // self.tiling.output_parts
-        width = line_width(columns, b.item_bytes(boxes.argument.type), self.copies)
+        width = self.copies.line // b.item_bytes(boxes.argument.type)
+        if self.roomy and boxes in self.by_lanes:
+            return BulkResult(boxes, None, width)
         return BulkResult(boxes, boxes.map(self.kernel, (1, ROWS, width)), width)
 
     def _fetched(self, boxes: Boxes) -> tuple[ir.Value, int]:
@@ -141,27 +145,28 @@ class WarpgroupProduct:
         results where a block has one tile."""
         left, right = self.sides.left, self.sides.right
         staging = 0 if self.boxes is None else staging_bytes(self.tiling, self.shape, self.target)
-        whole = self._whole_tile()
-        self.roomy = self.shares_stages and 0 < whole <= self.target.dynamic_shared_bytes - 2 * BARRIER_BYTES
-        staging = whole if self.roomy else staging
-        stage = left.nbytes + right.nbytes
-        nbytes = self.stages * stage
+        nbytes = self.stages * (left.nbytes + right.nbytes)
         if self.tiling.splits > 1:
             nbytes = max(nbytes, self.tiling.rows * sums_stride(self.tiling) * 4)
+        whole, room = self._whole_tile(), self.target.dynamic_shared_bytes - 2 * BARRIER_BYTES
         ahead = 0 if self.shares_stages else nbytes
+        self.roomy = self.one_wave and 0 < whole <= room - ahead
+        staging = whole if self.roomy else staging
         nbytes = max(nbytes, ahead + staging)
         self.memory = BlockMemory(self.target, nbytes + BARRIER_BYTES, aligned=True)
         start = b.add(b.address_of(self.memory.memory), self.memory.start)
-        self.staging = b.add(start, ahead)
+        self.staged, self.staging = ahead, b.add(start, ahead)
         barriers = b.add(start, nbytes)
         self.ring = Ring(self.copies, left, right, self.stages, start, barriers, self.tiling.pair)
 
     def _whole_tile(self) -> int:
         """Bytes of all lines in which a tile's results are stored."""
-        columns = self.tiling.outputs // self.tiling.output_parts
-        widths = [line_width(columns, b.item_bytes(x.argument.type), self.copies) for x in self.boxes or ()]
-        subgroups = self.warpgroups * self.unit.threads // self.target.subgroup
-        return subgroups * ROWS * self.copies.line * sum(columns // width for width in widths)
+        columns, total = self.tiling.outputs // self.tiling.output_parts, 0
+        for boxes in self.boxes or ():
+            item = b.item_bytes(boxes.argument.type)
+            lines = columns * item // self.copies.line * ROWS * self.copies.line
+            total += area_bytes(columns, item) if boxes in self.by_lanes else lines
+        return self.warpgroups * self.unit.threads // self.target.subgroup * total
 
     def _tile(self, number: Index) -> Tile:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""
@@ -269,7 +274,7 @@ class WarpgroupProduct:
         sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
         results = TileResults(
             *(self.target, self.product, t, self.results, self.moments, self.bulk, self.staging, self.memory),
-            *(self.rank, member, self.roomy),
+            *(self.rank, member, self.roomy, self.staged),
         )
         left, registers = self.sides.left, None
         if left.item == 4:

@@ -12,6 +12,8 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import is_elementwise, operations, shape_of
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places, valued
+from lispgpt.passes.kernels.lane_stores import COLUMNS as LANE_COLUMNS
+from lispgpt.passes.kernels.lane_stores import LaneStores, area_bytes
 from lispgpt.passes.kernels.moment_sums import MomentSums
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
@@ -25,8 +27,6 @@ from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, SUMS_AT_ONCE, Tiling
 
 BULK_DTYPES = ("f32", "bf16")
-SHORTEST_LINE = 32
-"""Bytes of a box' innermost dimension."""
 MOST_COLUMNS = 48
 """That a thread finishes at once where all of their lines have room."""
 FEWEST_COLUMNS = 32
@@ -49,10 +49,10 @@ class Tile:
 
 @dataclass(frozen=True)
 class BulkResult:
-    """How a result is stored in boxes of ROWS rows and one line of columns."""
+    """How a result is stored in boxes of ROWS rows and one line of `width` columns, or without a map by lanes."""
 
     boxes: Boxes
-    map: ir.Value
+    map: ir.Value | None
     width: int
 
 
@@ -69,12 +69,12 @@ def bulk_boxes(
     return None if product.along_columns % 2 else found
 
 
-def line_width(columns: int, item: int, copies: TensorCopies) -> int:
-    """Elements of a line in which a warpgroup's columns are stored: as long as lines are, or half or a quarter of that
-    where only then all columns are whole lines."""
-    longest = copies.line // item
-    widths = [longest // n for n in (1, 2, 4) if longest // n * item >= SHORTEST_LINE and longest // n >= 16]
-    return next((width for width in widths if columns % width == 0), longest)
+def lanes_store(boxes: Boxes, product: Product, columns: int, copies: TensorCopies) -> bool:
+    """Whether a warpgroup's columns of a result are better stored by lanes: they are not whole lines of boxes, but
+    whole vectors of rows that lie in memory as the product has them."""
+    line = copies.line // b.item_bytes(boxes.argument.type)
+    plain = len(boxes.argument.type.shape) == 2 and product.along_columns % LANE_COLUMNS == 0 and product.batches == 1
+    return plain and columns % line != 0 == columns % LANE_COLUMNS
 
 
 def boxes_read(
@@ -113,7 +113,8 @@ class TileResults:
     """results: (tensor computed from the product, its buffer).  moments: of the rows of one of these, where they are to
     be made (see row_moments).  bulk: how they are stored in bulk, if they are.  staging: address of the subgroups'
     memory for that.  memory: the block's, from its start on free once a tile is summed where the cluster adds up.
-    rank: the block's in its cluster.  roomy: whether all of a tile's results have room for themselves in staging."""
+    rank: the block's in its cluster.  roomy: whether all of a tile's results have room for themselves in staging, which
+    starts `staged` bytes into memory."""
 
     target: Gpu
     product: Product
@@ -126,6 +127,7 @@ class TileResults:
     rank: Index
     member: Member
     roomy: bool
+    staged: int
 
     @property
     def columns(self) -> int:
@@ -206,15 +208,44 @@ class TileResults:
     def _stores(self) -> TileStores:
         target, unit, copies = self.target, self.target.warpgroup, self.target.copies
         assert unit is not None and copies is not None
-        group = b.add(self.member.row_part, b.mul(self.member.output_part, self.tiling.row_parts))
-        subgroup = b.add(b.mul(group, unit.threads // target.subgroup), b.div(self.member.number, target.subgroup))
         results, lane = len(self.results), b.mod(self.member.number, target.subgroup)
-        each = STAGING_BYTES * results
+        each = results * STAGING_BYTES
         if self.roomy:
-            lines = sum(self.columns // result.width for result in self.bulk or ())
-            each = lines * ROWS * copies.line
-        memory = b.add(self.staging, b.mul(subgroup, each))
+            each = sum(self._bytes(result) for result in self.bulk or () if result.map is not None)
+        memory = b.add(self.staging, b.mul(self._subgroup, each))
         return TileStores(copies, unit, memory, each // (ROWS * copies.line), lane, results, not self.roomy)
+
+    @property
+    def _subgroup(self) -> Index:
+        """The subgroup's number among those that multiply."""
+        target, unit = self.target, self.target.warpgroup
+        assert unit is not None
+        group = b.add(self.member.row_part, b.mul(self.member.output_part, self.tiling.row_parts))
+        return b.add(b.mul(group, unit.threads // target.subgroup), b.div(self.member.number, target.subgroup))
+
+    def _bytes(self, result: BulkResult) -> int:
+        """What a subgroup's rows of a result take on their way to memory."""
+        item = b.item_bytes(result.boxes.argument.type)
+        return area_bytes(self.columns, item) if result.map is None else ROWS * self.columns * item
+
+    def _lane_stores(self, bulk: Sequence[BulkResult], narrow: int) -> list[list[LaneStores]]:
+        """What stores each result by lanes, so many columns at a time; nothing for those that boxes store."""
+        copies, unit = self.target.copies, self.target.warpgroup
+        assert copies is not None and unit is not None
+        subgroups = self.tiling.row_parts * self.tiling.output_parts * unit.threads // self.target.subgroup
+        start = subgroups * sum(self._bytes(result) for result in bulk if result.map is not None)
+        extents, tile = (self.product.rows, self.product.columns), (self.tiling.rows, self.tiling.outputs)
+        ends = tuple(n if n % size else None for n, size in zip(extents, tile, strict=True))
+        lane, found = b.mod(self.member.number, self.target.subgroup), []
+        for result in bulk:
+            buffer, stores = result.boxes.argument, []
+            each = area_bytes(narrow, b.item_bytes(buffer.type))
+            for _ in range(self.columns // narrow if result.map is None else 0):
+                place = b.add(self.staged + start, b.mul(self._subgroup, each))
+                stores.append(LaneStores(copies, self.memory, place, narrow, buffer, lane, (ends[0], ends[1])))
+                start += subgroups * each
+            found.append(stores)
+        return found
 
     def _store_in_bulk(
         self,
@@ -234,39 +265,42 @@ class TileResults:
         column = b.add(tile.column, self.first_column)
         narrow, done = self._narrow(bulk), self._in_bulk(bulk)
         opened: list[Index] = [0] * len(bulk)
+        by_lanes = self._lane_stores(bulk, narrow) if self.roomy else [[]] * len(bulk)
         for first in range(0, done, narrow):
             following = range(first + narrow, min(first + 2 * narrow, done))
             asked, now = epilogue.asked(pieces[following.start // 4 : following.stop // 4]), asked
             values, filled = epilogue.finished(now), []
             for number, result in enumerate(bulk):
-                line = result.width * b.item_bytes(result.boxes.argument.type)
-                step = min(narrow, result.width)
-                for start in range(first, first + narrow, step):
-                    within, own = start % result.width, values[(start - first) // 4 : (start - first + step) // 4]
-                    if within == 0:
-                        opened[number] = stores.open()
-                    stores.put(opened[number], within, [each[number] for each in own], line)
-                    if within + step == result.width:
-                        at = (tile.batch, row, b.add(column, start - within))
-                        filled.append(Line(opened[number], result.map, result.boxes, at))
-            if filled:
-                stores.close(filled)
+                own, within = [each[number] for each in values], first % result.width
+                if result.map is None:
+                    by_lanes[number][first // narrow].put(own)
+                    continue
+                if within == 0:
+                    opened[number] = stores.open()
+                stores.put(opened[number], within, own)
+                if within + narrow == result.width:
+                    filled.append(
+                        Line(opened[number], result.map, result.boxes, (tile.batch, row, b.add(column, first - within)))
+                    )
+            stores.close(filled)
+            for own_stores in by_lanes:
+                for each in own_stores[first // narrow : first // narrow + 1]:
+                    each.store(row, b.add(column, first))
             for (piece, _), found in zip(now, values, strict=True):
                 seen(piece, found)
         return done // 4
 
     def _narrow(self, bulk: Sequence[BulkResult]) -> int:
-        """Columns that are finished together: of several results no more than registers hold, and whole lines of all
-        where these are short and need not wait for room."""
-        widths = [result.width for result in bulk]
-        if self.roomy and max(widths) <= MOST_COLUMNS:
-            together = range(MOST_COLUMNS, 0, -1)
-            return next(n for n in together if n % max(widths) == 0 == self._in_bulk(bulk) % n)
-        return min(widths) if len(bulk) == 1 else min(*widths, FEWEST_COLUMNS)
+        """Columns that are finished together: of several results no more than registers hold."""
+        widths = [result.width for result in bulk if result.map is not None]
+        if not widths:
+            steps = range(LANE_COLUMNS, MOST_COLUMNS + 1, LANE_COLUMNS)
+            return max(n for n in steps if self.columns % n == 0)
+        return widths[0] if len(bulk) == 1 else min(*widths, FEWEST_COLUMNS)
 
     def _in_bulk(self, bulk: Sequence[BulkResult]) -> int:
-        """Columns of a warpgroup that are stored in bulk."""
-        widest = max(result.width for result in bulk)
+        """Columns of a warpgroup that are stored in bulk, or by lanes out of shared memory."""
+        widest = max((result.width for result in bulk if result.map is not None), default=LANE_COLUMNS)
         return self.columns // widest * widest
 
     def _add_splits(self, values: list[ir.Value]) -> list[ir.Value]:

@@ -86,7 +86,7 @@ API = Api(
         "CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _)",
         "EncodeTensorMap": "cuTensorMapEncodeTiled(_, _, _, _, _, _, _, "
         "CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, "
-        "_, CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B, "
+        "CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B, CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B, "
         "CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)",
         "LaunchKernel": "cuLaunchKernel(_, _, _, _, _, _, _, _, _, _, _)",
         "LaunchKernelEx": "cuLaunchKernelEx(_, _, _, 0)",
@@ -286,14 +286,13 @@ class CudaDevice(GpuDevice):
         return self._driver("EncodeTensorMap", kind, len(map_.box), address, *numbers, about=about)[0]
 
     def _description(self, map_: TensorMap) -> list[Any]:
-        """What the driver takes beside an address: the element type, extents, strides, box, its steps and swizzle."""
+        """What the driver takes beside an address: the element type, extents, strides, box and its steps."""
         module = self._driver.module
         kind = getattr(module.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[map_.dtype]}")
         steps = [1] * len(map_.box)
         long, short = (map_.extents, map_.strides), (map_.box, steps)
         numbers = [[module.cuuint64_t(n) for n in group] for group in long]
-        swizzle = getattr(module.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{map_.line}B")
-        return [kind, *numbers, *([module.cuuint32_t(n) for n in group] for group in short), swizzle]
+        return [kind, *numbers, *([module.cuuint32_t(n) for n in group] for group in short)]
 
     def prepare_runs(self, entries: Sequence[Entry], buffers: Mapping[str, int]) -> Any:
         executable = super().prepare_runs(entries, buffers)

@@ -12,9 +12,9 @@ from lispgpt.runtime.plan.steps import Argument, text, whole
 KEY = "tensor_maps"
 """The kernel fact that lists maps: values of a kernel behind its arguments, in their order."""
 
-LINES, ALIGNMENT, MOST_RANK, MOST_BOX, MOST_EXTENT = (32, 64, 128), 16, 5, 256, 1 << 32
-"""Bytes that a box' innermost dimension may have, which are swizzled in pieces of 16; of a tensor's start and strides;
-dimensions; elements of a box, and of a tensor, along one.  Source: "CUDA Driver API", cuTensorMapEncodeTiled."""
+LINE, ALIGNMENT, MOST_RANK, MOST_BOX, MOST_EXTENT = 128, 16, 5, 256, 1 << 32
+"""Bytes of a box' innermost dimension, which are swizzled in pieces of 16; of a tensor's start and strides; dimensions;
+elements of a box, and of a tensor, along one.  Source: "CUDA Driver API", cuTensorMapEncodeTiled."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,6 @@ class TensorMap:
             for fields in facts.get(KEY, ())
         )
 
-    @property
-    def line(self) -> int:
-        """Bytes of a box' innermost dimension."""
-        return self.box[0] * find_dtype(self.dtype).item_bytes
-
     def problem(self, arguments: Sequence[Argument]) -> str | None:
         """What keeps a copy from being right and inside its argument, if anything does."""
         rank = len(self.extents)
@@ -60,7 +55,7 @@ class TensorMap:
         if (
             any(n % ALIGNMENT for n in self.strides)
             or (argument.offset + self.offset) % ALIGNMENT
-            or self.line not in LINES
+            or self.box[0] * item != LINE
         ):
             return "a tensor map is not aligned"
         last = self.offset + sum(

@@ -16,7 +16,7 @@ from emulated_cuda.races import Races
 from emulated_cuda.registers import names
 
 from lispgpt.base.dtypes import find_dtype
-from lispgpt.runtime.plan.tensor_maps import LINES, TensorMap
+from lispgpt.runtime.plan.tensor_maps import LINE, TensorMap
 
 REMOTE = 1 << 24
 """An address in another block's shared memory is the address there, and so many times one more than its rank."""
@@ -179,7 +179,7 @@ class BulkOps(ABC):
             source = self.tensors[int(handles[thread])]
             places, inside = source.places([int(a[thread]) for a in at])
             start = int(addresses[thread])
-            assert source.map.line in LINES and start % (8 * source.map.line) == 0
+            assert start % 128 == 0 and source.map.box[0] * find_dtype(source.map.dtype).item_bytes == LINE
             block = int(self.block[thread])
             if loads:
                 barrier = int(self.value(operands[2].strip("[]"), "u32")[thread])
@@ -196,10 +196,9 @@ class BulkOps(ABC):
                 run = self._storing(source, places, inside, start, int(thread), batch)
                 self.progress.copies.append(Copy(int(thread), run, batch))
 
-    def _swizzled(self, start: int, nbytes: int, map_: TensorMap, block: int) -> np.ndarray:
-        """Where the elements of lines are: pieces of 16 bytes, by the number of their 128 bytes in eight lines."""
-        places = start + np.arange(0, nbytes, find_dtype(map_.dtype).item_bytes)
-        places ^= (places >> 7 & (map_.line // 16 - 1)) << 4
+    def _swizzled(self, start: int, nbytes: int, item: int, block: int) -> np.ndarray:
+        places = start + np.arange(0, nbytes, item)
+        places ^= (places >> 7 & 7) << 4
         assert start + nbytes <= self.shared_bytes, "outside shared memory"
         return places + block * self.shared_bytes
 
@@ -216,7 +215,7 @@ class BulkOps(ABC):
             for reading in self.progress.readings:
                 meets = reading.block == block and reading.low < start + nbytes and start < reading.high
                 assert not meets, "a copy lands where a matrix instruction still reads"
-            to = self._swizzled(start, nbytes, source.map, block)
+            to = self._swizzled(start, nbytes, item, block)
             values = self.memory.view(kind)[(places - self.global_base) // item]
             self.shared.view(kind)[to // item] = np.where(inside, values, 0)
             if self.races and view:
@@ -236,7 +235,7 @@ class BulkOps(ABC):
         assert not self.unfenced[first : first + places.size * item // 4].any(), "a copy may miss what was stored"
 
         def run() -> None:
-            source_places = self._swizzled(start, places.size * item, source.map, block)
+            source_places = self._swizzled(start, places.size * item, item, block)
             to = (places[inside] - self.global_base) // item
             if self.races and view:
                 agents = [kind * self.races.clocks.count + thread // 32 for kind in (STORES_READ, STORES)]
