@@ -10,7 +10,6 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
 from lispgpt.passes.kernels.kernel import reschedule
-from lispgpt.passes.kernels.lane_stores import area_bytes
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Product
@@ -27,6 +26,7 @@ from lispgpt.passes.kernels.warpgroup_results import (
     boxes_read,
     bulk_boxes,
     lanes_store,
+    staged_bytes,
     sums_stride,
 )
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
@@ -161,12 +161,9 @@ class WarpgroupProduct:
 
     def _whole_tile(self) -> int:
         """Bytes of all lines in which a tile's results are stored."""
-        columns, total = self.tiling.outputs // self.tiling.output_parts, 0
-        for boxes in self.boxes or ():
-            item = b.item_bytes(boxes.argument.type)
-            lines = columns * item // self.copies.line * ROWS * self.copies.line
-            total += area_bytes(columns, item) if boxes in self.by_lanes else lines
-        return self.warpgroups * self.unit.threads // self.target.subgroup * total
+        columns = self.tiling.outputs // self.tiling.output_parts
+        each = sum(staged_bytes(boxes, columns, boxes in self.by_lanes) for boxes in self.boxes or ())
+        return self.warpgroups * self.unit.threads // self.target.subgroup * each
 
     def _tile(self, number: Index) -> Tile:
         """The number-th tile: along the columns first, or ROW_GROUP tiles below each other."""

@@ -27,6 +27,7 @@ from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, SUMS_AT_ONCE, Tiling
 
 BULK_DTYPES = ("f32", "bf16")
+LINE = TensorCopies.line
 MOST_COLUMNS = 48
 """That a thread finishes at once where all of their lines have room."""
 FEWEST_COLUMNS = 32
@@ -75,6 +76,13 @@ def lanes_store(boxes: Boxes, product: Product, columns: int, copies: TensorCopi
     line = copies.line // b.item_bytes(boxes.argument.type)
     plain = len(boxes.argument.type.shape) == 2 and product.along_columns % LANE_COLUMNS == 0 and product.batches == 1
     return plain and columns % line != 0 == columns % LANE_COLUMNS
+
+
+def staged_bytes(boxes: Boxes, columns: int, by_lanes: bool) -> int:
+    """What a subgroup's rows of so many columns of a result take on their way to memory: whole lines, or all of them
+    where lanes store them."""
+    item = b.item_bytes(boxes.argument.type)
+    return area_bytes(columns, item) if by_lanes else ROWS * (columns * item // LINE * LINE)
 
 
 def boxes_read(
@@ -225,8 +233,7 @@ class TileResults:
 
     def _bytes(self, result: BulkResult) -> int:
         """What a subgroup's rows of a result take on their way to memory."""
-        item = b.item_bytes(result.boxes.argument.type)
-        return area_bytes(self.columns, item) if result.map is None else ROWS * self.columns * item
+        return staged_bytes(result.boxes, self.columns, result.map is None)
 
     def _lane_stores(self, bulk: Sequence[BulkResult], narrow: int) -> list[list[LaneStores]]:
         """What stores each result by lanes, so many columns at a time; nothing for those that boxes store."""
