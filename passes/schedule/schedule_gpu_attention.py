@@ -52,10 +52,12 @@ from lispgpt.passes.targets import Gpu
 @dataclass(frozen=True)
 class ScheduleGpuAttention(Pass):
     """subgroups: of a block that shares its row with others; twice as many else.
-    unroll: positions that a lane has in flight."""
+    unroll: positions that a lane has in flight.  beside: threads, of this launch and others, that a core is to have
+    registers for; 0: any."""
 
     subgroups: int = 4
     unroll: int = 4
+    beside: int = 0
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in unscheduled_kernels(module, "attention"):
@@ -97,6 +99,7 @@ class _Schedule:
         self.subgroups = options.subgroups * (1 if self.parts > 1 else 2)
         self.unroll = max(1, options.unroll * one_load(attention.keys, target) // self.widths[0])
         self.threads = self.subgroups * target.subgroup
+        self.resident = options.beside // self.threads
         self.teams = target.subgroup // self.lanes
         self.stride = self.parts * self.subgroups * self.teams
 
@@ -105,6 +108,8 @@ class _Schedule:
         reschedule(self.kernel, [grid], [self.threads], self.target, self._body)
         if self.parts > 1:
             self.target.set_cluster(self.kernel, self.parts)
+        if self.resident:
+            self.target.set_residency(self.kernel, self.resident)
 
     def _body(self) -> None:
         thread, block = b.thread_id(), b.block_id()
