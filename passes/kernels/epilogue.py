@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -43,11 +44,24 @@ def places(
         yield b.div(place, outputs // width), b.mul(b.mod(place, outputs // width), width)
 
 
+class OtherPart(Protocol):
+    """One thread's part of a result that has another shape than the product, of one tile."""
+
+    @property
+    def tensor(self) -> ir.Value:
+        """What the result is made of: a tensor of the product's shape, computed from the product."""
+
+    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], window: int) -> None:
+        """Take the tensor's elements where the pieces are, by their place in the tile.  All are in one window of so
+        many columns, which starts at a multiple of that (1: they may be anywhere)."""
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """Finishes a product: this block its tile of `tile` (rows, columns), from `first` on, in one batch.
 
-    Sums past the last row or column may be anything.  results: (tensor computed from the product, its buffer).
+    Sums past the last row or column may be anything.  results: (tensor computed from the product, its buffer), of the
+    product's shape.  others: what becomes of this tile in other results.
     """
 
     reader: Reader
@@ -56,30 +70,37 @@ class Epilogue:
     tile: tuple[int, int]
     first: tuple[Index, Index]
     batch: Index = 0
+    others: Sequence[OtherPart] = ()
 
-    def write(self, pieces: Sequence[Piece]) -> None:
-        """Emit all of a thread's pieces."""
-        pieces = list(map(self._placed, pieces))
+    def write(self, pieces: Sequence[Piece], window: int = 1) -> None:
+        """Emit all of a thread's pieces.  window: as others take it."""
         width = b.width_of(pieces[0].value)
         if self.product.along_columns % width:
             pieces = [piece.lane(i) for piece in pieces for i in range(width)]
         for start in range(0, len(pieces), BATCH):
             batch = pieces[start : start + BATCH]
+            placed = list(map(self._placed, batch))
             with self.reader.scope():
-                finished = [self._finished(piece, self._where(piece)) for piece in batch]
-            for piece, values in zip(batch, finished, strict=True):
-                self._store(piece, values)
+                finished = [self._finished(piece, self._where(piece)) for piece in placed]
+            for piece, values in zip(placed, finished, strict=True):
+                self._store(piece, values[: len(self.results)])
+            self.put_others(batch, finished, window)
+
+    def put_others(self, pieces: Sequence[Piece], finished: Sequence[Sequence[ir.Value]], window: int) -> None:
+        """Hand on what is finished of some pieces of the tile."""
+        for number, other in enumerate(self.others, len(self.results)):
+            other.put(pieces, [values[number] for values in finished], window)
 
     def asked(self, pieces: Sequence[Piece]) -> list[tuple[Piece, list[Index]]]:
         """Pieces with their places, for which reads of what results are made of beside sums are under way."""
         found = [(placed, self._where(placed)) for placed in map(self._placed, pieces)]
         for piece, where in found:
-            for tensor, _ in self.results:
+            for tensor in self._tensors():
                 self.reader.preload(tensor, where, b.width_of(piece.value), lambda _: True)
         return found
 
     def finished(self, pieces: Sequence[tuple[Piece, list[Index]]]) -> list[list[ir.Value]]:
-        """For each piece that has been asked for what becomes of it in each result."""
+        """For each piece that has been asked for what becomes of it in each result, and for each of the others."""
         with self.reader.scope():
             return [self._finished(*piece) for piece in pieces]
 
@@ -105,9 +126,14 @@ class Epilogue:
     def _finished(self, piece: Piece, where: list[Index]) -> list[ir.Value]:
         """The results of a piece."""
         self.reader.bind(self.product.result, lambda index, width: piece.value)
-        return [self.reader.read(tensor, where, b.width_of(piece.value)) for tensor, _ in self.results]
+        return [self.reader.read(tensor, where, b.width_of(piece.value)) for tensor in self._tensors()]
 
-    def _store(self, piece: Piece, values: list[ir.Value]) -> None:
+    def _tensors(self) -> list[ir.Value]:
+        return [*(tensor for tensor, _ in self.results), *(other.tensor for other in self.others)]
+
+    def _store(self, piece: Piece, values: Sequence[ir.Value]) -> None:
+        if not self.results:
+            return
         inside = [b.less((piece.row, piece.output)[i], self._extents()[i]) for i in (0, 1) if self._ragged(i)]
         place = partial(self.product.place, self.batch, piece.row, piece.output)
         store_results(values, self.results, place, b.both(*inside))

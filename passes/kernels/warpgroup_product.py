@@ -9,11 +9,11 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.cached_results import cached_results
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Place, Ring
 from lispgpt.passes.kernels.tensor_map import Boxes
 from lispgpt.passes.kernels.tile_shares import Piece, TileShares
@@ -61,7 +61,8 @@ class WarpgroupProduct:
         self.kernel, self.product, self.target, self.tiling = kernel, product, target, tiling
         self.unit, self.copies = target.warpgroup, target.copies
         self.sides = sides.of(tiling)
-        self.results = outputs_of(kernel)
+        self.results = product.results_of(kernel)
+        self.others = cached_results(kernel)
         self.warpgroups = tiling.row_parts * tiling.output_parts
         self.threads = (1 + self.warpgroups) * self.unit.threads
         self.shape = shape = sides.shape(product, 4, len(self.results))
@@ -80,7 +81,7 @@ class WarpgroupProduct:
             self.stages = min(self.stages, self.steps)
         self.right_first = sides.right.boxes.argument in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
-        self.read = boxes_read(kernel, product, self.results, self.copies) if tiling.splits == 1 else []
+        self.read = boxes_read(kernel, product, self.copies) if tiling.splits == 1 else []
 
     def emit(self) -> None:
         t = self.tiling
@@ -252,8 +253,9 @@ class WarpgroupProduct:
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
         sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
         results = TileResults(
-            self.target, self.product, t, self.results, self.bulk, self.staging, self.memory, self.rank, member
-        )
+            self.target, self.product, t, self.results, self.others, self.bulk, self.staging, self.memory, self.rank,
+            member,
+        )  # fmt: skip
         left, registers = self.sides.left, None
         if left.item == 4:
             registers = LeftRegisters(unit, self.copies, left, member.row, pair)

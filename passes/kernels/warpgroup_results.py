@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import is_elementwise, operations, shape_of
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places
+from lispgpt.passes.kernels.epilogue import Epilogue, OtherPart, Piece, places
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import tree
@@ -51,22 +53,20 @@ class BulkResult:
 def bulk_boxes(
     product: Product, results: Sequence[tuple[ir.Value, ir.Value]], copies: TensorCopies
 ) -> list[Boxes] | None:
-    """How each result is stored in bulk; None where one cannot be."""
+    """How each result is stored in bulk; None where one cannot be, or there is none."""
     layout, found = product.layout, []
     for _, buffer in results:
         boxes = find_boxes(whole(buffer), layout, layout.result, (layout.batch, layout.rows, layout.columns), copies)
         if boxes is None or not boxes.is_along(2) or str(buffer.type.element_type) not in BULK_DTYPES:
             return None
         found.append(boxes)
-    return None if product.along_columns % 2 else found
+    return None if product.along_columns % 2 or not found else found
 
 
-def boxes_read(
-    kernel: ir.Operation, product: Product, results: Sequence[tuple[ir.Value, ir.Value]], copies: TensorCopies
-) -> list[Boxes]:
+def boxes_read(kernel: ir.Operation, product: Product, copies: TensorCopies) -> list[Boxes]:
     """How what results are made of beside the sums is copied: arguments that are read where a result is written."""
     layout, found = product.layout, []
-    shape = shape_of(results[0][0])
+    shape = shape_of(product.result)
     for op in operations(kernel.regions[0].blocks[0]):
         if op.name != "bufferization.to_tensor" or shape_of(op.results[0]) != shape:
             continue
@@ -83,9 +83,17 @@ def sums_stride(tiling: Tiling) -> int:
     return tiling.outputs + (8 - tiling.outputs) % 32
 
 
+class OtherResult(Protocol):
+    """A kernel's result that has another shape than the product."""
+
+    def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> OtherPart:
+        """What takes a thread's pieces of one tile, whose finishing is about to begin."""
+
+
 @dataclass(frozen=True)
 class TileResults:
-    """results: (tensor computed from the product, its buffer).  bulk: how they are stored in bulk, if they are.
+    """results: (tensor computed from the product, its buffer), of the product's shape.  others: the other results.
+    bulk: how results are stored in bulk, if they are.
     staging: address of the subgroups' memory for that.  memory: the block's, from its start on free once a tile is
     summed where the cluster adds up.  rank: the block's in its cluster."""
 
@@ -93,6 +101,7 @@ class TileResults:
     product: Product
     tiling: Tiling
     results: Sequence[tuple[ir.Value, ir.Value]]
+    others: Sequence[OtherResult]
     bulk: Sequence[BulkResult] | None
     staging: Index
     memory: BlockMemory
@@ -112,15 +121,17 @@ class TileResults:
     def finish(self, tile: Tile, sums: list[ir.Value]) -> None:
         """By all threads that have multiplied."""
         column = b.add(self.first_column, b.mul(self.member.pair, 2))
+        rows = [self.member.row, b.add(self.member.row, 8)]
         pieces = [
             Piece(row, b.add(column, 8 * n), b.vector_of(sums[4 * n + 2 * half : 4 * n + 2 * half + 2]))
             for n in range(self.columns // 8)
-            for half, row in enumerate([self.member.row, b.add(self.member.row, 8)])
+            for half, row in enumerate(rows)
         ]
         if self.tiling.splits > 1:
             pieces = self._add_splits(pieces)
         sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
         epilogue = Epilogue(Reader(self.target), self.product, self.results, sizes, first, tile.batch)
+        epilogue = replace(epilogue, others=[other.start(epilogue, pieces) for other in self.others])
         with epilogue.reader.scope():
             done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces)
             if pieces[done:]:
@@ -159,6 +170,7 @@ class TileResults:
             following = range(first + narrow, min(first + 2 * narrow, done))
             asked, now = epilogue.asked(pieces[following.start // 4 : following.stop // 4]), asked
             values = epilogue.finished(now)
+            epilogue.put_others(pieces[first // 4 : (first + narrow) // 4], values, gcd(self.columns, narrow))
             for number, result in enumerate(bulk):
                 within = first % result.width
                 if within == 0:

@@ -11,7 +11,7 @@
     (pass contract-products)
     (pass round-activations {:precision "exact" :least 2})  ; `--precision` sets it
     (pass store-parts)
-    (pass outline-kernels {:prologue-rows 16 :column-sums 2})
+    (pass outline-kernels {:prologue-rows 16 :column-sums 2 :cached-rows 32})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)

@@ -21,10 +21,10 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.cached_results import is_cached
 from lispgpt.passes.kernels.kernel import constant_arguments
 from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
-from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Side
 from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, strided
 from lispgpt.passes.kernels.tile_shares import lend_memory
@@ -50,7 +50,7 @@ class ScheduleGpuWarpgroups(Pass):
         if target.warpgroup is None or target.copies is None:
             return
         constant = constant_arguments(module)
-        for kernel, found in unscheduled_products(module):
+        for kernel, found in unscheduled_products(module, is_cached):
             product = found.turned() if found.right.dtype == "f32" else found
             sides = self._sides(product, target, target.copies)
             if sides is not None:
@@ -80,7 +80,7 @@ class ScheduleGpuWarpgroups(Pass):
         return Sides(Side(left, 0, unit.inner, copies.line, rest=rest), Side(right, 0, unit.inner, copies.line))
 
     def _tiling(self, kernel: ir.Operation, product: Product, sides: Sides, target: Gpu) -> Tiling:
-        results = [b.item_bytes(buffer.type) for _, buffer in outputs_of(kernel)]
+        results = [b.item_bytes(buffer.type) for _, buffer in product.results_of(kernel)]
         shape = sides.shape(product, sum(results), len(results))
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair")]
         candidates = [

@@ -1,0 +1,200 @@
+"""Columns of a product that its kernel puts into a cache, each row at a position of its own.
+
+A thread has neighbouring columns of some rows.  Where in the cache an element goes is the sum of where its row does,
+which the thread finds once for each row of its tile, and of where its column does in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import gcd, prod
+
+from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
+from lispgpt.ir.mlir import create_op, ir
+from lispgpt.ir.structure import defining_op, operations
+from lispgpt.passes.kernels.attention import place_of_row, read_row
+from lispgpt.passes.kernels.epilogue import Epilogue, Piece
+from lispgpt.passes.kernels.read import Reader, outputs_of
+from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write
+from lispgpt.passes.model.product_rows import RowColumns, row_columns
+
+
+def is_cached(kernel: ir.Operation, tensor: ir.Value) -> bool:
+    """Whether a kernel's result is one of its arguments with rows put into it that are columns of its product."""
+    writes = _writes_of(tensor)
+    buffer = next(buffer for result, buffer in outputs_of(kernel) if result == tensor)
+    start = defining_op(writes[0].loop.operands[3]) if writes else None
+    if start is None or start.name != "bufferization.to_tensor" or start.operands[0] != buffer:
+        return False
+    inside = [operations(write.loop.regions[0].blocks[0]) for write in writes]
+    plain = all(op.name != "scf.for" for ops in inside for op in ops)
+    return plain and all(row_columns(write) is not None for write in writes)
+
+
+def cached_results(kernel: ir.Operation) -> list[CachedRows]:
+    """The results of a kernel that `is_cached` lets through, those that go to one cache in their order."""
+    found = []
+    for tensor, buffer in outputs_of(kernel):
+        for write in _writes_of(tensor):
+            columns = row_columns(write)
+            assert columns is not None
+            found.append(CachedRows(write, buffer, columns))
+    return found
+
+
+def _writes_of(tensor: ir.Value) -> list[CacheWrite]:
+    """The chain of cache writes that makes a value, the first one first."""
+    found: list[CacheWrite] = []
+    op = defining_op(tensor)
+    while op is not None and is_cache_write(op):
+        found.insert(0, CacheWrite(op))
+        op = defining_op(op.operands[3])
+    return found
+
+
+@dataclass(frozen=True)
+class CachedRows:
+    """What one cache write takes of a product's columns, and the buffer that it puts them into."""
+
+    write: CacheWrite
+    buffer: ir.Value
+    columns: RowColumns
+
+    @property
+    def strides(self) -> list[int]:
+        """Of the cache's dimensions, in elements."""
+        shape = list(self.buffer.type.shape)
+        return [prod(shape[i + 1 :]) for i in range(len(shape))]
+
+    @property
+    def row_strides(self) -> list[int]:
+        """Of a row's dimensions in the cache."""
+        return [stride for stride, kept in zip(self.strides, self.write.kept(), strict=True) if kept]
+
+    @property
+    def neighbours(self) -> int:
+        """How many columns lie side by side in the cache, aligned, from each multiple of that many on."""
+        columns, strides = self.columns, self.row_strides
+        if not strides or strides[-1] != 1 or columns.strides[-1] != 1:
+            return 1
+        others = [stride for stride in self.strides if stride > 1]
+        return gcd(columns.first, columns.extents[-1], *columns.strides[:-1], *others)
+
+    @property
+    def window(self) -> int:
+        """Of so many columns, from each multiple of that many on, all go to the cache or none does."""
+        return gcd(*(column for run in self.columns.runs for column in run))
+
+    def takes(self, column: Index) -> ir.Value:
+        """Whether a column goes to the cache."""
+        return self._place(column)[1]
+
+    def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> CachedTile:
+        """Find where the rows of a tile go that a thread has pieces of."""
+        reader, product = Reader(epilogue.reader.target), epilogue.product
+        ragged = product.rows % epilogue.tile[0] != 0
+        rows = {}
+        for row in dict.fromkeys(piece.row for piece in pieces):
+            number = b.add(epilogue.first[0], row)
+            live = b.less(number, product.rows) if ragged else None
+            number = b.at_most(number, product.rows - 1) if ragged else number
+            place = place_of_row(self.write, reader, number, [0] * len(self.write.shape))
+            rows[row] = _Row(number, self._linear(place, self.strides), live)
+        return CachedTile(self, epilogue, rows)
+
+    def index_of(self, column: Index) -> list[Index]:
+        """Which element of a row a column is, where it is one."""
+        return self._place(column)[0]
+
+    def offset(self, index: Sequence[Index]) -> Index:
+        """How far from where its row starts in the cache an element lies."""
+        return self._linear(index, self.row_strides)
+
+    def flat(self) -> ir.Value:
+        """The cache as one dimension."""
+        size = prod(self.buffer.type.shape)
+        attributes = {
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+            "static_offsets": [0],
+            "static_sizes": [size],
+            "static_strides": [1],
+        }
+        type_ = ir.MemRefType.get([size], self.buffer.type.element_type)
+        return create_op("memref.reinterpret_cast", [self.buffer], [type_], attributes).results[0]
+
+    def _place(self, column: Index) -> tuple[list[Index], ir.Value]:
+        """Which element of a row a column is, and whether it is any."""
+        columns, rest = self.columns, b.sub(column, self.columns.first)
+        wide = [number for number, extent in enumerate(columns.extents) if extent > 1]
+        live, index = [b.less(rest, columns.end - columns.first)], [0] * len(columns.extents)  # unsigned: not below 0
+        covered = None
+        for number in wide:
+            extent, stride = columns.extents[number], columns.strides[number]
+            index[number] = b.div(rest, stride)
+            if covered is not None and covered > extent * stride:
+                live.append(b.less(index[number], extent))
+            rest, covered = b.mod(rest, stride), stride
+        if covered is not None and covered > 1:
+            live.append(b.equal(rest, 0))
+        return index, b.both(*live)
+
+    @staticmethod
+    def _linear(index: Sequence[Index], strides: Sequence[int]) -> Index:
+        total: Index = 0
+        for place, stride in zip(index, strides, strict=True):
+            total = b.add(total, b.mul(place, stride))
+        return total
+
+
+@dataclass(frozen=True)
+class _Row:
+    """number: in the product, of one that is there.  start: where it starts in the cache.  live: None: it is one."""
+
+    number: Index
+    start: Index
+    live: ir.Value | None
+
+
+@dataclass(frozen=True)
+class CachedTile:
+    """One thread's part of what goes to a cache of one tile.  rows: by rows of its pieces."""
+
+    result: CachedRows
+    epilogue: Epilogue
+    rows: dict[Index, _Row]
+
+    @property
+    def tensor(self) -> ir.Value:
+        """The tensor of the product's shape of which elements are wanted."""
+        return self.result.columns.tensor
+
+    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], window: int) -> None:
+        """Store what goes to the cache.  pieces: of the tile, whose elements of `tensor` are `values`; all are in one
+        window of so many columns, which starts at a multiple of that (1: they need not be)."""
+        first = b.add(self.epilogue.first[1], pieces[0].output)
+        if self.result.window % window == 0 and window > 1:
+            b.if_then(self.result.takes(first), lambda: self._put(pieces, values, together=True))
+        else:
+            self._put(pieces, values, together=False)
+
+    def _put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], together: bool) -> None:
+        """together: whether all columns are known to go to the cache."""
+        result, flat, column = self.result, self.result.flat(), self.epilogue.first[1]
+        reader = Reader(self.epilogue.reader.target)
+        for piece, value in zip(pieces, values, strict=True):
+            width, row = b.width_of(value), self.rows[piece.row]
+            parts = [(0, value)] if result.neighbours % width == 0 else [(i, b.lane_of(value, i)) for i in range(width)]
+            for lane, part in parts:
+                at = b.add(b.add(column, piece.output), lane)
+                live = row.live if together else b.both(row.live, result.takes(at))
+                b.if_live(live, partial(self._store, reader, flat, at, part, row))
+
+    def _store(self, reader: Reader, flat: ir.Value, column: Index, value: ir.Value, row: _Row) -> None:
+        index = self.result.index_of(column)
+        with reader.scope():
+            reader.hold(self.tensor, value)
+            stored = read_row(self.result.write, reader, row.number, index, b.width_of(value))
+        b.store(stored, flat, [b.add(row.start, self.result.offset(index))])

@@ -1,0 +1,222 @@
+"""Products whose kernels put keys and values into the cache: the PTX, run on numpy, against float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled_models import compile_text, poison, random_weights
+from emulated_cuda.device import EmulatedCuda
+
+from lispgpt.compiler.driver import Observer, Request, emit
+from lispgpt.runtime.plan.artifact import Artifact
+from lispgpt.runtime.session import Session
+
+PIPELINE = Path(__file__).parents[2] / "passes" / "pipelines" / "gpu.lisp"
+PROGRAM = """
+(require nn)
+(config context {context} cache-type {cache})
+(weights (table [50 {inner}]) (w [{columns} {inner}] bf16) (b [{columns}]))
+(state (kv {state} cache-type))
+(entry out [tokens positions]
+  (let [n (dim tokens 0)
+        qkv {made}
+        part (fn [i first heads] (slice (reshape qkv [n {outer} {size}]) [0 first 0] [n heads {size}]))
+        of-head (fn [i] (slice (reshape qkv [n {heads} 3 {size}]) [0 0 i 0] [n {heads} nil {size}]))]
+    (attend {parts} (kv 0))))
+"""
+LINEAR = "(linear (rows table tokens) w b)"
+PACKED = "(part 0 0 {heads}) (part 1 {heads} {groups}) (part 2 (+ {heads} {groups}) {groups})"
+BY_HEAD = "(of-head 0) (of-head 1) (of-head 2)"
+
+
+def text(
+    heads: int = 2,
+    size: int = 64,
+    groups: int | None = None,
+    parts: str = PACKED,
+    cache: str = "f32",
+    batch_first: bool = True,
+    inner: int = 64,
+    context: int = 80,
+    made: str = LINEAR,
+) -> str:
+    groups = groups or heads
+    numbers = {"heads": heads, "size": size, "groups": groups, "inner": inner, "context": context, "cache": cache}
+    state = f"[1 {'batch 2' if batch_first else '2 batch'} {groups} context {size}]"
+    outer = heads + 2 * groups
+    given = {"state": state, "outer": outer, "columns": outer * size, "made": made, "parts": parts.format(**numbers)}
+    return PROGRAM.format(**numbers, **given)
+
+
+def compiled(
+    folder: Path,
+    program: str,
+    positions: int = 64,
+    batch: int = 1,
+    options: str = "",
+    precision: str = "exact",
+) -> Artifact:
+    sizes = [{"batch": batch, "positions": positions}]
+    pipeline = folder / "mine.lisp"
+    scheduled = f"schedule-gpu-warpgroups {{{options}}})"
+    pipeline.write_text(PIPELINE.read_text().replace("schedule-gpu-warpgroups)", scheduled))
+    return compile_text(
+        program, folder, target="cuda:sm_90a", sizes=sizes, batch=batch, precision=precision, pipeline=pipeline
+    )
+
+
+def launches(artifact: Artifact) -> list[str]:
+    return [launch.kernel for launch in artifact.plan.entries[-1].launches]
+
+
+def as_f32(values: np.ndarray) -> np.ndarray:
+    if values.dtype == np.uint16:
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values
+
+
+def run(
+    artifact: Artifact, places: np.ndarray, shape: dict[str, int], by_head: bool = False, close: float = 2e-5
+) -> None:
+    """Check an artifact's result and cache, for rows at such positions of each sequence."""
+    batch, count = places.shape
+    heads, size, groups = shape["heads"], shape.get("size", 64), shape.get("groups", shape["heads"])
+    weights = random_weights(artifact, 0.5)
+    tokens = np.random.default_rng(1).integers(0, 50, (batch, places.max() + 1), np.int32)
+    given = np.take_along_axis(tokens, places, 1)
+    with Session(artifact, EmulatedCuda(), weights) as session:  # type: ignore[arg-type]
+        state = next(buffer for buffer in session.artifact.plan.buffers if buffer.kind == "state")
+        old = np.random.default_rng(2).normal(size=state.shape).astype(np.float32)
+        if state.dtype == "bf16":
+            old = (old.view(np.uint32) >> 16).astype(np.uint16)
+        session.write(state.name, old)
+        poison(session)
+        found = session.run("out", given, places.astype(np.int32))["out"].astype(np.float64)
+        kept = session.read(state.name)
+    a = weights.exact()
+    made = a["table"][given] @ a["w"].T + a["b"]
+    if by_head:
+        q, k, v = np.moveaxis(made.reshape(batch, count, heads, 3, size), 3, 0)
+    else:
+        q, k, v = np.split(made.reshape(batch, count, -1, size), [heads, heads + groups], axis=2)
+    wanted = as_f32(old)[0].astype(np.float64)
+    cache = wanted if wanted.shape[1] == 2 and wanted.shape[0] == batch and not shape.get("parts_first") else None
+    cache = np.swapaxes(wanted, 0, 1) if cache is None else cache  # [batch 2 groups context size]
+    changed = np.zeros(cache.shape, bool)
+    for n in range(batch):
+        cache[n, 0][:, places[n]], cache[n, 1][:, places[n]] = np.moveaxis(k[n], 0, 1), np.moveaxis(v[n], 0, 1)
+        changed[n][:, :, places[n]] = True
+    kept = as_f32(kept)[0]
+    kept = np.swapaxes(kept, 0, 1) if shape.get("parts_first") else kept
+    assert np.array_equal(kept[~changed], cache[~changed]), "what no row goes to stays"
+    error = np.linalg.norm((kept - cache)[changed])
+    assert error <= (close if state.dtype == "f32" else max(close, 4e-3)) * np.linalg.norm(cache[changed])
+    keys, values = (np.repeat(cache[:, i], heads // groups, axis=1) for i in (0, 1))
+    scores = np.einsum("bqhd,bhtd->bhqt", q, keys) / np.sqrt(size)
+    seen = np.arange(keys.shape[2]) <= places[:, None, :, None]
+    scores = np.where(seen, scores, -np.inf)
+    weighed = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = np.einsum("bhqt,bhtd->bqhd", weighed / weighed.sum(-1, keepdims=True), values)
+    error = np.linalg.norm(found - expected.reshape(found.shape))
+    assert error <= 10 * (close if state.dtype == "f32" else max(close, 4e-3)) * np.linalg.norm(expected)
+
+
+def ascending(batch: int, count: int, start: int = 0) -> np.ndarray:
+    return np.arange(start, start + count)[None].repeat(batch, 0)
+
+
+@pytest.mark.parametrize("options", ["", ":splits 2 :shared false", ":pair 2 :shared false", ":outputs 16"])
+@pytest.mark.parametrize("cache", ["f32", "bf16"])
+def test_keys_and_values_are_stored_by_the_product(tmp_path: Path, options: str, cache: str) -> None:
+    artifact = compiled(tmp_path, text(inner=128, cache=cache), 70, options=options)
+    assert [name.partition("_")[0] for name in launches(artifact)] == ["rows", "contraction", "attention", "rows"]
+    run(artifact, ascending(1, 70, 3), {"heads": 2})
+
+
+@pytest.mark.parametrize(("heads", "size", "groups"), [(3, 64, 1), (2, 80, 2), (4, 128, 2), (1, 24, 1), (6, 16, 3)])
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_heads_of_any_size(tmp_path: Path, heads: int, size: int, groups: int, precision: str) -> None:
+    artifact = compiled(tmp_path, text(heads, size, groups), precision=precision)
+    assert not any(name.endswith("_write") for name in launches(artifact))
+    shape = {"heads": heads, "size": size, "groups": groups}
+    run(artifact, ascending(1, 64, 5), shape, close=2e-5 if precision == "exact" else 1e-2)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_sequences_have_places_of_their_own(tmp_path: Path, batch_first: bool) -> None:
+    artifact = compiled(tmp_path, text(2, 64, batch_first=batch_first), 40, batch=2)
+    assert not any(name.endswith("_write") for name in launches(artifact))
+    places = np.stack([np.arange(40), np.arange(40) + 31])
+    run(artifact, places, {"heads": 2, "parts_first": not batch_first})
+
+
+@pytest.mark.parametrize("size", [64, 40])
+def test_heads_may_have_their_columns_together(tmp_path: Path, size: int) -> None:
+    artifact = compiled(tmp_path, text(3, size, parts=BY_HEAD), 48)
+    assert not any(name.endswith("_write") for name in launches(artifact))
+    run(artifact, ascending(1, 48, 1), {"heads": 3, "size": size}, by_head=True)
+
+
+def test_rows_that_pad_a_chunk_are_at_one_place(tmp_path: Path) -> None:
+    artifact = compiled(tmp_path, text())
+    run(artifact, np.maximum(np.arange(64) - 40, 0)[None] + 7, {"heads": 2})
+
+
+def test_a_product_that_the_schedule_leaves_is_divided(tmp_path: Path) -> None:
+    artifact = compiled(tmp_path, text(cache="bf16"), options=":least-rows 100")
+    assert sum("part" in name for name in launches(artifact)) >= 3
+    run(artifact, ascending(1, 64, 3), {"heads": 2})
+
+
+def moved(folder: Path, program: str, target: str = "cuda:sm_90a", positions: int = 64, batch: int = 1) -> bool:
+    """Whether attention's kernel for so many positions has no writes."""
+    path = folder / "program.lisp"
+    path.write_text(program)
+    sizes = [{"batch": batch, "positions": positions}]
+    return 'role = "keys"' not in emit(Request(path, target=target, sizes=sizes, batch=batch), "kernels", Observer())
+
+
+PARTS = "(part 0 0 2) {key} (part 2 4 2)"
+
+
+@pytest.mark.parametrize(
+    ("key", "whether"),
+    [
+        ("(part 1 2 2)", True),
+        ("(* 2.0 (part 1 2 2))", True),
+        ("(at-most-one (part 1 2 2))", True),
+        ("(+ (part 1 2 2) (part 2 4 2))", False),  # made of other columns, too
+        ("(other (linear (rows table tokens) w))", True),  # the same product without a bias
+        ("(other (linear (* 2.0 (rows table tokens)) w))", False),
+        ("(turned (part 1 2 2))", False),
+    ],
+)
+def test_only_columns_are_stored_by_the_product(tmp_path: Path, key: str, whether: bool) -> None:
+    helpers = """
+(defn at-most-one [x] (min x 1.0))
+(defn other [x] (slice (reshape x [(dim x 0) 6 64]) [0 2 0] [(dim x 0) 2 64]))
+(defn turned [x] (let [[n h d] (shape x)] (tensor [i n j h k d] (at x i j (- (- d 1) k)))))
+"""
+    program = text(parts=PARTS.format(key=key)).replace("(entry", helpers + "(entry")
+    assert moved(tmp_path, program) == whether
+
+
+@pytest.mark.parametrize(
+    ("target", "positions", "batch", "weights", "whether"),
+    [
+        ("cuda:sm_90a", 32, 1, "bf16", True),
+        ("cuda:sm_90a", 16, 2, "bf16", True),
+        ("cuda:sm_90a", 31, 1, "bf16", False),
+        ("cuda:sm_90a", 1, 40, "bf16", False),  # each row is the last of a sequence, and written by its attention
+        ("cuda:sm_90a", 64, 1, "f32", False),
+        ("cuda:sm_90", 64, 1, "bf16", False),
+        ("rocm:gfx942", 64, 1, "bf16", False),
+    ],
+)
+def test_where_nothing_gains_attention_writes(
+    tmp_path: Path, target: str, positions: int, batch: int, weights: str, whether: bool
+) -> None:
+    program = text().replace("] bf16)", f"] {weights})")
+    assert moved(tmp_path, program, target, positions, batch) == whether
