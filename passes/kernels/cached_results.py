@@ -14,12 +14,15 @@ from math import gcd, prod
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
-from lispgpt.ir.structure import defining_op, operations
+from lispgpt.ir.structure import defining_op
 from lispgpt.passes.kernels.attention import place_of_row, read_row
-from lispgpt.passes.kernels.epilogue import Epilogue, Piece
+from lispgpt.passes.kernels.epilogue import Epilogue, Piece, Span
+from lispgpt.passes.kernels.joined_pairs import joined_pairs
 from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write
-from lispgpt.passes.model.product_rows import RowColumns, row_columns
+from lispgpt.passes.model.product_rows import CACHED_ONLY
+from lispgpt.passes.model.row_columns import RowColumns, row_columns
+from lispgpt.passes.targets import Gpu
 
 
 def is_cached(kernel: ir.Operation, tensor: ir.Value) -> bool:
@@ -29,19 +32,18 @@ def is_cached(kernel: ir.Operation, tensor: ir.Value) -> bool:
     start = defining_op(writes[0].loop.operands[3]) if writes else None
     if start is None or start.name != "bufferization.to_tensor" or start.operands[0] != buffer:
         return False
-    inside = [operations(write.loop.regions[0].blocks[0]) for write in writes]
-    plain = all(op.name != "scf.for" for ops in inside for op in ops)
-    return plain and all(row_columns(write) is not None for write in writes)
+    columns = [row_columns(write) for write in writes]
+    return all(one is not None and one.short for one in columns)
 
 
-def cached_results(kernel: ir.Operation) -> list[CachedRows]:
+def cached_results(kernel: ir.Operation, target: Gpu) -> list[CachedRows]:
     """The results of a kernel that `is_cached` lets through, those that go to one cache in their order."""
     found = []
     for tensor, buffer in outputs_of(kernel):
         for write in _writes_of(tensor):
             columns = row_columns(write)
             assert columns is not None
-            found.append(CachedRows(write, buffer, columns))
+            found.append(CachedRows(write, buffer, columns, CACHED_ONLY in kernel.attributes, target))
     return found
 
 
@@ -57,11 +59,18 @@ def _writes_of(tensor: ir.Value) -> list[CacheWrite]:
 
 @dataclass(frozen=True)
 class CachedRows:
-    """What one cache write takes of a product's columns, and the buffer that it puts them into."""
+    """What one cache write takes of a product's columns, and the buffer that it puts them into.  apart: whether nobody
+    reads these columns where the kernel's other results have them."""
 
     write: CacheWrite
     buffer: ir.Value
     columns: RowColumns
+    apart: bool
+    target: Gpu
+
+    @property
+    def own_columns(self) -> Sequence[tuple[int, int]]:
+        return self.columns.runs if self.apart else ()
 
     @property
     def strides(self) -> list[int]:
@@ -83,18 +92,9 @@ class CachedRows:
         others = [stride for stride in self.strides if stride > 1]
         return gcd(columns.first, columns.extents[-1], *columns.strides[:-1], *others)
 
-    @property
-    def window(self) -> int:
-        """Of so many columns, from each multiple of that many on, all go to the cache or none does."""
-        return gcd(*(column for run in self.columns.runs for column in run))
-
-    def takes(self, column: Index) -> ir.Value:
-        """Whether a column goes to the cache."""
-        return self._place(column)[1]
-
     def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> CachedTile:
         """Find where the rows of a tile go that a thread has pieces of."""
-        reader, product = Reader(epilogue.reader.target), epilogue.product
+        reader, product = Reader(self.target), epilogue.product
         ragged = product.rows % epilogue.tile[0] != 0
         rows = {}
         for row in dict.fromkeys(piece.row for piece in pieces):
@@ -104,10 +104,6 @@ class CachedRows:
             place = place_of_row(self.write, reader, number, [0] * len(self.write.shape))
             rows[row] = _Row(number, self._linear(place, self.strides), live)
         return CachedTile(self, epilogue, rows)
-
-    def index_of(self, column: Index) -> list[Index]:
-        """Which element of a row a column is, where it is one."""
-        return self._place(column)[0]
 
     def offset(self, index: Sequence[Index]) -> Index:
         """How far from where its row starts in the cache an element lies."""
@@ -125,7 +121,7 @@ class CachedRows:
         type_ = ir.MemRefType.get([size], self.buffer.type.element_type)
         return create_op("memref.reinterpret_cast", [self.buffer], [type_], attributes).results[0]
 
-    def _place(self, column: Index) -> tuple[list[Index], ir.Value]:
+    def place(self, column: Index) -> tuple[list[Index], ir.Value | None]:
         """Which element of a row a column is, and whether it is any."""
         columns, rest = self.columns, b.sub(column, self.columns.first)
         wide = [number for number, extent in enumerate(columns.extents) if extent > 1]
@@ -171,29 +167,35 @@ class CachedTile:
         """The tensor of the product's shape of which elements are wanted."""
         return self.result.columns.tensor
 
-    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], window: int) -> None:
-        """Store what goes to the cache.  pieces: of the tile, whose elements of `tensor` are `values`; all are in one
-        window of so many columns, which starts at a multiple of that (1: they need not be)."""
-        first = b.add(self.epilogue.first[1], pieces[0].output)
-        if self.result.window % window == 0 and window > 1:
-            b.if_then(self.result.takes(first), lambda: self._put(pieces, values, together=True))
-        else:
-            self._put(pieces, values, together=False)
+    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], span: Span | None) -> None:
+        """Store what goes to the cache.  pieces: of the tile, whose elements of `tensor` are `values`."""
+        if span is None:
+            self._put(pieces, values)
+            return
+        columns, first = self.result.columns, b.add(self.epilogue.first[1], span.first)
+        meets = b.both(b.less(first, columns.end), b.less(columns.first, b.add(first, span.count)))
+        b.if_live(meets, lambda: self._put(*self._joined(pieces, values)))
 
-    def _put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], together: bool) -> None:
-        """together: whether all columns are known to go to the cache."""
-        result, flat, column = self.result, self.result.flat(), self.epilogue.first[1]
-        reader = Reader(self.epilogue.reader.target)
+    def _joined(
+        self, pieces: Sequence[Piece], values: Sequence[ir.Value]
+    ) -> tuple[Sequence[Piece], Sequence[ir.Value]]:
+        """By fours, where these are neighbours in the cache."""
+        if self.result.neighbours % 4 or b.width_of(values[0]) != 2:
+            return pieces, values
+        return joined_pairs(pieces, values, b.thread_id(), self.result.target.subgroup)
+
+    def _put(self, pieces: Sequence[Piece], values: Sequence[ir.Value]) -> None:
+        result, flat = self.result, self.result.flat()
+        reader = Reader(result.target)
         for piece, value in zip(pieces, values, strict=True):
             width, row = b.width_of(value), self.rows[piece.row]
+            column = b.add(self.epilogue.first[1], piece.output)
             parts = [(0, value)] if result.neighbours % width == 0 else [(i, b.lane_of(value, i)) for i in range(width)]
             for lane, part in parts:
-                at = b.add(b.add(column, piece.output), lane)
-                live = row.live if together else b.both(row.live, result.takes(at))
-                b.if_live(live, partial(self._store, reader, flat, at, part, row))
+                index, live = result.place(b.add(column, lane))
+                b.if_live(b.both(row.live, live), partial(self._store, reader, flat, index, part, row))
 
-    def _store(self, reader: Reader, flat: ir.Value, column: Index, value: ir.Value, row: _Row) -> None:
-        index = self.result.index_of(column)
+    def _store(self, reader: Reader, flat: ir.Value, index: list[Index], value: ir.Value, row: _Row) -> None:
         with reader.scope():
             reader.hold(self.tensor, value)
             stored = read_row(self.result.write, reader, row.number, index, b.width_of(value))

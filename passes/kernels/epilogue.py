@@ -44,6 +44,15 @@ def places(
         yield b.div(place, outputs // width), b.mul(b.mod(place, outputs // width), width)
 
 
+@dataclass(frozen=True)
+class Span:
+    """So many columns of a tile, of which each of a subgroup's threads has its pairs: every four threads eight
+    neighbours, one row after another, as a warpgroup instruction's results lie."""
+
+    first: Index
+    count: int
+
+
 class OtherPart(Protocol):
     """One thread's part of a result that has another shape than the product, of one tile."""
 
@@ -51,9 +60,9 @@ class OtherPart(Protocol):
     def tensor(self) -> ir.Value:
         """What the result is made of: a tensor of the product's shape, computed from the product."""
 
-    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], window: int) -> None:
-        """Take the tensor's elements where the pieces are, by their place in the tile.  All are in one window of so
-        many columns, which starts at a multiple of that (1: they may be anywhere)."""
+    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], span: Span | None) -> None:
+        """Take the tensor's elements where the pieces are, by their place in the tile.  span: of its columns, in which
+        all of the subgroup's are; None: they may be anywhere."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +81,8 @@ class Epilogue:
     batch: Index = 0
     others: Sequence[OtherPart] = ()
 
-    def write(self, pieces: Sequence[Piece], window: int = 1) -> None:
-        """Emit all of a thread's pieces.  window: as others take it."""
+    def write(self, pieces: Sequence[Piece], span: Span | None = None) -> None:
+        """Emit all of a thread's pieces.  span: of the tile's columns, in which they are, if it is known."""
         width = b.width_of(pieces[0].value)
         if self.product.along_columns % width:
             pieces = [piece.lane(i) for piece in pieces for i in range(width)]
@@ -84,12 +93,12 @@ class Epilogue:
                 finished = [self._finished(piece, self._where(piece)) for piece in placed]
             for piece, values in zip(placed, finished, strict=True):
                 self._store(piece, values[: len(self.results)])
-            self.put_others(batch, finished, window)
+            self.hand_on(batch, finished, span)
 
-    def put_others(self, pieces: Sequence[Piece], finished: Sequence[Sequence[ir.Value]], window: int) -> None:
-        """Hand on what is finished of some pieces of the tile."""
+    def hand_on(self, pieces: Sequence[Piece], finished: Sequence[Sequence[ir.Value]], span: Span | None) -> None:
+        """Let others take what is finished of some pieces of the tile."""
         for number, other in enumerate(self.others, len(self.results)):
-            other.put(pieces, [values[number] for values in finished], window)
+            other.put(pieces, [values[number] for values in finished], span)
 
     def asked(self, pieces: Sequence[Piece]) -> list[tuple[Piece, list[Index]]]:
         """Pieces with their places, for which reads of what results are made of beside sums are under way."""

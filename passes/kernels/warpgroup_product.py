@@ -62,7 +62,7 @@ class WarpgroupProduct:
         self.unit, self.copies = target.warpgroup, target.copies
         self.sides = sides.of(tiling)
         self.results = product.results_of(kernel)
-        self.others = cached_results(kernel)
+        self.others = cached_results(kernel, target)
         self.warpgroups = tiling.row_parts * tiling.output_parts
         self.threads = (1 + self.warpgroups) * self.unit.threads
         self.shape = shape = sides.shape(product, 4, len(self.results))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 from typing import Protocol
 
 from lispgpt.ir import build as b
@@ -12,7 +11,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import is_elementwise, operations, shape_of
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.epilogue import Epilogue, OtherPart, Piece, places
+from lispgpt.passes.kernels.epilogue import BATCH, Epilogue, OtherPart, Piece, Span, places
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import tree
@@ -26,6 +25,9 @@ from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, Tiling
 BULK_DTYPES = ("f32", "bf16")
 FEWEST_COLUMNS = 32
 """That a thread finishes at once where there are several results, which would else take too many registers."""
+
+MOST_RUNS = 8
+"""Of columns, that a warpgroup looks for its own in."""
 
 SUMS_AT_ONCE = 4
 """Neighbours that a thread adds up for a cluster."""
@@ -86,6 +88,10 @@ def sums_stride(tiling: Tiling) -> int:
 class OtherResult(Protocol):
     """A kernel's result that has another shape than the product."""
 
+    @property
+    def own_columns(self) -> Sequence[tuple[int, int]]:
+        """Runs of the product's columns, (first, end), that are wanted here alone and not in the product's shape."""
+
     def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> OtherPart:
         """What takes a thread's pieces of one tile, whose finishing is about to begin."""
 
@@ -132,10 +138,46 @@ class TileResults:
         sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
         epilogue = Epilogue(Reader(self.target), self.product, self.results, sizes, first, tile.batch)
         epilogue = replace(epilogue, others=[other.start(epilogue, pieces) for other in self.others])
+        alone = self._have_no_place(tile)
+        if alone is None:
+            self._store(epilogue, tile, pieces)
+            return
+        others = replace(epilogue, results=())
+        b.either(alone, lambda: self._hand_on(others, pieces), lambda: self._store(epilogue, tile, pieces))
+
+    def _have_no_place(self, tile: Tile) -> ir.Value | None:
+        """Whether others alone want the warpgroup's columns; None where it does not have all of some run of them."""
+        width, end = self.tiling.outputs, self.product.columns
+        runs: list[tuple[int, int]] = []
+        for first, last in sorted(run for other in self.others for run in other.own_columns):
+            joined = runs.pop()[0] if runs and runs[-1][1] == first else first
+            runs.append((joined, -(-end // width) * width if last == end else last))
+        runs = [(first, last) for first, last in runs if last - first >= self.columns]
+        if not runs or len(runs) > MOST_RUNS or self.tiling.splits > 1 or self.product.along_columns % 2:
+            return None
+        column = b.add(tile.column, self.first_column)
+        found = [b.less(b.sub(column, first), last - first - self.columns + 1) for first, last in runs]
+        return tree("arith.ori", found)
+
+    def _hand_on(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> None:
+        """Have others take all of a warpgroup's pieces."""
+        with epilogue.reader.scope():
+            asked = epilogue.asked(pieces[:BATCH])
+            for first in range(0, len(pieces), BATCH):
+                asked, now = epilogue.asked(pieces[first + BATCH : first + 2 * BATCH]), asked
+                span = self._span(epilogue, 4 * first, 4 * len(now))
+                epilogue.hand_on(pieces[first : first + BATCH], epilogue.finished(now), span)
+
+    def _span(self, epilogue: Epilogue, first: int, count: int) -> Span | None:
+        """So many of a warpgroup's columns, for others that take them."""
+        return Span(b.add(self.first_column, first), count) if epilogue.others and self.tiling.splits == 1 else None
+
+    def _store(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]) -> None:
+        """Store results in bulk, as far as whole boxes go, and have others take theirs."""
         with epilogue.reader.scope():
             done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces)
             if pieces[done:]:
-                epilogue.write(pieces[done:])
+                epilogue.write(pieces[done:], self._span(epilogue, 4 * done, self.columns - 4 * done))
 
     def end(self) -> None:
         """By the same threads, ahead of the block's end."""
@@ -170,7 +212,8 @@ class TileResults:
             following = range(first + narrow, min(first + 2 * narrow, done))
             asked, now = epilogue.asked(pieces[following.start // 4 : following.stop // 4]), asked
             values = epilogue.finished(now)
-            epilogue.put_others(pieces[first // 4 : (first + narrow) // 4], values, gcd(self.columns, narrow))
+            span = self._span(epilogue, first, narrow)
+            epilogue.hand_on(pieces[first // 4 : (first + narrow) // 4], values, span)
             for number, result in enumerate(bulk):
                 within = first % result.width
                 if within == 0:

@@ -47,6 +47,7 @@ from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
+from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
 from lispgpt.passes.states import UNPLACED
 from lispgpt.passes.targets import Gpu
 
@@ -252,6 +253,8 @@ def _build_kernel(
                 region_owner.attributes[description] = clone.attributes[description]
                 del clone.attributes[description]
         mapping.update(zip(op.results, clone.results, strict=True))
+    if group.kind == "contraction" and are_only_cached(group.ops, outputs):
+        region_owner.attributes[CACHED_ONLY] = ir.UnitAttr.get()
     results = [mapping[o] for o in outputs]
     with ir.InsertionPoint(body):
         create_op("func.return", results)

@@ -78,7 +78,12 @@ def as_f32(values: np.ndarray) -> np.ndarray:
 
 
 def run(
-    artifact: Artifact, places: np.ndarray, shape: dict[str, int], by_head: bool = False, close: float = 2e-5
+    artifact: Artifact,
+    places: np.ndarray,
+    shape: dict[str, int],
+    by_head: bool = False,
+    close: float = 2e-5,
+    doubled: bool = False,
 ) -> None:
     """Check an artifact's result and cache, for rows at such positions of each sequence."""
     batch, count = places.shape
@@ -101,6 +106,8 @@ def run(
         q, k, v = np.moveaxis(made.reshape(batch, count, heads, 3, size), 3, 0)
     else:
         q, k, v = np.split(made.reshape(batch, count, -1, size), [heads, heads + groups], axis=2)
+    if doubled:
+        q = (2 * a["table"][given] @ a["w"].T + a["b"]).reshape(batch, count, -1, size)[:, :, :heads]
     wanted = as_f32(old)[0].astype(np.float64)
     cache = wanted if wanted.shape[1] == 2 and wanted.shape[0] == batch and not shape.get("parts_first") else None
     cache = np.swapaxes(wanted, 0, 1) if cache is None else cache  # [batch 2 groups context size]
@@ -127,7 +134,7 @@ def ascending(batch: int, count: int, start: int = 0) -> np.ndarray:
     return np.arange(start, start + count)[None].repeat(batch, 0)
 
 
-@pytest.mark.parametrize("options", ["", ":splits 2 :shared false", ":pair 2 :shared false", ":outputs 16"])
+@pytest.mark.parametrize("options", ["", ":splits 2", ":pair 2", ":outputs 16", ":outputs 72", ":outputs 144"])
 @pytest.mark.parametrize("cache", ["f32", "bf16"])
 def test_keys_and_values_are_stored_by_the_product(tmp_path: Path, options: str, cache: str) -> None:
     artifact = compiled(tmp_path, text(inner=128, cache=cache), 70, options=options)
@@ -162,6 +169,18 @@ def test_heads_may_have_their_columns_together(tmp_path: Path, size: int) -> Non
 def test_rows_that_pad_a_chunk_are_at_one_place(tmp_path: Path) -> None:
     artifact = compiled(tmp_path, text())
     run(artifact, np.maximum(np.arange(64) - 40, 0)[None] + 7, {"heads": 2})
+
+
+@pytest.mark.parametrize("inner", [60, 64])
+def test_operands_that_copies_do_not_bring_leave_writes_to_attention(tmp_path: Path, inner: int) -> None:
+    assert moved(tmp_path, text(inner=inner)) == (inner == 64)
+
+
+def test_queries_may_come_from_another_product(tmp_path: Path) -> None:
+    queries = "(slice (reshape (linear (* 2.0 (rows table tokens)) w b) [n 6 64]) [0 0 0] [n 2 64])"
+    artifact = compiled(tmp_path, text(parts=f"{queries} (part 1 2 2) (part 2 4 2)"))
+    assert not any(name.endswith("_write") for name in launches(artifact))
+    run(artifact, ascending(1, 64, 3), {"heads": 2}, doubled=True)
 
 
 def test_a_product_that_the_schedule_leaves_is_divided(tmp_path: Path) -> None:
@@ -211,6 +230,7 @@ def test_only_columns_are_stored_by_the_product(tmp_path: Path, key: str, whethe
         ("cuda:sm_90a", 31, 1, "bf16", False),
         ("cuda:sm_90a", 1, 40, "bf16", False),  # each row is the last of a sequence, and written by its attention
         ("cuda:sm_90a", 64, 1, "f32", False),
+        ("cuda:sm_90a", 64, 1, "q8_0", False),  # weights in blocks, which no copy brings as they are multiplied
         ("cuda:sm_90", 64, 1, "bf16", False),
         ("rocm:gfx942", 64, 1, "bf16", False),
     ],
