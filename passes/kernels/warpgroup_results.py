@@ -140,7 +140,8 @@ class TileResults:
         epilogue = replace(epilogue, others=[other.start(epilogue, pieces) for other in self.others])
         alone = self._have_no_place(tile)
         if alone is None:
-            self._store(epilogue, tile, pieces)
+            wanted = self.results or self.tiling.splits > 1 or self.product.along_columns % 2
+            self._store(epilogue, tile, pieces) if wanted else self._hand_on(epilogue, pieces)
             return
         others = replace(epilogue, results=())
         b.either(alone, lambda: self._hand_on(others, pieces), lambda: self._store(epilogue, tile, pieces))

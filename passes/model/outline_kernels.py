@@ -14,7 +14,7 @@ body, whose `collective` says what.  Attention has what was recognised in `atten
 roles, its gradients in `sums` and in theirs.
 
 `kernel_groups` says which ops become one kernel.  With `prologue-rows` a rows kernel that only contractions read moves
-into each of them.
+into each of them, with `cached-rows` a contraction puts columns of its own into caches (`product_rows`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from compiled_models import compile_text, poison, random_weights
 from emulated_cuda.device import EmulatedCuda
 
-from lispgpt.compiler.driver import Observer, Request, emit
+from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
 
@@ -71,67 +73,69 @@ def launches(artifact: Artifact) -> list[str]:
     return [launch.kernel for launch in artifact.plan.entries[-1].launches]
 
 
-def as_f32(values: np.ndarray) -> np.ndarray:
-    if values.dtype == np.uint16:
-        return (values.astype(np.uint32) << 16).view(np.float32)
-    return values
+@dataclass(frozen=True)
+class Heads:
+    """What a program's product has in a row.  by_head: of each head its query, key and value.  parts_first: whether the
+    cache has all keys ahead of all values.  doubled: whether queries are made from twice as much."""
+
+    heads: int = 2
+    size: int = 64
+    groups: int = 0
+    by_head: bool = False
+    parts_first: bool = False
+    doubled: bool = False
+
+    def split(self, a: dict[str, np.ndarray], tokens: np.ndarray) -> list[np.ndarray]:
+        """Queries, keys and values, each [batch rows heads size]."""
+        x, shape = a["table"][tokens], (*tokens.shape, -1, self.size)
+        made = (x @ a["w"].T + a["b"]).reshape(shape)
+        if self.by_head:
+            return list(np.moveaxis(made.reshape(*tokens.shape, self.heads, 3, self.size), 3, 0))
+        q, k, v = np.split(made, [self.heads, self.heads + (self.groups or self.heads)], axis=2)
+        if self.doubled:
+            q = (2 * x @ a["w"].T + a["b"]).reshape(shape)[:, :, : self.heads]
+        return [q, k, v]
+
+    def attended(self, q: np.ndarray, cache: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """What queries at such positions make of a cache, [batch 2 groups context size]."""
+        keys, values = (np.repeat(cache[:, i], self.heads // cache.shape[2], axis=1) for i in (0, 1))
+        scores = np.einsum("bqhd,bhtd->bhqt", q, keys) / np.sqrt(self.size)
+        scores = np.where(np.arange(keys.shape[2]) <= places[:, None, :, None], scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return np.einsum("bhqt,bhtd->bqhd", weights / weights.sum(-1, keepdims=True), values)
+
+    def batch_first(self, cache: np.ndarray) -> np.ndarray:
+        """A layer's cache as [batch 2 groups context size] in float64."""
+        cache = (cache.astype(np.uint32) << 16).view(np.float32) if cache.dtype == np.uint16 else cache
+        return (np.swapaxes(cache[0], 0, 1) if self.parts_first else cache[0]).astype(np.float64)
 
 
-def run(
-    artifact: Artifact,
-    places: np.ndarray,
-    shape: dict[str, int],
-    by_head: bool = False,
-    close: float = 2e-5,
-    doubled: bool = False,
-) -> None:
+def check(artifact: Artifact, places: np.ndarray, heads: Heads, close: float = 2e-5) -> None:
     """Check an artifact's result and cache, for rows at such positions of each sequence."""
-    batch, count = places.shape
-    heads, size, groups = shape["heads"], shape.get("size", 64), shape.get("groups", shape["heads"])
-    weights = random_weights(artifact, 0.5)
-    tokens = np.random.default_rng(1).integers(0, 50, (batch, places.max() + 1), np.int32)
-    given = np.take_along_axis(tokens, places, 1)
+    rng, weights = np.random.default_rng(1), random_weights(artifact, 0.5)
+    tokens = np.take_along_axis(rng.integers(0, 50, (len(places), places.max() + 1), np.int32), places, 1)
     with Session(artifact, EmulatedCuda(), weights) as session:  # type: ignore[arg-type]
-        state = next(buffer for buffer in session.artifact.plan.buffers if buffer.kind == "state")
-        old = np.random.default_rng(2).normal(size=state.shape).astype(np.float32)
-        if state.dtype == "bf16":
-            old = (old.view(np.uint32) >> 16).astype(np.uint16)
-        session.write(state.name, old)
+        old = rng.normal(size=session.read("kv").shape).astype(np.float32)
+        if session.read("kv").dtype == np.uint16:
+            old, close = (old.view(np.uint32) >> 16).astype(np.uint16), max(close, 4e-3)
+        session.write("kv", old)
         poison(session)
-        found = session.run("out", given, places.astype(np.int32))["out"].astype(np.float64)
-        kept = session.read(state.name)
-    a = weights.exact()
-    made = a["table"][given] @ a["w"].T + a["b"]
-    if by_head:
-        q, k, v = np.moveaxis(made.reshape(batch, count, heads, 3, size), 3, 0)
-    else:
-        q, k, v = np.split(made.reshape(batch, count, -1, size), [heads, heads + groups], axis=2)
-    if doubled:
-        q = (2 * a["table"][given] @ a["w"].T + a["b"]).reshape(batch, count, -1, size)[:, :, :heads]
-    wanted = as_f32(old)[0].astype(np.float64)
-    cache = wanted if wanted.shape[1] == 2 and wanted.shape[0] == batch and not shape.get("parts_first") else None
-    cache = np.swapaxes(wanted, 0, 1) if cache is None else cache  # [batch 2 groups context size]
-    changed = np.zeros(cache.shape, bool)
-    for n in range(batch):
-        cache[n, 0][:, places[n]], cache[n, 1][:, places[n]] = np.moveaxis(k[n], 0, 1), np.moveaxis(v[n], 0, 1)
-        changed[n][:, :, places[n]] = True
-    kept = as_f32(kept)[0]
-    kept = np.swapaxes(kept, 0, 1) if shape.get("parts_first") else kept
-    assert np.array_equal(kept[~changed], cache[~changed]), "what no row goes to stays"
-    error = np.linalg.norm((kept - cache)[changed])
-    assert error <= (close if state.dtype == "f32" else max(close, 4e-3)) * np.linalg.norm(cache[changed])
-    keys, values = (np.repeat(cache[:, i], heads // groups, axis=1) for i in (0, 1))
-    scores = np.einsum("bqhd,bhtd->bhqt", q, keys) / np.sqrt(size)
-    seen = np.arange(keys.shape[2]) <= places[:, None, :, None]
-    scores = np.where(seen, scores, -np.inf)
-    weighed = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = np.einsum("bhqt,bhtd->bqhd", weighed / weighed.sum(-1, keepdims=True), values)
-    error = np.linalg.norm(found - expected.reshape(found.shape))
-    assert error <= 10 * (close if state.dtype == "f32" else max(close, 4e-3)) * np.linalg.norm(expected)
+        found = session.run("out", tokens, places.astype(np.int32))["out"].astype(np.float64)
+        kept = heads.batch_first(session.read("kv"))
+    q, k, v = heads.split(weights.exact(), tokens)
+    cache = heads.batch_first(old)
+    written = np.zeros(cache.shape, bool)
+    for n, rows in enumerate(places):
+        cache[n, 0][:, rows], cache[n, 1][:, rows] = np.moveaxis(k[n], 0, 1), np.moveaxis(v[n], 0, 1)
+        written[n][:, :, rows] = True
+    assert np.array_equal(kept[~written], cache[~written]), "what no row goes to stays"
+    assert np.linalg.norm((kept - cache)[written]) <= close * np.linalg.norm(cache[written])
+    wanted = heads.attended(q, cache, places).reshape(found.shape)
+    assert np.linalg.norm(found - wanted) <= 10 * close * np.linalg.norm(wanted)
 
 
-def ascending(batch: int, count: int, start: int = 0) -> np.ndarray:
-    return np.arange(start, start + count)[None].repeat(batch, 0)
+def ascending(count: int, start: int) -> np.ndarray:
+    return np.arange(start, start + count)[None]
 
 
 @pytest.mark.parametrize("options", ["", ":splits 2", ":pair 2", ":outputs 16", ":outputs 72", ":outputs 144"])
@@ -139,7 +143,7 @@ def ascending(batch: int, count: int, start: int = 0) -> np.ndarray:
 def test_keys_and_values_are_stored_by_the_product(tmp_path: Path, options: str, cache: str) -> None:
     artifact = compiled(tmp_path, text(inner=128, cache=cache), 70, options=options)
     assert [name.partition("_")[0] for name in launches(artifact)] == ["rows", "contraction", "attention", "rows"]
-    run(artifact, ascending(1, 70, 3), {"heads": 2})
+    check(artifact, ascending(70, 3), Heads())
 
 
 @pytest.mark.parametrize(("heads", "size", "groups"), [(3, 64, 1), (2, 80, 2), (4, 128, 2), (1, 24, 1), (6, 16, 3)])
@@ -147,8 +151,7 @@ def test_keys_and_values_are_stored_by_the_product(tmp_path: Path, options: str,
 def test_heads_of_any_size(tmp_path: Path, heads: int, size: int, groups: int, precision: str) -> None:
     artifact = compiled(tmp_path, text(heads, size, groups), precision=precision)
     assert not any(name.endswith("_write") for name in launches(artifact))
-    shape = {"heads": heads, "size": size, "groups": groups}
-    run(artifact, ascending(1, 64, 5), shape, close=2e-5 if precision == "exact" else 1e-2)
+    check(artifact, ascending(64, 5), Heads(heads, size, groups), close=2e-5 if precision == "exact" else 1e-2)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -156,19 +159,37 @@ def test_sequences_have_places_of_their_own(tmp_path: Path, batch_first: bool) -
     artifact = compiled(tmp_path, text(2, 64, batch_first=batch_first), 40, batch=2)
     assert not any(name.endswith("_write") for name in launches(artifact))
     places = np.stack([np.arange(40), np.arange(40) + 31])
-    run(artifact, places, {"heads": 2, "parts_first": not batch_first})
+    check(artifact, places, Heads(parts_first=not batch_first))
 
 
 @pytest.mark.parametrize("size", [64, 40])
 def test_heads_may_have_their_columns_together(tmp_path: Path, size: int) -> None:
     artifact = compiled(tmp_path, text(3, size, parts=BY_HEAD), 48)
     assert not any(name.endswith("_write") for name in launches(artifact))
-    run(artifact, ascending(1, 48, 1), {"heads": 3, "size": size}, by_head=True)
+    check(artifact, ascending(48, 1), Heads(3, size, by_head=True))
+
+
+def test_layers_have_caches_of_their_own(tmp_path: Path) -> None:
+    sizes = {"layers": 2, "heads": 1, "width": 64, "vocab": 50, "context": 40}
+    program, shape = PIPELINE.parents[2] / "examples" / "gpt2.lisp", [{"batch": 1, "positions": 32}]
+    artifacts = [
+        compile_request(Request(program, target, overrides=sizes, entries=("logits",), sizes=shape), Observer())[0]
+        for target in ("cuda:sm_90a", "cpu")
+    ]
+    assert not any(name.endswith("_write") for name in launches(artifacts[0]))
+    weights, found = random_weights(artifacts[0]), []
+    for artifact, device in zip(artifacts, (EmulatedCuda(), CpuDevice()), strict=True):
+        with Session(artifact, device, weights) as session:  # type: ignore[arg-type]
+            poison(session)
+            logits = session.run("logits", np.arange(32)[None], np.arange(5, 37)[None])["logits"]
+            found.append((logits, session.read("kv")))
+    for one, other in zip(*found, strict=True):
+        assert np.linalg.norm(one - other) <= 5e-5 * np.linalg.norm(other)
 
 
 def test_rows_that_pad_a_chunk_are_at_one_place(tmp_path: Path) -> None:
     artifact = compiled(tmp_path, text())
-    run(artifact, np.maximum(np.arange(64) - 40, 0)[None] + 7, {"heads": 2})
+    check(artifact, np.maximum(np.arange(64) - 40, 0)[None] + 7, Heads())
 
 
 @pytest.mark.parametrize("inner", [60, 64])
@@ -180,13 +201,13 @@ def test_queries_may_come_from_another_product(tmp_path: Path) -> None:
     queries = "(slice (reshape (linear (* 2.0 (rows table tokens)) w b) [n 6 64]) [0 0 0] [n 2 64])"
     artifact = compiled(tmp_path, text(parts=f"{queries} (part 1 2 2) (part 2 4 2)"))
     assert not any(name.endswith("_write") for name in launches(artifact))
-    run(artifact, ascending(1, 64, 3), {"heads": 2}, doubled=True)
+    check(artifact, ascending(64, 3), Heads(doubled=True))
 
 
 def test_a_product_that_the_schedule_leaves_is_divided(tmp_path: Path) -> None:
     artifact = compiled(tmp_path, text(cache="bf16"), options=":least-rows 100")
     assert sum("part" in name for name in launches(artifact)) >= 3
-    run(artifact, ascending(1, 64, 3), {"heads": 2})
+    check(artifact, ascending(64, 3), Heads())
 
 
 def moved(folder: Path, program: str, target: str = "cuda:sm_90a", positions: int = 64, batch: int = 1) -> bool:
