@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from compiled_models import compile_text, poison, random_weights
 from emulated_cuda.device import EmulatedCuda
 
 from lispgpt.compiler.driver import Observer, Request, compile_request, emit
+from lispgpt.passes.targets import GPU_CHIPS, shared_steps, warpgroup_tiles
 from lispgpt.runtime.devices.cpu import CpuDevice
 from lispgpt.runtime.plan.artifact import Artifact
 from lispgpt.runtime.session import Session
@@ -144,6 +145,18 @@ def test_keys_and_values_are_stored_by_the_product(tmp_path: Path, options: str,
     artifact = compiled(tmp_path, text(inner=128, cache=cache), 70, options=options)
     assert [name.partition("_")[0] for name in launches(artifact)] == ["rows", "contraction", "attention", "rows"]
     check(artifact, ascending(70, 3), Heads())
+
+
+def test_tiles_may_be_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GPU_CHIPS["cuda"], "sm_90a", replace(GPU_CHIPS["cuda"]["sm_90a"], cores=10, cluster_cores=0))
+    for name, number in {"FEWEST_STEPS": 16, "FEWEST_OF_A_PIECE": 3, "FRAGMENT": 0}.items():
+        monkeypatch.setattr(shared_steps, name, number)
+    monkeypatch.setattr(warpgroup_tiles, "MOST_STAGES", 3)  # no piece has fewer steps
+    program = text(1, inner=1024, context=240)
+    artifact = compiled(tmp_path, program, 230, options=":rows 128 :outputs 96 :pair 2", precision="fast")
+    product = next(step for step in artifact.plan.entries[0].launches if step.kernel.startswith("contraction"))
+    assert any(argument.access == "scratch" for argument in product.arguments), "blocks share out k"
+    check(artifact, ascending(230, 3), Heads(1), close=1e-2)
 
 
 @pytest.mark.parametrize(("heads", "size", "groups"), [(3, 64, 1), (2, 80, 2), (4, 128, 2), (1, 24, 1), (6, 16, 3)])
