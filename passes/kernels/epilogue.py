@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -53,10 +54,32 @@ def places(
 
 
 @dataclass(frozen=True)
+class Span:
+    """So many columns of a tile, of which each of a subgroup's threads has its pairs: every four threads eight
+    neighbours, one row after another, as a warpgroup instruction's results lie."""
+
+    first: Index
+    count: int
+
+
+class OtherPart(Protocol):
+    """One thread's part of a result that has another shape than the product, of one tile."""
+
+    @property
+    def tensor(self) -> ir.Value:
+        """What the result is made of: a tensor of the product's shape, computed from the product."""
+
+    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], span: Span | None) -> None:
+        """Take the tensor's elements where the pieces are, in the product.  span: of the tile's columns, in which all
+        of the subgroup's are; None: they may be anywhere."""
+
+
+@dataclass(frozen=True)
 class Epilogue:
     """Finishes a product: this block its tile of `tile` (rows, columns), from `first` on, in one batch.
 
-    Sums past the last row or column may be anything.  results: (tensor computed from the product, its buffer).
+    Sums past the last row or column may be anything.  results: (tensor computed from the product, its buffer), of the
+    product's shape.  others: what becomes of this tile in other results.
     """
 
     reader: Reader
@@ -65,18 +88,27 @@ class Epilogue:
     tile: tuple[int, int]
     first: tuple[Index, Index]
     batch: Index = 0
-    rows: dict[Index, Index] = field(default_factory=dict, init=False)
-    insides: dict[Index, Index] = field(default_factory=dict, init=False)
+    others: list[OtherPart] = field(default_factory=list)
+    rows: dict[Index, Index] = field(default_factory=dict)
+    insides: dict[Index, Index] = field(default_factory=dict)
 
-    def write(
-        self, pieces: Sequence[Placed], seen: Callable[[Piece, list[ir.Value]], None] = lambda piece, values: None
-    ) -> None:
-        """Emit all of a thread's pieces.  seen: takes each in the product, and what becomes of it in each result."""
+    def without_results(self) -> Epilogue:
+        """The same for others alone."""
+        return replace(self, results=())
+
+    def write(self, pieces: Sequence[Placed], span: Span | None = None) -> None:
+        """Emit all of a thread's pieces.  span: of the tile's columns, in which they are, if it is known."""
         for start in range(0, len(pieces), BATCH):
             batch = pieces[start : start + BATCH]
-            for (piece, _), values in zip(batch, self.finished(batch), strict=True):
-                self._store(piece, values)
-                seen(piece, values)
+            finished = self.finished(batch)
+            for (piece, _), values in zip(batch, finished, strict=True):
+                self._store(piece, values[: len(self.results)])
+            self.hand_on(batch, finished, span)
+
+    def hand_on(self, pieces: Sequence[Placed], finished: Sequence[Sequence[ir.Value]], span: Span | None) -> None:
+        """Let others take what is finished of some pieces."""
+        for number, other in enumerate(self.others, len(self.results)):
+            other.put([piece for piece, _ in pieces], [values[number] for values in finished], span)
 
     def placed(self, pieces: Sequence[Piece]) -> list[Placed]:
         """Pieces of the tile at their places, in such as lie together there."""
@@ -90,12 +122,12 @@ class Epilogue:
         """The same, for which reads of what results are made of beside sums are under way."""
         found = self.placed(pieces)
         for piece, where in found:
-            for tensor, _ in self.results:
+            for tensor in self._tensors():
                 self.reader.preload(tensor, where, b.width_of(piece.value), lambda _: True)
         return found
 
     def finished(self, pieces: Sequence[Placed]) -> list[list[ir.Value]]:
-        """For each piece what becomes of it in each result."""
+        """For each piece what becomes of it in each result, and for each of the others."""
         with self.reader.scope():
             return [self._finished(*piece) for piece in pieces]
 
@@ -129,18 +161,27 @@ class Epilogue:
         """Have what results are made of that is one number for each row read for these rows of the tile."""
         if self.product.batches == 1 and len(self.product.layout.result) == 2:
             for row in rows:
-                for tensor, _ in self.results:
+                for tensor in self._tensors():
                     self.reader.prepare(tensor, [self._inside(self.row(row)) if self._ragged(0) else self.row(row)])
 
     def _finished(self, piece: Piece, where: list[Index]) -> list[ir.Value]:
         """The results of a piece."""
         self.reader.bind(self.product.result, lambda index, width: piece.value)
-        return [self.reader.read(tensor, where, b.width_of(piece.value)) for tensor, _ in self.results]
+        return [self.reader.read(tensor, where, b.width_of(piece.value)) for tensor in self._tensors()]
 
-    def _store(self, piece: Piece, values: list[ir.Value]) -> None:
-        inside = [b.less((piece.row, piece.output)[i], self._extents()[i]) for i in (0, 1) if self._ragged(i)]
+    def _tensors(self) -> list[ir.Value]:
+        return [*(tensor for tensor, _ in self.results), *(other.tensor for other in self.others)]
+
+    def _store(self, piece: Piece, values: Sequence[ir.Value]) -> None:
+        if not self.results:
+            return
         place = partial(self.product.place, self.batch, piece.row, piece.output)
-        store_results(values, self.results, place, b.both(*inside))
+        store_results(values, self.results, place, self.live(piece))
+
+    def live(self, piece: Piece) -> ir.Value | None:
+        """Whether a piece that is placed is in the product; None: it is."""
+        inside = [b.less((piece.row, piece.output)[i], self._extents()[i]) for i in (0, 1) if self._ragged(i)]
+        return b.both(*inside)
 
 
 def store_results(

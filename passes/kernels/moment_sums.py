@@ -8,36 +8,60 @@ from dataclasses import dataclass, field
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.epilogue import Piece
-from lispgpt.passes.kernels.products import Product
+from lispgpt.passes.kernels.epilogue import Epilogue, Piece, Span
 from lispgpt.passes.kernels.team import subgroup_reduce, tree
 from lispgpt.passes.model.row_moments import Moments
 from lispgpt.passes.targets import Gpu
+from lispgpt.passes.targets.warpgroup_tiles import SUMS_AT_ONCE, Tiling
 
 
-@dataclass
+@dataclass(frozen=True)
+class RowMoments:
+    """The moments that a product's kernel makes of one of its results, with the buffers that they go to."""
+
+    moments: Moments
+    target: Gpu
+    tiling: Tiling
+
+    @property
+    def own_columns(self) -> Sequence[tuple[int, int]]:
+        """None: what moments are of is a result, too."""
+        return ()
+
+    def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> MomentSums:
+        """What takes a thread's pieces of one tile."""
+        split, group = self.tiling.splits > 1, self.moments.group
+        lanes, count = (group // SUMS_AT_ONCE, 1) if split else (4, group // 8)
+        return MomentSums(self.target, self.moments, epilogue, lanes, count)
+
+
+@dataclass(frozen=True)
 class MomentSums:
     """Takes pieces of rows in the order of their columns, as all lanes of a subgroup have them.
 
-    moments: with the buffers that they go to.  lanes: neighbours that have the pieces of a group between them.  pieces:
-    of each of them.  ragged: whether rows, and columns, may be past the product's end.
+    lanes: neighbours that have the pieces of a group between them.  count: of each of them.
     """
 
     target: Gpu
-    product: Product
     moments: Moments
+    epilogue: Epilogue
     lanes: int
-    pieces: int
-    ragged: tuple[bool, bool]
-    held: dict[Index, list[Piece]] = field(default_factory=dict, init=False)
+    count: int
+    held: dict[Index, list[Piece]] = field(default_factory=dict)
 
-    def take(self, piece: Piece, value: ir.Value) -> None:
-        """A piece at its place in the product, and what the source of the moments is there."""
-        held = self.held.setdefault(piece.row, [])
-        held.append(Piece(piece.row, piece.output, value))
-        if len(held) == self.pieces:
-            self._store(held[0], [each.value for each in held])
-            held.clear()
+    @property
+    def tensor(self) -> ir.Value:
+        """What they are of."""
+        return self.moments.source
+
+    def put(self, pieces: Sequence[Piece], values: Sequence[ir.Value], span: Span | None) -> None:
+        """Take pieces, and store the moments of groups that are whole."""
+        for piece, value in zip(pieces, values, strict=True):
+            held = self.held.setdefault(piece.row, [])
+            held.append(Piece(piece.row, piece.output, value))
+            if len(held) == self.count:
+                self._store(held[0], [each.value for each in held])
+                held.clear()
 
     def _store(self, first: Piece, values: Sequence[ir.Value]) -> None:
         """A group's moments, which one of its lanes stores."""
@@ -49,18 +73,14 @@ class MomentSums:
             values = [b.binary("arith.subf", value, b.splat(mean, b.width_of(value))) for value in values]
         squares = [b.binary("arith.mulf", value, value) for value in values]
         found.append((self._added(squares), self.moments.squares))
-        lane = b.mod(b.thread_id(), self.target.subgroup)
-        live = b.equal(b.mod(lane, self.lanes), 0)
-        extents = (self.product.rows, self.product.columns)
-        at = (first.row, first.output)
-        inside = [b.less(at[i], extents[i]) for i in (0, 1) if self.ragged[i]]
+        live = b.equal(b.mod(b.mod(b.thread_id(), self.target.subgroup), self.lanes), 0)
         place = [first.row, b.div(first.output, group)]
 
         def store() -> None:
             for value, buffer in found:
                 b.store(value, buffer, place)
 
-        b.if_live(b.both(live, *inside), store)
+        b.if_live(b.both(live, self.epilogue.live(first)), store)
 
     def _added(self, values: Sequence[ir.Value]) -> ir.Value:
         """The sum of all lanes' elements."""

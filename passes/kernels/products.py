@@ -152,6 +152,10 @@ class Product:
     def result(self) -> ir.Value:
         return self.op.results[0]
 
+    def results_of(self, kernel: ir.Operation) -> list[tuple[ir.Value, ir.Value]]:
+        """(tensor, its buffer) for each of a kernel's results that are computed from the product point by point."""
+        return [(tensor, buffer) for tensor, buffer in outputs_of(kernel) if has_place_in(self.op, tensor)]
+
     @property
     def batches(self) -> int:
         return self.layout.extent(self.layout.batch)
@@ -190,19 +194,24 @@ class Product:
 
 
 def unscheduled_products(
-    module: ir.Module, beside: Callable[[ir.Value], bool] = lambda tensor: False
+    module: ir.Module, is_known: Callable[[ir.Operation, ir.Value], bool] = lambda kernel, tensor: False
 ) -> Iterator[tuple[ir.Operation, Product]]:
     """The kernels that are products, and that no schedule has taken yet, with what recognise-products has found.
 
-    beside: whether a result of another shape than the product's is one that the schedule makes.
+    is_known: whether the schedule can make a kernel's result that is not computed from the product point by point.
     """
     for kernel in unscheduled_kernels(module, "contraction"):
-        product = _product_in(kernel, beside)
+        product = _product_in(kernel, is_known)
         if product is not None:
             yield kernel, product
 
 
-def _product_in(kernel: ir.Operation, beside: Callable[[ir.Value], bool]) -> Product | None:
+def has_place_in(product: ir.Operation, tensor: ir.Value) -> bool:
+    """Whether a kernel's result is in the product's shape, and no memory that is changed."""
+    return shape_of(tensor) == shape_of(product.results[0]) and defining_op(tensor).name != "scf.for"
+
+
+def _product_in(kernel: ir.Operation, is_known: Callable[[ir.Operation, ir.Value], bool]) -> Product | None:
     layout = ProductLayout.of_kernel(kernel)
     if layout is None:
         return None
@@ -210,8 +219,8 @@ def _product_in(kernel: ir.Operation, beside: Callable[[ir.Value], bool]) -> Pro
     if not all(element_type(v) == b.f32() or b.is_short(v.type) for v in op.operands):
         note_refusal(kernel, "a product of other numbers than f32, bf16 and f16")
         return None
-    others = [tensor for tensor, _ in outputs_of(kernel) if shape_of(tensor) != shape_of(op.results[0])]
-    if not all(map(beside, others)):
+    others = [tensor for tensor, _ in outputs_of(kernel) if not has_place_in(op, tensor)]
+    if not all(is_known(kernel, tensor) for tensor in others):
         note_refusal(kernel, "a result has another shape than the product")
         return None
     return Product(op, layout)

@@ -9,8 +9,11 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
+from lispgpt.passes.kernels.bulk_results import BulkResult, boxes_read, bulk_boxes, lanes_store, staged_bytes
+from lispgpt.passes.kernels.cached_results import cached_results
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
+from lispgpt.passes.kernels.moment_sums import RowMoments
 from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import outputs_of
@@ -18,19 +21,9 @@ from lispgpt.passes.kernels.stages import Place, Ring
 from lispgpt.passes.kernels.tensor_map import Boxes
 from lispgpt.passes.kernels.tile_shares import Piece, TileShares
 from lispgpt.passes.kernels.tile_stores import ROWS
-from lispgpt.passes.kernels.warpgroup_results import (
-    Begun,
-    BulkResult,
-    Tile,
-    TileResults,
-    boxes_read,
-    bulk_boxes,
-    lanes_store,
-    staged_bytes,
-    sums_stride,
-)
+from lispgpt.passes.kernels.warpgroup_results import Begun, OtherResult, Tile, TileResults, sums_stride
 from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
-from lispgpt.passes.model.row_moments import find_moments, moment_of
+from lispgpt.passes.model.row_moments import find_moments
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import (
     Tiling,
@@ -65,9 +58,10 @@ class WarpgroupProduct:
         self.kernel, self.product, self.target, self.tiling = kernel, product, target, tiling
         self.unit, self.copies = target.warpgroup, target.copies
         self.sides = sides.of(tiling)
-        outputs = outputs_of(kernel)
-        self.moments = find_moments(outputs)
-        self.results = [result for result in outputs if moment_of(result[0]) is None]
+        self.results, moments = product.results_of(kernel), find_moments(outputs_of(kernel))
+        self.others: list[OtherResult] = [*cached_results(kernel, target)]
+        if moments is not None:
+            self.others.append(RowMoments(moments, target, tiling))
         self.warpgroups = tiling.row_parts * tiling.output_parts
         self.threads = (1 + self.warpgroups) * self.unit.threads
         self.shape = shape = sides.shape(product, 4, len(self.results))
@@ -88,7 +82,7 @@ class WarpgroupProduct:
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
         columns = tiling.outputs // tiling.output_parts
         self.by_lanes = [x for x in self.boxes or () if lanes_store(x, product, columns, self.copies)]
-        self.read = boxes_read(kernel, product, self.results, self.copies) if tiling.splits == 1 else []
+        self.read = boxes_read(kernel, product, self.copies) if tiling.splits == 1 else []
 
     def emit(self) -> None:
         t = self.tiling
@@ -270,7 +264,7 @@ class WarpgroupProduct:
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
         sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
         results = TileResults(
-            *(self.target, self.product, t, self.results, self.moments, self.bulk, self.staging, self.memory),
+            *(self.target, self.product, t, self.results, self.others, self.bulk, self.staging, self.memory),
             *(self.rank, member, self.roomy, self.staged),
         )
         left, registers = self.sides.left, None

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import is_elementwise, operations, shape_of
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.epilogue import Epilogue, Piece, places, valued
+from lispgpt.passes.kernels.bulk_results import BulkResult, staged_bytes
+from lispgpt.passes.kernels.epilogue import BATCH, Epilogue, OtherPart, Piece, Placed, Span, places, valued
 from lispgpt.passes.kernels.lane_stores import COLUMNS as LANE_COLUMNS
 from lispgpt.passes.kernels.lane_stores import LaneStores, area_bytes
-from lispgpt.passes.kernels.moment_sums import MomentSums
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.team import Unrolled, tree
-from lispgpt.passes.kernels.tensor_map import Boxes, find_boxes, whole
 from lispgpt.passes.kernels.tile_stores import ROWS, Line, TileStores
 from lispgpt.passes.kernels.warpgroup_sums import Member
-from lispgpt.passes.model.row_moments import Moments
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup_tiles import STAGING_BYTES, SUMS_AT_ONCE, Tiling
 
-BULK_DTYPES = ("f32", "bf16")
-LINE = TensorCopies.line
 MOST_COLUMNS = 48
 """That a thread finishes at once where all of their lines have room."""
 FEWEST_COLUMNS = 32
 """That a thread finishes at once where there are several results, which would else take too many registers."""
 
 
-Seen = Callable[[Piece, list[ir.Value]], None]
-"""Takes a piece in the product, and what becomes of it in each result."""
+MOST_RUNS = 8
+"""Of columns, that a warpgroup looks for its own in."""
 
 
 @dataclass(frozen=True)
@@ -48,63 +43,20 @@ class Tile:
     k: Index
 
 
-@dataclass(frozen=True)
-class BulkResult:
-    """How a result is stored in boxes of ROWS rows and one line of `width` columns, or without a map by lanes."""
-
-    boxes: Boxes
-    map: ir.Value | None
-    width: int
-
-
-def bulk_boxes(
-    product: Product, results: Sequence[tuple[ir.Value, ir.Value]], copies: TensorCopies
-) -> list[Boxes] | None:
-    """How each result is stored in bulk; None where one cannot be."""
-    layout, found = product.layout, []
-    for _, buffer in results:
-        boxes = find_boxes(whole(buffer), layout, layout.result, (layout.batch, layout.rows, layout.columns), copies)
-        if boxes is None or not boxes.is_along(2) or str(buffer.type.element_type) not in BULK_DTYPES:
-            return None
-        found.append(boxes)
-    return None if product.along_columns % 2 else found
-
-
-def lanes_store(boxes: Boxes, product: Product, columns: int, copies: TensorCopies) -> bool:
-    """Whether a warpgroup's columns of a result are better stored by lanes: they are not whole lines of boxes, but
-    whole vectors of rows that lie in memory as the product has them."""
-    line = copies.line // b.item_bytes(boxes.argument.type)
-    plain = len(boxes.argument.type.shape) == 2 and product.along_columns % LANE_COLUMNS == 0 and product.batches == 1
-    return plain and columns % line != 0 == columns % LANE_COLUMNS
-
-
-def staged_bytes(boxes: Boxes, columns: int, by_lanes: bool) -> int:
-    """What a subgroup's rows of so many columns of a result take on their way to memory: whole lines, or all of them
-    where lanes store them."""
-    item = b.item_bytes(boxes.argument.type)
-    return area_bytes(columns, item) if by_lanes else ROWS * (columns * item // LINE * LINE)
-
-
-def boxes_read(
-    kernel: ir.Operation, product: Product, results: Sequence[tuple[ir.Value, ir.Value]], copies: TensorCopies
-) -> list[Boxes]:
-    """How what results are made of beside the sums is copied: arguments that are read where a result is written."""
-    layout, found = product.layout, []
-    shape = shape_of(results[0][0])
-    for op in operations(kernel.regions[0].blocks[0]):
-        if op.name != "bufferization.to_tensor" or shape_of(op.results[0]) != shape:
-            continue
-        if all(is_elementwise(use.owner.operation) for use in op.results[0].uses):
-            boxes = find_boxes(
-                whole(op.operands[0]), layout, layout.result, (layout.batch, layout.rows, layout.columns), copies
-            )
-            found += [boxes] if boxes is not None and boxes.is_along(2) else []
-    return found
-
-
 def sums_stride(tiling: Tiling) -> int:
     """f32 from row to row of a tile in shared memory, which put what lanes store together on different banks."""
     return tiling.outputs + (8 - tiling.outputs) % 32
+
+
+class OtherResult(Protocol):
+    """A kernel's result that has another shape than the product."""
+
+    @property
+    def own_columns(self) -> Sequence[tuple[int, int]]:
+        """Runs of the product's columns, (first, end), that are wanted here alone and not in the product's shape."""
+
+    def start(self, epilogue: Epilogue, pieces: Sequence[Piece]) -> OtherPart:
+        """What takes a thread's pieces of one tile, ahead of their sums."""
 
 
 @dataclass(frozen=True)
@@ -113,22 +65,22 @@ class Begun:
 
     epilogue: Epilogue
     places: Sequence[Piece]
-    asked: list[tuple[Piece, list[Index]]]
+    asked: list[Placed]
 
 
 @dataclass(frozen=True)
 class TileResults:
-    """results: (tensor computed from the product, its buffer).  moments: of the rows of one of these, where they are to
-    be made (see row_moments).  bulk: how they are stored in bulk, if they are.  staging: address of the subgroups'
-    memory for that.  memory: the block's, from its start on free once a tile is summed where the cluster adds up.
-    rank: the block's in its cluster.  roomy: whether all of a tile's results have room for themselves in staging, which
-    starts `staged` bytes into memory."""
+    """results: (tensor computed from the product, its buffer), of the product's shape.  others: the other results.
+    bulk: how results are stored in bulk, if they are.  staging: address of the subgroups' memory for that.  memory: the
+    block's, from its start on free once a tile is summed where the cluster adds up.  rank: the block's in its cluster.
+    roomy: whether all of a tile's results have room for themselves in staging, which starts `staged` bytes into
+    memory."""
 
     target: Gpu
     product: Product
     tiling: Tiling
     results: Sequence[tuple[ir.Value, ir.Value]]
-    moments: Moments | None
+    others: Sequence[OtherResult]
     bulk: Sequence[BulkResult] | None
     staging: Index
     memory: BlockMemory
@@ -159,6 +111,7 @@ class TileResults:
             own = [Piece(*place, _nothing(2)) for place in self._own_places]
             early = 0 if self.bulk is None else min(self._in_bulk(self.bulk), self._narrow(self.bulk)) // 4
         epilogue.prepare([piece.row for piece in own])
+        epilogue.others.extend(other.start(epilogue, own) for other in self.others)
         asked = epilogue.asked(own[:early])
         return Begun(epilogue, own, asked if len(asked) == early else [])
 
@@ -186,25 +139,56 @@ class TileResults:
         if self.tiling.splits > 1:
             values = self._add_splits(values)
         pieces = [replace(place, value=value) for place, value in zip(begun.places, values, strict=True)]
-        seen, epilogue, early = self._seen(), begun.epilogue, len(begun.asked)
-        asked = valued(begun.asked, values[:early])
-        with epilogue.reader.scope():
-            if self.bulk is not None:
-                early = self._store_in_bulk(self.bulk, epilogue, tile, pieces, asked, seen)
-                asked = []
-            epilogue.write([*asked, *epilogue.placed(pieces[early:])], seen)
+        asked, epilogue, alone = valued(begun.asked, values[: len(begun.asked)]), begun.epilogue, self._alone(tile)
+        if alone is None:
+            wanted = self.results or self.tiling.splits > 1 or self.product.along_columns % 2
+            (self._store if wanted else self._hand_on)(epilogue, tile, pieces, asked)
+            return
+        others = epilogue.without_results()
+        b.either(
+            alone,
+            lambda: self._hand_on(others, tile, pieces, asked),
+            lambda: self._store(epilogue, tile, pieces, asked),
+        )
 
-    def _seen(self) -> Seen:
-        """What takes pieces of a tile beside their stores."""
-        if self.moments is None:
-            return lambda piece, values: None
-        split, group = self.tiling.splits > 1, self.moments.group
-        shape = (group // SUMS_AT_ONCE, 1) if split else (4, group // 8)
-        extents, tile = (self.product.rows, self.product.columns), (self.tiling.rows, self.tiling.outputs)
-        ragged = (extents[0] % tile[0] != 0, extents[1] % tile[1] != 0)
-        sums = MomentSums(self.target, self.product, self.moments, *shape, ragged)
-        source = [tensor for tensor, _ in self.results].index(self.moments.source)
-        return lambda piece, values: sums.take(piece, values[source])
+    def _alone(self, tile: Tile) -> ir.Value | None:
+        """Whether others alone want the warpgroup's columns; None where it does not have all of some run of them."""
+        width, end = self.tiling.outputs, self.product.columns
+        runs: list[tuple[int, int]] = []
+        for first, last in sorted(run for other in self.others for run in other.own_columns):
+            joined = runs.pop()[0] if runs and runs[-1][1] == first else first
+            runs.append((joined, -(-end // width) * width if last == end else last))
+        runs = [(first, last) for first, last in runs if last - first >= self.columns]
+        if not runs or len(runs) > MOST_RUNS or self.tiling.splits > 1 or self.product.along_columns % 2:
+            return None
+        column = b.add(tile.column, self.first_column)
+        found = [b.less(b.sub(column, first), last - first - self.columns + 1) for first, last in runs]
+        return tree("arith.ori", found)
+
+    def _hand_on(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece], asked: list[Placed]) -> None:
+        """Have others take all of a warpgroup's pieces.  asked: the first of them."""
+        with epilogue.reader.scope():
+            done = 0
+            while done < len(pieces):
+                count = len(asked) or min(BATCH, len(pieces) - done)
+                now = asked or epilogue.asked(pieces[done : done + count])
+                asked = epilogue.asked(pieces[done + count : done + count + BATCH])
+                epilogue.hand_on(now, epilogue.finished(now), self._span(epilogue, 4 * done, 4 * count))
+                done += count
+
+    def _span(self, epilogue: Epilogue, first: int, count: int) -> Span | None:
+        """So many of a warpgroup's columns, for others that take them."""
+        return Span(b.add(self.first_column, first), count) if epilogue.others and self.tiling.splits == 1 else None
+
+    def _store(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece], asked: list[Placed]) -> None:
+        """Store results in bulk, as far as whole boxes go, and have others take theirs.  asked: the first pieces."""
+        with epilogue.reader.scope():
+            done = len(asked)
+            if self.bulk is not None:
+                done, asked = self._store_in_bulk(self.bulk, epilogue, tile, pieces, asked), []
+            span = self._span(epilogue, 4 * (done - len(asked)), self.columns - 4 * (done - len(asked)))
+            rest = [*asked, *epilogue.placed(pieces[done:])]
+            epilogue.write(rest, span)
 
     def end(self) -> None:
         """By the same threads, ahead of the block's end: no block of a cluster may end while another adds up."""
@@ -260,8 +244,7 @@ class TileResults:
         epilogue: Epilogue,
         tile: Tile,
         pieces: Sequence[Piece],
-        asked: list[tuple[Piece, list[Index]]],
-        seen: Seen,
+        asked: list[Placed],
     ) -> int:
         """Finish and store as many pieces as whole boxes take; their number.  asked: the first of them, if they have
         been asked for."""
@@ -293,8 +276,7 @@ class TileResults:
             for own_stores in by_lanes:
                 for each in own_stores[first // narrow : first // narrow + 1]:
                     each.store(row, b.add(column, first))
-            for (piece, _), found in zip(now, values, strict=True):
-                seen(piece, found)
+            epilogue.hand_on(now, values, self._span(epilogue, first, narrow))
         return done // 4
 
     def _narrow(self, bulk: Sequence[BulkResult]) -> int:

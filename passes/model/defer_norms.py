@@ -45,11 +45,13 @@ from lispgpt.passes.targets.warpgroup_tiles import Shape, group_of_tile
 
 @dataclass(frozen=True)
 class DeferNorms(Pass):
-    """rows: the fewest of products to treat this way; 0: leave all norms as they are.  group: columns of a row whose
-    moments are made together; 0: those of the tile that the product which makes them should have."""
+    """rows, most_rows: the fewest and most of products to treat this way; 0: leave all norms as they are.  With more, a
+    kernel of a norm's own takes less time than what it spares other kernels.  group: columns of a row whose moments are
+    made together; 0: those of the tile that the product which makes them should have."""
 
     starts_from = (UNPLACED,)
     rows: int = 32
+    most_rows: int = 256
     group: int = 0
 
     def run(self, module: ir.Module, target: object) -> None:
@@ -58,7 +60,7 @@ class DeferNorms(Pass):
         for entry in entry_functions(module):
             weights = {value for name, value in entry_arguments(entry).items() if name.startswith("weight:")}
             ops = operations(entry.regions[0].blocks[0])
-            for rows, products in _normalised(ops, weights, self.rows).items():
+            for rows, products in _normalised(ops, weights, range(self.rows, self.most_rows + 1)).items():
                 norm = norm_of(rows)
                 maker = None if norm is None else _maker(norm.source, self.rows)
                 if norm is not None and maker is not None:
@@ -67,22 +69,24 @@ class DeferNorms(Pass):
                         _defer(rows, norm, group, products)
 
 
-def _normalised(ops: Sequence[ir.Operation], weights: set[ir.Value], least: int) -> dict[ir.Value, list[ir.Operation]]:
-    """What only products with weights read that have `least` rows of it, and these products."""
+def _normalised(
+    ops: Sequence[ir.Operation], weights: set[ir.Value], counts: range
+) -> dict[ir.Value, list[ir.Operation]]:
+    """What only products with weights read that have so many rows of it, and these products."""
     found: dict[ir.Value, list[ir.Operation]] = {}
     for op in ops:
-        if _is_linear(op, weights, least):
+        if _is_linear(op, weights, counts):
             found.setdefault(op.operands[0], []).append(op)
     return {value: products for value, products in found.items() if len(products) == len(list(value.uses))}
 
 
-def _is_linear(op: ir.Operation, weights: set[ir.Value], least: int) -> bool:
-    """Whether an op multiplies `least` rows in F32 by the rows of a weight in BF16."""
+def _is_linear(op: ir.Operation, weights: set[ir.Value], counts: range) -> bool:
+    """Whether an op multiplies so many rows in F32 by the rows of a weight in BF16."""
     if not is_product(op):
         return False
     left, right, result = (dim_positions(map_) for map_ in indexing_maps(op))
     plain = len(left) == len(right) == 2 and left[1] == right[1] and result == [left[0], right[0]]
-    if not plain or shape_of(op.operands[0])[0] < least or op.operands[0].type.element_type != b.f32():
+    if not plain or shape_of(op.operands[0])[0] not in counts or op.operands[0].type.element_type != b.f32():
         return False
     return op.operands[1].type.element_type == ir.BF16Type.get() and viewed(op.operands[1]) in weights
 

@@ -39,6 +39,7 @@ from lispgpt.passes.model.kernel_group import (
     top_level,
     users,
 )
+from lispgpt.passes.model.product_rows import writes_by_products
 from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.model.score_sums import record_sums
 
@@ -74,13 +75,19 @@ def _is_scalar(op: ir.Operation) -> bool:
     return known and not len(op.regions)
 
 
-def group_ops(ops: list[ir.Operation], placements: set[ir.Operation], fewest_shares: int = 0) -> list[KernelGroup]:
+def group_ops(
+    ops: list[ir.Operation], placements: set[ir.Operation], fewest_shares: int = 0, cached_rows: int = 0
+) -> list[KernelGroup]:
     """Assign every compute op to a group; groups come back in an order in which they can run.
 
     placements: those of the ops that put parts where they belong, which are no kernel's.  fewest_shares: of sums of
-    columns that rows groups are to make; 0: of none.
+    columns that rows groups are to make; 0: of none.  cached_rows: the fewest of a product whose group writes them to
+    caches itself; 0: none does.
     """
     found = find_attentions(ops)
+    homes: dict[ir.Operation, ir.Operation] = {}
+    if cached_rows:
+        found, homes = writes_by_products(found, ops, cached_rows)
     parts = _parts(found)
     shared = {op for attention in found for sums in attention.gradients for op in sums.shared()}
     member = {op: part for part in parts for op in part.ops if op not in shared}
@@ -91,9 +98,11 @@ def group_ops(ops: list[ir.Operation], placements: set[ir.Operation], fewest_sha
         if is_inline(op) or op in placements or op in shared:
             continue
         sources = {owner[p] for p in _producers(op, owner)}
-        part = member.get(op)
+        part, home = member.get(op), owner.get(homes.get(op))
         if part is not None:
             kind, group = part.kind, by_part.get(part)
+        elif home is not None and not any(source.depends_on(home) for source in sources):
+            kind, group = home.kind, home
         else:
             kind = root_kind(op)
             group = _joinable(op, kind, sources, owner)

@@ -29,7 +29,8 @@ from lispgpt.ir.structure import (
     trip_count,
 )
 from lispgpt.passes.model.attention import Attention, attention_of
-from lispgpt.passes.model.kernel_traffic import memory_of, moved_bytes, tensor_bytes
+from lispgpt.passes.model.kernel_traffic import FROM_TENSOR, memory_of, moved_bytes, tensor_bytes
+from lispgpt.passes.model.product_rows import CACHED_ONLY, cached_columns
 
 SOFTMAX_OPERATIONS = 5
 FREE = ("constant", "extf", "truncf", "select", "bitcast", "sitofp", "uitofp", "fptosi", "fptoui")
@@ -81,7 +82,8 @@ def kernel_work(kernel: ir.Operation, counted: set[ir.Operation] | None = None) 
     attention = attention_of(kernel)
     looked = _positions(attention) if attention is not None and attention.weighted in ops else None
     if looked is None:
-        return KernelWork(moved_bytes(block, set(ops), set()), sum(map(_operations, ops)))
+        nbytes = moved_bytes(block, set(ops), set()) - _unread_bytes(kernel)
+        return KernelWork(nbytes, sum(map(_operations, ops)))
     attention, context = looked.attention, attention.context
     along = [op for op in ops if _is_along(op, attention)]
     return KernelWork(
@@ -104,6 +106,15 @@ def _made_for(roots: Iterable[ir.Operation]) -> set[ir.Operation]:
                 found.add(made)
                 waiting.append(made)
     return found
+
+
+def _unread_bytes(kernel: ir.Operation) -> int:
+    """Bytes of a product's results that need not be written, because they are read from caches."""
+    ops = operations(kernel.regions[0].blocks[0])
+    columns = cached_columns(ops) if CACHED_ONLY in kernel.attributes else []
+    each = sum(prod(one.extents) for one in columns)
+    made = [op.operands[0] for op in ops if op.name == FROM_TENSOR and memory_of(op.operands[0]) is None]
+    return sum(tensor_bytes(value) * each // columns[0].columns for value in made) if columns else 0
 
 
 # ---- attention

@@ -14,7 +14,7 @@ body, whose `collective` says what.  Attention has what was recognised in `atten
 roles, its gradients in `sums` and in theirs.
 
 `kernel_groups` says which ops become one kernel.  With `prologue-rows` a rows kernel that only contractions read moves
-into each of them.
+into each of them, with `cached-rows` a contraction puts columns of its own into caches (`product_rows`).
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ from lispgpt.passes.model.kernel_group import KernelGroup, outputs_of
 from lispgpt.passes.model.kernel_groups import absorb_prologues, group_ops, is_inline
 from lispgpt.passes.model.linalg_ops import elementwise_copy
 from lispgpt.passes.model.placements import is_placement, is_same_slice, lies_together, starts_aligned
+from lispgpt.passes.model.product_rows import CACHED_ONLY, are_only_cached
 from lispgpt.passes.model.row_moments import BESIDE
 from lispgpt.passes.states import UNPLACED
+from lispgpt.passes.targets import Gpu
 
 SUMS_BYTES = 1 << 15
 """Of a block's shared memory that rows are not to take."""
@@ -58,21 +60,25 @@ SUMS_BYTES = 1 << 15
 class OutlineKernels(Pass):
     """prologue_rows: recompute a rows kernel in each contraction that reads it, when nothing else does and it has at
     most this many rows (0: never), which a GPU's block has room for in shared memory.  column_sums: have rows kernels
-    make sums of columns in at least so many shares for each of a GPU's cores (0: never)."""
+    make sums of columns in at least so many shares for each of a GPU's cores (0: never).  cached_rows: have products of
+    at least so many rows, which the target multiplies by warpgroups, write rows to caches that are columns of theirs
+    (0: never)."""
 
     starts_from = (UNPLACED,)
     prologue_rows: int = 0
     column_sums: int = 0
+    cached_rows: int = 0
 
     def run(self, module: ir.Module, target: object) -> None:
-        kernels = _Kernels(module)
+        kernels, cores = _Kernels(module), getattr(target, "cores", 0)
+        warpgroups = isinstance(target, Gpu) and target.warpgroup is not None and target.copies is not None
         for entry in entry_functions(module):
             _drop_unread(entry)
             _share_constants(entry)
             _compute_views(entry)
             ops = operations(entry.regions[0].blocks[0])
             placements = {op for op in ops if is_placement(op)}
-            groups = group_ops(ops, placements, self.column_sums * getattr(target, "cores", 0))
+            groups = group_ops(ops, placements, self.column_sums * cores, self.cached_rows if warpgroups else 0)
             if self.prologue_rows:
                 groups = absorb_prologues(groups, self.prologue_rows, _room(target))
             _rebuild(entry, groups, kernels, placements)
@@ -248,6 +254,8 @@ def _build_kernel(
                 region_owner.attributes[description] = clone.attributes[description]
                 del clone.attributes[description]
         mapping.update(zip(op.results, clone.results, strict=True))
+    if group.kind == "contraction" and are_only_cached(group.ops, outputs):
+        region_owner.attributes[CACHED_ONLY] = ir.UnitAttr.get()
     results = [mapping[o] for o in outputs]
     with ir.InsertionPoint(body):
         create_op("func.return", results)
@@ -259,6 +267,8 @@ def _build_kernel(
             region_owner.attributes["kernel"] = ir.StringAttr.get("elementwise")
     region_owner.attributes["tied"] = numbers(tied)
     named = [output for output in outputs if not _is_beside(defining_op(output))] or outputs
+    if group.kind == "contraction":
+        named = [output for output in named if defining_op(output).name != "scf.for"] or [group.ops[0].results[0]]
     extents = shape_of(named[-1] if group.kind != "attention" else group.ops[-1].results[0])
     stem = "_".join([group.kind.replace("-", "_"), *(["x".join(map(str, extents))] if extents else [])])
     return kernels.add(region_owner, stem), arguments

@@ -13,7 +13,7 @@
     (pass round-activations {:precision "exact" :least 2})  ; `--precision` sets it
     (pass store-parts)
     (pass make-weights)               ; what is marked `once` is made when weights are loaded
-    (pass outline-kernels {:prologue-rows 16 :column-sums 2})
+    (pass outline-kernels {:prologue-rows 16 :column-sums 2 :cached-rows 32})
     (pass recognise-products))
   (stage plan                         ; every tensor that crosses kernels has memory
     (pass destination-passing)

@@ -6,7 +6,7 @@ After:  a block computes tiles of rows by columns, one after another.  One threa
         warpgroups multiply from there and store results in bulk, while the next tile's copies are under way.  An
         operand in f32 is multiplied from registers, as two bf16 parts that add up to it, or from shared memory where
         it is stored as such.  A cluster's blocks bring columns for each other, or, where tiles are few, share out k
-        and add up.
+        and add up.  Columns that go to a cache are stored there by threads, each row at its position.
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: kernels of kind "contraction" that the target's warpgroup instructions and tensor maps fit have only scalar,
@@ -21,6 +21,7 @@ from lispgpt.base.errors import UserError
 from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.base import Pass
+from lispgpt.passes.kernels.cached_results import is_cached
 from lispgpt.passes.kernels.kernel import constant_arguments
 from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Operand, Product, unscheduled_products
@@ -51,7 +52,7 @@ class ScheduleGpuWarpgroups(Pass):
         if target.warpgroup is None or target.copies is None:
             return
         constant = constant_arguments(module)
-        for kernel, found in unscheduled_products(module, lambda tensor: moment_of(tensor) is not None):
+        for kernel, found in unscheduled_products(module, _is_made):
             product = found.turned() if found.right.dtype == "f32" else found
             sides = self._sides(product, target, target.copies)
             if sides is not None and (tiling := self._tiling(kernel, product, sides, target)) is not None:
@@ -85,7 +86,7 @@ class ScheduleGpuWarpgroups(Pass):
         unit, outputs = target.warpgroup, outputs_of(kernel)
         assert unit is not None
         moments, turned = find_moments(outputs), product.op.operands[0] != product.left.tensor
-        results = [b.item_bytes(buffer.type) for tensor, buffer in outputs if moment_of(tensor) is None]
+        results = [b.item_bytes(buffer.type) for _, buffer in product.results_of(kernel)]
         shape = sides.shape(product, sum(results), len(results))
         wanted = [(name, getattr(self, name)) for name in ("rows", "outputs", "splits", "pair")]
         candidates = [
@@ -97,8 +98,13 @@ class ScheduleGpuWarpgroups(Pass):
         if not candidates:
             sizes = ", ".join(f"{name} {n}" for name, n in wanted if n)
             raise UserError(f"schedule-gpu-warpgroups: there is no tile of {sizes} for a product over {product.inner}")
-        if len(results) < len(outputs):
+        if any(moment_of(tensor) is not None for tensor, _ in outputs):
             if moments is None or turned or product.batches > 1 or moments.source not in [t for t, _ in outputs]:
                 return None
             candidates = [t for t in candidates if has_groups(t, moments.group, unit.threads)]
         return min(candidates, default=None, key=lambda tiling: cost(tiling, shape, target))
+
+
+def _is_made(kernel: ir.Operation, tensor: ir.Value) -> bool:
+    """Whether a result that is not computed from the product point by point is one that these kernels make."""
+    return moment_of(tensor) is not None or is_cached(kernel, tensor)

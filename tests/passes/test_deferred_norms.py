@@ -29,7 +29,7 @@ NORMS = {"layer": "layer-norm y gamma beta 1e-2", "root mean square": "rms-norm 
 
 
 def model(folder: Path, norm: str, rows: int, width: int, inner: int, outputs: int, options: str = "",
-          deferred: str = "", **request: object) -> Artifact:  # fmt: skip
+          deferred: str = ":most-rows 4096", **request: object) -> Artifact:  # fmt: skip
     pipeline = folder / "mine.lisp"
     text = PIPELINE.read_text().replace("schedule-gpu-warpgroups)", f"schedule-gpu-warpgroups {{{options}}})")
     pipeline.write_text(text.replace("defer-norms)", f"defer-norms {{{deferred}}})"))

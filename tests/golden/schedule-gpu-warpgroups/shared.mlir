@@ -42,10 +42,10 @@ func.func "contraction_768x1024"
   tied = [-1]
   work = {bytes = 17825792 : i64, context = 0 : i64, operations = 6442450944 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   32 arith.addf
-  242 arith.addi
+  235 arith.addi
   3 arith.andi
   31 arith.cmpi
-  436 arith.constant
+  429 arith.constant
   17 arith.divui
   1 arith.extui
   135 arith.index_cast
