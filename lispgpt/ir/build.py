@@ -243,6 +243,13 @@ def shuffle_xor(value: ir.Value, distance: int, subgroup: int) -> ir.Value:
     return create_op("gpu.shuffle", operands, [value.type, i1()], {"mode": mode}).results[0]
 
 
+def shuffle_from(value: ir.Value, lane: int, subgroup: int) -> ir.Value:
+    """The value of one lane, for all."""
+    mode = ir.Attribute.parse("#gpu<shuffle_mode idx>")
+    operands = [value, constant(lane, i32()), constant(subgroup, i32())]
+    return create_op("gpu.shuffle", operands, [value.type, i1()], {"mode": mode}).results[0]
+
+
 def thread_id() -> ir.Value:
     return _dimension("gpu.thread_id", "x")
 

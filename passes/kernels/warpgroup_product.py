@@ -258,7 +258,7 @@ class WarpgroupProduct:
         """The other warpgroups: each its part of the tile's rows or columns."""
         self.copies.registers(READER_REGISTERS, more=True)
         t, unit = self.tiling, self.unit
-        number, group = b.mod(self.thread, unit.threads), b.sub(b.div(self.thread, unit.threads), 1)
+        number, group = b.mod(self.thread, unit.threads), self._own_warpgroup()
         row, pair = unit.lane_places(number)
         row_part = b.mod(group, t.row_parts)
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
@@ -286,6 +286,13 @@ class WarpgroupProduct:
 
         self._each_piece(Place(0, 0), tile)
         results.end()
+
+    def _own_warpgroup(self) -> Index:
+        """Which of those that multiply: taken from a subgroup's first lane, so that the compiler knows that all lanes
+        have the same, and keeps descriptors that depend on it in registers that they share."""
+        group = b.emit("arith.index_cast", [b.as_value(b.div(self.thread, self.unit.threads))], [b.i32()])
+        same = b.emit("arith.index_cast", [b.shuffle_from(group, 0, self.target.subgroup)], [ir.IndexType.get()])
+        return b.sub(same, 1)
 
     def _share(
         self, shares: TileShares, piece: Piece, sums: list[ir.Value], results: TileResults, begun: Begun
