@@ -30,7 +30,7 @@ PARAMETERS = {
     "MemCreate": "size properties", "MemRelease": "handle", "MemMap": "to size handle", "MemUnmap": "to size",
     "MemSetAccess": "to size access",
     "MemFreeHost": "pointer", "ModuleLoadData": "code", "ModuleLoadDataEx": "code count options values",
-    "ModuleGetFunction": "module name", "ModuleUnload": "module", "SetFunction": "function what value",
+    "ModuleGetFunction": "module name", "ModuleUnload": "module", "SetDynamicSharedBytes": "function value",
     "LaunchKernel": "function gx gy gz bx by bz shared stream parameters extra",
     "LaunchKernelEx": "config function parameters", "EncodeTensorMap": "dtype rank address extents strides box steps",
     "StreamBeginCapture": "stream", "StreamEndCapture": "stream",
@@ -45,7 +45,7 @@ PARAMETERS = {
 WITHOUT_RESULTS = (
     "MemAddressFree", "MemRelease", "MemMap", "MemUnmap", "MemSetAccess",
     "Init", "DeviceSet", "CtxSetCurrent", "DevicePrimaryCtxRelease", "MemFree", "MemFreeHost", "ModuleUnload",
-    "SetFunction", "LaunchKernel", "LaunchKernelEx", "StreamBeginCapture", "StreamSynchronize",
+    "SetDynamicSharedBytes", "LaunchKernel", "LaunchKernelEx", "StreamBeginCapture", "StreamSynchronize",
     "StreamDestroy", "GraphUpload", "GraphLaunch", "GraphExecDestroy", "GraphDestroy", "EventRecord",
     "EventSynchronize", "EventDestroy", "EventQuery", "StreamWaitEvent",
 )  # fmt: skip

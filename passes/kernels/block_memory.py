@@ -11,8 +11,6 @@ from lispgpt.passes.targets import Gpu
 
 ALIGNMENT = 1024
 """Of dynamic memory: what swizzled operands of warpgroup instructions need."""
-RESERVED = 1024
-"""Bytes of a core that each block takes beside its own."""
 
 
 def dynamic_bytes(target: Gpu, nbytes: int, aligned: bool) -> int:
@@ -20,10 +18,9 @@ def dynamic_bytes(target: Gpu, nbytes: int, aligned: bool) -> int:
     return 0 if nbytes <= target.shared_bytes and not aligned else nbytes + ALIGNMENT
 
 
-def fits(target: Gpu, nbytes: int, aligned: bool, blocks: int = 1) -> bool:
-    """Whether a block can have a BlockMemory of this size, and so many of them share a core."""
-    each = dynamic_bytes(target, nbytes, aligned)
-    return each + (blocks - 1) * (max(each, nbytes) + RESERVED) <= target.dynamic_shared_bytes
+def fits(target: Gpu, nbytes: int, aligned: bool) -> bool:
+    """Whether a block can have a BlockMemory of this size."""
+    return dynamic_bytes(target, nbytes, aligned) <= target.dynamic_shared_bytes
 
 
 class BlockMemory:

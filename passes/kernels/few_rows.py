@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
-from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.copied_vectors import CopiedVectors
-from lispgpt.passes.kernels.copied_weights import CopiedWeights, Slots
+from lispgpt.passes.kernels.block_memory import BlockMemory, fits
 from lispgpt.passes.kernels.epilogue import store_results
-from lispgpt.passes.kernels.few_rows_division import Division, LanePart
-from lispgpt.passes.kernels.few_rows_left import Rows, run_of
-from lispgpt.passes.kernels.few_rows_room import room_for
-from lispgpt.passes.kernels.few_rows_slices import left_rows
+from lispgpt.passes.kernels.few_rows_division import Division
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.matrices import flat, lanes_of, split
-from lispgpt.passes.kernels.products import Product
-from lispgpt.passes.kernels.read import outputs_of
+from lispgpt.passes.kernels.products import Operand, Product
+from lispgpt.passes.kernels.read import Reader, outputs_of
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.team import tree
+from lispgpt.passes.kernels.team import Team, tree
 from lispgpt.passes.targets import Gpu
 
 
@@ -35,12 +31,8 @@ class Place:
     inside: ir.Value | None
 
 
-Turn = tuple[int, Sequence[int], Rows]
-"""(tile of x, steps, the lane's runs in them)."""
-Weights = Callable[[int], ir.Value]
-"""A lane's vectors of w by number: of each row that it holds one for each step."""
-Sums = list[list[ir.Value]]
-"""[tile of w's rows][tile of x's rows]: a subgroup's sums over its part of k."""
+Rows = list[list[ir.Value]]
+"""A tile of x: for each row that a lane holds its runs, by step and part."""
 
 
 class FewRows:
@@ -50,168 +42,185 @@ class FewRows:
         assert target.matrix is not None
         self.kernel, self.product, self.target, self.constants = kernel, product, target, constants
         self.unit, self.left, self.right = target.matrix, product.left, product.right
-        self.right_parts = 1 if self.right.dtype == "bf16" else division.parts
+        self.left_parts, self.right_parts = (
+            1 if o.dtype == "bf16" else division.parts for o in (self.left, self.right)
+        )
         self.division, self.share, self.steps = division, division.share, division.steps
         self.subgroups, self.loops = division.subgroups, division.resident > 0
         self.threads = self.subgroups * target.subgroup
+        self.ragged_steps = product.inner != self.subgroups * self.steps * self.unit.block
+        self.left_tiles = -(-product.rows // self.share.left_size)
         self.tiles = -(-product.columns // self.share.outputs)
         self.grid = target.cores * division.resident if self.loops else self.tiles
-        self.early = self.right.buffer() in constants
+        self.staged = self.left.reduces()
         self.outputs = outputs_of(kernel)
         self.slots = product.rows * self.share.outputs
 
     def emit(self) -> None:
-        room = room_for(self.product, self.division, self.target, self.constants)
-        if room is None:
+        s, inner = self.share, self.product.inner
+        rows = self.left_tiles * s.left_size
+        self.pitch = inner + (self.unit.block if self.unit.row_major_lanes else self.unit.padding)
+        staged_bytes = 2 * self.left_parts * rows * self.pitch if self.staged else 0
+        self.sums_shape = [self.subgroups, s.outputs, rows] if not s.turned else [self.subgroups, rows, s.outputs]
+        sums_bytes = 4 * self.subgroups * rows * s.outputs * (2 if self.loops else 1)
+        if not fits(self.target, staged_bytes + sums_bytes, False):
             raise Refused("a block's rows of a product do not fit in shared memory")
-        self.room = room
+        self.staged_bytes, self.nbytes = staged_bytes, staged_bytes + sums_bytes
         if reschedule(self.kernel, [self.grid * self.product.batches], [self.threads], self.target, self._body):
             self.memory.record(self.kernel)
-            threads = self.threads * len(room.left.held(self.product, self.share))
-            blocks = self.division.resident if self.loops else self.division.beside // threads
-            if self.loops or (room.slots is not None and blocks):
-                self.target.set_residency(self.kernel, blocks)
+            if self.loops:
+                self.target.set_residency(self.kernel, self.division.resident)
 
     def _body(self) -> None:
         self.thread = b.thread_id()
-        lane, subgroup = b.mod(self.thread, self.target.subgroup), b.div(self.thread, self.target.subgroup)
-        self.lanes, self.subgroup = lanes_of(self.unit, lane), subgroup
+        lane, self.subgroup = b.mod(self.thread, self.target.subgroup), b.div(self.thread, self.target.subgroup)
+        self.lanes = lanes_of(self.unit, lane)
         self.batch, block = self.product.of_batch(b.block_id(), self.grid)
-        self.memory = BlockMemory(self.target, self.room.nbytes, False)
-        ragged = self.product.inner != self.subgroups * self.steps * self.unit.block
-        self.k = LanePart(self.lanes, subgroup, self.steps, self.product.inner, ragged)
-        self.x = left_rows(self.product, self.division, self.target, self.room.left, self.k, self.batch, self.memory)
-        self.reader = self.x.reader
-        if self.room.slots is None:
-            self._through_registers(block)
-        else:
-            self._through_memory(block, self.room.slots)
-
-    def _through_registers(self, block: Index) -> None:
-        """Load w, before the wait where nobody makes it, and multiply."""
-        weights = self._weights(block) if self.early else []
+        self.memory = BlockMemory(self.target, self.nbytes, False)
+        number = self.subgroup if isinstance(self.subgroup, ir.Value) else None
+        team = Team(lane, self.target.subgroup, self.target.subgroup, number)
+        self.reader = Reader(self.target, team)
+        self.own_rows = self._own_rows() if self.staged else []
+        self.width = b.largest_width(self.product.inner, b.item_bytes(self.left.tensor.type), self.target.vector_bytes)
+        count = team.chunk_count(self.product.inner, self.width) if self.staged else 0
+        self.chunks = [team.chunk(i, self.product.inner, self.width) for i in range(count)]
+        early = self.right.buffer() in self.constants
+        weights = self._weights(block) if early else []
         self.target.dependency_release()
         places = None if self.loops else self._places(block)
         self._preload(places, constant=True)
         self.target.dependency_wait()
         weights = weights or self._weights(block)
         self._preload(places, constant=False)
-        self.x.prepare()
-        turns = self._by_tile()
+        if len(self.own_rows) * len(self.chunks) in range(1, self.division.ahead + 1):
+            self.target.loads_started()
+        load = self._stage() if self.staged else self._load_left
+        left = (self._left(load, tile) for tile in range(self.left_tiles))
         if places is None:
-            self._loop(block, weights, list(turns))
+            self._loop(block, weights, list(left))
         else:
-            self._publish(self._sums(weights.__getitem__, turns), 0)
+            self._publish(weights, left, 0)
             self._finish(places, 0)
 
-    def _through_memory(self, block: Index, slots: Slots) -> None:
-        """Start to copy w before the wait, and multiply."""
-        copies = self.target.thread_copies
-        assert copies is not None
-        self.target.dependency_release()
-        vectors = CopiedVectors(copies, self.room.vectors, self.memory, self.room.start_of_vectors)
-        if self.room.vectors:
-            vectors.start(self.thread, self.threads)
-            vectors.bind(self.reader)
-        self.copied = CopiedWeights(copies, self.right, slots, self.memory, self.room.start_of_slots, self.thread)
-        for stage in range(slots.stages):
-            self._start(stage, b.add(block, self.grid * stage), stage > 0)
-        places = None if self.loops else self._places(block)
-        self._preload(places, constant=True)
-        self.target.dependency_wait()
-        self._preload(places, constant=False)
-        if self.room.vectors:
-            vectors.publish(slots.stages)
-        self.x.prepare()
-        if places is None:
-            self._loop_copied(block, slots.stages, list(self._by_tile()))
-            return
-        turns = self._waiting(self._by_step() if self.room.left.computed else self._by_tile())
-        sums = self._sums(lambda number: self.copied.vector(0, number), turns, self.division.chains)
-        self._publish(sums, 0)
-        self._finish(places, 0)
+    def _k(self, step: int) -> tuple[Index, ir.Value | None]:
+        """Where a lane's vector of a step starts along k, and whether there is one (None: always)."""
+        number = b.add(b.mul(self.subgroup, self.steps), step)
+        k = b.add(b.mul(number, self.unit.block), b.mul(self.lanes.group, self.unit.run))
+        if not self.ragged_steps:
+            return k, None
+        live = b.less(k, self.product.inner)
+        return b.or_zero(live, k), live
 
-    def _right_places(self, tile: Index) -> Iterator[tuple[Index, Index]]:
-        """(row of w, k) of each of a lane's vectors in a tile; past the last row the last one's."""
+    def _weights(self, tile: Index) -> list[ir.Value]:
+        """A lane's vectors of w in a tile: of each row that it holds one for each step; past the last, the last's."""
+        found = []
         for n in range(self.share.tiles):
             for held in self.share.held:
                 column = b.add(b.mul(tile, self.share.outputs), b.add(self.lanes.row, n * self.share.size + held))
                 if self.loops or self.product.columns % self.share.outputs:
                     column = b.at_most(column, self.product.columns - 1)
-                for step in range(self.steps):
-                    yield column, self.k.at(step)[0]
+                found += [self._run(self.right, column, self._k(step)[0]) for step in range(self.steps)]
+        return found
 
-    def _weights(self, tile: Index) -> list[ir.Value]:
-        places = self._right_places(tile)
-        return [run_of(self.right, self.reader, self.batch, place, self.unit.run) for place in places]
+    def _run(self, operand: Operand, outer: Index, k: Index) -> ir.Value:
+        """A lane's run of an operand in loads as wide as they may be."""
+        width = min(self.unit.run, self.target.vector_bytes // b.item_bytes(operand.tensor.type))
+        starts = range(0, self.unit.run, width)
+        return b.joined([operand.read(self.reader, self.batch, outer, b.add(k, i), width) for i in starts])
 
-    def _start(self, stage: Index, tile: Index, checks: bool) -> None:
-        """Start to copy a tile of w.  checks: that there is one."""
+    def _left(self, load: Callable[[Index, int], list[ir.Value]], tile: int) -> Rows:
+        """A lane's runs of a tile of x, bf16."""
+        held = [tile * self.share.left_size + n for n in self.share.held_left]
+        loaded = {
+            n: [load(b.add(self.lanes.row, n), step) for step in range(self.steps)]
+            for n in held
+            if n < self.product.rows
+        }
+        nbytes = len(loaded) * self.steps * self.unit.run * b.item_bytes(self.left.tensor.type)
+        if not self.staged and nbytes <= self.division.ahead * self.target.vector_bytes:
+            self.target.loads_started()
+        zero = b.constant(0.0, b.with_width(ir.BF16Type.get(), self.unit.run))
+        nothing = [zero] * (self.steps * self.left_parts)
+        return [[v for runs in loaded[n] for v in self._parts(runs)] if n in loaded else nothing for n in held]
 
-        def start() -> None:
-            self.copied.start(stage, self.batch, self._right_places(tile))
+    def _parts(self, runs: list[ir.Value]) -> list[ir.Value]:
+        """A run of x as so many bf16 ones, which it may be already."""
+        return runs if self.staged or self.left_parts == 1 else split(b.extend(runs[0]), self.left_parts)
 
-        if checks:
-            b.if_then(b.less(tile, self.tiles), start)
-        else:
-            start()
-        self.copied.copies.close()
+    def _load_left(self, row: Index, step: int) -> list[ir.Value]:
+        """A lane's run of x straight from memory."""
+        if self.product.rows % self.share.left_size:
+            row = b.at_most(row, self.product.rows - 1)
+        k, live = self._k(step)
+        value = self._run(self.left, row, k)
+        return [b.masked(live, value)]
 
-    def _by_tile(self) -> Iterator[Turn]:
-        """All of a lane's runs in a tile of x, one tile after the other."""
-        for m in range(self.room.left.tiles):
-            yield m, range(self.steps), self.x.tile(m, range(self.steps))
+    def _own_rows(self) -> list[tuple[Index, Index]]:
+        """(row in shared memory, row of x) of those that a subgroup computes for its block."""
+        found, rows = [], self.left_tiles * self.share.left_size
+        for first in range(0, self.product.rows, self.subgroups):
+            row = b.add(self.subgroup, first) if first else self.subgroup
+            most = first + self.subgroups
+            places = (row if most <= n else b.at_most(row, n - 1) for n in (rows, self.product.rows))
+            found.append((next(places), next(places)))
+        return found
 
-    def _by_step(self) -> Iterator[Turn]:
-        """A lane's runs of one step, of one tile of x after the other."""
-        for step in range(self.steps):
-            for m in range(self.room.left.tiles):
-                yield m, [step], self.x.tile(m, [step])
+    def _stage(self) -> Callable[[Index, int], list[ir.Value]]:
+        """Compute x once in the block, each subgroup some rows of it; how a lane gets its runs from there."""
+        rows, bf16 = self.left_tiles * self.share.left_size, ir.BF16Type.get()
+        memory = self.memory.view(0, [self.left_parts, rows, self.pitch], bf16)
+        for at, source in self.own_rows:
+            for chunk in self.chunks:
+                value = self.left.read(self.reader, self.batch, source, chunk.start, self.width)
+                values = [value] if self.left_parts == 1 else split(b.extend(value), self.left_parts)
+                b.if_live(chunk.live, partial(self._keep, values, memory, at, chunk.start))
+        b.barrier()
 
-    def _waiting(self, turns: Iterable[Turn]) -> Iterator[Turn]:
-        """The same, with the wait for copies of w behind the first one's loads."""
-        for number, turn in enumerate(turns):
-            if number == 0:
-                self.copied.copies.wait(0)
-            yield turn
+        def load(row: Index, step: int) -> list[ir.Value]:
+            k, live = self._k(step)
+            starts = [b.add(k, i) for i in range(0, self.unit.run, 8)]
+            runs = [b.joined([b.load(memory, [n, row, i], 8) for i in starts]) for n in range(self.left_parts)]
+            return [b.masked(live, run) for run in runs]
 
-    def _sums(self, weights: Weights, turns: Iterable[Turn], chains: int = 1) -> Sums:
-        """chains: sums that each is made of, so that neighbouring instructions do not wait for each other."""
-        share, held, parts = self.share, len(self.share.held), self.room.left.parts
+        return load
+
+    @staticmethod
+    def _keep(values: list[ir.Value], memory: ir.Value, row: Index, start: Index) -> None:
+        for part, value in enumerate(values):
+            b.store(value, memory, [part, row, start])
+
+    def _sums(self, weights: list[ir.Value], left: Iterable[Rows]) -> list[list[ir.Value]]:
+        """[tile of w's rows][tile of x's rows]: this subgroup's sums over its part of k."""
+        share, held = self.share, len(self.share.held)
+        split_weights = [[w] if self.right_parts == 1 else split(b.extend(w), self.right_parts) for w in weights]
         zero = b.constant(0.0, self.unit.accumulator_type())
-        totals = [[[zero] * chains for _ in range(self.room.left.tiles)] for _ in range(share.tiles)]
-        for m, steps, rows in turns:
-            for at, step in enumerate(steps):
+        totals = [[zero] * self.left_tiles for _ in range(share.tiles)]
+        for m, rows in enumerate(left):
+            for step in range(self.steps):
                 for n in range(share.tiles):
-                    own = [self._parts(weights((n * held + h) * self.steps + step)) for h in range(held)]
+                    own = [split_weights[(n * held + h) * self.steps + step] for h in range(held)]
                     for i in range(self.right_parts):
                         # The products of two small parts are below what the sum of parts keeps of a number.
-                        for j in range(parts if i == 0 else 1):
-                            mine, others = [w[i] for w in own], [row[at * parts + j] for row in rows]
+                        for j in range(self.left_parts if i == 0 else 1):
+                            mine, others = [w[i] for w in own], [row[step * self.left_parts + j] for row in rows]
                             first, second = (others, mine[0]) if share.turned else (mine, others[0])
-                            total = totals[n][m].pop(0)
-                            totals[n][m].append(self.unit.multiply(first, second, total))
-        return [[tree("arith.addf", total) for total in row] for row in totals]
-
-    def _parts(self, vector: ir.Value) -> list[ir.Value]:
-        """A lane's vector of w as so many bf16 ones."""
-        return [vector] if self.right_parts == 1 else split(b.extend(vector), self.right_parts)
+                            totals[n][m] = self.unit.multiply(first, second, totals[n][m])
+        return totals
 
     def _partial_sums(self, buffer: Index) -> tuple[ir.Value, list[Index]]:
         """What subgroups exchange sums through, and the index ahead of theirs where there are two of it."""
-        memory = self.memory.view(self.room.start_of_sums, self.room.sums, b.f32())
-        return memory, [buffer] if self.loops else []
+        if not self.loops:
+            return self.memory.view(self.staged_bytes, self.sums_shape, b.f32()), []
+        return self.memory.view(self.staged_bytes, [2, *self.sums_shape], b.f32()), [buffer]
 
-    def _publish(self, sums: Sums, buffer: Index) -> None:
+    def _publish(self, weights: list[ir.Value], left: Iterable[Rows], buffer: Index) -> None:
         """Put a subgroup's sums where the block's threads add them up."""
         memory, ahead = self._partial_sums(buffer)
         unit, share = self.unit, self.share
-        for n, row_totals in enumerate(sums):
+        for n, row_totals in enumerate(self._sums(weights, left)):
             for m, total in enumerate(row_totals):
                 down, across = (m, n) if share.turned else (n, m)
                 for piece in unit.pieces():
-                    if share.turned and down * unit.rows + piece.row >= self.product.rows:
-                        continue
                     value = b.vector_of([b.lane_of(flat(total), e) for e in piece.elements])
                     row = b.add(self.lanes.result_row, down * unit.rows + piece.row)
                     column = b.add(self.lanes.result_column, across * unit.columns)
@@ -246,33 +255,18 @@ class FewRows:
         for place, values in zip(places, finished, strict=True):
             store_results(values, self.outputs, place.where, place.inside)
 
-    def _loop(self, block: Index, weights: list[ir.Value], turns: Sequence[Turn]) -> None:
+    def _loop(self, block: Index, weights: list[ir.Value], left: Iterable[Rows]) -> None:
         """Go through w's tiles, the next one's loads ahead of this one's arithmetic."""
 
         def body(tile: ir.Value, *current: ir.Value) -> list[ir.Value]:
             with self.reader.scope():
                 following = self._weights(b.add(tile, self.grid))
                 buffer = b.mod(b.div(tile, self.grid), 2)
-                self._publish(self._sums(current.__getitem__, turns), buffer)
+                self._publish(list(current), left, buffer)
                 self._finish(self._places(tile), buffer)
             return following
 
         b.loop(block, self.tiles, self.grid, weights, body)
-
-    def _loop_copied(self, block: Index, stages: int, turns: Sequence[Turn]) -> None:
-        """Go through w's tiles, the next ones on their way to memory."""
-
-        def body(tile: Index) -> None:
-            number = b.div(tile, self.grid)
-            stage, buffer = b.mod(number, stages), b.mod(number, 2)
-            self.copied.copies.wait(stages - 1)
-            with self.reader.scope():
-                sums = self._sums(lambda number: self.copied.vector(stage, number), turns, self.division.chains)
-                self._start(stage, b.add(tile, self.grid * stages), True)
-                self._publish(sums, buffer)
-                self._finish(self._places(tile), buffer)
-
-        b.each(block, self.tiles, self.grid, body)
 
     def _preload(self, places: list[Place] | None, constant: bool) -> None:
         """Load what stands around the product ahead of it: before the wait only what no launch writes."""
@@ -280,7 +274,11 @@ class FewRows:
         def wanted(buffer: ir.Value) -> bool:
             return (buffer in self.constants) == constant
 
-        self.x.preload(wanted)
+        if self.left.along_k % self.width == 0 and self.left.has_vectors(self.reader):
+            for _, row in self.own_rows:
+                for chunk in self.chunks:
+                    where = self.left.index(self.batch, row, chunk.start)
+                    self.reader.preload(self.left.tensor, where, self.width, wanted)
         if places is None:
             return
         self.reader.hold(self.product.result, b.constant(0.0, b.f32()))

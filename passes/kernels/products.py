@@ -90,20 +90,15 @@ class Operand:
     def fetch(self, batch: Index, outer: Index, k: Index) -> None:
         """Have the cache line of an element brought closer, which is anything past the ends; nothing where arithmetic
         makes the operand."""
-        if self.buffer() is None:
+        buffer = self.buffer()
+        if buffer is None:
             return
-        memory = self.memory()
+        memory = buffer if shape_of(buffer) == shape_of(self.tensor) else self._view(buffer)
         depth = self.layout.extent(self.layout.sums)
         at = self.index(batch, b.at_most(outer, self.extent - 1), b.at_most(k, depth - 1))
         flags = {"isWrite": ir.BoolAttr.get(False), "isDataCache": ir.BoolAttr.get(True)}
         hint = ir.IntegerAttr.get(b.i32(), CLOSEST)
         create_op("memref.prefetch", [memory, *map(b.as_value, at)], [], {**flags, "localityHint": hint})
-
-    def memory(self) -> ir.Value:
-        """The buffer that holds the tensor, in the tensor's shape."""
-        buffer = self.buffer()
-        assert buffer is not None
-        return buffer if shape_of(buffer) == shape_of(self.tensor) else self._view(buffer)
 
     def _view(self, buffer: ir.Value) -> ir.Value:
         """A buffer in the tensor's shape."""

@@ -40,18 +40,6 @@ class Row:
     prepare: Callable[[], None]
 
 
-class Reducers(Protocol):
-    """Who reduces over a row."""
-
-    def shares(self, row: Sequence[Index]) -> bool:
-        """Whether the rows at these indices are one row for all that reduce."""
-        ...
-
-    def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
-        """Combine a row's elements, starting with `start`, which changes nothing; all that reduce get the result."""
-        ...
-
-
 @dataclass(frozen=True)
 class Alone:
     """One call of a CPU's kernel, which has its rows to itself: whole vectors, and single elements at their ends."""
@@ -122,7 +110,7 @@ class Team:
 
     def shares(self, row: Sequence[Index]) -> bool:
         """Whether the rows at these indices, of which each thread has its own, are one row for all threads."""
-        return not any(depends_on_thread(i, self.number) for i in row if not isinstance(i, int))
+        return not any(_depends_on_thread(i, self.number) for i in row if not isinstance(i, int))
 
     def chunk_count(self, extent: int, width: int) -> int:
         return -(-extent // (self.size * width))
@@ -215,7 +203,7 @@ class Team:
         return subgroup_reduce(combiner, b.select(there, mine, idle), lanes, self.subgroup)
 
 
-def depends_on_thread(value: ir.Value, team: ir.Value | None = None) -> bool:
+def _depends_on_thread(value: ir.Value, team: ir.Value | None = None) -> bool:
     """Whether threads of a block (or of one team, by its number) may have different values; true also where that is not
     known."""
     waiting, seen = [value], {value}

@@ -14,8 +14,8 @@ vector ops, a grid and a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from lispgpt.ir import build as b
@@ -34,15 +34,14 @@ from lispgpt.passes.kernels.attention import (
     read_operand,
     read_row,
     score_at,
+    store_log_sum,
+    store_result,
 )
-from lispgpt.passes.kernels.block_memory import BlockMemory, fits
 from lispgpt.passes.kernels.cache_rows import schedule_writes, split_off_writes
-from lispgpt.passes.kernels.copied_positions import CopiedPositions, PositionSlots
 from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, reschedule
 from lispgpt.passes.kernels.lane_shares import Share, lane_share, lane_width, one_load
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.shared_row import SharedRow
-from lispgpt.passes.kernels.softmax import Running, empty
+from lispgpt.passes.kernels.softmax import Running, empty, join
 from lispgpt.passes.kernels.team import subgroup_reduce
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.model.attention import Attention, attention_of
@@ -53,14 +52,10 @@ from lispgpt.passes.targets import Gpu
 @dataclass(frozen=True)
 class ScheduleGpuAttention(Pass):
     """subgroups: of a block that shares its row with others; twice as many else.
-    unroll: positions that a lane has in flight.  copied: so many times these may be on their way to shared memory
-    ahead of the wait for what is computed, where the target has copies for that; 0: they go to registers.
-    beside: threads, of this launch and others, that a core is to have registers for where they are copied."""
+    unroll: positions that a lane has in flight."""
 
     subgroups: int = 4
     unroll: int = 4
-    copied: int = 2
-    beside: int = 1024
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         for kernel in unscheduled_kernels(module, "attention"):
@@ -72,6 +67,14 @@ class ScheduleGpuAttention(Pass):
             _Schedule(kernel, attention, constant_arguments(module)(kernel), target, self).emit()
         for kernel in unscheduled_kernels(module, "cache-write"):
             schedule_writes(kernel, target)
+
+
+@dataclass(frozen=True)
+class Element:
+    """One that a thread writes of a row's result: where in it, and whether it lies in the row at all."""
+
+    d: Index
+    live: ir.Value
 
 
 class _Schedule:
@@ -96,29 +99,12 @@ class _Schedule:
         self.threads = self.subgroups * target.subgroup
         self.teams = target.subgroup // self.lanes
         self.stride = self.parts * self.subgroups * self.teams
-        self.early = self._can_look_early()
-        self.slots = self._slots(options.copied) if self.early else None
-        self.resident = options.beside // self.threads if self.slots is not None else 0
-
-    def _slots(self, stages: int) -> PositionSlots | None:
-        """Room for keys and values on their way through shared memory; None where they go to registers."""
-        copies = self.target.thread_copies
-        if copies is None or not stages:
-            return None
-        slots = PositionSlots(self.attention, copies, stages, self.unroll, self.threads, self.widths)
-        if not slots.fits(self.target.aligned_rows):
-            return None
-        return slots if fits(self.target, sum(map(slots.nbytes, range(2))), False) else None
 
     def emit(self) -> None:
         grid = prod(self.attention.extents) * self.parts
-        done = reschedule(self.kernel, [grid], [self.threads], self.target, self._body)
+        reschedule(self.kernel, [grid], [self.threads], self.target, self._body)
         if self.parts > 1:
             self.target.set_cluster(self.kernel, self.parts)
-        if done and self.slots is not None:
-            self.memory.record(self.kernel)
-            if self.resident:
-                self.target.set_residency(self.kernel, self.resident)
 
     def _body(self) -> None:
         thread, block = b.thread_id(), b.block_id()
@@ -132,7 +118,8 @@ class _Schedule:
         self.reader = Reader(self.target)
         bind_cache(self.attention, self.reader)
         self.target.dependency_release()
-        if not self.early:
+        early = self._can_look_early()
+        if not early:
             self.target.dependency_wait()
         self.last = last_position(self.attention, self.reader, self.place)
         self.end = self.last if self.alone else b.add(self.last, 1)
@@ -140,54 +127,10 @@ class _Schedule:
             b.mul(b.add(b.mul(self.part, self.subgroups), self.subgroup), self.teams), b.div(self.lane, self.lanes)
         )
         first = b.add(first, first_position(self.attention, self.reader, self.place))
-        if self.slots is not None:
-            self._attend_copies(first, self.slots)
-            return
         fetched = self._fetch(first)
-        if self.early:
+        if early:
             self.target.dependency_wait()
         self._attend(first, fetched)
-
-    def _attend_copies(self, first: Index, slots: PositionSlots) -> None:
-        """With the lane's next positions on their way to shared memory."""
-        nbytes = sum(map(slots.nbytes, range(2)))
-        self.memory, shares = BlockMemory(self.target, nbytes, False), (self.key, self.value)
-        copied = CopiedPositions(slots, self.memory, self.reader, self.place, shares, self.thread)
-        step = self.stride * self.unroll
-        for stage in range(slots.stages):
-            copied.start(stage, self._live(b.add(first, stage * step)))
-        self.target.dependency_wait()
-        running = self._begin()
-
-        def body(t: Index, stage: ir.Value, *carried: ir.Value) -> list[ir.Value]:
-            slots.copies.wait(slots.stages - 1)
-            with self.reader.scope():
-                fetched = [copied.read(number, stage, u) for number in range(2) for u in range(self.unroll)]
-                state = Running(*carried).include(*self._scored(t, fetched), self.target)
-                copied.start(stage, self._live(b.add(t, slots.stages * step)))
-            return [b.as_value(b.mod(b.add(stage, 1), slots.stages)), *state.values()]
-
-        self._join(Running(*self._rounds(first, step, [b.as_value(0), *running.values()], body)[1:4]))
-
-    def _live(self, t: Index) -> list[tuple[Index, ir.Value]]:
-        """The lane's next positions, and whether there are such."""
-        places = [b.add(t, u * self.stride) for u in range(self.unroll)]
-        return [(at, b.less(at, self.end)) for at in places]
-
-    def _begin(self) -> Running:
-        """With the query, and with the row's own position where it is alone."""
-        queries = self.attention.queries
-        query = read_operand(self.reader, queries, self.place, None, self.key.start, self.key.width)
-        self.query = self.key.within(b.extend(query))
-        return self._own_position() if self.alone else empty(self.value.width)
-
-    def _rounds(
-        self, first: Index, step: int, carried: list[ir.Value], body: Callable[..., list[ir.Value]]
-    ) -> list[ir.Value]:
-        """Every lane goes round as often as the first of its subgroup, because they exchange values."""
-        lead = b.binary("arith.subi", b.as_value(first), b.as_value(b.div(self.lane, self.lanes)))
-        lag = b.div(self.lane, self.lanes)
-        return b.loop(lead, self.end, step, carried, lambda t, *rest: body(b.add(t, lag), *rest))
 
     def _can_look_early(self) -> bool:
         """Whether earlier rows of the cache may be read while earlier launches still run: they write elsewhere."""
@@ -199,17 +142,25 @@ class _Schedule:
         return all(depends_only_on(tensor, self.constants) for tensor in tensors)
 
     def _attend(self, first: Index, fetched: list[ir.Value]) -> None:
-        running = self._begin()
+        queries = self.attention.queries
+        query = read_operand(self.reader, queries, self.place, None, self.key.start, self.key.width)
+        self.query = self.key.within(b.extend(query))
+        running = self._own_position() if self.alone else empty(self.value.width)
         step = self.stride * self.unroll
         count = len(fetched)
 
-        def body(t: Index, *carried: ir.Value) -> list[ir.Value]:
+        def body(t: ir.Value, *carried: ir.Value) -> list[ir.Value]:
             with self.reader.scope():
                 following = self._fetch(b.add(t, step))
                 state = Running(*carried[:3]).include(*self._scored(t, list(carried[3:])), self.target)
             return [*state.values(), *following]
 
-        results = self._rounds(first, step, [*running.values(), *fetched], body)
+        # Every lane goes round as often as the first of its subgroup, because they exchange values.
+        lead = b.binary("arith.subi", b.as_value(first), b.as_value(b.div(self.lane, self.lanes)))
+        lag = b.div(self.lane, self.lanes)
+        results = b.loop(
+            lead, self.end, step, [*running.values(), *fetched], lambda t, *rest: body(b.add(t, lag), *rest)
+        )
         assert len(results) == 3 + count
         self._join(Running(*results[:3]))
 
@@ -265,6 +216,60 @@ class _Schedule:
         return value
 
     def _join(self, running: Running) -> None:
-        sizes = self.lanes, self.subgroups, self.parts, self.part
-        row = SharedRow(self.kernel, self.attention, self.target, self.place, *sizes, self.thread, self.value)
-        row.join(running)
+        """Join lanes, then subgroups, then blocks; write the row's result."""
+        distance = self.lanes
+        while distance < self.target.subgroup:
+            running = running.exchange(distance, self.target)
+            distance *= 2
+        depth = self.attention.width
+        sums, facts = b.shared([self.subgroups, depth], b.f32()), b.shared([self.subgroups, 2], b.f32())
+
+        def publish() -> None:
+            b.store(running.sums, sums, [self.subgroup, self.value.start])
+            b.store(running.top, facts, [self.subgroup, 0])
+            b.store(running.total, facts, [self.subgroup, 1])
+
+        owner = b.less(self.lane, self.lanes)
+        b.if_live(b.both(owner, self.value.live), publish)
+        b.barrier()
+        ranks = range(self.subgroups)
+        tops, totals = ([b.load(facts, [i, j], 1) for i in ranks] for j in range(2))
+        places = [b.add(self.thread, first) for first in range(0, depth, self.threads)]
+        elements = [Element(b.mod(place, depth), b.less(place, depth)) for place in places]
+        shares = [join(tops, totals, [b.load(sums, [i, e.d], 1) for i in ranks], self.target) for e in elements]
+        if self.parts > 1:
+            self._join_blocks(elements, shares)
+        else:
+            self._store(elements, shares)
+
+    def _join_blocks(self, elements: list[Element], joined: list[Running]) -> None:
+        """Let the first block of the cluster join what all of them have, while the others keep their memory for it."""
+        depth = self.attention.width
+        shares = b.shared([depth + 2], b.f32())
+
+        def publish(d: Index, share: Running) -> None:
+            b.store(share.sums, shares, [d])
+            b.store(share.top, shares, [depth])
+            b.store(share.total, shares, [depth + 1])
+
+        def column(at: Index) -> list[ir.Value]:
+            return [self.target.cluster_load(shares, at, rank) for rank in range(self.parts)]
+
+        def finish() -> None:
+            tops, totals = column(depth), column(depth + 1)
+            self._store(elements, [join(tops, totals, column(e.d), self.target) for e in elements])
+
+        for element, share in zip(elements, joined, strict=True):
+            b.if_then(element.live, partial(publish, element.d, share))
+        self.target.cluster_barrier()
+        b.if_then(b.equal(self.part, 0), finish)
+        self.target.cluster_leave()
+
+    def _store(self, elements: list[Element], joined: list[Running]) -> None:
+        for element, share in zip(elements, joined, strict=True):
+            result = b.binary("arith.divf", share.sums, share.total)
+            where = self.attention.out.index(self.place, None, element.d)
+            b.if_then(element.live, partial(store_result, self.kernel, self.attention, result, where))
+        log_sum = partial(store_log_sum, self.kernel, self.attention, self.place, joined[0].top, joined[0].total)
+        if self.attention.log_sum:
+            b.if_then(b.equal(self.thread, 0), log_sum)

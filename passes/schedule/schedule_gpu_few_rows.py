@@ -2,12 +2,11 @@
 
 Before: linalg.contract x[n, k] * w[o, k] of at most `most_rows` rows n, with what computes x ahead of it and
         elementwise ops behind it.
-After:  each block takes some of w's rows, and each of its subgroups a part of k: it loads those vectors of w all at
-        once, before it waits for x where the target starts kernels early (by copies to shared memory where it has them,
-        so that registers are left for blocks of the next launches, else straight into registers), multiplies them by
-        all rows of x, and the block adds up in shared memory.  x in f32 is `parts` bf16 numbers that add up to it.
-        Where reductions make x, subgroups compute its rows once for their block, or lanes their parts of them.  Of a
-        long w, blocks loop over tiles with the next ones' loads under way.
+After:  each block takes some of w's rows, and each of its subgroups a part of k: it loads those vectors of w straight
+        into registers, all of them at once (before it waits for x, where the target starts kernels early), multiplies
+        them by all rows of x, and the block adds up in shared memory.  x in f32 is `parts` bf16 numbers that add up to
+        it.  Where reductions make x, subgroups compute its rows once for their block.  Of a long w, blocks loop over
+        tiles with the next one's loads under way.
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: such products, whose w is read as it is in memory, have only scalar, vector and matrix ops, `grid` and `block`.
@@ -34,8 +33,6 @@ MOST_KEPT = 16
 
 TILES = (1, 2, 4)
 """Of matrix instructions along w's rows that a block may take."""
-TURNED_TILES = (1, 2, 3, 4)
-"""The same where w's rows are the instruction's columns, of fewer rows each, and w is copied; else one."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +40,7 @@ class ScheduleGpuFewRows(Pass):
     """least_rows, most_rows: of x.  parts: bf16 numbers that an f32 one is split into.  subgroups: of a block, or twice
     as many where a lane's share of one row of w would be more than `vectors` vectors.  outputs: rows of w of a block;
     0: as many as an instruction has, -1: by what a core has to load.  blocks_per_core: how many share a core where
-    they loop.  ahead: the most vectors of x that a lane is made to load before the first is multiplied.
-
-    copied: the most tiles of w that a block has on their way to shared memory, where the target has copies for that and
-    w is constant; 0: none, they go to registers.  Where w is copied,
-    beside: threads, of this launch and others, that a core is to have registers for at least; 0: any.
-    sliced: whether each lane computes its own runs of x where reductions make it.
-    chains: sums that a lane adds up in turn for each of its sums, so that instructions do not wait for each other."""
+    they loop.  ahead: the most vectors of x that a lane is made to load before the first is multiplied."""
 
     least_rows: int = 2
     most_rows: int = 16
@@ -59,10 +50,6 @@ class ScheduleGpuFewRows(Pass):
     outputs: int = -1
     blocks_per_core: int = 2
     ahead: int = 24
-    copied: int = 3
-    beside: int = 1024
-    sliced: bool = True
-    chains: int = 2
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
@@ -93,27 +80,22 @@ def _division(product: Product, target: Gpu, options: ScheduleGpuFewRows) -> Div
     subgroups = min(every, options.subgroups * (2 if wide else 1))
     steps = -(-every // subgroups)
     loops = product.columns > 2 * target.cores * options.blocks_per_core * unit.rows
-    share = _share(product, target, steps, 0 if loops else options.outputs, options)
+    share = _share(product, target, steps, 0 if loops else options.outputs)
     if loops:
         tiles, parts = -(-product.rows // share.left_size), 1 if product.left.dtype == "bf16" else options.parts
         if tiles * len(share.held_left) * steps * parts > MOST_KEPT:
             raise Refused("a subgroup's part of a product's rows is too long to be kept in registers")
-    resident, rest = (
-        options.blocks_per_core if loops else 0,
-        (options.copied, options.beside, options.sliced, options.chains),
-    )
-    return Division(share, subgroups, steps, resident, options.parts, options.ahead, *rest)
+    return Division(share, subgroups, steps, options.blocks_per_core if loops else 0, options.parts, options.ahead)
 
 
-def _share(product: Product, target: Gpu, steps: int, outputs: int, options: ScheduleGpuFewRows) -> Share:
+def _share(product: Product, target: Gpu, steps: int, outputs: int) -> Share:
     """The tile of so many outputs, or one instruction's (0), or that with which a core has least to load (-1): its
     blocks' rows of w, and all of x for each of them."""
     unit = target.matrix
     assert unit is not None
     shares = [Share(n, False, unit.rows, unit.columns, unit.left_rows, (0,)) for n in TILES]
     if outputs and unit.columns < unit.rows:
-        turned = TURNED_TILES if options.copied and target.thread_copies is not None else (1,)
-        shares += [Share(n, True, unit.columns, unit.rows, (0,), unit.left_rows) for n in turned]
+        shares.append(Share(1, True, unit.columns, unit.rows, (0,), unit.left_rows))
     if outputs >= 0:
         shares = [share for share in shares if share.outputs == outputs] or shares[:1]
     shares = [share for share in shares if share.tiles * len(share.held) * steps <= MOST_VECTORS]

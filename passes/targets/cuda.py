@@ -12,7 +12,6 @@ from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
-from lispgpt.passes.targets.thread_copies import THREAD_COPIES, ThreadCopies
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -42,7 +41,6 @@ class Cuda(Gpu):
     intrinsics: dict[str, str] = field(default_factory=lambda: dict(INTRINSICS))
     ptx: str = "+ptx80"
     most_teams: int = 15
-    thread_copies: ThreadCopies | None = THREAD_COPIES
 
     def dependency_wait(self) -> None:
         if not self.early_launch:

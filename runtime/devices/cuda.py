@@ -82,7 +82,8 @@ API = Api(
         "DeviceGetCores": "cuDeviceGetAttribute(CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _)",
         "OccupancyBlocks": "cuOccupancyMaxActiveBlocksPerMultiprocessor(_, _, _)",
         "OccupancyClusters": "cuOccupancyMaxActiveClusters(_, _)",
-        "SetFunction": "cuFuncSetAttribute(_, _, _)",
+        "SetDynamicSharedBytes": "cuFuncSetAttribute(_, "
+        "CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _)",
         "EncodeTensorMap": "cuTensorMapEncodeTiled(_, _, _, _, _, _, _, "
         "CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, "
         "CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B, CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B, "
@@ -240,16 +241,14 @@ class CudaDevice(GpuDevice):
         return module
 
     def _configure(self, kernel: str, facts: Mapping[str, Any]) -> None:
-        function, about, names = self._functions[kernel], f"kernel {kernel}", self._driver.module.CUfunction_attribute
         if facts.get("early_launch", False) and kernel not in self._together:
             self._early.add(kernel)
-            # A core divides its memory in one way at a time, and blocks that want it divided otherwise wait for it.
-            self._driver("SetFunction", function, names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)
         self._maps[kernel] = TensorMap.of(facts)
-        if (nbytes := int(facts.get("shared_bytes", 0))) > STATIC_SHARED_BYTES:
+        nbytes = int(facts.get("shared_bytes", 0))
+        if nbytes > STATIC_SHARED_BYTES:
             hint = f"the GPU has less shared memory than the {nbytes} bytes that a block wants"
-            most = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._driver("SetFunction", function, most, nbytes, about=about, hint=hint)
+            function, about = self._functions[kernel], f"kernel {kernel}"
+            self._driver("SetDynamicSharedBytes", function, nbytes, about=about, hint=hint)
 
     def _resident(self, launch: Launch, cluster: int) -> int:
         if cluster == 1:
@@ -290,7 +289,8 @@ class CudaDevice(GpuDevice):
         """What the driver takes beside an address: the element type, extents, strides, box and its steps."""
         module = self._driver.module
         kind = getattr(module.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{MAP_TYPES[map_.dtype]}")
-        long, short = (map_.extents, map_.strides), (map_.box, [1] * len(map_.box))
+        steps = [1] * len(map_.box)
+        long, short = (map_.extents, map_.strides), (map_.box, steps)
         numbers = [[module.cuuint64_t(n) for n in group] for group in long]
         return [kind, *numbers, *([module.cuuint32_t(n) for n in group] for group in short)]
 

@@ -30,7 +30,7 @@ def read_ahead(code: str, kernel: str) -> set[int]:
             continue
         registers = re.findall(r"%rd\d+", line)
         taken = set().union(*(origins.get(r, set()) for r in registers[1:])) if registers else set()
-        if "ld.global" in line or "cp.async" in line:
+        if "ld.global" in line:
             found |= set().union(*(origins.get(r, set()) for r in registers))
         elif registers:
             origins[registers[0]] = taken

@@ -88,9 +88,8 @@ def test_cuda_starts_kernels_early_behind_the_first_and_asks_for_much_shared_mem
         pytest.skip("AMD GPUs have neither")
     device = opened(driver)
     device.load(b"code", {**FACTS, "second": {"early_launch": False, "shared_bytes": 60000}})
-    early, much = driver.made("SetFunction")
-    assert (early.what, early.value) == ("CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT", 100)
-    assert (much.what, much.value) == ("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 60000)
+    (asked,) = driver.made("SetDynamicSharedBytes")
+    assert asked.value == 60000
     device.prepare(entry(), {"a": 0, "b": 0})
     attributes = [given.attributes for given in driver.made("LaunchKernelEx")]
     assert attributes == [[], [], [("CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", 1)]]

@@ -111,15 +111,15 @@ func.func "attention_1x1x1x8"
   39 arith.addf
   12 arith.addi
   22 arith.cmpi
-  240 arith.constant
+  238 arith.constant
   5 arith.constant vector<4xf32>
   1 arith.divf
-  8 arith.divui
+  7 arith.divui
   8 arith.index_cast
   50 arith.mulf
   11 arith.mulf vector<4xf32>
   3 arith.muli
-  4 arith.remui
+  3 arith.remui
   18 arith.select
   4 arith.select vector<4xf32>
   23 arith.subf

@@ -31,16 +31,14 @@ func.func "contraction_8x64"
   grid = [8, 1, 1]
   kernel = "contraction"
   product = {batch = array<i64>, columns = array<i64: 1>, extents = array<i64: 8, 64, 64>, left = array<i64: 0, 2>, operands = array<i64: 0, 1>, result = array<i64: 0, 1>, right = array<i64: 1, 2>, rows = array<i64: 0>, sums = array<i64: 2>}
-  residency = 16 : i32
   shared_bytes = 0 : i64
   sym_visibility = "private"
   tied = [-1]
   work = {bytes = 12288 : i64, context = 0 : i64, operations = 65536 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   1 arith.addf
-  1 arith.addf vector<2x2xf32>
-  5 arith.addi
+  6 arith.addi
   1 arith.andi vector<4xi32>
-  30 arith.constant
+  26 arith.constant
   1 arith.constant vector<2x2xf32>
   2 arith.constant vector<4xi32>
   1 arith.constant vector<8xbf16>
@@ -59,27 +57,24 @@ func.func "contraction_8x64"
   1 memref.alloca
   2 memref.load
   1 memref.store
-  3 memref.view
-  1 nvgpu.device_async_copy
+  2 memref.view
   4 nvgpu.mma.sync vector<2x2xf32>
-  1 nvvm.cp.async.commit.group
-  1 nvvm.cp.async.wait.group
   2 nvvm.griddepcontrol
   2 vector.bitcast vector<4xf32>
   1 vector.bitcast vector<4xi32>
-  2 vector.extract vector<4xf32>
-  1 vector.from_elements vector<2xf32>
+  4 vector.extract vector<4xf32>
+  2 vector.from_elements vector<2xf32>
   1 vector.interleave vector<8xf32>
   2 vector.load vector<4xf32>
   1 vector.load vector<8xbf16>
   4 vector.shape_cast vector<2x2xbf16>
   4 vector.shape_cast vector<4x2xbf16>
-  2 vector.shape_cast vector<4xf32>
+  4 vector.shape_cast vector<4xf32>
   24 vector.shuffle vector<2xbf16>
   12 vector.shuffle vector<4xbf16>
   4 vector.shuffle vector<8xbf16>
   1 vector.shuffle vector<8xf32>
-  1 vector.store vector<2xf32>
+  2 vector.store vector<2xf32>
 func.func "y"
   arguments = ["input:x", "weight:w", "result:y"]
   entry = "y"
