@@ -61,7 +61,8 @@ class OtherResult(Protocol):
 
 @dataclass(frozen=True)
 class Begun:
-    """What finishes a tile.  places: of this thread's sums in it.  asked: the first of them, in the product."""
+    """What finishes a tile.  places: of this thread's sums in it.  asked: the same in the product, where what they are
+    finished with is under way; else empty."""
 
     epilogue: Epilogue
     places: Sequence[Piece]
@@ -100,20 +101,20 @@ class TileResults:
         return b.mul(self.member.output_part, self.columns)
 
     def begin(self, tile: Tile) -> Begun:
-        """What finishes a tile, ahead of its sums: what it reads for the rows and the first columns of this thread is
-        under way."""
+        """What finishes a tile, ahead of its sums: what it reads for the rows of this thread is under way, and where a
+        cluster adds up, whose sums are short, what it reads for their columns.  Long sums would take 3 us more beside
+        such loads."""
         sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
         epilogue = Epilogue(Reader(self.target, Unrolled()), self.product, self.results, sizes, first, tile.batch)
-        if self.tiling.splits > 1:
-            own = [Piece(*place, _nothing(SUMS_AT_ONCE)) for place in self._shared_places]
-            early = len(own)
-        else:
-            own = [Piece(*place, _nothing(2)) for place in self._own_places]
-            early = 0 if self.bulk is None else min(self._in_bulk(self.bulk), self._narrow(self.bulk)) // 4
+        split = self.tiling.splits > 1
+        own = [
+            Piece(*place, _nothing(SUMS_AT_ONCE if split else 2))
+            for place in (self._shared_places if split else self._own_places)
+        ]
         epilogue.prepare([piece.row for piece in own])
         epilogue.others.extend(other.start(epilogue, own) for other in self.others)
-        asked = epilogue.asked(own[:early])
-        return Begun(epilogue, own, asked if len(asked) == early else [])
+        asked = epilogue.asked(own) if split else []
+        return Begun(epilogue, own, asked if len(asked) == len(own) else [])
 
     @cached_property
     def _own_places(self) -> list[tuple[Index, Index]]:
@@ -139,16 +140,19 @@ class TileResults:
         if self.tiling.splits > 1:
             values = self._add_splits(values)
         pieces = [replace(place, value=value) for place, value in zip(begun.places, values, strict=True)]
-        asked, epilogue, alone = valued(begun.asked, values[: len(begun.asked)]), begun.epilogue, self._alone(tile)
+        epilogue, alone = begun.epilogue, self._alone(tile)
+        if begun.asked:
+            epilogue.write(valued(begun.asked, values))
+            return
         if alone is None:
             wanted = self.results or self.tiling.splits > 1 or self.product.along_columns % 2
-            (self._store if wanted else self._hand_on)(epilogue, tile, pieces, asked)
+            (self._store if wanted else self._hand_on)(epilogue, tile, pieces)
             return
         others = epilogue.without_results()
         b.either(
             alone,
-            lambda: self._hand_on(others, tile, pieces, asked),
-            lambda: self._store(epilogue, tile, pieces, asked),
+            lambda: self._hand_on(others, tile, pieces),
+            lambda: self._store(epilogue, tile, pieces),
         )
 
     def _alone(self, tile: Tile) -> ir.Value | None:
@@ -165,30 +169,24 @@ class TileResults:
         found = [b.less(b.sub(column, first), last - first - self.columns + 1) for first, last in runs]
         return tree("arith.ori", found)
 
-    def _hand_on(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece], asked: list[Placed]) -> None:
-        """Have others take all of a warpgroup's pieces.  asked: the first of them."""
+    def _hand_on(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]) -> None:
+        """Have others take all of a warpgroup's pieces."""
         with epilogue.reader.scope():
-            done = 0
-            while done < len(pieces):
-                count = len(asked) or min(BATCH, len(pieces) - done)
-                now = asked or epilogue.asked(pieces[done : done + count])
-                asked = epilogue.asked(pieces[done + count : done + count + BATCH])
-                epilogue.hand_on(now, epilogue.finished(now), self._span(epilogue, 4 * done, 4 * count))
-                done += count
+            asked = epilogue.asked(pieces[:BATCH])
+            for first in range(0, len(pieces), BATCH):
+                asked, now = epilogue.asked(pieces[first + BATCH : first + 2 * BATCH]), asked
+                epilogue.hand_on(now, epilogue.finished(now), self._span(epilogue, 4 * first, 4 * len(now)))
 
     def _span(self, epilogue: Epilogue, first: int, count: int) -> Span | None:
         """So many of a warpgroup's columns, for others that take them."""
         return Span(b.add(self.first_column, first), count) if epilogue.others and self.tiling.splits == 1 else None
 
-    def _store(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece], asked: list[Placed]) -> None:
-        """Store results in bulk, as far as whole boxes go, and have others take theirs.  asked: the first pieces."""
+    def _store(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]) -> None:
+        """Store results in bulk, as far as whole boxes go, and have others take theirs."""
         with epilogue.reader.scope():
-            done = len(asked)
-            if self.bulk is not None:
-                done, asked = self._store_in_bulk(self.bulk, epilogue, tile, pieces, asked), []
-            span = self._span(epilogue, 4 * (done - len(asked)), self.columns - 4 * (done - len(asked)))
-            rest = [*asked, *epilogue.placed(pieces[done:])]
-            epilogue.write(rest, span)
+            done = 0 if self.bulk is None else self._store_in_bulk(self.bulk, epilogue, tile, pieces)
+            rest = epilogue.placed(pieces[done:])
+            epilogue.write(rest, self._span(epilogue, 4 * done, self.columns - 4 * done))
 
     def end(self) -> None:
         """By the same threads, ahead of the block's end: no block of a cluster may end while another adds up."""
@@ -244,10 +242,8 @@ class TileResults:
         epilogue: Epilogue,
         tile: Tile,
         pieces: Sequence[Piece],
-        asked: list[Placed],
     ) -> int:
-        """Finish and store as many pieces as whole boxes take; their number.  asked: the first of them, if they have
-        been asked for."""
+        """Finish and store as many pieces as whole boxes take; their number."""
         unit, stores = self.target.warpgroup, self._stores()
         assert unit is not None
         subgroup = b.div(self.member.number, self.target.subgroup)
@@ -255,6 +251,7 @@ class TileResults:
         column = b.add(tile.column, self.first_column)
         narrow, done = self._narrow(bulk), self._in_bulk(bulk)
         opened: list[Index] = [0] * len(bulk)
+        asked = epilogue.asked(pieces[: narrow // 4])
         by_lanes = self._lane_stores(bulk, narrow) if self.roomy else [[]] * len(bulk)
         for first in range(0, done, narrow):
             following = range(first + narrow, min(first + 2 * narrow, done))
