@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import seeded
 from compiled_models import Weights, compile_text, poison, random_weights
 from emulated_cuda.device import EmulatedCuda
 
@@ -71,6 +70,7 @@ def close(found: np.ndarray, wanted: np.ndarray, most: float) -> bool:
         ("root mean square", (96, 192, 136, 200), ""),
         ("centred", (48, 64, 80, 128), ""),
         ("layer", (704, 208, 64, 40), ":rows 64 :outputs 16"),  # more tiles than blocks
+        ("layer", (150, 192, 96, 96), ":rows 64 :outputs 96 :splits 1"),  # columns that lanes store
     ],
 )
 def test_sums_are_scaled_and_shifted(tmp_path: Path, norm: str, sizes: tuple[int, int, int, int], options: str) -> None:
@@ -80,3 +80,39 @@ def test_sums_are_scaled_and_shifted(tmp_path: Path, norm: str, sizes: tuple[int
     found, wanted = run(artifact, weights), expected(weights.exact(), norm)
     for name, value in wanted.items():
         assert close(found[name], value, 3e-5), name
+
+
+def test_activations_that_are_rounded(tmp_path: Path) -> None:
+    artifact = model(tmp_path, "layer", 96, 128, 64, 72, precision="fast")
+    assert len(kernels_of_rows(artifact, 96)) == 1
+    weights = random_weights(artifact)
+    found, wanted = run(artifact, weights), expected(weights.exact(), "layer")
+    assert all(close(found[name], value, 8e-3) for name, value in wanted.items())
+
+
+@pytest.mark.parametrize("far", [10.0, 300.0])
+def test_errors_are_those_of_rows_that_are_not_centred(tmp_path: Path, far: float) -> None:
+    artifact = model(tmp_path, "layer", 64, 128, 64, 72)
+    weights = random_weights(artifact)
+    weights.values["x"] += far
+    found, wanted = run(artifact, weights), expected(weights.exact(), "layer")
+    deviation = float(wanted["rows"].std(-1).mean())
+    assert close(found["first"], wanted["first"], 2e-5 * (1 + far / deviation)), "means are all that errors grow with"
+
+
+@pytest.mark.parametrize(
+    ("rows", "norm", "deferred"),
+    [
+        (31, "layer-norm y gamma beta", ""),
+        (300, "layer-norm y gamma beta", ""),
+        (64, "layer-norm y gamma beta", ":rows 0"),
+        (64, "square (layer-norm y gamma beta)", ""),
+        (64, "layer-norm x gamma beta", ""),
+    ],
+)
+def test_other_norms_stay_as_they_are(tmp_path: Path, rows: int, norm: str, deferred: str) -> None:
+    pipeline = tmp_path / "mine.lisp"
+    pipeline.write_text(PIPELINE.read_text().replace("defer-norms)", f"defer-norms {{{deferred}}})"))
+    text = MODEL.format(rows=rows, width=128, inner=64, outputs=72, norm=norm)
+    artifact = compile_text(text, tmp_path, target="cuda:sm_90a", pipeline=pipeline)
+    assert artifact.plan.making is None and len(kernels_of_rows(artifact, rows)) > 1

@@ -156,16 +156,17 @@ func.func "contraction_32x48"
   tied = [-1, 3]
   work = {bytes = 20800 : i64, context = 0 : i64, operations = 198144 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   4 arith.addf vector<2xf32>
-  208 arith.addi
+  192 arith.addi
   16 arith.andi
   48 arith.andi vector<2xi32>
   43 arith.cmpi
-  329 arith.constant
+  327 arith.constant
+  2 arith.constant vector<2xf32>
   48 arith.constant vector<2xi32>
   17 arith.divui
   3 arith.extui
-  90 arith.index_cast
-  10 arith.minui
+  92 arith.index_cast
+  6 arith.minui
   54 arith.muli
   3 arith.ori
   17 arith.remui
@@ -181,6 +182,7 @@ func.func "contraction_32x48"
   1 gpu.barrier
   2 gpu.block_id
   1 gpu.dynamic_shared_memory
+  1 gpu.shuffle
   5 gpu.thread_id
   48 llvm.call_intrinsic
   208 llvm.extractvalue

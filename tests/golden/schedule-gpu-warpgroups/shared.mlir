@@ -42,18 +42,19 @@ func.func "contraction_768x1024"
   tied = [-1]
   work = {bytes = 17825792 : i64, context = 0 : i64, operations = 6442450944 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   32 arith.addf
-  235 arith.addi
+  222 arith.addi
   3 arith.andi
   31 arith.cmpi
-  429 arith.constant
-  17 arith.divui
+  437 arith.constant
+  16 arith.constant vector<2xf32>
+  18 arith.divui
   1 arith.extui
-  135 arith.index_cast
+  137 arith.index_cast
   2 arith.index_castui
   3 arith.minui
-  87 arith.muli
+  91 arith.muli
   2 arith.ori
-  16 arith.remui
+  17 arith.remui
   33 arith.select
   2 arith.shrui
   13 arith.subi
@@ -63,6 +64,7 @@ func.func "contraction_768x1024"
   1 func.return
   2 gpu.block_id
   1 gpu.dynamic_shared_memory
+  1 gpu.shuffle
   1 gpu.thread_id
   1 llvm.atomicrmw
   192 llvm.extractvalue

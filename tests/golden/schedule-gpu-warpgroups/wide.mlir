@@ -37,15 +37,16 @@ func.func "contraction_128x256"
   tensor_maps = [{argument = 0 : i64, box = array<i64: 32, 64>, dtype = "f32", extents = array<i64: 128, 128>, offset = 0 : i64, strides = array<i64: 512>}, {argument = 1 : i64, box = array<i64: 64, 16>, dtype = "bf16", extents = array<i64: 128, 256>, offset = 0 : i64, strides = array<i64: 256>}, {argument = 2 : i64, box = array<i64: 32, 16>, dtype = "f32", extents = array<i64: 256, 128>, offset = 0 : i64, strides = array<i64: 1024>}]
   tied = [-1]
   work = {bytes = 262144 : i64, context = 0 : i64, operations = 8388608 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
-  213 arith.addi
+  211 arith.addi
   5 arith.andi
   64 arith.andi vector<2xi32>
   21 arith.cmpi
-  321 arith.constant
+  323 arith.constant
+  2 arith.constant vector<2xf32>
   64 arith.constant vector<2xi32>
   13 arith.divui
   4 arith.extui
-  119 arith.index_cast
+  121 arith.index_cast
   49 arith.muli
   4 arith.ori
   13 arith.remui
@@ -61,6 +62,7 @@ func.func "contraction_128x256"
   1 gpu.barrier
   2 gpu.block_id
   1 gpu.dynamic_shared_memory
+  1 gpu.shuffle
   1 gpu.thread_id
   64 llvm.call_intrinsic
   276 llvm.extractvalue
