@@ -51,7 +51,7 @@ class DeferNorms(Pass):
 
     starts_from = (UNPLACED,)
     rows: int = 32
-    most_rows: int = 256
+    most_rows: int = 128
     group: int = 0
 
     def run(self, module: ir.Module, target: object) -> None:
