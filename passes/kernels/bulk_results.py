@@ -20,11 +20,19 @@ LINE = TensorCopies.line
 
 @dataclass(frozen=True)
 class BulkResult:
-    """How a result is stored in boxes of ROWS rows and one line of `width` columns, or without a map by lanes."""
+    """How a result is stored in boxes of one line of `width` columns, or without a map by lanes."""
 
     boxes: Boxes
     map: ir.Value | None
     width: int
+
+
+def bulk_result(
+    kernel: ir.Operation, boxes: Boxes, rows: int, copies: TensorCopies, by_lanes: bool = False
+) -> BulkResult:
+    """With a map of a kernel's for boxes of so many rows, if not by lanes."""
+    width = copies.line // b.item_bytes(boxes.argument.type)
+    return BulkResult(boxes, None if by_lanes else boxes.map(kernel, (1, rows, width)), width)
 
 
 def bulk_boxes(

@@ -9,7 +9,15 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.block_memory import BlockMemory
-from lispgpt.passes.kernels.bulk_results import BulkResult, boxes_read, bulk_boxes, lanes_store, staged_bytes
+from lispgpt.passes.kernels.bulk_results import (
+    BulkResult,
+    boxes_read,
+    bulk_boxes,
+    bulk_result,
+    lanes_store,
+    staged_bytes,
+)
+from lispgpt.passes.kernels.bulk_stores import BulkStores, Tile
 from lispgpt.passes.kernels.cached_results import cached_results
 from lispgpt.passes.kernels.kernel import reschedule
 from lispgpt.passes.kernels.left_registers import LeftRegisters
@@ -18,11 +26,10 @@ from lispgpt.passes.kernels.product_sides import Sides
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.stages import Place, Ring
-from lispgpt.passes.kernels.tensor_map import Boxes
 from lispgpt.passes.kernels.tile_shares import Piece, TileShares
 from lispgpt.passes.kernels.tile_stores import ROWS
-from lispgpt.passes.kernels.warpgroup_results import Begun, OtherResult, Tile, TileResults, sums_stride
-from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums
+from lispgpt.passes.kernels.warpgroup_results import Begun, OtherResult, TileResults, sums_stride
+from lispgpt.passes.kernels.warpgroup_sums import Member, TileSums, own_warpgroup
 from lispgpt.passes.model.row_moments import find_moments
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import (
@@ -103,10 +110,13 @@ class WarpgroupProduct:
             self.shares = TileShares(self.target, t.shares, t.pair, worker, self.rank)
         self._make_memory()
         self.maps = [side.maps(self.kernel) for side in (self.sides.left, self.sides.right)]
-        self.bulk = None if self.boxes is None else [self._bulk_result(boxes) for boxes in self.boxes]
-        self.fetched = [BulkResult(boxes, *self._fetched(boxes)) for boxes in self.read]
+        self.bulk: list[BulkResult] | None = None
+        if self.boxes is not None:
+            by_lanes = self.by_lanes if self.roomy else []
+            self.bulk = [bulk_result(self.kernel, x, ROWS, self.copies, x in by_lanes) for x in self.boxes]
+        self.fetched = [bulk_result(self.kernel, boxes, t.rows, self.copies) for boxes in self.read]
         b.if_then(b.equal(self.thread, 0), self._prepare)
-        self._meet()
+        (self.target.cluster_barrier if t.cluster > 1 else b.barrier)()
         self.target.dependency_release()
         b.either(b.less(self.thread, self.unit.threads), self._write, self._read)
         if t.pair > 1:
@@ -117,22 +127,6 @@ class WarpgroupProduct:
         for map_ in [*self.maps[0], *self.maps[1], *(x.map for x in self.bulk or () if x.map is not None)]:
             self.copies.prefetch(map_)
         self.ring.make(self.warpgroups)
-
-    def _bulk_result(self, boxes: Boxes) -> BulkResult:
-        width = self.copies.line // b.item_bytes(boxes.argument.type)
-        if self.roomy and boxes in self.by_lanes:
-            return BulkResult(boxes, None, width)
-        return BulkResult(boxes, boxes.map(self.kernel, (1, ROWS, width)), width)
-
-    def _fetched(self, boxes: Boxes) -> tuple[ir.Value, int]:
-        width = self.copies.line // b.item_bytes(boxes.argument.type)
-        return boxes.map(self.kernel, (1, self.tiling.rows, width)), width
-
-    def _meet(self) -> None:
-        if self.tiling.cluster > 1:
-            self.target.cluster_barrier()
-        else:
-            b.barrier()
 
     def _make_memory(self) -> None:
         """Stages, results on their way to memory, barriers; what a cluster adds up takes the stages' place, and so do
@@ -258,15 +252,17 @@ class WarpgroupProduct:
         """The other warpgroups: each its part of the tile's rows or columns."""
         self.copies.registers(READER_REGISTERS, more=True)
         t, unit = self.tiling, self.unit
-        number, group = b.mod(self.thread, unit.threads), self._own_warpgroup()
+        number, group = b.mod(self.thread, unit.threads), b.sub(own_warpgroup(self.thread, self.target), 1)
         row, pair = unit.lane_places(number)
         row_part = b.mod(group, t.row_parts)
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
         sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
-        results = TileResults(
-            *(self.target, self.product, t, self.results, self.others, self.bulk, self.staging, self.memory),
-            *(self.rank, member, self.roomy, self.staged),
-        )
+        bulk = None
+        if self.bulk is not None:
+            places = (self.memory, self.staging, self.staged, self.roomy, member)
+            bulk = BulkStores(self.target, self.product, t, self.bulk, *places)
+        facts = (self.target, self.product, t, self.results, self.others)
+        results = TileResults(*facts, bulk, self.memory, self.rank, member)
         left, registers = self.sides.left, None
         if left.item == 4:
             registers = LeftRegisters(unit, self.copies, left, member.row, pair)
@@ -286,13 +282,6 @@ class WarpgroupProduct:
 
         self._each_piece(Place(0, 0), tile)
         results.end()
-
-    def _own_warpgroup(self) -> Index:
-        """Which of those that multiply: taken from a subgroup's first lane, so that the compiler knows that all lanes
-        have the same, and keeps descriptors that depend on it in registers that they share."""
-        group = b.emit("arith.index_cast", [b.as_value(b.div(self.thread, self.unit.threads))], [b.i32()])
-        same = b.emit("arith.index_cast", [b.shuffle_from(group, 0, self.target.subgroup)], [ir.IndexType.get()])
-        return b.sub(same, 1)
 
     def _share(
         self, shares: TileShares, piece: Piece, sums: list[ir.Value], results: TileResults, begun: Begun

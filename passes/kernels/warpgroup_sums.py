@@ -9,6 +9,7 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.left_registers import LeftRegisters
 from lispgpt.passes.kernels.stages import Place, Ring
+from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 
@@ -23,6 +24,14 @@ class Member:
     output_part: Index
     row: Index
     pair: Index
+
+
+def own_warpgroup(thread: Index, target: Gpu) -> Index:
+    """The number of a thread's warpgroup in its block: taken from a subgroup's first lane, so that the compiler knows
+    that all lanes have the same, and keeps descriptors that depend on it in registers that they share."""
+    assert target.warpgroup is not None
+    number = b.emit("arith.index_cast", [b.as_value(b.div(thread, target.warpgroup.threads))], [b.i32()])
+    return b.emit("arith.index_cast", [b.shuffle_from(number, 0, target.subgroup)], [ir.IndexType.get()])
 
 
 @dataclass(frozen=True)

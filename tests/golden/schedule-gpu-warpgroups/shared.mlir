@@ -42,19 +42,19 @@ func.func "contraction_768x1024"
   tied = [-1]
   work = {bytes = 17825792 : i64, context = 0 : i64, operations = 6442450944 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   32 arith.addf
-  222 arith.addi
+  224 arith.addi
   3 arith.andi
   31 arith.cmpi
-  437 arith.constant
+  441 arith.constant
   16 arith.constant vector<2xf32>
   18 arith.divui
   1 arith.extui
   137 arith.index_cast
   2 arith.index_castui
   3 arith.minui
-  91 arith.muli
+  92 arith.muli
   2 arith.ori
-  17 arith.remui
+  18 arith.remui
   33 arith.select
   2 arith.shrui
   13 arith.subi
