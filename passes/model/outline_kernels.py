@@ -266,17 +266,13 @@ def _build_kernel(
         if max(tied) >= 0:
             region_owner.attributes["kernel"] = ir.StringAttr.get("elementwise")
     region_owner.attributes["tied"] = numbers(tied)
-    named = [output for output in outputs if not _is_beside(defining_op(output))] or outputs
+    made = [(output, defining_op(output)) for output in outputs]
+    named = [v for v, op in made if column_sum(op) is None and BESIDE not in op.attributes] or outputs
     if group.kind == "contraction":
         named = [output for output in named if defining_op(output).name != "scf.for"] or [group.ops[0].results[0]]
     extents = shape_of(named[-1] if group.kind != "attention" else group.ops[-1].results[0])
     stem = "_".join([group.kind.replace("-", "_"), *(["x".join(map(str, extents))] if extents else [])])
     return kernels.add(region_owner, stem), arguments
-
-
-def _is_beside(op: ir.Operation) -> bool:
-    """Whether an op makes sums of what else its kernel makes."""
-    return column_sum(op) is not None or BESIDE in op.attributes
 
 
 def _is_entry_view(op: ir.Operation) -> bool:
