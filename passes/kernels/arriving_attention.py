@@ -134,15 +134,17 @@ class ArrivingAttention:
         """The rows' sums over those tiles, once all of the block has seen the queries filled."""
         running, stages = empty_rows(self.lanes, self.unit.inner // self.lanes.unit.columns), self.tiles.stages
         rows = len(running.tops)
+        lines, queries = self.tiles.lines(), self.queries.lines()
 
         def body(position: Index, stage: Index, *carried: ir.Value) -> list[ir.Value]:
             state = running_rows(carried, rows)
             with self.mask.reader.scope():
                 self.tiles.arrived(self.barrier)
                 self.tiles.start(b.add(position, (stages - 1) * step), end, self._later(stage, stages - 1))
-                scores = self.mask.rows(self._scores(stage), position)
+                here = self.tiles.at(lines, stage)
+                scores = self.mask.rows(self._scores(here, queries), position)
                 state, weights = state.weigh(scores, self.lanes, self.target, self.mask.factor)
-                sums = self._add(stage, weights, state.sums)
+                sums = self._add(here, weights, state.sums)
             return [self._later(stage, 1), *state.tops, *state.totals, *sums]
 
         results = b.loop(start, end, step, [b.as_value(0), *running.values()], body)
@@ -155,15 +157,14 @@ class ArrivingAttention:
             return b.mod(later, stages)
         return b.select(b.less(later, stages), later, b.sub(later, stages))
 
-    def _scores(self, stage: Index) -> list[ir.Value]:
+    def _scores(self, lines: ir.Value, queries: ir.Value) -> list[ir.Value]:
         sums: list[ir.Value] = []
-        keys = self.tiles.keys_at(stage)
-        lines = [self.queries.descriptor(part) for part in range(self.queries.parts)]
         self.unit.fence()
         for block in range(self.unit.inner // self.unit.block):
-            column = self.unit.advanced(keys, block)
-            for line in lines:
-                left = [self.unit.advanced(line, block)]
+            skipped = 2 * block * self.unit.block
+            column = self.unit.with_lower(lines, skipped)
+            for part in range(self.queries.parts):
+                left = [self.unit.with_lower(queries, part * query_bytes(self.unit) + skipped)]
                 if sums:
                     sums = self.unit.multiply(left, column, sums)
                 else:
@@ -171,17 +172,17 @@ class ArrivingAttention:
         self.unit.commit()
         return self._tiles(self.unit.done(sums))
 
-    def _add(self, stage: Index, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]:
+    def _add(self, lines: ir.Value, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]:
         words = left_of.weight_words(self.unit, weights, self.tiles.keys, self.parts)
-        values = self.tiles.values_at(stage)
         vectors = [flat(tile) for tile in sums]
         plain = [b.lane_of(vector, i) for vector in vectors for i in range(b.width_of(vector))]
         ready = self.unit.ready([*plain, *(word for parts in words for part in parts for word in part)])
         plain, rest = ready[: len(plain)], iter(ready[len(plain) :])
         for block, parts in enumerate(words):
-            lines = self.unit.advanced(values, block, turned=True)
+            line_bytes = 2 * self.unit.inner
+            rows = self.unit.with_lower(lines, (self.tiles.keys + block * self.unit.block) * line_bytes)
             for part in parts:
-                plain = self.unit.multiply([next(rest) for _ in part], lines, plain, turned=True)
+                plain = self.unit.multiply([next(rest) for _ in part], rows, plain, turned=True)
         self.unit.commit()
         return self._tiles(self.unit.done(plain))
 

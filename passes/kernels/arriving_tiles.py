@@ -33,7 +33,8 @@ class Source:
     @classmethod
     def of(cls, operand: Operand, attention: Attention, width: int) -> Source | None:
         """None where it is no view, or one in which `width` aligned neighbours of its rows are no aligned ones."""
-        tensor, views = operand.tensor, []
+        tensor = operand.tensor
+        views: list[ir.Operation] = []
         while tensor not in attention.updated:
             op = defining_op(tensor)
             if op is None:
@@ -85,6 +86,10 @@ class ArrivingTiles:
         self.copies.close()
 
     def _start(self, position: Index, stage: Index) -> None:
+        whole = b.less(b.add(position, self.keys - 1), self.last, predicate=7)
+        b.either(whole, partial(self._copy, position, stage, False), partial(self._copy, position, stage, True))
+
+    def _copy(self, position: Index, stage: Index, clamped: bool) -> None:
         width = self.copies.nbytes // 2
         each = self.unit.inner // width
         rows = self.threads // each
@@ -94,7 +99,8 @@ class ArrivingTiles:
         with self.reader.scope():
             for skipped in range(0, self.keys, rows):
                 t = b.add(row, skipped)
-                position_read = b.at_most(b.add(position, t), self.last)
+                wanted = b.add(b.add(position, row), skipped)
+                position_read = b.at_most(wanted, self.last) if clamped else wanted
                 for number, source in enumerate(self.sources):
                     index = source.index(self.reader, self.place, position_read, column)
                     self.copies.start(self.memory, [slot, number, t, inside], source.buffer, index)
@@ -105,14 +111,15 @@ class ArrivingTiles:
         self.unit.publish()
         barrier()
 
-    def keys_at(self, stage: Index) -> ir.Value:
-        """A descriptor of the keys, along which numbers go."""
-        return self.unit.descriptor(self.memory, b.mul(b.add(self.first, stage), self.stage_bytes))
+    def lines(self) -> ir.Value:
+        """Descriptors' lower word for the team's first stage, whose values come after its keys."""
+        return self.unit.lower_word(b.add(b.address_of(self.memory), b.mul(self.first, self.stage_bytes)))
 
-    def values_at(self, stage: Index) -> ir.Value:
-        """A descriptor of the values, across which positions go."""
-        offset = b.add(b.mul(b.add(self.first, stage), self.stage_bytes), self.stage_bytes // 2)
-        return self.unit.descriptor(self.memory, offset)
+    def at(self, lines: ir.Value, stage: Index) -> ir.Value:
+        """The same for a stage."""
+        number = b.emit("arith.index_cast", [b.as_value(stage)], [b.i32()])
+        skipped = b.binary("arith.muli", number, b.constant(self.stage_bytes // 16, b.i32()))
+        return b.binary("arith.addi", lines, skipped)
 
     @property
     def stage_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -41,14 +42,15 @@ class StagedQueries:
             halves = [read_operand(rows.reader, self.operand, place, 0, b.add(column, i), 4) for i in (0, 4)]
             for part, piece in enumerate(self._pieces(b.joined(halves))):
                 live = b.less(linear, rows.count * each) if first + threads > rows.count * each else None
-                b.if_live(live, lambda part=part, piece=piece: b.store(piece, self.memory, [part, row, inside]))  # noqa: B023
+                b.if_live(live, partial(b.store, piece, self.memory, [part, row, inside]))
         self.unit.publish()
 
     def _pieces(self, value: ir.Value) -> list[ir.Value]:
         return split(b.extend(value)) if self.parts == 2 else [b.shortened(value, ir.BF16Type.get())]
 
-    def descriptor(self, part: int) -> ir.Value:
-        return self.unit.descriptor(self.memory, part * query_bytes(self.unit))
+    def lines(self) -> ir.Value:
+        """Descriptors' lower word for the first part, which the other comes after."""
+        return self.unit.lower_word(b.address_of(self.memory))
 
 
 def query_bytes(unit: WarpgroupUnit) -> int:

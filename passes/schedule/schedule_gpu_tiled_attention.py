@@ -218,7 +218,7 @@ class _Schedule:
         rows = [b.add(b.add(own_first, lanes.result_row), piece.row) for piece in self.unit.pieces()]
         places = [self.block_rows.place(row) for row in rows]
         ragged = self.attention.context % together != 0
-        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged)
+        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged, self.arriving is not None)
         if self.known:
             self.target.dependency_wait()
         if self.arriving is None:
