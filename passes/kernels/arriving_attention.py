@@ -143,7 +143,7 @@ class ArrivingAttention:
                 self.tiles.start(b.add(position, (stages - 1) * step), end, self._later(stage, stages - 1))
                 here = self.tiles.at(lines, stage)
                 scores = self.mask.rows(self._scores(here, queries), position)
-                state, weights = state.weigh(scores, self.lanes, self.target, self.mask.factor)
+                state, weights = state.weigh_unless_risen(scores, self.lanes, self.target, self.mask.factor)
                 sums = self._add(here, weights, state.sums)
             return [self._later(stage, 1), *state.tops, *state.totals, *sums]
 

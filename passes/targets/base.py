@@ -226,6 +226,10 @@ class Gpu(Target):
         made = assembly("", [f"={self.register_constraints[uniform]}", "0"], [word], [b.i32()])
         return b.emit("arith.index_castui", made, [ir.IndexType.get()])
 
+    def any_lane(self, condition: ir.Value) -> ir.Value:
+        """Emit whether it is true in any lane of the subgroup, all of which ask."""
+        raise NotImplementedError
+
     def loads_started(self) -> None:
         """Emit what keeps loads ahead of it: else each may start when its number is wanted, and is waited for."""
 

@@ -60,6 +60,9 @@ class Cuda(Gpu):
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
 
+    def any_lane(self, condition: ir.Value) -> ir.Value:
+        return b.intrinsic("llvm.nvvm.vote.any.sync", [b.constant(-1, b.i32()), condition], b.i1())
+
     def loads_started(self) -> None:
         """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
         create_op("llvm.fence", attributes={"ordering": ACQUIRE_RELEASE, "syncscope": "block"})
