@@ -11,7 +11,6 @@ from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import attention_left as left_of
 from lispgpt.passes.kernels.arriving_tiles import ArrivingTiles, Source, stage_bytes
-from lispgpt.passes.kernels.attention_products import Weights
 from lispgpt.passes.kernels.attention_rows import BlockRows
 from lispgpt.passes.kernels.attention_scores import Mask
 from lispgpt.passes.kernels.block_memory import BlockMemory
@@ -106,9 +105,9 @@ def attend(
     parts = 2 if layout.attention.exact else 1
     attention = ArrivingAttention(rows.target, unit, rows.lanes, tiles, staged, mask, parts, team.barrier)
     start, step = b.add(seen[0], b.mul(team.number, keys)), keys * team.teams
-    attention.begin(start, seen[1], step)
+    tiles.begin(start, seen[1], step)
     staged.fill(rows, b.thread_id(), team.teams * team.threads)
-    b.barrier()
+    tiles.arrived(layout.stages - 1, b.barrier)
     return attention.sums(start, seen[1], step)
 
 
@@ -125,30 +124,37 @@ class ArrivingAttention:
     parts: int
     barrier: Callable[[], None]
 
-    def begin(self, start: Index, end: Index, step: int) -> None:
-        """Start to bring the first tiles, of positions from `start` on and then each `step` further."""
-        for stage in range(self.tiles.stages - 1):
-            self.tiles.start(b.add(start, stage * step), end, stage)
-
     def sums(self, start: Index, end: Index, step: int) -> RunningRows:
-        """The rows' sums over those tiles, once all of the block has seen the queries filled."""
+        """The rows' sums over the tiles from `start` on, each `step` further, of which the first keys have arrived, as
+        have the queries.  The next tile's scores are made while weights meet values."""
         running, stages = empty_rows(self.lanes, self.unit.inner // self.lanes.unit.columns), self.tiles.stages
-        rows = len(running.tops)
+        rows, accumulators = len(running.tops), len(running.sums)
         lines, queries = self.tiles.lines(), self.queries.lines()
+        self.unit.fence()
+        scores = self._scores(lines, queries)
+        self.unit.commit()
+        scores = self._tiles(self.unit.done(scores))
 
         def body(position: Index, stage: Index, *carried: ir.Value) -> list[ir.Value]:
-            state = running_rows(carried, rows)
+            state, scores = running_rows(carried[: len(carried) - len(found)], rows), carried[-len(found) :]
             with self.mask.reader.scope():
-                self.tiles.arrived(self.barrier)
-                self.tiles.start(b.add(position, (stages - 1) * step), end, self._later(stage, stages - 1))
-                here = self.tiles.at(lines, stage)
-                scores = self.mask.rows(self._scores(here, queries), position)
-                state, weights = state.weigh_unless_risen(scores, self.lanes, self.target, self.mask.factor)
-                sums = self._add(here, weights, state.sums)
-            return [self._later(stage, 1), *state.tops, *state.totals, *sums]
+                masked = self.mask.rows(list(scores), position)
+                state, weights = state.weigh_unless_risen(masked, self.lanes, self.target, self.mask.factor)
+                words = left_of.weight_words(self.unit, weights, self.tiles.keys, self.parts)
+                following = self._later(stage, 1)
+                self.tiles.arrived(stages - 2, self.barrier)
+                self.tiles.start(0, b.add(position, stages * step), end, stage)
+                self.tiles.start(1, b.add(position, (stages - 1) * step), end, self._later(stage, stages - 1))
+                self.tiles.copies.close()
+                sums = self._add(self.tiles.at(lines, stage), words, state.sums)
+                coming = self._scores(self.tiles.at(lines, following), queries)
+                self.unit.commit()
+                tiles = self._tiles(self.unit.done([*sums, *coming]))
+            return [following, *state.tops, *state.totals, *tiles]
 
-        results = b.loop(start, end, step, [b.as_value(0), *running.values()], body)
-        return running_rows(results[1:], rows)
+        found = scores
+        results = b.loop(start, end, step, [b.as_value(0), *running.values(), *scores], body)
+        return running_rows(results[1 : 1 + 2 * rows + accumulators], rows)
 
     def _later(self, stage: Index, steps: int) -> Index:
         """The stage of so many tiles further on."""
@@ -158,8 +164,8 @@ class ArrivingAttention:
         return b.select(b.less(later, stages), later, b.sub(later, stages))
 
     def _scores(self, lines: ir.Value, queries: ir.Value) -> list[ir.Value]:
+        """Start to make them."""
         sums: list[ir.Value] = []
-        self.unit.fence()
         for block in range(self.unit.inner // self.unit.block):
             skipped = 2 * block * self.unit.block
             column = self.unit.with_lower(lines, skipped)
@@ -169,11 +175,10 @@ class ArrivingAttention:
                     sums = self.unit.multiply(left, column, sums)
                 else:
                     sums = self.unit.start(left, column, self.tiles.keys // 2)
-        self.unit.commit()
-        return self._tiles(self.unit.done(sums))
+        return sums
 
-    def _add(self, lines: ir.Value, weights: Weights, sums: list[ir.Value]) -> list[ir.Value]:
-        words = left_of.weight_words(self.unit, weights, self.tiles.keys, self.parts)
+    def _add(self, lines: ir.Value, words: left_of.Words, sums: list[ir.Value]) -> list[ir.Value]:
+        """Start to add what weights make of values."""
         vectors = [flat(tile) for tile in sums]
         plain = [b.lane_of(vector, i) for vector in vectors for i in range(b.width_of(vector))]
         ready = self.unit.ready([*plain, *(word for parts in words for part in parts for word in part)])
@@ -183,8 +188,7 @@ class ArrivingAttention:
             rows = self.unit.with_lower(lines, (self.tiles.keys + block * self.unit.block) * line_bytes)
             for part in parts:
                 plain = self.unit.multiply([next(rest) for _ in part], rows, plain, turned=True)
-        self.unit.commit()
-        return self._tiles(self.unit.done(plain))
+        return plain
 
     def _tiles(self, plain: list[ir.Value]) -> list[ir.Value]:
         type_ = self.lanes.unit.accumulator_type()

@@ -61,7 +61,7 @@ def _keeps(op: ir.Operation, width: int) -> bool:
 
 @dataclass(frozen=True)
 class ArrivingTiles:
-    """A team's `stages` tiles, each of `keys` keys and as many values of 64 numbers.
+    """A team's `stages` tiles, each of `keys` keys and as many values of 64 numbers.  Keys come a tile ahead of values.
 
     memory: [stages of all teams, keys or values, position, number], of which the team's are those from `first` on.
     thread: of the team, which has so many.  last: the largest position that may be read; those past it are it.
@@ -80,16 +80,13 @@ class ArrivingTiles:
     place: Place
     last: Index
 
-    def start(self, position: Index, end: Index, stage: Index) -> None:
-        """Start to bring the positions from one on, if that is before the end, as a batch of copies."""
-        b.if_then(b.less(position, end), partial(self._start, position, stage))
-        self.copies.close()
-
-    def _start(self, position: Index, stage: Index) -> None:
+    def start(self, number: int, position: Index, end: Index, stage: Index) -> None:
+        """Start to bring keys (0) or values (1) of the positions from one on, if that is before the end."""
         whole = b.less(b.add(position, self.keys - 1), self.last, predicate=7)
-        b.either(whole, partial(self._copy, position, stage, False), partial(self._copy, position, stage, True))
+        plain, clamped = (partial(self._copy, number, position, stage, clamped) for clamped in (False, True))
+        b.if_then(b.less(position, end), lambda: b.either(whole, plain, clamped))
 
-    def _copy(self, position: Index, stage: Index, clamped: bool) -> None:
+    def _copy(self, number: int, position: Index, stage: Index, clamped: bool) -> None:
         width = self.copies.nbytes // 2
         each = self.unit.inner // width
         rows = self.threads // each
@@ -101,13 +98,21 @@ class ArrivingTiles:
                 t = b.add(row, skipped)
                 wanted = b.add(b.add(position, row), skipped)
                 position_read = b.at_most(wanted, self.last) if clamped else wanted
-                for number, source in enumerate(self.sources):
-                    index = source.index(self.reader, self.place, position_read, column)
-                    self.copies.start(self.memory, [slot, number, t, inside], source.buffer, index)
+                source = self.sources[number]
+                index = source.index(self.reader, self.place, position_read, column)
+                self.copies.start(self.memory, [slot, number, t, inside], source.buffer, index)
 
-    def arrived(self, barrier: Callable[[], None]) -> None:
-        """Wait until the oldest tile on its way is there for all of the team, which is done with earlier ones."""
-        self.copies.wait(self.stages - 2)
+    def begin(self, position: Index, end: Index, step: int) -> None:
+        """Start to bring the first keys as a batch, then with each further ones the values of those before."""
+        for stage in range(self.stages):
+            self.start(0, b.add(position, stage * step), end, stage)
+            if stage:
+                self.start(1, b.add(position, (stage - 1) * step), end, stage - 1)
+            self.copies.close()
+
+    def arrived(self, newest: int, barrier: Callable[[], None]) -> None:
+        """Wait until all batches but the newest are there for all of the team, which is done with what it read."""
+        self.copies.wait(newest)
         self.unit.publish()
         barrier()
 

@@ -133,9 +133,7 @@ class RunningRows:
             return RunningRows(tops, totals, [scaled(s, scales, lanes) for s in self.sums]).values()
 
         values, rows = self.values(), len(self.tops)
-        state = running_rows(
-            b.choose(target.any_lane(risen), [v.type for v in values], raised, lambda: values), rows
-        )
+        state = running_rows(b.choose(target.any_lane(risen), [v.type for v in values], raised, lambda: values), rows)
         totals, weights = [], []
         for top, total, row in zip(state.tops, state.totals, scores, strict=True):
             below = b.emit("arith.negf", [top], [top.type])

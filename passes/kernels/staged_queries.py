@@ -32,7 +32,7 @@ class StagedQueries:
         return parts_of(self.operand)
 
     def fill(self, rows: BlockRows, thread: Index, threads: int) -> None:
-        """By all threads of a block: let instructions of all see its rows' queries, after a barrier."""
+        """By all threads of a block, which publish it after that."""
         each = self.unit.inner // WIDTH
         for first in range(0, rows.count * each, threads):
             linear = b.add(thread, first)
@@ -43,7 +43,6 @@ class StagedQueries:
             for part, piece in enumerate(self._pieces(b.joined(halves))):
                 live = b.less(linear, rows.count * each) if first + threads > rows.count * each else None
                 b.if_live(live, partial(b.store, piece, self.memory, [part, row, inside]))
-        self.unit.publish()
 
     def _pieces(self, value: ir.Value) -> list[ir.Value]:
         return split(b.extend(value)) if self.parts == 2 else [b.shortened(value, ir.BF16Type.get())]

@@ -118,9 +118,10 @@ class Gpu(Target):
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
-    subgroups, which comes with bulk `copies` of tensors and with `vector_copies` of its threads.  l2_bytes: of the cache of all cores.  Measured seconds, or 0:
-    launch_, that a launch waits for the one ahead of it; exchange_, that blocks of one launch wait for others by
-    signals; cluster_, from one exchange among clusters that share layers to the next.
+    subgroups, which comes with bulk `copies` of tensors and with `vector_copies` of its threads.  l2_bytes: of the
+    cache of all cores.  Measured seconds, or 0: launch_, that a launch waits for the one ahead of it; exchange_, that
+    blocks of one launch wait for others by signals; cluster_, from one exchange among clusters that share layers to the
+    next.
     """
 
     pipeline: ClassVar[str] = "gpu"

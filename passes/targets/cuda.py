@@ -61,7 +61,8 @@ class Cuda(Gpu):
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
 
     def any_lane(self, condition: ir.Value) -> ir.Value:
-        return b.intrinsic("llvm.nvvm.vote.any.sync", [b.constant(-1, b.i32()), condition], b.i1())
+        lanes = b.intrinsic("llvm.nvvm.vote.ballot.sync", [b.constant(-1, b.i32()), condition], b.i32())
+        return b.less(b.constant(0, b.i32()), lanes)
 
     def loads_started(self) -> None:
         """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
