@@ -85,6 +85,7 @@ def attend(
     last: the largest position that may be read.
     """
     unit, keys, bf16 = layout.unit, layout.keys, ir.BF16Type.get()
+    seen, last = (_narrow(seen[0]), _narrow(seen[1])), _narrow(last)
     queries = memory.view(0, [left_of.parts_of(layout.attention.queries), unit.rows, unit.inner], bf16)
     shape = [team.teams * layout.stages, 2, keys, unit.inner]
     tiles = ArrivingTiles(
@@ -135,7 +136,8 @@ class ArrivingAttention:
         self.unit.commit()
         scores = self._tiles(self.unit.done(scores))
 
-        def body(position: Index, stage: Index, *carried: ir.Value) -> list[ir.Value]:
+        def body(number: ir.Value, stage: ir.Value, *carried: ir.Value) -> list[ir.Value]:
+            position, stage = _widened(number), _widened(stage)
             state, scores = running_rows(carried[: len(carried) - len(found)], rows), carried[-len(found) :]
             with self.mask.reader.scope():
                 masked = self.mask.rows(list(scores), position)
@@ -150,10 +152,11 @@ class ArrivingAttention:
                 coming = self._scores(self.tiles.at(lines, following), queries)
                 self.unit.commit()
                 tiles = self._tiles(self.unit.done([*sums, *coming]))
-            return [following, *state.tops, *state.totals, *tiles]
+            return [_word(following), *state.tops, *state.totals, *tiles]
 
         found = scores
-        results = b.loop(start, end, step, [b.as_value(0), *running.values(), *scores], body)
+        bounds = [_word(bound) for bound in (start, end, step)]
+        results = b.loop(*bounds, [_word(0), *running.values(), *scores], body)
         return running_rows(results[1 : 1 + 2 * rows + accumulators], rows)
 
     def _later(self, stage: Index, steps: int) -> Index:
@@ -193,3 +196,17 @@ class ArrivingAttention:
     def _tiles(self, plain: list[ir.Value]) -> list[ir.Value]:
         type_ = self.lanes.unit.accumulator_type()
         return [shaped(b.vector_of(plain[i : i + 4]), type_) for i in range(0, len(plain), 4)]
+
+
+def _narrow(index: Index) -> Index:
+    """An index that is known to be below 2^32, so that half of what is reckoned with it needs no registers."""
+    return index if isinstance(index, int) else _widened(_word(index))
+
+
+def _word(index: Index) -> ir.Value:
+    """An index as an i32."""
+    return b.constant(index, b.i32()) if isinstance(index, int) else b.emit("arith.index_cast", [index], [b.i32()])
+
+
+def _widened(word: ir.Value) -> ir.Value:
+    return b.emit("arith.index_castui", [word], [ir.IndexType.get()])
