@@ -155,8 +155,8 @@ class ArrivingAttention:
             return [_word(following), *state.tops, *state.totals, *tiles]
 
         found = scores
-        bounds = [_word(bound) for bound in (start, end, step)]
-        results = b.loop(*bounds, [_word(0), *running.values(), *scores], body)
+        first = [_word(0), *running.values(), *scores]
+        results = b.loop(_word(start), _word(end), _word(step), first, body)
         return running_rows(results[1 : 1 + 2 * rows + accumulators], rows)
 
     def _later(self, stage: Index, steps: int) -> Index:
