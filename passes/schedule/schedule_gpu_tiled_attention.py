@@ -62,8 +62,9 @@ class ScheduleGpuTiledAttention(Pass):
     instructions divide, and for more threads or teams than a block can have.
 
     copied_keys: positions of a tile that is copied past registers; 0: none is.  stages: such tiles of a team.
-    resident: blocks of a core that shares out its registers to them.  paired: whether those that come second to a
-    core begin with the shortest.
+    resident: blocks of a core that shares out its registers to them, and resident_loaded the same where tiles come
+    through registers; 0: as many as they leave room for.  paired: whether blocks that come second to a core begin with
+    the shortest.
     """
 
     rows: int = 64
@@ -74,6 +75,7 @@ class ScheduleGpuTiledAttention(Pass):
     copied_keys: int = 64
     stages: int = 2
     resident: int = 2
+    resident_loaded: int = 0
     paired: bool = True
 
     def run(self, module: ir.Module, target: Gpu) -> None:
@@ -140,10 +142,10 @@ class _Schedule:
         self.sum_tiles = attention.depth // self.unit.columns
         self.ahead = self._words() <= AHEAD_WORDS
         self.kept = self._words() - self.tile.words <= KEPT_WORDS
-        self.resident, self.paired = options.resident, options.paired
-        self.arriving = None
-        if self.warpgroup is not None:
-            self.arriving = ArrivingLayout.of(attention, target, options.copied_keys, options.stages)
+        copied_keys = 0 if self.warpgroup is None else options.copied_keys
+        self.arriving = ArrivingLayout.of(attention, target, copied_keys, options.stages)
+        self.resident = options.resident_loaded if self.arriving is None else options.resident
+        self.paired = options.paired and self.arriving is not None
         while self.teams > 1 and not self.fits():
             self.teams -= 1
 
@@ -189,7 +191,7 @@ class _Schedule:
         grid = [prod(self.attention.extents[d] for d in self.outer), tiles]
         reschedule(self.kernel, grid, [self.teams * self.threads], self.target, self._body)
         self.memory.record(self.kernel)
-        if self.arriving is not None:
+        if self.resident:
             self.target.set_residency(self.kernel, self.resident)
 
     def _body(self) -> None:
@@ -251,8 +253,7 @@ class _Schedule:
         """The number of the block's rows, longest first."""
         tiles, number = -(-self.positions // self.rows), b.block_id("y")
         alone = self.target.cores // prod(self.attention.extents[d] for d in self.outer)
-        pairs = self.arriving is not None and self.paired and alone < tiles <= 2 * alone
-        return tile_number(tiles, number, alone if pairs else tiles)
+        return tile_number(tiles, number, alone if self.paired and alone < tiles <= 2 * alone else tiles)
 
     def _wait(self) -> None:
         self.target.team_barrier(self.team, self.threads)
@@ -294,5 +295,5 @@ class _Schedule:
             write(running)
             return
         shape = [self.teams - 1, share_size(self.unit, self.sum_tiles), self.threads]
-        memory = self.memory.view(0, shape, b.f32())
-        join_teams(running, self.lanes, self.target, memory, self.team, self.thread, write)
+        shares = self.memory.view(0, shape, b.f32())
+        join_teams(running, self.lanes, self.target, shares, self.team, self.thread, write)
