@@ -15,6 +15,12 @@ from lispgpt.passes.targets import Gpu
 LOWEST = -1e30
 """Where a running maximum starts: finite, so that the difference of two is never NaN."""
 
+SLACK = 8.0
+"""By so many powers of two a score may be above a top that is not raised for it."""
+
+ORDERED_ABOVE = 2
+"""MLIR's number of the comparison of floats."""
+
 
 @dataclass(frozen=True)
 class Running:
@@ -104,6 +110,37 @@ class RunningRows:
             weights.append(powers)
             scales.append(scale)
         return RunningRows(tops, totals, [scaled(s, scales, lanes) for s in self.sums]), weights
+
+    def weigh_unless_risen(
+        self, scores: Sequence[Sequence[ir.Value]], lanes: Lanes, target: Gpu, factor: float
+    ) -> tuple[RunningRows, list[list[ir.Value]]]:
+        """The same, but tops stay as they are, and the sums unscaled, until some row of the subgroup has a score that
+        is more than SLACK powers of two above its top: weights are up to as many times as large."""
+        log2_e = b.constant(LOG2_E * factor, b.f32())
+        reached, risen = [], None
+        for old, row in zip(self.tops, scores, strict=True):
+            largest = subgroup_reduce("arith.maxnumf", tree("arith.maxnumf", row), lanes.sharing, target.subgroup)
+            reached.append(b.binary("arith.mulf", largest, log2_e))
+            limit = b.binary("arith.addf", old, b.constant(SLACK, b.f32()))
+            above = b.emit("arith.cmpf", [reached[-1], limit], [b.i1()], predicate=ORDERED_ABOVE)
+            risen = above if risen is None else b.emit("arith.ori", [risen, above], [b.i1()])
+
+        def raised() -> list[ir.Value]:
+            tops = [b.binary("arith.maxnumf", old, new) for old, new in zip(self.tops, reached, strict=True)]
+            falls = [b.binary("arith.subf", old, top) for old, top in zip(self.tops, tops, strict=True)]
+            scales = [exp2(fall, target) for fall in falls]
+            totals = [b.binary("arith.mulf", t, scale) for t, scale in zip(self.totals, scales, strict=True)]
+            return RunningRows(tops, totals, [scaled(s, scales, lanes) for s in self.sums]).values()
+
+        values, rows = self.values(), len(self.tops)
+        state = running_rows(b.choose(target.any_lane(risen), [v.type for v in values], raised, lambda: values), rows)
+        totals, weights = [], []
+        for top, total, row in zip(state.tops, state.totals, scores, strict=True):
+            below = b.emit("arith.negf", [top], [top.type])
+            powers = [exp2(b.fma(score, log2_e, below), target) for score in row]
+            totals.append(b.binary("arith.addf", total, tree("arith.addf", powers)))
+            weights.append(powers)
+        return RunningRows(state.tops, totals, state.sums), weights
 
     def whole(self, lanes: Lanes, target: Gpu) -> RunningRows:
         """With the lanes' parts of the totals added."""

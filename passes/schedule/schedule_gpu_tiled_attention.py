@@ -8,6 +8,8 @@ After:  a launch that writes the cache; then a block for 16 rows per subgroup of
         running softmax in registers, weights back into matrix instructions, through shared memory where these ask for
         another layout.  In the end the teams' sums are joined.  No score reaches memory, and tiles that all rows see
         are not masked.  f32 operands are split into two bf16 parts, of whose products the smallest is left out.
+        Where a bf16 cache is what instructions of warpgroups take, threads copy its tiles to shared memory past
+        registers, which leaves room for two blocks on a core.
 
 Requires: what plan-arena ensures.
 Ensures: those kernels of kind "attention" have only scalar, vector and matrix ops, a grid and a block.
@@ -27,9 +29,11 @@ from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels import attention_left as left_of
 from lispgpt.passes.kernels import block_memory
-from lispgpt.passes.kernels.attention import bind_cache, first_position, last_position
+from lispgpt.passes.kernels.arriving_attention import ArrivingLayout, ArrivingTeam, attend
+from lispgpt.passes.kernels.attention import bind_cache
 from lispgpt.passes.kernels.attention_products import Products, SubgroupProducts, WarpgroupProducts
 from lispgpt.passes.kernels.attention_results import join_teams, share_size, write_rows
+from lispgpt.passes.kernels.attention_rows import BlockRows, tile_number
 from lispgpt.passes.kernels.attention_scores import Mask
 from lispgpt.passes.kernels.attention_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.kernels.cache_rows import split_off_writes
@@ -37,7 +41,6 @@ from lispgpt.passes.kernels.kernel import constant_arguments, coordinates, resch
 from lispgpt.passes.kernels.matrices import lanes_of
 from lispgpt.passes.kernels.read import Reader
 from lispgpt.passes.kernels.softmax import RunningRows, empty_rows, running_rows
-from lispgpt.passes.kernels.team import subgroup_reduce, tree
 from lispgpt.passes.kernels.views import depends_only_on
 from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.targets import Gpu
@@ -57,6 +60,11 @@ class ScheduleGpuTiledAttention(Pass):
     instructions for these, where it has them.  Their tiles have other extents than the values' depth of 64: with equal
     ones, ptxas of CUDA 12.9 lets weights overwrite the queries' registers.  Raises UserError for keys that no matrix
     instructions divide, and for more threads or teams than a block can have.
+
+    copied_keys: positions of a tile that is copied past registers; 0: none is.  stages: such tiles of a team.
+    resident: blocks of a core that shares out its registers to them, and resident_loaded the same where tiles come
+    through registers; 0: as many as they leave room for.  paired: whether blocks that come second to a core begin with
+    the shortest.
     """
 
     rows: int = 64
@@ -64,6 +72,11 @@ class ScheduleGpuTiledAttention(Pass):
     keys: int = 32
     teams: int = 2
     warpgroups: bool = True
+    copied_keys: int = 64
+    stages: int = 2
+    resident: int = 2
+    resident_loaded: int = 0
+    paired: bool = True
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
@@ -129,6 +142,10 @@ class _Schedule:
         self.sum_tiles = attention.depth // self.unit.columns
         self.ahead = self._words() <= AHEAD_WORDS
         self.kept = self._words() - self.tile.words <= KEPT_WORDS
+        copied_keys = 0 if self.warpgroup is None else options.copied_keys
+        self.arriving = ArrivingLayout.of(attention, target, copied_keys, options.stages)
+        self.resident = options.resident_loaded if self.arriving is None else options.resident
+        self.paired = options.paired and self.arriving is not None
         while self.teams > 1 and not self.fits():
             self.teams -= 1
 
@@ -165,6 +182,8 @@ class _Schedule:
     def _memory_bytes(self) -> int:
         weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
         shares = 4 * (self.teams - 1) * self.threads * share_size(self.unit, self.sum_tiles)
+        if self.arriving is not None:
+            return max(self.arriving.memory_bytes(self.teams), shares)
         return max(self.teams * self.tile.nbytes + weights, shares)
 
     def emit(self) -> None:
@@ -172,6 +191,8 @@ class _Schedule:
         grid = [prod(self.attention.extents[d] for d in self.outer), tiles]
         reschedule(self.kernel, grid, [self.teams * self.threads], self.target, self._body)
         self.memory.record(self.kernel)
+        if self.resident:
+            self.target.set_residency(self.kernel, self.resident)
 
     def _body(self) -> None:
         thread = b.thread_id()
@@ -185,40 +206,37 @@ class _Schedule:
         self.target.dependency_release()
         if not self.known:
             self.target.dependency_wait()
-        last_tile = b.constant(-(-self.positions // self.rows) - 1, ir.IndexType.get())
-        self.first = b.mul(b.binary("arith.subi", last_tile, b.block_id("y")), self.rows)
+        first = b.mul(self._row_tile(), self.rows)
+        self.block_rows = BlockRows(
+            self.attention, self.reader, self.lanes, self.target, self.row, self.others, first, self.rows
+        )
         subgroup = b.div(self.thread, self.target.subgroup)
-        own_first = b.add(self.first, b.mul(subgroup, 16))
-        least, last = self._last_positions()
-        self.start = self._start()
+        own_first = b.add(first, b.mul(subgroup, 16))
+        least, last = self.block_rows.last_positions()
+        together = self.keys * self.teams if self.arriving is None else self.arriving.keys
+        self.start = self.block_rows.start(together)
         self.end = b.add(last, 1)
-        lanes, teams = self.lanes, (self.teams, self.team, self.thread)
+        lanes = self.lanes
         rows = [b.add(b.add(own_first, lanes.result_row), piece.row) for piece in self.unit.pieces()]
-        places = [self._place(row) for row in rows]
-        ragged = self.attention.context % (self.keys * self.teams) != 0
-        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged)
+        places = [self.block_rows.place(row) for row in rows]
+        ragged = self.attention.context % together != 0
+        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged, self.arriving is not None)
         if self.known:
             self.target.dependency_wait()
-        place = self._place(0)
-        self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
-        self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
+        if self.arriving is None:
+            place, teams = self.block_rows.place(0), (self.teams, self.team, self.thread)
+            self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
+            self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
         inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
-        running = self._attend().whole(lanes, self.target)
+        running = self._attend() if self.arriving is None else self._attend_arriving(self.arriving, last)
+        running = running.whole(lanes, self.target)
         facts = (lanes, self.kernel, self.attention, places, inside)
         self._finish(running, lambda found: write_rows(found, *facts))
-
-    def _place(self, row: Index) -> list[Index]:
-        """The scores' leading indices for a row of the sequence; past the end, the last row's."""
-        if self.positions % self.rows:
-            row = b.at_most(row, self.positions - 1)
-        place: list[Index] = list(self.others)
-        place.insert(self.row, row)
-        return place
 
     def _products(self, own_first: Index, number: Index) -> Products:
         """number: the subgroup's in the block."""
         own, facts = b.add(own_first, self.lanes.row), (self.attention.queries, self.reader, self.lanes)
-        places = [(self._place(b.add(own, row)), 0) for row in self.unit.left_rows]
+        places = [(self.block_rows.place(b.add(own, row)), 0) for row in self.unit.left_rows]
         parts = 2 if self.attention.exact else 1
         if self.warpgroup is not None:
             queries = left_of.operand_words(*facts, places, self.warpgroup)
@@ -231,34 +249,14 @@ class _Schedule:
         left = [left_of.operand_blocks(*facts, places, self.kept)]
         return SubgroupProducts(self.tiles, left, parts, memory, number, self._wait)
 
+    def _row_tile(self) -> Index:
+        """The number of the block's rows, longest first."""
+        tiles, number = -(-self.positions // self.rows), b.block_id("y")
+        alone = self.target.cores // prod(self.attention.extents[d] for d in self.outer)
+        return tile_number(tiles, number, alone if self.paired and alone < tiles <= 2 * alone else tiles)
+
     def _wait(self) -> None:
         self.target.team_barrier(self.team, self.threads)
-
-    def _last_positions(self) -> tuple[ir.Value, ir.Value]:
-        """The smallest and the largest of the last positions that the block's rows may see."""
-        found = self._of_rows(last_position)
-        return self._over_rows("arith.minsi", found), self._over_rows("arith.maxsi", found)
-
-    def _start(self) -> Index:
-        """The first position of the first tile that any of the block's rows sees a part of."""
-        if self.attention.lower is None:
-            return 0
-        step = self.keys * self.teams
-        return b.mul(b.div(self._over_rows("arith.minsi", self._of_rows(first_position)), step), step)
-
-    def _of_rows(self, position: Callable[[Attention, Reader, list[Index]], Index]) -> list[ir.Value]:
-        """The positions of the lane's share of the block's rows, in i32."""
-        found = []
-        for start in range(0, self.rows, self.target.subgroup):
-            row = b.add(self.first, b.add(start, self.lanes.lane))
-            value = position(self.attention, self.reader, self._place(row))
-            found.append(b.emit("arith.index_cast", [b.as_value(value)], [b.i32()]))
-        return found
-
-    def _over_rows(self, combiner: str, found: list[ir.Value]) -> ir.Value:
-        size = self.target.subgroup
-        value = subgroup_reduce(combiner, tree(combiner, found), size, size)
-        return b.emit("arith.index_cast", [value], [ir.IndexType.get()])
 
     def _attend(self) -> RunningRows:
         """The team's share of its rows' sums: it fills its tile, and multiplies from it while the next is under way."""
@@ -287,10 +285,15 @@ class _Schedule:
         results = b.loop(self.start, self.end, step, [*staged, *running.values()], body)
         return running_rows(results[len(staged) :], rows)
 
+    def _attend_arriving(self, layout: ArrivingLayout, last: ir.Value) -> RunningRows:
+        """The same over tiles that the team copies to shared memory while it uses others."""
+        team = ArrivingTeam(self.team, self.thread, self.threads, self.teams, self._wait)
+        return attend(layout, team, self.block_rows, self.memory, self.mask, (self.start, self.end), last)
+
     def _finish(self, running: RunningRows, write: Callable[[RunningRows], None]) -> None:
         if self.teams == 1:
             write(running)
             return
         shape = [self.teams - 1, share_size(self.unit, self.sum_tiles), self.threads]
-        memory = self.memory.view(0, shape, b.f32())
-        join_teams(running, self.lanes, self.target, memory, self.team, self.thread, write)
+        shares = self.memory.view(0, shape, b.f32())
+        join_teams(running, self.lanes, self.target, shares, self.team, self.thread, write)

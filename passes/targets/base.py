@@ -16,6 +16,7 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.rates import Rates
 from lispgpt.passes.targets.tensor_copies import TensorCopies, assembly
+from lispgpt.passes.targets.vector_copies import VectorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 DEPENDENCY_MARK = "waits_for_launches"
@@ -117,9 +118,10 @@ class Gpu(Target):
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
-    subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the cache of all cores.  Measured seconds, or 0:
-    launch_, that a launch waits for the one ahead of it; exchange_, that blocks of one launch wait for others by
-    signals; cluster_, from one exchange among clusters that share layers to the next.
+    subgroups, which comes with bulk `copies` of tensors and with `vector_copies` of its threads.  l2_bytes: of the
+    cache of all cores.  Measured seconds, or 0: launch_, that a launch waits for the one ahead of it; exchange_, that
+    blocks of one launch wait for others by signals; cluster_, from one exchange among clusters that share layers to the
+    next.
     """
 
     pipeline: ClassVar[str] = "gpu"
@@ -155,6 +157,7 @@ class Gpu(Target):
     matrix: MatrixUnit | None = None
     warpgroup: WarpgroupUnit | None = None
     copies: TensorCopies | None = None
+    vector_copies: VectorCopies | None = None
     dynamic_shared_bytes: int = 0
     grid_barrier: bool = True
     early_launch: bool = False
@@ -223,6 +226,10 @@ class Gpu(Target):
         word = b.emit("arith.index_cast", [value], [b.i32()])
         made = assembly("", [f"={self.register_constraints[uniform]}", "0"], [word], [b.i32()])
         return b.emit("arith.index_castui", made, [ir.IndexType.get()])
+
+    def any_lane(self, condition: ir.Value) -> ir.Value:
+        """Emit whether it is true in any lane of the subgroup, all of which ask."""
+        raise NotImplementedError
 
     def loads_started(self) -> None:
         """Emit what keeps loads ahead of it: else each may start when its number is wanted, and is waited for."""

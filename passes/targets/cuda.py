@@ -12,6 +12,7 @@ from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
+from lispgpt.passes.targets.vector_copies import VECTOR_COPIES
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -58,6 +59,10 @@ class Cuda(Gpu):
 
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
+
+    def any_lane(self, condition: ir.Value) -> ir.Value:
+        lanes = b.intrinsic("llvm.nvvm.vote.ballot.sync", [b.constant(-1, b.i32()), condition], b.i32())
+        return b.less(b.constant(0, b.i32()), lanes)
 
     def loads_started(self) -> None:
         """A fence: NVIDIA's assembler moves loads past barriers and towards their uses, but not past those."""
@@ -151,6 +156,7 @@ CHIPS = {
         chip="sm_90a",
         warpgroup=WGMMA,
         copies=TENSOR_COPIES,
+        vector_copies=VECTOR_COPIES,
         ptx="+ptx84",
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,

@@ -59,6 +59,20 @@ class WarpgroupUnit:
         layout = SWIZZLE_128 | GROUP_STRIDE | (TURNED_LEADING if turned else LEADING)
         return b.emit("arith.ori", [short, b.constant(layout, i64)], [i64])
 
+    def lower_word(self, address: Index) -> ir.Value:
+        """What changes in descriptors from one line of shared memory to another, an i32: a 16th of the address."""
+        i32 = b.i32()
+        number = b.emit("arith.index_cast", [b.as_value(address)], [i32])
+        short = b.emit("arith.shrui", [number, b.constant(4, i32)], [i32])
+        return b.emit("arith.ori", [short, b.constant(LEADING, i32)], [i32])
+
+    def with_lower(self, word: ir.Value, further: int) -> ir.Value:
+        """The descriptor with a lower word that is `further` bytes on."""
+        i64 = b.i64()
+        later = b.emit("arith.addi", [word, b.constant(further // 16, b.i32())], [b.i32()])
+        wide = b.emit("arith.extui", [later], [i64])
+        return b.emit("arith.ori", [wide, b.constant(SWIZZLE_128 | GROUP_STRIDE, i64)], [i64])
+
     def advanced(self, descriptor: ir.Value, block: int, turned: bool = False) -> ir.Value:
         """The descriptor of the block-th `block` of k: in the same lines, or if turned in as many further ones."""
         i64 = descriptor.type

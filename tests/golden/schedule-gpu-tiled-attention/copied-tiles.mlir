@@ -1,0 +1,149 @@
+// pass: schedule-gpu-tiled-attention
+// target: cuda:sm_90a
+// show: summary
+module {
+  func.func private @attention_64x1x64(%arg0: memref<64x1x64xf32>, %arg1: memref<64x1x64xbf16>, %arg2: memref<64x1x64xbf16>, %arg3: memref<64x1x64xf32>) attributes {access = ["read", "read", "read", "write"], attention = {bias = "none", depths = [64, 64], extents = [1, 64, 64], mask = "causal", positions = "index", queries = [1], shared = [0]}, kernel = "attention", tied = [-1], work = {bytes = 65536 : i64, context = 0 : i64, operations = 1073152 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}} {
+    %to_tensor_0 = bufferization.to_tensor %arg0 restrict : memref<64x1x64xf32> to tensor<64x1x64xf32>
+    %to_tensor_1 = bufferization.to_tensor %arg1 restrict : memref<64x1x64xbf16> to tensor<64x1x64xbf16>
+    %to_tensor_2 = bufferization.to_tensor %arg2 restrict : memref<64x1x64xbf16> to tensor<64x1x64xbf16>
+    %constant_0 = arith.constant 0.000000e+00 : f32
+    %empty_0 = tensor.empty() : tensor<1x64x64xf32>
+    %fill_0 = linalg.fill ins(%constant_0 : f32) outs(%empty_0 : tensor<1x64x64xf32>) -> tensor<1x64x64xf32>
+    %contract_0 = linalg.contract indexing_maps = [affine_map<(d0, d1, d2, d3) -> (d1, d0, d3)>, affine_map<(d0, d1, d2, d3) -> (d2, d0, d3)>, affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>] {role = "scores"} ins(%to_tensor_0, %to_tensor_1 : tensor<64x1x64xf32>, tensor<64x1x64xbf16>) outs(%fill_0 : tensor<1x64x64xf32>) -> tensor<1x64x64xf32>
+    %constant_1 = arith.constant 1.250000e-01 : f32
+    %constant_2 = arith.constant 0xFF800000 : f32
+    %generic_0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel"]} ins(%contract_0 : tensor<1x64x64xf32>) outs(%empty_0 : tensor<1x64x64xf32>) attrs =  {role = "weigh"} {
+    ^bb0(%in: f32, %out: f32):
+      %index_0 = linalg.index 2 : index
+      %index_1 = linalg.index 1 : index
+      %cmpi_0 = arith.cmpi sle, %index_0, %index_1 : index
+      %mulf_0 = arith.mulf %constant_1, %in : f32
+      %select_0 = arith.select %cmpi_0, %mulf_0, %constant_2 : f32
+      linalg.yield %select_0 : f32
+    } -> tensor<1x64x64xf32>
+    %softmax_0 = linalg.softmax {role = "softmax"} dimension(2) ins(%generic_0 : tensor<1x64x64xf32>) outs(%empty_0 : tensor<1x64x64xf32>) -> tensor<1x64x64xf32>
+    %empty_1 = tensor.empty() : tensor<64x1x64xf32>
+    %fill_1 = linalg.fill ins(%constant_0 : f32) outs(%empty_1 : tensor<64x1x64xf32>) -> tensor<64x1x64xf32>
+    %contract_1 = linalg.contract indexing_maps = [affine_map<(d0, d1, d2, d3) -> (d1, d0, d3)>, affine_map<(d0, d1, d2, d3) -> (d3, d1, d2)>, affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>] {role = "weighted"} ins(%softmax_0, %to_tensor_2 : tensor<1x64x64xf32>, tensor<64x1x64xbf16>) outs(%fill_1 : tensor<64x1x64xf32>) -> tensor<64x1x64xf32>
+    bufferization.materialize_in_destination %contract_1 in restrict writable %arg3 : (tensor<64x1x64xf32>, memref<64x1x64xf32>) -> ()
+    return
+  }
+  func.func @y(%arg0: memref<16384xi8>, %arg1: memref<8192xi8>, %arg2: memref<8192xi8>, %arg3: memref<16384xi8>) attributes {arguments = ["input:q", "input:k", "input:v", "result:y"], entry = "y", extents = array<i64>, inputs = {k = array<i64: 64, 1, 64>, q = array<i64: 64, 1, 64>, v = array<i64: 64, 1, 64>}, repeatable, results = ["result:y"], sizes = [], types = [tensor<64x1x64xf32>, tensor<64x1x64xbf16>, tensor<64x1x64xbf16>, tensor<64x1x64xf32>]} {
+    %constant_0 = arith.constant 0 : index
+    %view_0 = memref.view %arg0[%constant_0][] : memref<16384xi8> to memref<64x1x64xf32>
+    %constant_1 = arith.constant 0 : index
+    %view_1 = memref.view %arg1[%constant_1][] : memref<8192xi8> to memref<64x1x64xbf16>
+    %constant_2 = arith.constant 0 : index
+    %view_2 = memref.view %arg2[%constant_2][] : memref<8192xi8> to memref<64x1x64xbf16>
+    %constant_3 = arith.constant 0 : index
+    %view_3 = memref.view %arg3[%constant_3][] : memref<16384xi8> to memref<64x1x64xf32>
+    call @attention_64x1x64(%view_0, %view_1, %view_2, %view_3) : (memref<64x1x64xf32>, memref<64x1x64xbf16>, memref<64x1x64xbf16>, memref<64x1x64xf32>) -> ()
+    return
+  }
+}
+// ----- becomes
+func.func "attention_64x1x64"
+  access = ["read", "read", "read", "write"]
+  attention = {bias = "none", depths = [64, 64], extents = [1, 64, 64], mask = "causal", positions = "index", queries = [1], shared = [0]}
+  block = [256, 1, 1]
+  function_type = (memref<64x1x64xf32>, memref<64x1x64xbf16>, memref<64x1x64xbf16>, memref<64x1x64xf32>) -> ()
+  grid = [1, 1, 1]
+  kernel = "attention"
+  residency = 2 : i32
+  shared_bytes = 82944 : i64
+  sym_visibility = "private"
+  tied = [-1]
+  work = {bytes = 65536 : i64, context = 0 : i64, operations = 1073152 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
+  40 arith.addf
+  8 arith.addf vector<2x2xf32>
+  301 arith.addi
+  1 arith.andi
+  16 arith.andi vector<2xi32>
+  2 arith.andi vector<4xi32>
+  2 arith.cmpf
+  46 arith.cmpi
+  673 arith.constant
+  1 arith.constant vector<2x2xf32>
+  16 arith.constant vector<2xi32>
+  4 arith.constant vector<4xi32>
+  2 arith.divf
+  16 arith.divui
+  28 arith.extui
+  14 arith.index_cast
+  4 arith.index_castui
+  6 arith.maxsi
+  6 arith.minsi
+  20 arith.minui
+  104 arith.mulf
+  24 arith.mulf vector<4xf32>
+  32 arith.muli
+  2 arith.negf
+  31 arith.ori
+  32 arith.remui
+  32 arith.select
+  2 arith.shli vector<4xi32>
+  2 arith.shrui
+  6 arith.subf
+  16 arith.subf vector<2xf32>
+  2 arith.subf vector<8xf32>
+  3 arith.subi
+  16 arith.truncf vector<2xbf16>
+  4 arith.truncf vector<8xbf16>
+  12 arith.xori
+  1 func.return
+  3 gpu.barrier
+  2 gpu.block_id
+  1 gpu.dynamic_shared_memory
+  18 gpu.shuffle
+  2 gpu.thread_id
+  125 llvm.call_intrinsic
+  928 llvm.extractvalue
+  27 llvm.inline_asm
+  3 memref.extract_aligned_pointer_as_index
+  36 memref.load
+  36 memref.store
+  3 memref.view
+  40 nvgpu.device_async_copy
+  1 nvvm.barrier
+  3 nvvm.cp.async.commit.group
+  2 nvvm.cp.async.wait.group
+  2 nvvm.fence.proxy
+  2 nvvm.griddepcontrol
+  2 nvvm.wgmma.commit.group.sync.aligned
+  1 nvvm.wgmma.fence.aligned
+  1 scf.for vector<2x2xf32>
+  13 scf.if
+  1 scf.if vector<2x2xf32>
+  19 scf.yield
+  3 scf.yield vector<2x2xf32>
+  16 vector.bitcast vector<1xi32>
+  16 vector.bitcast vector<2xf32>
+  16 vector.bitcast vector<2xi32>
+  4 vector.bitcast vector<4xf32>
+  2 vector.bitcast vector<4xi32>
+  16 vector.extract vector<1xi32>
+  32 vector.extract vector<2xi32>
+  128 vector.extract vector<4xf32>
+  32 vector.from_elements vector<2xf32>
+  56 vector.from_elements vector<4xf32>
+  2 vector.interleave vector<8xf32>
+  4 vector.load vector<4xf32>
+  56 vector.shape_cast vector<2x2xf32>
+  64 vector.shape_cast vector<4xf32>
+  2 vector.shuffle vector<8xf32>
+  16 vector.store vector<2xf32>
+  4 vector.store vector<8xbf16>
+func.func "y"
+  arguments = ["input:q", "input:k", "input:v", "result:y"]
+  entry = "y"
+  extents = array<i64>
+  function_type = (memref<16384xi8>, memref<8192xi8>, memref<8192xi8>, memref<16384xi8>) -> ()
+  inputs = {k = array<i64: 64, 1, 64>, q = array<i64: 64, 1, 64>, v = array<i64: 64, 1, 64>}
+  repeatable = unit
+  results = ["result:y"]
+  sizes = []
+  types = [tensor<64x1x64xf32>, tensor<64x1x64xbf16>, tensor<64x1x64xbf16>, tensor<64x1x64xf32>]
+  4 arith.constant
+  1 func.call
+  1 func.return
+  4 memref.view
