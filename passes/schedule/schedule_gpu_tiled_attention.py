@@ -72,7 +72,7 @@ class ScheduleGpuTiledAttention(Pass):
     keys: int = 32
     teams: int = 2
     warpgroups: bool = True
-    copied_keys: int = 64
+    copied_keys: int = 0
     stages: int = 2
     resident: int = 2
     resident_loaded: int = 0

@@ -46,7 +46,7 @@ class Case:
     weigh: str = "plain"
     precision: str = "exact"
     context: int = CONTEXT
-    options: str = ""
+    options: str = ":copied-keys 64"
 
     @property
     def tolerance(self) -> float:
@@ -96,7 +96,7 @@ def test_tiles_are_copied_past_registers_for_two_blocks_a_core(tmp_path: Path) -
     assert "cp.async" not in without and ".minnctapersm" not in without
 
 
-@pytest.mark.parametrize("options", [":copied-keys 24", ":copied-keys 272", ":stages 1"])
+@pytest.mark.parametrize("options", [":copied-keys 24", ":copied-keys 272", ":stages 1 :copied-keys 64"])
 def test_tiles_that_no_instructions_take_are_errors(options: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there are no \d copied tiles of keys"):
         compiled(Case(options=options), tmp_path)

@@ -1,4 +1,4 @@
-// pass: schedule-gpu-tiled-attention
+// pass: schedule-gpu-tiled-attention{copied-keys=64}
 // target: cuda:sm_90a
 // show: summary
 module {
