@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 import tempfile
@@ -29,6 +30,8 @@ OPTIMISATION = 2
 compile, and what it made was no faster."""
 
 EXECUTOR = Path(__file__).with_name("cpu_executor.mlir")
+ROUNDING, ROUNDS = Path(__file__).with_name("cpu_rounding.mlir"), "__truncsfbf2"
+"""What LLVM's code calls on chips that do not round to bf16, and its name."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,19 @@ def _usable_features() -> frozenset[str]:
     return features if tiles else features - {"amx_bf16", "amx_int8", "amx_tile"}
 
 
+@ctypes.CFUNCTYPE(None)
+def _nothing() -> None:
+    """What has an address."""
+
+
 @cache
 def _executor(chip: str) -> bytes:
-    """The relocatable object of the functions with which threads take blocks of launches."""
+    """The relocatable object of the functions with which threads take blocks of launches, and of what LLVM calls."""
     with new_context():
-        return _object(ir.Module.parse(EXECUTOR.read_text(encoding="utf-8")), chip)
+        module = ir.Module.parse(EXECUTOR.read_text(encoding="utf-8"))
+        with ir.Location.unknown():
+            module.body.append(ir.Operation.parse(ROUNDING.read_text(encoding="utf-8")))
+        return _object(module, chip)
 
 
 def _object(module: ir.Module, chip: str) -> bytes:
@@ -128,6 +139,8 @@ def _object(module: ir.Module, chip: str) -> bytes:
         function.attributes["target_cpu"] = ir.StringAttr.get(chip)
         function.attributes["target_features"] = ir.Attribute.parse('#llvm.target_features<["+sse2"]>')
     engine = execution_engine.ExecutionEngine(module, opt_level=OPTIMISATION, enable_pic=True)
+    if all(symbol_of(op) != ROUNDS for op in defined):  # the engine looks for it, and nobody runs what the engine has
+        engine.raw_register_runtime(ROUNDS, ctypes.cast(_nothing, ctypes.c_void_p))
     if defined:
         engine.raw_lookup(symbol_of(defined[-1]))
     with scratch.kept_to(), tempfile.NamedTemporaryFile(suffix=".o") as file:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import seeded
+from compiled_models import compile_text
 
 from lispgpt.compiler.driver import Observer, Request, emit
 
@@ -42,3 +46,21 @@ def test_elements_that_lie_apart_make_vectors_of_bf16(chip: str, tmp_path: Path)
     product = "(contract [a b c] w [l c k] v [k l b a])"
     (tmp_path / "apart.lisp").write_text(f"(weights {operands}) (entry out [(x [1])] (+ {product} x))")
     assert "contraction" in emit(Request(tmp_path / "apart.lisp", f"cpu:{chip}"), "asm", Observer())
+
+
+def test_numbers_are_rounded_to_bf16_where_no_instruction_does(tmp_path: Path) -> None:
+    """The nearest, the even one of two, and NaN for NaN: LLVM's code calls a function, which is in the code."""
+    artifact = compile_text("(weights (w [3])) (entry out [(x [1])] (sum w))", tmp_path, target="cpu:x86-64-v3")
+    path = tmp_path / "kernels.so"
+    path.write_bytes(artifact.code)
+    function, found = ctypes.CDLL(str(path))["__truncsfbf2"], ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_float)
+    rounds = found(ctypes.cast(function, ctypes.c_void_p).value or 0)  # in the lowest bits of where a double returns
+    rng = seeded.rng()
+    bits = rng.integers(0, 1 << 32, 2000, np.uint32)
+    bits = np.concatenate([bits, bits & 0xFFFF0000 | 0x8000, np.array([0, 0x7F7FFFFF, 0x7F800000], np.uint32)])
+    values = bits[~np.isnan(bits.view(np.float32))].view(np.float32)
+    lowest = [int(np.float64(rounds(float(x))).view(np.uint64)) & 0xFFFF for x in values]
+    exact = values.view(np.uint32).astype(np.uint64)
+    assert lowest == ((exact + 0x7FFF + (exact >> 16 & 1)) >> 16).tolist()
+    made = int(np.float64(rounds(float("nan"))).view(np.uint64)) & 0xFFFF
+    assert np.isnan(np.array([made << 16], np.uint32).view(np.float32)[0])
