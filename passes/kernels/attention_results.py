@@ -32,7 +32,10 @@ def join_teams(
     thread: Index,
     write: Callable[[RunningRows], None],
 ) -> None:
-    """The first team writes what all have.  memory: [other teams, share_size, threads of a team] f32, tiles' before."""
+    """The first team writes what all have.  memory: [other teams, share_size, threads of a team] f32, tiles' before.
+
+    Threads behind those of all teams only wait with them.
+    """
     others, size, _ = memory.type.shape
     sums = [flat(s) for s in running.sums]
     values = [*running.tops, *running.totals, *(b.lane_of(s, i) for s in sums for i in range(b.width_of(s)))]
@@ -50,7 +53,7 @@ def join_teams(
         write(join_rows(shares, lanes, target))
 
     b.barrier()
-    b.if_then(b.less(0, team), publish)
+    b.if_then(b.both(b.less(0, team), b.less(team, others + 1)), publish)
     b.barrier()
     b.if_then(b.equal(team, 0), join)
 

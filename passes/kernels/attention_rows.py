@@ -65,11 +65,3 @@ class BlockRows:
         size = self.target.subgroup
         value = subgroup_reduce(combiner, tree(combiner, found), size, size)
         return b.emit("arith.index_cast", [value], [ir.IndexType.get()])
-
-
-def tile_number(tiles: int, number: Index, alone: int) -> Index:
-    """Of the block numbered so, the tile of rows: the last ones first, which see most; but blocks from `alone` on, that
-    come second to cores, have the first tiles in their order."""
-    last = b.constant(tiles - 1, ir.IndexType.get())
-    found = b.emit("arith.subi", [last, number], [last.type])
-    return found if alone == tiles else b.select(b.less(number, alone), found, b.sub(number, alone))

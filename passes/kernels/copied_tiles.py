@@ -6,7 +6,7 @@ next 64 of all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -16,7 +16,7 @@ from lispgpt.ir.mlir import attribute, ir
 from lispgpt.ir.structure import shape_of
 from lispgpt.ir.tensor_maps import address_of_map
 from lispgpt.passes.kernels.attention import Place
-from lispgpt.passes.kernels.tensor_map import strided
+from lispgpt.passes.kernels.tensor_map import NONE_HELD, strided
 from lispgpt.passes.model.score_operands import DEPTH, POSITION, Operand
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
@@ -26,8 +26,8 @@ from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 class MappedOperand:
     """Where an operand's numbers lie in a kernel's argument: element `start` and strides, by dimension.
 
-    Copies see the argument as rows, one for each vector along `along`, of as many elements as lie between two of them;
-    what changes within a row, such as the head, is where in it a box starts.
+    Copies see the argument, from a whole number of rows on, as rows, one for each vector along `along`, of as many
+    elements as lie between two of them; what changes within a row, such as the head, is where in it a box starts.
     """
 
     operand: Operand
@@ -37,9 +37,11 @@ class MappedOperand:
     strides: dict[int, int]
 
     @classmethod
-    def of(cls, operand: Operand, along: int, copies: TensorCopies) -> MappedOperand | None:
-        """None where copies cannot see it so."""
-        view = strided(operand.tensor)
+    def of(
+        cls, operand: Operand, along: int, copies: TensorCopies, held: Mapping[ir.Value, ir.Value]
+    ) -> MappedOperand | None:
+        """None where copies cannot see it so.  held: arguments that have tensors."""
+        view = strided(operand.tensor, held=held)
         if view is None or str(operand.element) != "bf16":
             return None
         numbers = zip(operand.dims, view.strides, view.extents, strict=True)
@@ -49,17 +51,24 @@ class MappedOperand:
 
     def _fits(self, copies: TensorCopies) -> bool:
         row = self.strides.get(self.along, 0)
-        last = self.start + sum(self.strides[d] * (self.extent(d) - 1) for d in self.inner) + self.operand.depth - 1
+        if not row:
+            return False
+        last = sum(self.strides[d] * (self.extent(d) - 1) for d in self.inner) + self.operand.depth - 1
         pitches = [self.strides[d] for d in (self.along, *self.outer)]
         return (
             self.strides[DEPTH] == 1
-            and last < row
+            and self._inside + last < row
             and 2 + len(self.outer) <= copies.rank
             and all(2 * pitch % copies.alignment == 0 for pitch in pitches)
         )
 
     def extent(self, dim: int) -> int:
         return shape_of(self.operand.tensor)[self.operand.dims.index(dim)]
+
+    @property
+    def _inside(self) -> int:
+        """Elements of a row before the first."""
+        return self.start % self.strides[self.along]
 
     @property
     def inner(self) -> list[int]:
@@ -78,7 +87,7 @@ class MappedOperand:
         dims = (self.along, *self.outer)
         fields = {
             "argument": ir.BlockArgument(self.argument).arg_number,
-            "offset": 0,
+            "offset": 2 * (self.start - self._inside),
             "dtype": "bf16",
             "extents": [self.strides[self.along], *map(self.extent, dims)],
             "strides": [2 * self.strides[d] for d in dims],
@@ -90,7 +99,7 @@ class MappedOperand:
         """Where a box starts that has the number `d` of a vector first."""
         named = {**dict(enumerate(place)), POSITION: t}
         parts = [b.mul(named[dim], self.strides[dim]) for dim in self.inner]
-        return [reduce(b.add, parts, self.start + d), named[self.along], *(named[dim] for dim in self.outer)]
+        return [reduce(b.add, parts, self._inside + d), named[self.along], *(named[dim] for dim in self.outer)]
 
 
 @dataclass(frozen=True)
@@ -184,7 +193,9 @@ class TileRing:
         b.if_then(b.equal(thread, 0), lambda: self.tiles.copies.arrive(empty))
 
 
-def mapped_operands(operands: Sequence[Operand], along: int, copies: TensorCopies) -> list[MappedOperand] | None:
-    """How copies see each; None where they cannot see some."""
-    found = [MappedOperand.of(operand, along, copies) for operand in operands]
+def mapped_operands(
+    operands: Sequence[Operand], along: int, copies: TensorCopies, held: Mapping[ir.Value, ir.Value] = NONE_HELD
+) -> list[MappedOperand] | None:
+    """How copies see each; None where they cannot see some.  held: arguments that have tensors."""
+    found = [MappedOperand.of(operand, along, copies, held) for operand in operands]
     return None if None in found else [one for one in found if one is not None]

@@ -30,7 +30,7 @@ from lispgpt.passes.kernels.expand import exp
 from lispgpt.passes.kernels.rearranged import branch, iterated, rearranged
 from lispgpt.passes.kernels.reductions import reduced, vector_loop
 from lispgpt.passes.kernels.refusal import Refused
-from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Alone, Row, Team, Unrolled
+from lispgpt.passes.kernels.team import UNROLLED_CHUNKS, Alone, Neighbours, Row, Team
 from lispgpt.passes.kernels.views import VIEWS, is_in_step, keeps_step, mapped, through_slice
 from lispgpt.passes.targets import Target
 
@@ -38,7 +38,7 @@ from lispgpt.passes.targets import Target
 class Reader:
     """Reads the tensors of one kernel.  team: the threads that compute its row reductions together."""
 
-    def __init__(self, target: Target, team: Team | Alone | Unrolled | None = None) -> None:
+    def __init__(self, target: Target, team: Team | Alone | Neighbours | None = None) -> None:
         self.target = target
         self.team, self.in_step = team, False
         self.bound: dict[ir.Value, Callable[[Sequence[Index], int], ir.Value]] = {}

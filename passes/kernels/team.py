@@ -65,8 +65,14 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class Unrolled:
-    """A thread that reduces short rows by itself, all of whose elements it asks for at once."""
+class Neighbours:
+    """Lanes beside each other, a power of two of them, that have the same short row: each asks for its share of the
+    elements at once."""
+
+    lane: Index
+    lanes: int
+    subgroup: int
+    starts: dict[int, Index] = field(default_factory=dict)
 
     def shares(self, row: Sequence[Index]) -> bool:
         """Whether the rows at these indices are one row for all that reduce."""
@@ -75,8 +81,17 @@ class Unrolled:
     def over_row(self, rows: Rows, combiner: str, start: ir.Value, extent: int, row: Row) -> ir.Value:
         """Combine a row's elements, starting with `start`, which changes nothing."""
         row.prepare()
-        width = b.largest_width(extent, 4, rows.target.vector_bytes)
-        return b.horizontal(combiner, tree(combiner, [row.read(i, width) for i in range(0, extent, width)]))
+        each = next(n for n in range(-(-extent // self.lanes), extent + 1) if extent % n == 0)
+        width = b.largest_width(each, 4, rows.target.vector_bytes)
+        own = b.mod(self.lane, self.lanes)
+        if each not in self.starts:
+            self.starts[each] = b.mul(b.at_most(own, extent // each - 1), each)
+        found = [row.read(b.add(self.starts[each], i), width) for i in range(0, each, width)]
+        total = b.horizontal(combiner, tree(combiner, found))
+        if each * self.lanes > extent:
+            idle = b.constant(neutral(combiner, total.type), total.type)
+            total = b.select(b.less(own, extent // each), total, idle)
+        return subgroup_reduce(combiner, total, self.lanes, self.subgroup)
 
 
 def vector_ranges(extent: int, width: int) -> list[tuple[int, int, int]]:

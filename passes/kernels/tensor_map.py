@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
@@ -89,6 +89,9 @@ class Boxes:
         return address_of_map(kernel, attribute(fields))
 
 
+NONE_HELD: Mapping[ir.Value, ir.Value] = {}
+
+
 def find_boxes(
     view: Strided | None,
     layout: ProductLayout,
@@ -126,11 +129,14 @@ def find_boxes(
     return Boxes(view, layout, tuple(map(tuple, groups)), tuple(strides), tuple(kept))
 
 
-def strided(tensor: ir.Value, part: int | None = None) -> Strided | None:
+def strided(tensor: ir.Value, part: int | None = None, held: Mapping[ir.Value, ir.Value] = NONE_HELD) -> Strided | None:
     """A tensor as a view of an argument through reshapes and slices that are known while compiling, if it is one.
 
-    part: which of the two to take of what is the sum of stored parts; None: there are none.
+    part: which of the two to take of what is the sum of stored parts; None: there are none.  held: arguments that have
+    tensors which the kernel makes in them.
     """
+    if tensor in held:
+        return whole(held[tensor])
     op = defining_op(tensor)
     if op is None:
         return None
@@ -138,8 +144,8 @@ def strided(tensor: ir.Value, part: int | None = None) -> Strided | None:
         return whole(op.operands[0]) if part is None else None
     parts = None if part is None else parts_of(op)
     if parts is not None:
-        return strided(parts[part or 0])
-    source = strided(op.operands[0], part) if op.name in _THROUGH else None
+        return strided(parts[part or 0], held=held)
+    source = strided(op.operands[0], part, held) if op.name in _THROUGH else None
     return None if source is None else _THROUGH[op.name](op, source)
 
 

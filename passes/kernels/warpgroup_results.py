@@ -15,7 +15,7 @@ from lispgpt.passes.kernels.bulk_stores import BulkStores, Tile, span_of
 from lispgpt.passes.kernels.epilogue import BATCH, Epilogue, OtherPart, Piece, Placed, Span, places, valued
 from lispgpt.passes.kernels.products import Product
 from lispgpt.passes.kernels.read import Reader
-from lispgpt.passes.kernels.team import Unrolled, tree
+from lispgpt.passes.kernels.team import Neighbours, tree
 from lispgpt.passes.kernels.warpgroup_sums import Member
 from lispgpt.passes.targets import Gpu
 from lispgpt.passes.targets.warpgroup_tiles import SUMS_AT_ONCE, Tiling
@@ -81,7 +81,8 @@ class TileResults:
         cluster adds up, whose sums are short, what it reads for their columns.  Long sums would take 3 us more beside
         such loads."""
         sizes, first = (self.tiling.rows, self.tiling.outputs), (tile.row, tile.column)
-        epilogue = Epilogue(Reader(self.target, Unrolled()), self.product, self.results, sizes, first, tile.batch)
+        reader = Reader(self.target, Neighbours(self._lane, self._lanes_of_a_row, self.target.subgroup))
+        epilogue = Epilogue(reader, self.product, self.results, sizes, first, tile.batch)
         split = self.tiling.splits > 1
         own = [
             Piece(*place, _nothing(SUMS_AT_ONCE if split else 2))
@@ -109,6 +110,21 @@ class TileResults:
         thread, first = b.sub(b.thread_id(), unit.threads), b.mul(self.rank, count)
         found = places(thread, threads, count, t.outputs, SUMS_AT_ONCE, first)
         return [(b.at_most(row, t.rows - 1) if vectors % t.splits else row, column) for row, column in found]
+
+    @property
+    def _lane(self) -> Index:
+        return b.mod(self.member.number, self.target.subgroup)
+
+    @property
+    def _lanes_of_a_row(self) -> int:
+        """How many neighbours have pieces of the same row, whichever number of them a thread is asked for."""
+        t, unit = self.tiling, self.target.warpgroup
+        assert unit is not None
+        if t.splits == 1:
+            return 4
+        each, threads = t.outputs // SUMS_AT_ONCE, t.row_parts * t.output_parts * unit.threads
+        whole = t.rows * t.outputs // SUMS_AT_ONCE % (t.splits * threads) == 0 == t.outputs % SUMS_AT_ONCE
+        return each if whole and each in (2, 4, 8, 16, 32) else 1
 
     def finish(self, tile: Tile, sums: list[ir.Value], begun: Begun) -> None:
         """By all threads that have multiplied."""

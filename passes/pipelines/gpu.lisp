@@ -30,7 +30,7 @@
     (pass schedule-gpu-contractions)
     (pass schedule-gpu-column-contractions)
     (pass schedule-gpu-flash-attention)
-    (pass schedule-gpu-tiled-attention) ; {:copied-keys 64}: tiles past registers, still to be timed on GPUs
+    (pass schedule-gpu-tiled-attention)
     (pass schedule-gpu-attention)
     (pass schedule-gpu-tiled-gradients)
     (pass schedule-attention-gradients)

@@ -8,8 +8,8 @@ After:  a launch that writes the cache; then a block for 16 rows per subgroup of
         running softmax in registers, weights back into matrix instructions, through shared memory where these ask for
         another layout.  In the end the teams' sums are joined.  No score reaches memory, and tiles that all rows see
         are not masked.  f32 operands are split into two bf16 parts, of whose products the smallest is left out.
-        Where a bf16 cache is what instructions of warpgroups take, threads copy its tiles to shared memory past
-        registers, which leaves room for two blocks on a core.
+        Where a bf16 cache is what instructions of warpgroups take, bulk copies bring its tiles, which one more
+        warpgroup starts, a subgroup for each team, some ahead of the team.
 
 Requires: what plan-arena ensures.
 Ensures: those kernels of kind "attention" have only scalar, vector and matrix ops, a grid and a block.
@@ -29,11 +29,11 @@ from lispgpt.ir.structure import unscheduled_kernels
 from lispgpt.passes.base import Pass
 from lispgpt.passes.kernels import attention_left as left_of
 from lispgpt.passes.kernels import block_memory
-from lispgpt.passes.kernels.arriving_attention import ArrivingLayout, ArrivingTeam, attend
+from lispgpt.passes.kernels.arriving_attention import ArrivingBlock, ArrivingLayout
 from lispgpt.passes.kernels.attention import bind_cache
 from lispgpt.passes.kernels.attention_products import Products, SubgroupProducts, WarpgroupProducts
 from lispgpt.passes.kernels.attention_results import join_teams, share_size, write_rows
-from lispgpt.passes.kernels.attention_rows import BlockRows, tile_number
+from lispgpt.passes.kernels.attention_rows import BlockRows
 from lispgpt.passes.kernels.attention_scores import Mask
 from lispgpt.passes.kernels.attention_tiles import Staged, TileLayout, Tiles
 from lispgpt.passes.kernels.cache_rows import split_off_writes
@@ -61,10 +61,7 @@ class ScheduleGpuTiledAttention(Pass):
     ones, ptxas of CUDA 12.9 lets weights overwrite the queries' registers.  Raises UserError for keys that no matrix
     instructions divide, and for more threads or teams than a block can have.
 
-    copied_keys: positions of a tile that is copied past registers; 0: none is.  stages: such tiles of a team.
-    resident: blocks of a core that shares out its registers to them, and resident_loaded the same where tiles come
-    through registers; 0: as many as they leave room for.  paired: whether blocks that come second to a core begin with
-    the shortest.
+    copied_keys: positions of a tile that bulk copies bring; 0: none does.  stages: such tiles of a team.
     """
 
     rows: int = 64
@@ -72,11 +69,8 @@ class ScheduleGpuTiledAttention(Pass):
     keys: int = 32
     teams: int = 2
     warpgroups: bool = True
-    copied_keys: int = 0
-    stages: int = 2
-    resident: int = 2
-    resident_loaded: int = 0
-    paired: bool = True
+    copied_keys: int = 64
+    stages: int = 4
 
     def run(self, module: ir.Module, target: Gpu) -> None:
         if target.matrix is None:
@@ -144,8 +138,6 @@ class _Schedule:
         self.kept = self._words() - self.tile.words <= KEPT_WORDS
         copied_keys = 0 if self.warpgroup is None else options.copied_keys
         self.arriving = ArrivingLayout.of(attention, target, copied_keys, options.stages)
-        self.resident = options.resident_loaded if self.arriving is None else options.resident
-        self.paired = options.paired and self.arriving is not None
         while self.teams > 1 and not self.fits():
             self.teams -= 1
 
@@ -189,10 +181,9 @@ class _Schedule:
     def emit(self) -> None:
         tiles = -(-self.positions // self.rows)
         grid = [prod(self.attention.extents[d] for d in self.outer), tiles]
-        reschedule(self.kernel, grid, [self.teams * self.threads], self.target, self._body)
+        more = 0 if self.arriving is None else self.arriving.unit.threads
+        reschedule(self.kernel, grid, [self.teams * self.threads + more], self.target, self._body)
         self.memory.record(self.kernel)
-        if self.resident:
-            self.target.set_residency(self.kernel, self.resident)
 
     def _body(self) -> None:
         thread = b.thread_id()
@@ -203,6 +194,10 @@ class _Schedule:
         self.reader = Reader(self.target)
         bind_cache(self.attention, self.reader)
         self.memory = block_memory.BlockMemory(self.target, self._memory_bytes(), self.warpgroup is not None)
+        block = None
+        if self.arriving is not None:
+            block = ArrivingBlock(self.arriving, self.teams, self.kernel, self.memory)
+            block.prepare(thread)
         self.target.dependency_release()
         if not self.known:
             self.target.dependency_wait()
@@ -219,8 +214,8 @@ class _Schedule:
         lanes = self.lanes
         rows = [b.add(b.add(own_first, lanes.result_row), piece.row) for piece in self.unit.pieces()]
         places = [self.block_rows.place(row) for row in rows]
-        ragged = self.attention.context % together != 0
-        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, ragged, self.arriving is not None)
+        past = self.attention.context % together != 0 or self.arriving is not None
+        self.mask = Mask(self.attention, self.reader, lanes, places, least, last, past, self.arriving is not None)
         if self.known:
             self.target.dependency_wait()
         if self.arriving is None:
@@ -228,7 +223,10 @@ class _Schedule:
             self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
             self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
         inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
-        running = self._attend() if self.arriving is None else self._attend_arriving(self.arriving, last)
+        if block is None:
+            running = self._attend()
+        else:
+            running = block.attend(self.block_rows, self.mask, (self.start, self.end), last, thread, self.threads)
         running = running.whole(lanes, self.target)
         facts = (lanes, self.kernel, self.attention, places, inside)
         self._finish(running, lambda found: write_rows(found, *facts))
@@ -251,9 +249,8 @@ class _Schedule:
 
     def _row_tile(self) -> Index:
         """The number of the block's rows, longest first."""
-        tiles, number = -(-self.positions // self.rows), b.block_id("y")
-        alone = self.target.cores // prod(self.attention.extents[d] for d in self.outer)
-        return tile_number(tiles, number, alone if self.paired and alone < tiles <= 2 * alone else tiles)
+        last = b.constant(-(-self.positions // self.rows) - 1, ir.IndexType.get())
+        return b.emit("arith.subi", [last, b.block_id("y")], [last.type])
 
     def _wait(self) -> None:
         self.target.team_barrier(self.team, self.threads)
@@ -285,14 +282,10 @@ class _Schedule:
         results = b.loop(self.start, self.end, step, [*staged, *running.values()], body)
         return running_rows(results[len(staged) :], rows)
 
-    def _attend_arriving(self, layout: ArrivingLayout, last: ir.Value) -> RunningRows:
-        """The same over tiles that the team copies to shared memory while it uses others."""
-        team = ArrivingTeam(self.team, self.thread, self.threads, self.teams, self._wait)
-        return attend(layout, team, self.block_rows, self.memory, self.mask, (self.start, self.end), last)
-
     def _finish(self, running: RunningRows, write: Callable[[RunningRows], None]) -> None:
         if self.teams == 1:
-            write(running)
+            one = None if self.arriving is None else b.less(self.thread, self.threads)
+            b.if_live(one, lambda: write(running))
             return
         shape = [self.teams - 1, share_size(self.unit, self.sum_tiles), self.threads]
         shares = self.memory.view(0, shape, b.f32())

@@ -16,7 +16,6 @@ from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.targets.matrix import MatrixUnit
 from lispgpt.passes.targets.rates import Rates
 from lispgpt.passes.targets.tensor_copies import TensorCopies, assembly
-from lispgpt.passes.targets.vector_copies import VectorCopies
 from lispgpt.passes.targets.warpgroup import WarpgroupUnit
 
 DEPENDENCY_MARK = "waits_for_launches"
@@ -118,7 +117,7 @@ class Gpu(Target):
     matrix: its matrix instruction for bf16.  grid_barrier: whether blocks of one launch may wait for each other.
     early_launch: whether a kernel may start, and load what no launch writes, before the launch ahead of it has
     finished.  cluster: blocks that can read each other's shared memory.  warpgroup: its matrix instruction of several
-    subgroups, which comes with bulk `copies` of tensors and with `vector_copies` of its threads.  l2_bytes: of the
+    subgroups, which comes with bulk `copies` of tensors.  l2_bytes: of the
     cache of all cores.  Measured seconds, or 0: launch_, that a launch waits for the one ahead of it; exchange_, that
     blocks of one launch wait for others by signals; cluster_, from one exchange among clusters that share layers to the
     next.
@@ -157,7 +156,6 @@ class Gpu(Target):
     matrix: MatrixUnit | None = None
     warpgroup: WarpgroupUnit | None = None
     copies: TensorCopies | None = None
-    vector_copies: VectorCopies | None = None
     dynamic_shared_bytes: int = 0
     grid_barrier: bool = True
     early_launch: bool = False

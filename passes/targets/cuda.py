@@ -12,7 +12,6 @@ from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
 from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
-from lispgpt.passes.targets.vector_copies import VECTOR_COPIES
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -156,7 +155,6 @@ CHIPS = {
         chip="sm_90a",
         warpgroup=WGMMA,
         copies=TENSOR_COPIES,
-        vector_copies=VECTOR_COPIES,
         ptx="+ptx84",
         dynamic_shared_bytes=227 * 1024,
         l2_bytes=50 << 20,

@@ -1,4 +1,4 @@
-"""Prefill's attention over tiles that threads copy to shared memory: the PTX for sm_90a, on numpy, against float64."""
+"""Prefill's attention over tiles that bulk copies bring: the PTX for sm_90a, on numpy, against float64."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Case:
     weigh: str = "plain"
     precision: str = "exact"
     context: int = CONTEXT
-    options: str = ":copied-keys 64"
+    options: str = ""
 
     @property
     def tolerance(self) -> float:
@@ -61,7 +61,7 @@ CASES = [
     Case((71,), heads=2, weigh="near"),
     Case((50,), 96, heads=2, weigh="sloped"),
     Case((5,), 190, heads=2, groups=1, options=":stages 3 :copied-keys 32"),
-    Case((5,), 190, options=":stages 4 :teams 3 :copied-keys 48 :resident 1"),
+    Case((5,), 190, options=":stages 4 :teams 3 :copied-keys 48"),
     Case((0,), 128, options=":copied-keys 96 :teams 1"),
 ]
 
@@ -89,14 +89,12 @@ def test_rows_are_exact_to_their_precision(case: Case, tmp_path: Path) -> None:
     assert np.linalg.norm(found.reshape(expected.shape) - expected) <= case.tolerance * np.linalg.norm(expected)
 
 
-def test_tiles_are_copied_past_registers_for_two_blocks_a_core(tmp_path: Path) -> None:
-    code = compiled(Case(), tmp_path).code.decode()
-    assert "cp.async.cg.shared.global" in code and ".minnctapersm 2" in code
-    without = compiled(Case(options=":copied-keys 0"), tmp_path).code.decode()
-    assert "cp.async" not in without and ".minnctapersm" not in without
+def test_tiles_come_by_bulk_copies(tmp_path: Path) -> None:
+    assert "cp.async.bulk.tensor" in compiled(Case(), tmp_path).code.decode()
+    assert "cp.async" not in compiled(Case(options=":copied-keys 0"), tmp_path).code.decode()
 
 
-@pytest.mark.parametrize("options", [":copied-keys 24", ":copied-keys 272", ":stages 1 :copied-keys 64"])
+@pytest.mark.parametrize("options", [":copied-keys 24", ":copied-keys 272", ":stages 1"])
 def test_tiles_that_no_instructions_take_are_errors(options: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there are no \d copied tiles of keys"):
         compiled(Case(options=options), tmp_path)

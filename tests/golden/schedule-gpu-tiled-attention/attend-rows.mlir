@@ -57,10 +57,11 @@ func.func "attention_64x1x64"
   48 arith.addf
   4 arith.addf vector<8xf32>
   188 arith.addi
+  1 arith.andi
   8 arith.andi vector<2xi32>
   4 arith.andi vector<8xi32>
-  19 arith.cmpi
-  861 arith.constant
+  20 arith.cmpi
+  862 arith.constant
   16 arith.constant vector<2xi32>
   2 arith.constant vector<8xf32>
   8 arith.constant vector<8xi32>

@@ -1,4 +1,4 @@
-// pass: schedule-gpu-tiled-attention{copied-keys=64}
+// pass: schedule-gpu-tiled-attention
 // target: cuda:sm_90a
 // show: summary
 module {
@@ -45,77 +45,80 @@ module {
 func.func "attention_64x1x64"
   access = ["read", "read", "read", "write"]
   attention = {bias = "none", depths = [64, 64], extents = [1, 64, 64], mask = "causal", positions = "index", queries = [1], shared = [0]}
-  block = [256, 1, 1]
+  block = [384, 1, 1]
   function_type = (memref<64x1x64xf32>, memref<64x1x64xbf16>, memref<64x1x64xbf16>, memref<64x1x64xf32>) -> ()
   grid = [1, 1, 1]
   kernel = "attention"
-  residency = 2 : i32
-  shared_bytes = 82944 : i64
+  shared_bytes = 149504 : i64
   sym_visibility = "private"
+  tensor_maps = [{argument = 1 : i64, box = array<i64: 64, 64>, dtype = "bf16", extents = array<i64: 64, 64>, offset = 0 : i64, strides = array<i64: 128>}, {argument = 2 : i64, box = array<i64: 64, 64>, dtype = "bf16", extents = array<i64: 64, 64>, offset = 0 : i64, strides = array<i64: 128>}]
   tied = [-1]
   work = {bytes = 65536 : i64, context = 0 : i64, operations = 1073152 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   40 arith.addf
   8 arith.addf vector<2x2xf32>
-  301 arith.addi
-  1 arith.andi
+  219 arith.addi
+  3 arith.andi
   16 arith.andi vector<2xi32>
   2 arith.andi vector<4xi32>
   2 arith.cmpf
-  46 arith.cmpi
-  673 arith.constant
-  1 arith.constant vector<2x2xf32>
+  79 arith.cmpi
+  580 arith.constant
+  2 arith.constant vector<2x2xf32>
   16 arith.constant vector<2xi32>
   4 arith.constant vector<4xi32>
+  1 arith.constant vector<8xbf16>
   2 arith.divf
-  16 arith.divui
-  28 arith.extui
-  14 arith.index_cast
-  4 arith.index_castui
+  14 arith.divui
+  16 arith.extui
+  43 arith.index_cast
+  6 arith.index_castui
   6 arith.maxsi
   6 arith.minsi
-  20 arith.minui
+  4 arith.minui
   104 arith.mulf
   24 arith.mulf vector<4xf32>
-  32 arith.muli
+  25 arith.muli
   2 arith.negf
-  31 arith.ori
-  32 arith.remui
-  32 arith.select
+  19 arith.ori
+  20 arith.remui
+  96 arith.select
   2 arith.shli vector<4xi32>
   2 arith.shrui
   6 arith.subf
   16 arith.subf vector<2xf32>
   2 arith.subf vector<8xf32>
-  3 arith.subi
+  4 arith.subi
   16 arith.truncf vector<2xbf16>
   4 arith.truncf vector<8xbf16>
-  12 arith.xori
+  2 arith.trunci
+  2 arith.xori
+  2 builtin.unrealized_conversion_cast
   1 func.return
   3 gpu.barrier
   2 gpu.block_id
   1 gpu.dynamic_shared_memory
   18 gpu.shuffle
-  2 gpu.thread_id
+  1 gpu.thread_id
   125 llvm.call_intrinsic
-  928 llvm.extractvalue
-  27 llvm.inline_asm
+  640 llvm.extractvalue
+  45 llvm.inline_asm
   3 memref.extract_aligned_pointer_as_index
   36 memref.load
   36 memref.store
   3 memref.view
-  40 nvgpu.device_async_copy
-  1 nvvm.barrier
-  3 nvvm.cp.async.commit.group
-  2 nvvm.cp.async.wait.group
+  2 nvvm.barrier
   2 nvvm.fence.proxy
   2 nvvm.griddepcontrol
   2 nvvm.wgmma.commit.group.sync.aligned
   1 nvvm.wgmma.fence.aligned
+  2 scf.condition
+  1 scf.for
   1 scf.for vector<2x2xf32>
-  13 scf.if
-  1 scf.if vector<2x2xf32>
-  19 scf.yield
-  3 scf.yield vector<2x2xf32>
+  11 scf.if
+  2 scf.if vector<2x2xf32>
+  2 scf.while
+  15 scf.yield
+  5 scf.yield vector<2x2xf32>
   16 vector.bitcast vector<1xi32>
   16 vector.bitcast vector<2xf32>
   16 vector.bitcast vector<2xi32>
@@ -125,14 +128,14 @@ func.func "attention_64x1x64"
   32 vector.extract vector<2xi32>
   128 vector.extract vector<4xf32>
   32 vector.from_elements vector<2xf32>
-  56 vector.from_elements vector<4xf32>
+  48 vector.from_elements vector<4xf32>
   2 vector.interleave vector<8xf32>
   4 vector.load vector<4xf32>
-  56 vector.shape_cast vector<2x2xf32>
+  48 vector.shape_cast vector<2x2xf32>
   64 vector.shape_cast vector<4xf32>
   2 vector.shuffle vector<8xf32>
   16 vector.store vector<2xf32>
-  4 vector.store vector<8xbf16>
+  8 vector.store vector<8xbf16>
 func.func "y"
   arguments = ["input:q", "input:k", "input:v", "result:y"]
   entry = "y"

@@ -160,7 +160,7 @@ func.func "contraction_32x48"
   16 arith.andi
   48 arith.andi vector<2xi32>
   43 arith.cmpi
-  327 arith.constant
+  328 arith.constant
   2 arith.constant vector<2xf32>
   48 arith.constant vector<2xi32>
   17 arith.divui
@@ -169,7 +169,7 @@ func.func "contraction_32x48"
   6 arith.minui
   54 arith.muli
   3 arith.ori
-  17 arith.remui
+  18 arith.remui
   8 arith.select
   3 arith.shrui
   48 arith.subf vector<2xf32>

@@ -45,7 +45,7 @@ func.func "contraction_768x1024"
   224 arith.addi
   3 arith.andi
   31 arith.cmpi
-  440 arith.constant
+  441 arith.constant
   16 arith.constant vector<2xf32>
   18 arith.divui
   1 arith.extui
@@ -54,7 +54,7 @@ func.func "contraction_768x1024"
   3 arith.minui
   92 arith.muli
   2 arith.ori
-  17 arith.remui
+  18 arith.remui
   33 arith.select
   2 arith.shrui
   13 arith.subi

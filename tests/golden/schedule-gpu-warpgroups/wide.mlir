@@ -41,7 +41,7 @@ func.func "contraction_128x256"
   5 arith.andi
   64 arith.andi vector<2xi32>
   21 arith.cmpi
-  324 arith.constant
+  325 arith.constant
   2 arith.constant vector<2xf32>
   64 arith.constant vector<2xi32>
   13 arith.divui
@@ -49,7 +49,7 @@ func.func "contraction_128x256"
   121 arith.index_cast
   50 arith.muli
   4 arith.ori
-  13 arith.remui
+  14 arith.remui
   10 arith.select
   4 arith.shrui
   64 arith.subf vector<2xf32>
