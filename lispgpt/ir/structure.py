@@ -96,6 +96,23 @@ def dim_positions(map_: ir.AffineMap) -> list[Any]:
     return [e.position if isinstance(e, ir.AffineDimExpr) else None for e in map_.results]
 
 
+def operand_loops(op: ir.Operation) -> list[list[Any]] | None:
+    """For each operand of a linalg op, the loop of each of its dimensions, None where that is none; None for ops that
+    say nothing of it."""
+    if "indexing_maps" in op.attributes:
+        return [dim_positions(map_) for map_ in indexing_maps(op)]
+    rank = len(shape_of(op.operands[-1]))
+    if op.name == "linalg.softmax":
+        return [[*range(rank)]] * 2
+    if op.name == "linalg.fill":
+        return [[], [*range(rank)]]
+    if op.name == "linalg.reduce":
+        summed, rank = integers(op.attributes["dimensions"]), len(shape_of(op.operands[0]))
+        kept = [d for d in range(rank) if d not in summed]
+        return [[*range(rank)]] * (len(op.operands) // 2) + [kept] * (len(op.operands) // 2)
+    return None
+
+
 def kept_dimensions(sizes: Sequence[int], shape: Sequence[int]) -> list[bool]:
     """For each dimension of a slice, whether its rank-reduced shape keeps it (matched from the right)."""
     kept = [False] * len(sizes)

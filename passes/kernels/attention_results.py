@@ -2,66 +2,146 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.attention import store_log_sum, store_result
-from lispgpt.passes.kernels.expand import LOG2_E
-from lispgpt.passes.kernels.matrices import Lanes, flat, shaped
-from lispgpt.passes.kernels.softmax import RunningRows, join_rows, running_rows
+from lispgpt.passes.kernels.attention_rows import BlockRows
+from lispgpt.passes.kernels.expand import LOG2_E, exp2
+from lispgpt.passes.kernels.matrices import Lanes, flat
+from lispgpt.passes.kernels.softmax import RunningRows
+from lispgpt.passes.kernels.team import tree
 from lispgpt.passes.model.attention import Attention
 from lispgpt.passes.targets import Gpu
-from lispgpt.passes.targets.matrix import MatrixUnit
+
+PADDING = 8
+"""f32 numbers between rows of sums in shared memory, which keep lanes that hold rows' pairs off each other's banks."""
+
+WIDTH = 4
+"""Numbers of a row that a thread adds up and stores."""
 
 
-def share_size(unit: MatrixUnit, tiles: int) -> int:
-    """f32 numbers that a lane has of its rows' sums."""
-    return 2 * len(unit.pieces()) + tiles * prod(unit.accumulator)
+@dataclass(frozen=True)
+class TeamSums:
+    """Where a block's teams put what they have of its rows, for all of their threads to join it: each row's top and
+    total, then its sums, scaled.
 
-
-def join_teams(
-    running: RunningRows,
-    lanes: Lanes,
-    target: Gpu,
-    memory: ir.Value,
-    team: Index,
-    thread: Index,
-    write: Callable[[RunningRows], None],
-) -> None:
-    """The first team writes what all have.  memory: [other teams, share_size, threads of a team] f32, tiles' before.
-
-    Threads behind those of all teams only wait with them.
+    count: of teams.  rows: of the block.  width: numbers of a row's sums.
     """
-    others, size, _ = memory.type.shape
-    sums = [flat(s) for s in running.sums]
-    values = [*running.tops, *running.totals, *(b.lane_of(s, i) for s in sums for i in range(b.width_of(s)))]
 
-    def publish() -> None:
-        other = b.binary("arith.subi", team, b.as_value(1))
-        for number, value in enumerate(values):
-            b.store(value, memory, [other, number, thread])
+    count: int
+    rows: int
+    width: int
 
-    def join() -> None:
-        shares = [running]
-        for other in range(others):
-            loaded = [b.load(memory, [other, number, thread], 1) for number in range(size)]
-            shares.append(_share(loaded, lanes.unit))
-        write(join_rows(shares, lanes, target))
+    @property
+    def fact_bytes(self) -> int:
+        return self.count * self.rows * 2 * 4
 
-    b.barrier()
-    b.if_then(b.both(b.less(0, team), b.less(team, others + 1)), publish)
-    b.barrier()
-    b.if_then(b.equal(team, 0), join)
+    @property
+    def sum_bytes(self) -> int:
+        return self.count * self.rows * (self.width + PADDING) * 4
+
+    def join(
+        self,
+        running: RunningRows,
+        block: BlockRows,
+        kernel: ir.Operation,
+        memory: Callable[[int, Sequence[int], ir.Type], ir.Value],
+        start: int,
+        member: tuple[Index, Index, Index],
+    ) -> None:
+        """By all threads of the block.  memory: gives what is at a byte of the block's, `start`: of tops and totals,
+        which no tile may have; sums are where tiles were.
+
+        member: a thread's number, its team, and the first of its subgroup's rows; threads behind those of all teams
+        only wait with them.
+        """
+        lanes, target, f32 = block.lanes, block.target, b.f32()
+        thread, team, first = member
+        facts = memory(start, [self.count, self.rows, 2], f32)
+        sums = memory(0, [self.count, self.rows, self.width + PADDING], f32)
+        pieces = lanes.unit.pieces()
+        rows = [b.add(first, b.add(lanes.result_row, piece.row)) for piece in pieces]
+        mine = b.less(team, self.count)
+
+        def tell() -> None:
+            for row, top, total in zip(rows, running.tops, running.totals, strict=True):
+                b.store(top, facts, [team, row, 0])
+                b.store(total, facts, [team, row, 1])
+
+        def put() -> None:
+            for number, row in enumerate(rows):
+                top, total = self._whole(facts, row, target)
+                scale = exp2(b.binary("arith.subf", running.tops[number], top), target)
+                scale = b.binary("arith.divf", scale, total)
+                self._put(sums, team, row, lanes, running, number, scale)
+                if block.attention.log_sum:
+                    self._write_log_sum(block, kernel, row, top, total, b.both(b.equal(team, 0), _is_first(lanes)))
+
+        b.if_then(b.both(mine, _is_first(lanes)), tell)
+        b.barrier()
+        b.if_then(mine, put)
+        b.barrier()
+        b.if_then(mine, lambda: self._add_up(sums, block, kernel, thread))
+
+    def _whole(self, facts: ir.Value, row: Index, target: Gpu) -> tuple[ir.Value, ir.Value]:
+        """The largest top of a row, and the total below it."""
+        tops, totals = ([b.load(facts, [t, row, i], 1) for t in range(self.count)] for i in range(2))
+        top = tree("arith.maxnumf", tops)
+        scales = [exp2(b.binary("arith.subf", each, top), target) for each in tops]
+        parts = [b.binary("arith.mulf", total, scale) for total, scale in zip(totals, scales, strict=True)]
+        return top, tree("arith.addf", parts)
+
+    def _put(
+        self,
+        memory: ir.Value,
+        team: Index,
+        row: Index,
+        lanes: Lanes,
+        running: RunningRows,
+        number: int,
+        scale: ir.Value,
+    ) -> None:
+        """The sums of the lane's number-th row, scaled."""
+        elements = lanes.unit.pieces()[number].elements
+        for tile, total in enumerate(map(flat, running.sums)):
+            value = b.vector_of([b.binary("arith.mulf", b.lane_of(total, e), scale) for e in elements])
+            b.store(value, memory, [team, row, b.add(lanes.result_column, tile * lanes.unit.columns)])
+
+    def _write_log_sum(
+        self, block: BlockRows, kernel: ir.Operation, row: Index, top: ir.Value, total: ir.Value, writes: ir.Value
+    ) -> None:
+        natural = b.binary("arith.mulf", top, b.constant(1 / LOG2_E, b.f32()))
+        at = b.add(block.first, row)
+        place = block.place(at)
+        live = b.both(writes, block.inside(at))
+        b.if_live(live, lambda: store_log_sum(kernel, block.attention, place, natural, total))
+
+    def _add_up(self, sums: ir.Value, block: BlockRows, kernel: ir.Operation, thread: Index) -> None:
+        threads = self.count * self.rows // 16 * block.target.subgroup
+        each, attention = self.width // WIDTH, block.attention
+        vectors = self.rows * each
+
+        def store(row: Index, column: Index) -> None:
+            parts = [b.load(sums, [team, row, column], WIDTH) for team in range(self.count)]
+            where = attention.out.index(block.place(b.add(block.first, row)), None, column)
+            store_result(kernel, attention, tree("arith.addf", parts), where)
+
+        for skipped in range(0, vectors, threads):
+            vector = b.add(thread, skipped)
+            row, column = b.div(vector, each), b.mul(b.mod(vector, each), WIDTH)
+            here = None if skipped + threads <= vectors else b.less(vector, vectors)
+            b.if_live(b.both(here, block.inside(b.add(block.first, row))), partial(store, row, column))
 
 
-def _share(values: list[ir.Value], unit: MatrixUnit) -> RunningRows:
-    rows, size = len(unit.pieces()), prod(unit.accumulator)
-    vectors = [b.vector_of(values[i : i + size]) for i in range(2 * rows, len(values), size)]
-    return running_rows([*values[: 2 * rows], *(shaped(v, unit.accumulator_type()) for v in vectors)], rows)
+def _is_first(lanes: Lanes) -> ir.Value:
+    """Whether a lane is the first of those that hold a row."""
+    return b.equal(lanes.result_column, 0)
 
 
 def write_rows(

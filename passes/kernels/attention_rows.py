@@ -41,6 +41,11 @@ class BlockRows:
         place.insert(self.row, row)
         return place
 
+    def inside(self, row: Index) -> ir.Value | None:
+        """Whether a row is one of the sequence's; None where all are."""
+        positions = self.attention.extents[self.row]
+        return b.less(row, positions) if positions % self.count else None
+
     def last_positions(self) -> tuple[ir.Value, ir.Value]:
         """The smallest and the largest of the last positions that the rows may see."""
         found = self._positions(last_position)

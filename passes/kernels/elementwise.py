@@ -11,7 +11,7 @@ from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.ir.structure import defining_op, dim_positions, indexing_maps, nested_operations, operations, shape_of
-from lispgpt.passes.kernels.expand import expand
+from lispgpt.passes.kernels.expand import expand, is_approximate
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.views import mapped
 from lispgpt.passes.targets import Gpu, Target
@@ -208,7 +208,7 @@ class Body:
         if op.name in b.INTRINSIC_BINARIES and self.reader.target.intrinsics:
             return b.binary(op.name, *operands)
         if op.name.startswith("math."):
-            return expand(op.name, operands, self.reader.target, type_)
+            return expand(op.name, operands, self.reader.target, type_, is_approximate(op))
         return create_op(op.name, operands, [type_], attributes_of(op)).results[0]
 
     def _nest(self, op: ir.Operation) -> None:

@@ -11,6 +11,12 @@ from lispgpt.passes.targets import Target
 LOG2_E = math.log2(math.e)
 
 
+def is_approximate(op: ir.Operation) -> bool:
+    """Whether an op allows approximations of its function."""
+    flags = str(op.attributes["fastmath"]) if "fastmath" in op.attributes else ""
+    return "afn" in flags or "<fast>" in flags
+
+
 def exp(x: ir.Value, target: Target) -> ir.Value:
     return expand("math.exp", [x], target, x.type)
 
@@ -19,8 +25,9 @@ def exp2(x: ir.Value, target: Target) -> ir.Value:
     return expand("math.exp2", [x], target, x.type)
 
 
-def expand(name: str, operands: list[ir.Value], target: Target, result: ir.Type) -> ir.Value:
-    """A `math` op on scalars or vectors, whose own type is `result`."""
+def expand(name: str, operands: list[ir.Value], target: Target, result: ir.Type, approximate: bool = False) -> ir.Value:
+    """A `math` op on scalars or vectors, whose own type is `result`.  approximate: whether it may be off by as much as
+    a chip's own instruction is."""
     x = operands[0]
     if not target.intrinsics or b.element_of(result) != b.f32():
         return b.emit(name, operands, [result])
@@ -30,7 +37,8 @@ def expand(name: str, operands: list[ir.Value], target: Target, result: ir.Type)
     if name in ("math.exp2", "math.rsqrt", "math.sqrt"):
         return b.intrinsic(target.intrinsics[name.removeprefix("math.")], [x], x.type)
     if name == "math.tanh":
-        return _tanh(x, target)
+        rough = target.rough_tanh(x) if approximate else None
+        return _tanh(x, target) if rough is None else rough
     if name == "math.fma":
         return b.fma(*operands)
     if name == "math.absf":

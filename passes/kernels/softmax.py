@@ -159,23 +159,6 @@ def running_rows(values: Sequence[ir.Value], rows: int) -> RunningRows:
     return RunningRows(list(values[:rows]), list(values[rows : 2 * rows]), list(values[2 * rows :]))
 
 
-def join_rows(shares: Sequence[RunningRows], lanes: Lanes, target: Gpu) -> RunningRows:
-    """Join what several subgroups have of the same rows."""
-    tops, totals, factors = [], [], []
-    for row in range(len(shares[0].tops)):
-        top = tree("arith.maxnumf", [share.tops[row] for share in shares])
-        scales = [exp2(b.binary("arith.subf", share.tops[row], top), target) for share in shares]
-        parts = [b.binary("arith.mulf", share.totals[row], s) for share, s in zip(shares, scales, strict=True)]
-        tops.append(top)
-        totals.append(tree("arith.addf", parts))
-        factors.append(scales)
-    sums = []
-    for tile in range(len(shares[0].sums)):
-        parts = [scaled(s.sums[tile], [f[i] for f in factors], lanes) for i, s in enumerate(shares)]
-        sums.append(tree("arith.addf", parts))
-    return RunningRows(tops, totals, sums)
-
-
 def scaled(total: ir.Value, scales: Sequence[ir.Value], lanes: Lanes) -> ir.Value:
     """An accumulator with each row's elements times the row's scale."""
     order = {e: scales[i] for i, piece in enumerate(lanes.unit.pieces()) for e in piece.elements}

@@ -6,11 +6,10 @@ from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import (
     captured_values,
     defining_op,
-    dim_positions,
-    indexing_maps,
     integers,
     kept_dimensions,
     nested_operations,
+    operand_loops,
     replace_captured,
     reshape_groups,
     shape_of,
@@ -98,15 +97,8 @@ def _linalg(values: DividedValues, op: ir.Operation) -> None:
 
 def _positions(op: ir.Operation) -> list[list[int | None]]:
     """For each operand of a linalg op, the loop of each of its dimensions."""
-    if "indexing_maps" in op.attributes:
-        return [dim_positions(map_) for map_ in indexing_maps(op)]
-    rank = len(shape_of(op.operands[0]))
-    if op.name == "linalg.softmax":
-        return [[*range(rank)]] * 2
-    if op.name == "linalg.reduce":
-        kept = [d for d in range(rank) if d not in integers(op.attributes["dimensions"])]
-        return [[*range(rank)]] * (len(op.operands) // 2) + [kept] * (len(op.operands) // 2)
-    fail(op, "nothing says what it does with a part of the batch")
+    found = operand_loops(op) if op.name != "linalg.fill" else None
+    return found if found is not None else fail(op, "nothing says what it does with a part of the batch")
 
 
 def _batch_loops(values: DividedValues, op: ir.Operation, positions: list[list[int | None]]) -> dict[int, BatchDim]:

@@ -1,4 +1,4 @@
-"""Which cache writes a product's kernel does, instead of attention's: of rows that are columns of the product.
+"""Which cache writes a product's kernel does, instead of attention's or their own: of rows that are its columns.
 
 Where those are all that reads their columns, the kernel is `cached_only`, and need not store them beside its caches.
 """
@@ -11,7 +11,7 @@ from dataclasses import replace
 from lispgpt.ir.mlir import ir
 from lispgpt.ir.structure import captured_values, defining_op, shape_of, viewed
 from lispgpt.passes.model.attention import Attention
-from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write
+from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write, is_written_in_place
 from lispgpt.passes.model.kernel_group import users
 from lispgpt.passes.model.row_columns import RowColumns, columns_read, row_columns
 from lispgpt.passes.model.store_parts import parts_of
@@ -27,26 +27,38 @@ def writes_by_products(
     attentions: list[Attention], ops: list[ir.Operation], rows: int
 ) -> tuple[list[Attention], dict[ir.Operation, ir.Operation]]:
     """Attentions without the writes that kernels of products with at least so many rows can do instead, and for each
-    loop that is one, and each op that only makes rows for it, the product."""
+    loop that is one, theirs or not, and each op that only makes rows for it, the product."""
     places = {op: number for number, op in enumerate(ops)}
     kept, homes = [], {}
     for attention in attentions:
-        found = _home(attention, places, rows)
+        found = {} if attention.alone else _home(attention.writes, places, rows)
         homes.update(found)
         kept.append(replace(attention, writes=()) if found else attention)
+    for chain in _chains(ops, {write.loop for attention in attentions for write in attention.writes}):
+        homes.update(_home(chain, places, rows))
     return kept, homes
 
 
-def _home(attention: Attention, places: dict[ir.Operation, int], rows: int) -> dict[ir.Operation, ir.Operation]:
-    """For an attention's writes; nothing where they stay with it."""
-    if attention.own is None or attention.alone or not attention.writes or attention.writes[0].rows < rows:
+def _chains(ops: Sequence[ir.Operation], taken: set[ir.Operation]) -> list[list[CacheWrite]]:
+    """Writes that no attention does, each with those that go on with its cache."""
+    found: dict[ir.Operation, list[CacheWrite]] = {}
+    for op in ops:
+        if is_cache_write(op) and op not in taken and is_written_in_place(op):
+            found[op] = found.pop(defining_op(op.operands[3]), [])
+            found[op].append(CacheWrite(op))
+    return list(found.values())
+
+
+def _home(writes: Sequence[CacheWrite], places: dict[ir.Operation, int], rows: int) -> dict[ir.Operation, ir.Operation]:
+    """For writes to one cache; nothing where they stay where they are."""
+    if not writes or writes[0].rows < rows:
         return {}
-    columns = [row_columns(write) for write in attention.writes]
+    columns = [row_columns(write) for write in writes]
     found = [one for one in columns if one is not None]
     products = {one.product for one in found}
     if len(found) < len(columns) or len(products) > 1:
         return {}
-    (product,), loops = products, {write.loop for write in attention.writes}
+    (product,), loops = products, {write.loop for write in writes}
     moved = {*loops, *(op for one in found for op in one.after)}
     alone = all(users(op.results[0], op) <= moved for op in moved - loops)
     given = {value for loop in loops for value in (*loop.operands, *captured_values(loop))}

@@ -13,7 +13,8 @@ program may write the same as `(cast x bf16)`.  What is rounded for one product 
 gradients.  Attention whose keys and values are kept in F32 rounds them, and what meets them, in its products' bodies,
 which schedules may take for a permission.  An entry whose products all have fewer than `least` rows stays as it is,
 since reading weights is what it takes.  What only such products of `rows` rows and more, and caches that only they
-read, take is rounded where it is made, too: its kernel stores half the bytes.  With precision=exact nothing changes.
+read, take is rounded where it is made, too: its kernel stores half the bytes.  `math.tanh` may be approximated (`afn`).
+With precision=exact nothing changes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from lispgpt.ir.structure import (
     dim_positions,
     element_type,
     entry_functions,
+    everything_in,
     indexing_maps,
+    is_elementwise,
     loop_extents,
     operations,
     shape_of,
@@ -46,6 +49,9 @@ from lispgpt.passes.model.find_attention import find_attentions
 from lispgpt.passes.model.find_gradients import is_product
 from lispgpt.passes.model.linalg_ops import contract, elementwise
 from lispgpt.passes.states import UNPLACED
+
+APPROXIMATED = ("math.tanh",)
+"""Functions for which chips have instructions that are less exact than an F32."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,16 @@ class RoundActivations(Pass):
             rounding = _Rounding(operations(block))
             if rounding.most_rows() >= self.least and rounding.replace():
                 _drop_unread_views(block)
+                _approximate(entry)
                 for attention in find_attentions(operations(block)):
                     _round_attention(attention, self.rows)
+
+
+def _approximate(entry: ir.Operation) -> None:
+    """Let functions be what a chip's own instructions make of them, with errors of 2^-11 beside BF16's 2^-9."""
+    for op in everything_in(entry):
+        if op.name in APPROXIMATED:
+            op.attributes["fastmath"] = ir.Attribute.parse("#arith.fastmath<afn>")
 
 
 class _Rounding:
@@ -97,7 +111,17 @@ class _Rounding:
         for (product, wanted), sides in zip(found, read, strict=True):
             if wanted:
                 _replace(product, sides)
+        for root in list(self.rounded):
+            self._round_once(root)
         return bool(self.roots)
+
+    def _round_once(self, root: ir.Value) -> None:
+        """Have those who round what is rounded already, such as writes to caches of BF16, take it as it is."""
+        for op in readers_of(root):
+            if _is_rounding(op) and viewed(op.operands[0]) == root and op.results[0] != self.rounded[root]:
+                short = _view_of(op.operands[0], {root: self.rounded[root]})
+                op.results[0].replace_all_uses_with(short)
+                op.erase()
 
     def _wanted(self, product: ir.Operation) -> list[ir.Value]:
         """The operands to round: those computed in F32, where the other is short or is rounded too."""
@@ -124,7 +148,7 @@ def _rows(product: ir.Operation, value: ir.Value) -> int:
 
 
 def _root(value: ir.Value) -> ir.Value:
-    """What a value is a reshape of, or a slice of, where all that reads that are products."""
+    """What a value is a reshape of, or a slice of, where all that reads that are products and what rounds it."""
     op = defining_op(value)
     while op is not None and (
         op.name in RESHAPES or (op.name == "tensor.extract_slice" and _is_for_products(op.operands[0]))
@@ -149,9 +173,22 @@ def _is_in_blocks(value: ir.Value) -> bool:
 
 
 def _is_for_products(value: ir.Value) -> bool:
-    """Whether products alone read a value, directly or through views."""
+    """Whether products alone, and ops that round it to BF16, read a value, directly or through views."""
     readers = [use.owner.operation for use in value.uses]
-    return all(_is_for_products(op.results[0]) if op.name in VIEWS else is_product(op) for op in readers)
+    return all(
+        _is_for_products(op.results[0]) if op.name in VIEWS else is_product(op) or _is_rounding(op) for op in readers
+    )
+
+
+def _is_rounding(op: ir.Operation) -> bool:
+    """Whether an op rounds an F32 tensor to BF16, and nothing else."""
+    if not is_elementwise(op) or len(op.operands) != 2 or element_type(op.results[0]) != ir.BF16Type.get():
+        return False
+    block = op.regions[0].blocks[0]
+    *ops, last = operations(block)
+    in_place = indexing_maps(op)[0] == indexing_maps(op)[1]
+    rounds = [inner.name for inner in ops] == ["arith.truncf"] and last.operands[0] == ops[0].results[0]
+    return in_place and rounds and ops[0].operands[0] == block.arguments[0] and element_type(op.operands[0]) == b.f32()
 
 
 def _drop_unread_views(block: ir.Block) -> None:

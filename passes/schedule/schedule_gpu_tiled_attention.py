@@ -17,7 +17,6 @@ Ensures: those kernels of kind "attention" have only scalar, vector and matrix o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import lcm, prod
 
@@ -32,7 +31,7 @@ from lispgpt.passes.kernels import block_memory
 from lispgpt.passes.kernels.arriving_attention import ArrivingBlock, ArrivingLayout
 from lispgpt.passes.kernels.attention import bind_cache
 from lispgpt.passes.kernels.attention_products import Products, SubgroupProducts, WarpgroupProducts
-from lispgpt.passes.kernels.attention_results import join_teams, share_size, write_rows
+from lispgpt.passes.kernels.attention_results import TeamSums, write_rows
 from lispgpt.passes.kernels.attention_rows import BlockRows
 from lispgpt.passes.kernels.attention_scores import Mask
 from lispgpt.passes.kernels.attention_tiles import Staged, TileLayout, Tiles
@@ -171,12 +170,20 @@ class _Schedule:
             + self.tile.words
         )
 
-    def _memory_bytes(self) -> int:
+    def _tile_bytes(self) -> int:
+        """Of shared memory for tiles, and in the end for the teams' sums."""
         weights = 2 * self.teams * self.subgroups * prod(left_of.weight_shape(self.unit, self.keys))
-        shares = 4 * (self.teams - 1) * self.threads * share_size(self.unit, self.sum_tiles)
+        own = self.teams * self.tile.nbytes + weights
         if self.arriving is not None:
-            return max(self.arriving.memory_bytes(self.teams), shares)
-        return max(self.teams * self.tile.nbytes + weights, shares)
+            own = self.arriving.memory_bytes(self.teams)
+        return own if self.teams == 1 else max(own, self._team_sums.sum_bytes)
+
+    def _memory_bytes(self) -> int:
+        return self._tile_bytes() + (0 if self.teams == 1 else self._team_sums.fact_bytes)
+
+    @property
+    def _team_sums(self) -> TeamSums:
+        return TeamSums(self.teams, self.rows, self.sum_tiles * self.unit.columns)
 
     def emit(self) -> None:
         tiles = -(-self.positions // self.rows)
@@ -222,14 +229,18 @@ class _Schedule:
             place, teams = self.block_rows.place(0), (self.teams, self.team, self.thread)
             self.tiles = Tiles(self.tile, self.reader, lanes, self.memory.view, *teams, lambda t: (place, t), last)
             self.products = self._products(own_first, b.add(b.mul(self.team, self.subgroups), subgroup))
-        inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
         if block is None:
             running = self._attend()
         else:
             running = block.attend(self.block_rows, self.mask, (self.start, self.end), last, thread, self.threads)
         running = running.whole(lanes, self.target)
-        facts = (lanes, self.kernel, self.attention, places, inside)
-        self._finish(running, lambda found: write_rows(found, *facts))
+        if self.teams > 1:
+            member, start = (thread, self.team, b.mul(subgroup, 16)), self._tile_bytes()
+            self._team_sums.join(running, self.block_rows, self.kernel, self.memory.view, start, member)
+            return
+        inside = [b.less(row, self.positions) for row in rows] if self.positions % self.rows else None
+        facts = (running, lanes, self.kernel, self.attention, places, inside)
+        b.if_live(None if block is None else b.less(thread, self.threads), lambda: write_rows(*facts))
 
     def _products(self, own_first: Index, number: Index) -> Products:
         """number: the subgroup's in the block."""
@@ -281,12 +292,3 @@ class _Schedule:
 
         results = b.loop(self.start, self.end, step, [*staged, *running.values()], body)
         return running_rows(results[len(staged) :], rows)
-
-    def _finish(self, running: RunningRows, write: Callable[[RunningRows], None]) -> None:
-        if self.teams == 1:
-            one = None if self.arriving is None else b.less(self.thread, self.threads)
-            b.if_live(one, lambda: write(running))
-            return
-        shape = [self.teams - 1, share_size(self.unit, self.sum_tiles), self.threads]
-        shares = self.memory.view(0, shape, b.f32())
-        join_teams(running, self.lanes, self.target, shares, self.team, self.thread, write)

@@ -66,6 +66,10 @@ class Target:
     def __str__(self) -> str:
         return f"{self.kind}:{self.chip}" if self.chip else self.kind
 
+    def rough_tanh(self, x: ir.Value) -> ir.Value | None:
+        """The chip's own tanh of an f32, or of each of several, where it has one, less exact than an f32."""
+        return None
+
     def serialize(self, module: ir.Module) -> bytes:
         """Machine code of some kernels, from a module that has been through the target's pipeline."""
         raise NotImplementedError

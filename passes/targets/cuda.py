@@ -11,7 +11,7 @@ from lispgpt.passes.targets.base import Gpu
 from lispgpt.passes.targets.binary import cubin, find_ptxas, serialized_objects
 from lispgpt.passes.targets.matrix import MMA_SYNC
 from lispgpt.passes.targets.rates import TERA, Rates
-from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES, assembly
 from lispgpt.passes.targets.warpgroup import WGMMA
 
 INTRINSICS = {
@@ -58,6 +58,15 @@ class Cuda(Gpu):
 
     def set_residency(self, kernel: ir.Operation, blocks: int) -> None:
         kernel.attributes["residency"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), blocks)
+
+    def rough_tanh(self, x: ir.Value) -> ir.Value | None:
+        """tanh.approx, which is within 2^-11 of it, of an f32 or each of several."""
+        if b.width_of(x) > 1:
+            return b.vector_of([self._rough_tanh(b.lane_of(x, i)) for i in range(b.width_of(x))])
+        return self._rough_tanh(x)
+
+    def _rough_tanh(self, x: ir.Value) -> ir.Value:
+        return assembly("tanh.approx.f32 $0, $1;", ["=f", "f"], [x], [x.type], pure=True)[0]
 
     def any_lane(self, condition: ir.Value) -> ir.Value:
         lanes = b.intrinsic("llvm.nvvm.vote.ballot.sync", [b.constant(-1, b.i32()), condition], b.i32())

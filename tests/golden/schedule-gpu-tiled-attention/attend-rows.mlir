@@ -55,35 +55,35 @@ func.func "attention_64x1x64"
   work = {bytes = 65536 : i64, context = 0 : i64, operations = 1073152 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   48 amdgpu.wmma vector<8xf32>
   48 arith.addf
-  4 arith.addf vector<8xf32>
-  188 arith.addi
+  4 arith.addf vector<4xf32>
+  214 arith.addi
   1 arith.andi
   8 arith.andi vector<2xi32>
   4 arith.andi vector<8xi32>
-  20 arith.cmpi
-  862 arith.constant
+  19 arith.cmpi
+  792 arith.constant
   16 arith.constant vector<2xi32>
   2 arith.constant vector<8xf32>
   8 arith.constant vector<8xi32>
   8 arith.divf
-  20 arith.divui
+  24 arith.divui
   16 arith.extf
   4 arith.index_cast
   6 arith.maxsi
   6 arith.minsi
   8 arith.minui
   88 arith.mulf
-  12 arith.mulf vector<8xf32>
-  20 arith.muli
+  4 arith.mulf vector<8xf32>
+  25 arith.muli
   8 arith.negf
-  37 arith.remui
+  41 arith.remui
   16 arith.select
   8 arith.shli vector<2xi32>
   4 arith.shli vector<8xi32>
-  40 arith.subf
+  48 arith.subf
   4 arith.subf vector<16xf32>
   8 arith.subf vector<4xf32>
-  2 arith.subi
+  1 arith.subi
   32 arith.truncf
   8 arith.truncf vector<16xbf16>
   16 arith.truncf vector<4xbf16>
@@ -93,30 +93,31 @@ func.func "attention_64x1x64"
   2 gpu.block_id
   74 gpu.shuffle
   1 gpu.thread_id
-  120 llvm.call_intrinsic
+  128 llvm.call_intrinsic
   1 memref.alloca
-  48 memref.load
-  144 memref.store
-  4 memref.view
+  32 memref.load
+  112 memref.store
+  5 memref.view
   1 scf.for vector<8xf32>
-  3 scf.if
-  4 scf.yield
+  4 scf.if
+  5 scf.yield
   1 scf.yield vector<8xf32>
   16 vector.bitcast vector<2xf32>
   8 vector.bitcast vector<2xi32>
   8 vector.bitcast vector<8xf32>
   4 vector.bitcast vector<8xi32>
   32 vector.extract vector<4xbf16>
-  80 vector.extract vector<8xf32>
-  16 vector.from_elements vector<8xf32>
+  48 vector.extract vector<8xf32>
+  4 vector.from_elements vector<8xf32>
   4 vector.interleave vector<16xf32>
   8 vector.interleave vector<4xf32>
-  24 vector.load vector<4xf32>
+  32 vector.load vector<4xf32>
   72 vector.load vector<8xbf16>
   36 vector.shuffle vector<16xbf16>
   4 vector.shuffle vector<16xf32>
   8 vector.shuffle vector<8xf32>
   8 vector.store vector<4xbf16>
+  4 vector.store vector<4xf32>
 func.func "y"
   arguments = ["input:q", "input:k", "input:v", "result:y"]
   entry = "y"

@@ -49,26 +49,26 @@ func.func "attention_64x1x64"
   function_type = (memref<64x1x64xf32>, memref<64x1x64xbf16>, memref<64x1x64xbf16>, memref<64x1x64xf32>) -> ()
   grid = [1, 1, 1]
   kernel = "attention"
-  shared_bytes = 149504 : i64
+  shared_bytes = 150528 : i64
   sym_visibility = "private"
   tensor_maps = [{argument = 1 : i64, box = array<i64: 64, 64>, dtype = "bf16", extents = array<i64: 64, 64>, offset = 0 : i64, strides = array<i64: 128>}, {argument = 2 : i64, box = array<i64: 64, 64>, dtype = "bf16", extents = array<i64: 64, 64>, offset = 0 : i64, strides = array<i64: 128>}]
   tied = [-1]
   work = {bytes = 65536 : i64, context = 0 : i64, operations = 1073152 : i64, position_bytes = 0 : i64, position_operations = 0 : i64}
   40 arith.addf
-  8 arith.addf vector<2x2xf32>
-  219 arith.addi
+  4 arith.addf vector<4xf32>
+  234 arith.addi
   3 arith.andi
   16 arith.andi vector<2xi32>
   2 arith.andi vector<4xi32>
   2 arith.cmpf
-  79 arith.cmpi
-  580 arith.constant
+  78 arith.cmpi
+  502 arith.constant
   2 arith.constant vector<2x2xf32>
   16 arith.constant vector<2xi32>
   4 arith.constant vector<4xi32>
   1 arith.constant vector<8xbf16>
   2 arith.divf
-  14 arith.divui
+  18 arith.divui
   16 arith.extui
   43 arith.index_cast
   6 arith.index_castui
@@ -76,18 +76,18 @@ func.func "attention_64x1x64"
   6 arith.minsi
   4 arith.minui
   104 arith.mulf
-  24 arith.mulf vector<4xf32>
-  25 arith.muli
+  8 arith.mulf vector<4xf32>
+  30 arith.muli
   2 arith.negf
   19 arith.ori
-  20 arith.remui
+  24 arith.remui
   96 arith.select
   2 arith.shli vector<4xi32>
   2 arith.shrui
-  6 arith.subf
+  8 arith.subf
   16 arith.subf vector<2xf32>
   2 arith.subf vector<8xf32>
-  4 arith.subi
+  3 arith.subi
   16 arith.truncf vector<2xbf16>
   4 arith.truncf vector<8xbf16>
   2 arith.trunci
@@ -99,13 +99,13 @@ func.func "attention_64x1x64"
   1 gpu.dynamic_shared_memory
   18 gpu.shuffle
   1 gpu.thread_id
-  125 llvm.call_intrinsic
+  127 llvm.call_intrinsic
   640 llvm.extractvalue
   45 llvm.inline_asm
   3 memref.extract_aligned_pointer_as_index
-  36 memref.load
-  36 memref.store
-  3 memref.view
+  8 memref.load
+  4 memref.store
+  4 memref.view
   2 nvvm.barrier
   2 nvvm.fence.proxy
   2 nvvm.griddepcontrol
@@ -114,10 +114,10 @@ func.func "attention_64x1x64"
   2 scf.condition
   1 scf.for
   1 scf.for vector<2x2xf32>
-  11 scf.if
+  12 scf.if
   2 scf.if vector<2x2xf32>
   2 scf.while
-  15 scf.yield
+  16 scf.yield
   5 scf.yield vector<2x2xf32>
   16 vector.bitcast vector<1xi32>
   16 vector.bitcast vector<2xf32>
@@ -126,15 +126,16 @@ func.func "attention_64x1x64"
   2 vector.bitcast vector<4xi32>
   16 vector.extract vector<1xi32>
   32 vector.extract vector<2xi32>
-  128 vector.extract vector<4xf32>
+  96 vector.extract vector<4xf32>
   32 vector.from_elements vector<2xf32>
-  48 vector.from_elements vector<4xf32>
+  24 vector.from_elements vector<4xf32>
   2 vector.interleave vector<8xf32>
-  4 vector.load vector<4xf32>
-  48 vector.shape_cast vector<2x2xf32>
-  64 vector.shape_cast vector<4xf32>
+  12 vector.load vector<4xf32>
+  24 vector.shape_cast vector<2x2xf32>
+  40 vector.shape_cast vector<4xf32>
   2 vector.shuffle vector<8xf32>
   16 vector.store vector<2xf32>
+  4 vector.store vector<4xf32>
   8 vector.store vector<8xbf16>
 func.func "y"
   arguments = ["input:q", "input:k", "input:v", "result:y"]
