@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from emulated_cuda.async_copies import AsyncCopies
@@ -15,8 +16,8 @@ from emulated_cuda.bulk_ops import MappedTensor, Progress
 from emulated_cuda.cluster_ops import ClusterOps
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.memory_ops import GLOBAL_BASE, MemoryOps
-from emulated_cuda.operations import Operations
-from emulated_cuda.ptx import Kernel
+from emulated_cuda.operations import Operations, of_registers
+from emulated_cuda.ptx import Instruction, Kernel
 from emulated_cuda.races import Races
 from emulated_cuda.registers import SIGNED, UNSIGNED
 from emulated_cuda.warp_ops import WarpOps
@@ -30,6 +31,39 @@ MOST_THREADS = 1 << 14
 """How many run side by side."""
 MOST_WATCHED = 1 << 11
 """How many where races are looked for."""
+
+
+@lru_cache(256)
+def _same(operand: str, width: int) -> np.ndarray:
+    """The bits of an operand that is a number, or that no instruction has written, for so many threads."""
+    if operand.startswith("0f"):
+        number = int(operand[2:], 16)
+    else:
+        number = int(operand.rstrip("U"), 0) if re.match(r"-?\d", operand) else -1
+    return np.full(width, number & (2**64 - 1), np.uint64)
+
+
+@lru_cache(4096)
+def _parts(op: str) -> tuple[str, list[str]]:
+    """An instruction's name and what follows it."""
+    name, *suffixes = op.split(".")
+    return name, suffixes
+
+
+@lru_cache(4096)
+def _together(op: str) -> int:
+    return next((n for name, n in TOGETHER.items() if op.startswith(name)), 1)
+
+
+@lru_cache(4096)
+def _goes_on(op: str) -> int:
+    """Whether threads that have executed an instruction go on, and others do not for it: 1 where it touches their own
+    registers only, 2 where it does not, and 0 for all else."""
+    name, suffixes = _parts(op)
+    if of_registers(name):
+        return 1
+    own = name in ("ld", "st") and not {"relaxed", "acquire", "release", "async"} & set(suffixes)
+    return 2 if own or name in ("shfl", "vote", "ldmatrix", "stmatrix", "mma") else 0
 
 
 def _polls(kernel: Kernel) -> np.ndarray:
@@ -64,6 +98,8 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         self.block = threads // kernel.threads
         self.lane = threads % 32
         self.all = np.ones(self.count, bool)
+        self.chosen: np.ndarray | slice | None = None
+        self.goes_on = [_goes_on(instruction.op) for instruction in kernel.body]
         self.shared_bytes = -(-max(kernel.shared_bytes + dynamic_bytes, 1) // 1024) * 1024
         self.shared = np.full(len(blocks) * self.shared_bytes, 0xFF, np.uint8)
         self.tensors = {MAP_BASE + i: a for i, a in enumerate(arguments) if isinstance(a, MappedTensor)}
@@ -106,6 +142,11 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
     def cluster(self) -> int:
         return self.kernel.cluster
 
+    @property
+    def width(self) -> int:
+        """How many threads' values are read and written."""
+        return self.chosen.size if isinstance(self.chosen, np.ndarray) else self.count
+
     def run(self) -> None:
         """Execute to the end; those that are furthest behind go first.
 
@@ -114,31 +155,45 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         others change goes on when they have changed something; who waits for the rest of its warp, when somebody has
         gone on.
         """
-        body = self.kernel.body
+        body, copies = self.kernel.body, self.progress.copies
         roles = self.by_turns or any(instruction.op.startswith("mbarrier") for instruction in body)
         at, role, turns, alone = np.zeros(self.count, np.int64), -1, 0, np.zeros(self.count, bool)
+        idle, lonely, polls, own = np.zeros(self.count, bool), False, bool((self.polls <= len(body)).any()), alone
         while True:
-            idle = (at == self.polled_at) & (self.polled == self.changes)
-            able = (at < len(body)) & (self.waiting < 0) & ~(self.stuck | idle | alone)
+            able = (at < len(body)) & (self.waiting < 0) & ~self.stuck
+            if polls:
+                idle = (at == self.polled_at) & (self.polled == self.changes)
+                able &= ~idle
+            if lonely:
+                able &= ~alone
             if not able.any():
-                if (at >= len(body)).all() and not self.progress.copies:
+                if (at >= len(body)).all() and not copies:
                     return
                 if not self.land_some(1):
                     assert self._open_barriers(), self._nobody_goes_on(alone, idle, at)
-                alone[:] = False
+                alone[:], lonely = False, False
                 continue
+            under_way = len(copies)
             if roles:
                 self.land_some(0.02)
                 turns -= 1
-                if turns < 0 or not able[self.role == role].any():
+                mine = able & own
+                if turns < 0 or not mine.any():
                     role, turns = int(self.rng.choice(self.role[able])), int(self.rng.geometric(1 / self.patience))
-                able &= self.role == role
+                    own = self.role == role
+                    mine = able & own
+                able = mine
             here, lanes = self._next(able, at)
-            if lanes.any():
-                self._step(here, lanes, at)
-                alone[:] = False
-            else:
+            if not lanes.any():
                 alone |= able
+                lonely = True
+                continue
+            if self.goes_on[here] and len(copies) == under_way and not lonely:
+                turns -= self._run_on(here, lanes, able, at, turns if roles else None)
+            else:
+                self._step(here, lanes, at)
+            if lonely:
+                alone[:], lonely = False, False
 
     def _nobody_goes_on(self, alone: np.ndarray, idle: np.ndarray, at: np.ndarray) -> str:
         barriers = np.unique(self.waiting[self.waiting >= 0] % 32).tolist()
@@ -155,7 +210,9 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
             here = int(at[able].min())
             lanes = able & (at == here)
             instruction = self.kernel.body[here]
-            together = next((n for name, n in TOGETHER.items() if instruction.op.startswith(name)), 1)
+            together = _together(instruction.op)
+            if together == 1:
+                return here, lanes
             groups = (lanes | (at >= len(self.kernel.body))).reshape(-1, together)
             ready = lanes & np.repeat(groups.all(1), together)
             if ready.any():
@@ -163,12 +220,65 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
             able &= ~lanes
         return 0, able
 
+    def _run_on(self, here: int, lanes: np.ndarray, able: np.ndarray, at: np.ndarray, turns: int | None) -> int:
+        """Instructions after which threads go on, while those of the able ones that are here meet none of the others
+        and as many copies are under way.  turns: how many more instructions are theirs, where they take turns.  How
+        many more it were."""
+        body, start, copies = self.kernel.body, here, len(self.progress.copies)
+        threads, end = slice(None), len(body)
+        if not lanes.all():
+            threads, others = np.flatnonzero(lanes), at[able & ~lanes]
+            end = int(others[others > here].min(initial=end))
+        end = end if turns is None else min(end, here + 1 + turns)
+        whole = 1  # of how many threads each all are here, as far as is known
+        with np.errstate(all="ignore"):
+            while True:
+                instruction = body[here]
+                name, suffixes = _parts(instruction.op)
+                if self.goes_on[here] == 1:
+                    self.chosen = self._taken(instruction, threads)
+                    if self.width:
+                        self.execute(name, suffixes, instruction.operands, self.all[: self.width])
+                else:
+                    taken = self._letting(instruction, lanes)
+                    if self.races:
+                        self.races.line = here
+                    if taken.any():
+                        self.execute(name, suffixes, instruction.operands, taken)
+                self.chosen = None
+                here += 1
+                if here >= end or not self.goes_on[here] or len(self.progress.copies) != copies:
+                    break
+                if (together := _together(body[here].op)) > whole:
+                    groups = lanes.reshape(-1, together)
+                    if not np.array_equal(groups.all(1), groups.any(1)):
+                        break
+                    whole = together
+                if turns is not None:
+                    self.land_some(0.02)
+        at[lanes] = here
+        return here - start - 1
+
+    def _letting(self, instruction: Instruction, lanes: np.ndarray) -> np.ndarray:
+        """Those of the threads that an instruction's predicate lets."""
+        if not instruction.predicate:
+            return lanes
+        return lanes & ((self.registers[instruction.predicate] != 0) != instruction.negated)
+
+    def _taken(self, instruction: Instruction, threads: np.ndarray | slice) -> np.ndarray | slice:
+        """The same, of threads by their numbers."""
+        if not instruction.predicate:
+            return threads
+        lets = (self.registers[instruction.predicate][threads] != 0) != instruction.negated
+        if isinstance(threads, slice):
+            return threads if lets.all() else np.flatnonzero(lets)
+        return threads[lets]
+
     def _step(self, here: int, lanes: np.ndarray, at: np.ndarray) -> None:
         """One instruction by those of the threads that its predicate lets."""
-        instruction, taken = self.kernel.body[here], lanes
-        if instruction.predicate:
-            taken = lanes & ((self.registers[instruction.predicate] != 0) != instruction.negated)
-        name, *suffixes = instruction.op.split(".")
+        instruction = self.kernel.body[here]
+        taken = self._letting(instruction, lanes)
+        name, suffixes = _parts(instruction.op)
         at[lanes] += 1
         if self.races:
             self.races.line = here
@@ -245,16 +355,14 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         self.waiting[opened] = -1
         return bool(opened.any())
 
-    def value(self, operand: str, kind: str) -> np.ndarray:
-        """An operand's threads as numbers of a PTX type."""
-        if operand.startswith("0f"):
-            bits = np.full(self.count, int(operand[2:], 16), np.uint64)
-        elif re.match(r"-?\d", operand):
-            bits = np.full(self.count, int(operand.rstrip("U"), 0) & (2**64 - 1), np.uint64)
-        else:
-            bits = self.registers.get(operand)
-            if bits is None:  # which no instruction has written
-                bits = np.full(self.count, 2**64 - 1, np.uint64)
+    def value(self, operand: str, kind: str, lanes: np.ndarray | None = None) -> np.ndarray:
+        """An operand's threads as numbers of a PTX type; lanes: of these only."""
+        chosen, bits = self.chosen if lanes is None else lanes, self.registers.get(operand)
+        if bits is None:
+            bits = _same(operand, self.width)
+            chosen = lanes
+        if chosen is not None:
+            bits = bits[chosen]
         if kind == "pred":
             return bits != 0
         if kind == "f32":
@@ -268,9 +376,16 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         return unsigned.view(SIGNED[size]) if kind[0] == "s" else unsigned
 
     def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None:
-        values = np.ascontiguousarray(values)
-        bits = (values.view(UNSIGNED[values.itemsize * 8]) if values.dtype != bool else values).astype(np.uint64)
+        """values: of all threads, or of those in `lanes` where these are not all."""
         if register == "_":
             return
-        old = self.registers.get(register)
-        self.registers[register] = np.where(lanes, bits, np.uint64(0) if old is None else old)
+        bits = values.view(UNSIGNED[values.itemsize * 8]) if values.dtype != bool else values
+        known = self.registers.get(register)
+        if known is None:
+            known = self.registers[register] = np.zeros(self.count, np.uint64)
+        if self.chosen is not None:
+            known[self.chosen] = bits
+        elif len(bits) == len(lanes):
+            np.copyto(known, bits, where=lanes)
+        else:
+            known[lanes] = bits
