@@ -5,84 +5,36 @@ After "Parallel Thread Execution ISA", section 9.7.  Blocks of a launch may run 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from emulated_cuda.async_copies import AsyncCopies
+from emulated_cuda.block_barriers import BlockBarriers
 from emulated_cuda.bulk_bytes import BulkBytes
 from emulated_cuda.bulk_ops import MappedTensor, Progress
 from emulated_cuda.cluster_ops import ClusterOps
+from emulated_cuda.instructions import goes_on, parts, polls, together
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.memory_ops import GLOBAL_BASE, MemoryOps
-from emulated_cuda.operations import Operations, of_registers
+from emulated_cuda.operations import Operations
 from emulated_cuda.ptx import Instruction, Kernel
 from emulated_cuda.races import Races
-from emulated_cuda.registers import SIGNED, UNSIGNED
+from emulated_cuda.registers import SIGNED, UNSIGNED, same
 from emulated_cuda.warp_ops import WarpOps
 
 MAP_BASE = 1 << 40
 """Where tensor maps would lie, which nobody reads."""
-TOGETHER = {"wgmma": 128, "setmaxnreg": 128}
-TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.", "ldmatrix", "stmatrix", "mma"), 32)
-"""How many threads execute such an instruction together."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
 MOST_WATCHED = 1 << 11
 """How many where races are looked for."""
 
 
-@lru_cache(256)
-def _same(operand: str, width: int) -> np.ndarray:
-    """The bits of an operand that is a number, or that no instruction has written, for so many threads."""
-    if operand.startswith("0f"):
-        number = int(operand[2:], 16)
-    else:
-        number = int(operand.rstrip("U"), 0) if re.match(r"-?\d", operand) else -1
-    return np.full(width, number & (2**64 - 1), np.uint64)
-
-
-@lru_cache(4096)
-def _parts(op: str) -> tuple[str, list[str]]:
-    """An instruction's name and what follows it."""
-    name, *suffixes = op.split(".")
-    return name, suffixes
-
-
-@lru_cache(4096)
-def _together(op: str) -> int:
-    return next((n for name, n in TOGETHER.items() if op.startswith(name)), 1)
-
-
-@lru_cache(4096)
-def _goes_on(op: str) -> int:
-    """Whether threads that have executed an instruction go on, and others do not for it: 1 where it touches their own
-    registers only, 2 where it does not, and 0 for all else."""
-    name, suffixes = _parts(op)
-    if of_registers(name):
-        return 1
-    own = name in ("ld", "st") and not {"relaxed", "acquire", "release", "async"} & set(suffixes)
-    return 2 if own or name in ("shfl", "vote", "ldmatrix", "stmatrix", "mma") else 0
-
-
-def _polls(kernel: Kernel) -> np.ndarray:
-    """For each place in a kernel, where the straight piece of code starts whose first load of what others change it is;
-    where it is none, a place behind all."""
-    found, start, seen = np.full(len(kernel.body) + 1, len(kernel.body) + 1), 0, False
-    labels = set(kernel.labels.values())
-    for at, instruction in enumerate(kernel.body):
-        if at in labels or (at and kernel.body[at - 1].op.startswith("bra")):
-            start, seen = at, False
-        if instruction.op.startswith("ld.relaxed") and not seen:
-            found[at], seen = start, True
-    return found
-
-
-class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps, Operations):
+class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps, Operations):
     """The threads of blocks `first` to `first + count` of a launch.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
+    chosen: the threads whose values are read and written, each for itself; None for all of them.
     """
 
     global_base = GLOBAL_BASE
@@ -99,7 +51,7 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         self.lane = threads % 32
         self.all = np.ones(self.count, bool)
         self.chosen: np.ndarray | slice | None = None
-        self.goes_on = [_goes_on(instruction.op) for instruction in kernel.body]
+        self.goes_on = [goes_on(instruction.op) for instruction in kernel.body]
         self.shared_bytes = -(-max(kernel.shared_bytes + dynamic_bytes, 1) // 1024) * 1024
         self.shared = np.full(len(blocks) * self.shared_bytes, 0xFF, np.uint8)
         self.tensors = {MAP_BASE + i: a for i, a in enumerate(arguments) if isinstance(a, MappedTensor)}
@@ -122,7 +74,7 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
             self.role = threads // 32 if self.by_turns else threads % kernel.threads // 32
         self.patience = int(self.rng.choice([50, 1000, 100000])) if self.by_turns else 50
         self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
-        self.polls = _polls(kernel)
+        self.polls = polls(kernel)
         self.begin_copies()
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
@@ -158,10 +110,10 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         body, copies = self.kernel.body, self.progress.copies
         roles = self.by_turns or any(instruction.op.startswith("mbarrier") for instruction in body)
         at, role, turns, alone = np.zeros(self.count, np.int64), -1, 0, np.zeros(self.count, bool)
-        idle, lonely, polls, own = np.zeros(self.count, bool), False, bool((self.polls <= len(body)).any()), alone
+        idle, lonely, polled, own = np.zeros(self.count, bool), False, bool((self.polls <= len(body)).any()), alone
         while True:
             able = (at < len(body)) & (self.waiting < 0) & ~self.stuck
-            if polls:
+            if polled:
                 idle = (at == self.polled_at) & (self.polled == self.changes)
                 able &= ~idle
             if lonely:
@@ -170,7 +122,7 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
                 if (at >= len(body)).all() and not copies:
                     return
                 if not self.land_some(1):
-                    assert self._open_barriers(), self._nobody_goes_on(alone, idle, at)
+                    assert self.open_barriers(), self._nobody_goes_on(alone, idle, at)
                 alone[:], lonely = False, False
                 continue
             under_way = len(copies)
@@ -210,11 +162,11 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
             here = int(at[able].min())
             lanes = able & (at == here)
             instruction = self.kernel.body[here]
-            together = _together(instruction.op)
-            if together == 1:
+            needed = together(instruction.op)
+            if needed == 1:
                 return here, lanes
-            groups = (lanes | (at >= len(self.kernel.body))).reshape(-1, together)
-            ready = lanes & np.repeat(groups.all(1), together)
+            groups = (lanes | (at >= len(self.kernel.body))).reshape(-1, needed)
+            ready = lanes & np.repeat(groups.all(1), needed)
             if ready.any():
                 return here, ready
             able &= ~lanes
@@ -234,7 +186,7 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         with np.errstate(all="ignore"):
             while True:
                 instruction = body[here]
-                name, suffixes = _parts(instruction.op)
+                name, suffixes = parts(instruction.op)
                 if self.goes_on[here] == 1:
                     self.chosen = self._taken(instruction, threads)
                     if self.width:
@@ -249,11 +201,11 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
                 here += 1
                 if here >= end or not self.goes_on[here] or len(self.progress.copies) != copies:
                     break
-                if (together := _together(body[here].op)) > whole:
-                    groups = lanes.reshape(-1, together)
+                if (needed := together(body[here].op)) > whole:
+                    groups = lanes.reshape(-1, needed)
                     if not np.array_equal(groups.all(1), groups.any(1)):
                         break
-                    whole = together
+                    whole = needed
                 if turns is not None:
                     self.land_some(0.02)
         at[lanes] = here
@@ -278,7 +230,7 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         """One instruction by those of the threads that its predicate lets."""
         instruction = self.kernel.body[here]
         taken = self._letting(instruction, lanes)
-        name, suffixes = _parts(instruction.op)
+        name, suffixes = parts(instruction.op)
         at[lanes] += 1
         if self.races:
             self.races.line = here
@@ -293,11 +245,11 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
             if name == "bar":  # unlike barrier, of whole warps
                 self.whole_warps(taken)
             if "warp" not in suffixes:
-                self._wait(suffixes, instruction.operands, taken)
+                self.wait(suffixes, instruction.operands, taken)
             if self.by_turns:
-                self._open_barriers()
+                self.open_barriers()
         elif name == "fence":
-            self._fence(suffixes, np.flatnonzero(taken))
+            self.fence(suffixes, np.flatnonzero(taken))
         elif name not in ("griddepcontrol", "pragma", "prefetch", "setmaxnreg") and taken.any():
             with np.errstate(all="ignore"):
                 self.execute(name, suffixes, instruction.operands, taken)
@@ -307,59 +259,11 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
                 self.polled[taken], self.polled_at[taken] = self.changes, here
             self.changes += name == "atom" or (name == "st" and "relaxed" in suffixes)
 
-    def _fence(self, suffixes: list[str], threads: np.ndarray) -> None:
-        if "proxy" in suffixes:
-            self.unfenced[np.isin(self.unfenced, threads + 1)] = 0
-        for warp in map(int, np.unique(threads // 32)) if self.races else ():
-            if "proxy" in suffixes:
-                self.races.clocks.fence_copies(warp)
-            elif "mbarrier_init" not in suffixes:
-                self.races.clocks.fence(warp)
-
-    def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """Barriers are known by their number and their block, or their cluster's first block."""
-        warps = np.unique(np.flatnonzero(lanes) // 32) if self.races else np.zeros(0, np.int64)
-        if "cluster" in suffixes:
-            if "arrive" in suffixes and self.races:
-                self.races.clocks.hold(warps.tolist(), "relaxed" in suffixes)
-            elif "arrive" not in suffixes:
-                for warp in warps.tolist():
-                    first = int(self.block[32 * warp]) // self.kernel.cluster * self.kernel.cluster
-                    self.races.clocks.come(32 * first + 16, [warp])
-                number = 32 * (self.block // self.kernel.cluster * self.kernel.cluster) + 16
-                self.waiting[lanes], self.wanted[lanes] = number[lanes], self.kernel.cluster * self.kernel.threads
-            return
-        numbers = self.value(operands[0], "u32").astype(np.int64)
-        assert (numbers[lanes] < 16).all()
-        counts = self.value(operands[1], "u32") if len(operands) > 1 else np.full(self.count, self.kernel.threads)
-        where = (32 * self.block + numbers)[32 * warps]
-        for number in np.unique(where).tolist():
-            self.races.clocks.arrive(number, warps[where == number].tolist())
-        if "arrive" in suffixes:
-            np.add.at(self.passed, (32 * self.block + numbers)[lanes], 1)
-            return
-        self.waiting[lanes] = (32 * self.block + numbers)[lanes]
-        self.wanted[lanes] = counts[lanes]
-
-    def _open_barriers(self) -> bool:
-        """A barrier opens when as many threads wait at it as it counts; whether one did."""
-        here = self.waiting >= 0
-        arrived = np.bincount(self.waiting[here], minlength=self.passed.size) + self.passed
-        together = arrived[np.maximum(self.waiting, 0)]
-        assert (together[here] <= self.wanted[here]).all(), "more threads at a barrier than it counts"
-        opened = here & (together == self.wanted)
-        for number in np.unique(self.waiting[opened]).tolist() if self.races else ():
-            warps = np.unique(np.flatnonzero(opened & (self.waiting == number)) // 32)
-            self.races.clocks.open(number, warps.tolist())
-        self.passed[self.waiting[opened]] = 0
-        self.waiting[opened] = -1
-        return bool(opened.any())
-
     def value(self, operand: str, kind: str, lanes: np.ndarray | None = None) -> np.ndarray:
         """An operand's threads as numbers of a PTX type; lanes: of these only."""
         chosen, bits = self.chosen if lanes is None else lanes, self.registers.get(operand)
         if bits is None:
-            bits = _same(operand, self.width)
+            bits = same(operand, self.width)
             chosen = lanes
         if chosen is not None:
             bits = bits[chosen]
