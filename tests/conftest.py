@@ -1,14 +1,19 @@
 """What all tests share: the `--slow`, `--seed` and `--update-golden` flags, random numbers that a failure tells how to
-repeat, and the example programs' folder."""
+repeat, the example programs' folder, and machine code that several of them want."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import seeded
+
+from lispgpt.passes.targets import cpu
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
@@ -81,6 +86,29 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         folder = tmp_path_factory.mktemp("home")
         patch.setenv("HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """LLVM makes one object of a module for a CPU in a run of tests, however many of them compile the module."""
+    base = tmp_path_factory.getbasetemp()
+    folder, make = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "objects", cpu._object
+    folder.mkdir(exist_ok=True)
+
+    def make_once(module: Any, chip: str) -> bytes:
+        place = folder / hashlib.sha256(f"{chip}\n{module}".encode()).hexdigest()
+        if place.exists():
+            return place.read_bytes()
+        code = make(module, chip)
+        with suppress(OSError):  # where a test leaves no room
+            own = place.with_suffix(f".{os.getpid()}")
+            own.write_bytes(code)
+            own.replace(place)
+        return code
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "_object", make_once)
+        yield
 
 
 @pytest.fixture

@@ -158,7 +158,8 @@ def test_temporary_files_go_whatever_the_compilers_end(blocks: int, target: str,
     (tmp_path / "temporary").mkdir()
     given = {"TMPDIR": str(tmp_path / "temporary")}
     program = ROOT / "examples" / "gpt2.lisp"
-    done = shell(f"ulimit -f {blocks}; exec lispgpt compile {program} --target {target} -o x.lgpt", tmp_path, **given)
+    command = f"compile {program} --set layers=2 --target {target} -o x.lgpt"
+    done = shell(f"ulimit -f {blocks}; exec lispgpt {command}", tmp_path, **given)
     assert list((tmp_path / "temporary").iterdir()) == []
     assert_refused(done, "larger than is allowed here (ulimit -f)")
 

@@ -15,7 +15,6 @@ from lispgpt.passes.kernels.tile_stores import ROWS
 from lispgpt.passes.targets.tensor_copies import TensorCopies
 
 BULK_DTYPES = ("f32", "bf16")
-LINE = TensorCopies.line
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,11 @@ def lanes_store(boxes: Boxes, product: Product, columns: int, copies: TensorCopi
     return plain and columns % line != 0 == columns % COLUMNS
 
 
-def staged_bytes(boxes: Boxes, columns: int, by_lanes: bool) -> int:
+def staged_bytes(boxes: Boxes, columns: int, copies: TensorCopies, by_lanes: bool) -> int:
     """What a subgroup's rows of so many columns of a result take on their way to memory: whole lines, or all of them
     where lanes store them."""
     item = b.item_bytes(boxes.argument.type)
-    return area_bytes(columns, item) if by_lanes else ROWS * (columns * item // LINE * LINE)
+    return area_bytes(columns, item) if by_lanes else ROWS * (columns * item // copies.line * copies.line)
 
 
 def boxes_read(kernel: ir.Operation, product: Product, copies: TensorCopies) -> list[Boxes]:

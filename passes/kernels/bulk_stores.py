@@ -54,15 +54,10 @@ class BulkStores:
     member: Member
 
     @property
-    def columns(self) -> int:
-        """Of a warpgroup."""
-        return self.tiling.outputs // self.tiling.output_parts
-
-    @property
     def whole(self) -> int:
         """Columns of a warpgroup that are stored so: the first ones, in whole lines of all results."""
         widest = max((result.width for result in self.results if result.map is not None), default=COLUMNS)
-        return self.columns // widest * widest
+        return self.tiling.columns // widest * widest
 
     def store(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]) -> int:
         """Finish and store as many pieces as are stored so, and have others take them; their number."""
@@ -70,7 +65,7 @@ class BulkStores:
         assert unit is not None
         subgroup = b.div(self.member.number, self.target.subgroup)
         row = b.add(tile.row, b.add(b.mul(self.member.row_part, unit.rows), b.mul(subgroup, ROWS)))
-        first_column = b.mul(self.member.output_part, self.columns)
+        first_column = b.mul(self.member.output_part, self.tiling.columns)
         column, narrow = b.add(tile.column, first_column), self._narrow()
         opened: list[Index] = [0] * len(self.results)
         asked = epilogue.asked(pieces[: narrow // 4])
@@ -117,13 +112,14 @@ class BulkStores:
         widths = [result.width for result in self.results if result.map is not None]
         if not widths:
             steps = range(COLUMNS, MOST_COLUMNS + 1, COLUMNS)
-            return max(n for n in steps if self.columns % n == 0)
+            return max(n for n in steps if self.tiling.columns % n == 0)
         return widths[0] if len(self.results) == 1 else min(*widths, FEWEST_COLUMNS)
 
     def _in_lines(self) -> int:
         """Bytes of a subgroup's rows of the results that are stored in boxes."""
-        boxed = [result for result in self.results if result.map is not None]
-        return sum(staged_bytes(result.boxes, self.columns, by_lanes=False) for result in boxed)
+        boxed, copies = [result for result in self.results if result.map is not None], self.target.copies
+        assert copies is not None
+        return sum(staged_bytes(result.boxes, self.tiling.columns, copies, by_lanes=False) for result in boxed)
 
     def _stores(self) -> TileStores:
         unit, copies = self.target.warpgroup, self.target.copies
@@ -144,7 +140,7 @@ class BulkStores:
         for result in self.results:
             buffer, areas = result.boxes.argument, []
             each = area_bytes(narrow, b.item_bytes(buffer.type))
-            for _ in range(self.columns // narrow if result.map is None else 0):
+            for _ in range(self.tiling.columns // narrow if result.map is None else 0):
                 place = b.add(start, b.mul(self._subgroup, each))
                 areas.append(LaneStores(copies, self.memory, place, narrow, buffer, self._lane, (ends[0], ends[1])))
                 start += subgroups * each

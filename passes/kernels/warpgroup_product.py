@@ -87,8 +87,7 @@ class WarpgroupProduct:
             self.stages = min(self.stages, self.steps)
         self.right_first = sides.right.boxes.argument in constants
         self.boxes = bulk_boxes(product, self.results, self.copies) if tiling.splits == 1 else None
-        columns = tiling.outputs // tiling.output_parts
-        self.by_lanes = [x for x in self.boxes or () if lanes_store(x, product, columns, self.copies)]
+        self.by_lanes = [x for x in self.boxes or () if lanes_store(x, product, tiling.columns, self.copies)]
         self.read = boxes_read(kernel, product, self.copies) if tiling.splits == 1 else []
 
     def emit(self) -> None:
@@ -149,8 +148,8 @@ class WarpgroupProduct:
 
     def _whole_tile(self) -> int:
         """Bytes of all lines in which a tile's results are stored."""
-        columns = self.tiling.outputs // self.tiling.output_parts
-        each = sum(staged_bytes(boxes, columns, boxes in self.by_lanes) for boxes in self.boxes or ())
+        columns, copies = self.tiling.columns, self.copies
+        each = sum(staged_bytes(boxes, columns, copies, boxes in self.by_lanes) for boxes in self.boxes or ())
         return self.warpgroups * self.unit.threads // self.target.subgroup * each
 
     def _tile(self, number: Index) -> Tile:
@@ -256,7 +255,7 @@ class WarpgroupProduct:
         row, pair = unit.lane_places(number)
         row_part = b.mod(group, t.row_parts)
         member = Member(number, row_part, b.div(group, t.row_parts), b.add(b.mul(row_part, unit.rows), row), pair)
-        sums = TileSums(unit, self.ring, member, t.outputs // t.output_parts, self.steps)
+        sums = TileSums(unit, self.ring, member, t.columns, self.steps)
         bulk = None
         if self.bulk is not None:
             places = (self.memory, self.staging, self.staged, self.roomy, member)

@@ -67,14 +67,9 @@ class TileResults:
     member: Member
 
     @property
-    def columns(self) -> int:
-        """Of a warpgroup."""
-        return self.tiling.outputs // self.tiling.output_parts
-
-    @property
     def first_column(self) -> Index:
         """Of the warpgroup, in the tile."""
-        return b.mul(self.member.output_part, self.columns)
+        return b.mul(self.member.output_part, self.tiling.columns)
 
     def begin(self, tile: Tile) -> Begun:
         """What finishes a tile, ahead of its sums: what it reads for the rows of this thread is under way, and where a
@@ -98,7 +93,7 @@ class TileResults:
         """Where in the tile this thread's sums are, two neighbours each."""
         rows = [self.member.row, b.add(self.member.row, 8)]
         column = b.add(self.first_column, b.mul(self.member.pair, 2))
-        return [(row, b.add(column, 8 * n)) for n in range(self.columns // 8) for row in rows]
+        return [(row, b.add(column, 8 * n)) for n in range(self.tiling.columns // 8) for row in rows]
 
     @cached_property
     def _shared_places(self) -> list[tuple[Index, Index]]:
@@ -154,11 +149,11 @@ class TileResults:
         for first, last in sorted(run for other in self.others for run in other.own_columns):
             joined = runs.pop()[0] if runs and runs[-1][1] == first else first
             runs.append((joined, -(-end // width) * width if last == end else last))
-        runs = [(first, last) for first, last in runs if last - first >= self.columns]
+        runs = [(first, last) for first, last in runs if last - first >= self.tiling.columns]
         if not runs or len(runs) > MOST_RUNS or self.tiling.splits > 1 or self.product.along_columns % 2:
             return None
         column = b.add(tile.column, self.first_column)
-        found = [b.less(b.sub(column, first), last - first - self.columns + 1) for first, last in runs]
+        found = [b.less(b.sub(column, first), last - first - self.tiling.columns + 1) for first, last in runs]
         return tree("arith.ori", found)
 
     def _hand_on(self, epilogue: Epilogue, tile: Tile, pieces: Sequence[Piece]) -> None:
@@ -178,7 +173,7 @@ class TileResults:
         with epilogue.reader.scope():
             done = 0 if self.bulk is None else self.bulk.store(epilogue, tile, pieces)
             rest = epilogue.placed(pieces[done:])
-            epilogue.write(rest, self._span(epilogue, 4 * done, self.columns - 4 * done))
+            epilogue.write(rest, self._span(epilogue, 4 * done, self.tiling.columns - 4 * done))
 
     def end(self) -> None:
         """By the same threads, ahead of the block's end: no block of a cluster may end while another adds up."""

@@ -6,7 +6,9 @@ After:  a block computes tiles of rows by columns, one after another.  One threa
         warpgroups multiply from there and store results in bulk, while the next tile's copies are under way.  An
         operand in f32 is multiplied from registers, as two bf16 parts that add up to it, or from shared memory where
         it is stored as such.  A cluster's blocks bring columns for each other, or, where tiles are few, share out k
-        and add up.  Columns that go to a cache are stored there by threads, each row at its position.
+        and add up.  Columns that go to a cache are stored there by threads, each row at its position (see
+        cached_results), and where norms of the results are deferred, threads make their rows' moments of what they
+        have in registers (see moment_sums).
 
 Requires: what plan-arena and recognise-products ensure.
 Ensures: kernels of kind "contraction" that the target's warpgroup instructions and tensor maps fit have only scalar,

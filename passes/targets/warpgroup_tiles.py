@@ -78,6 +78,11 @@ class Tiling:
     def cluster(self) -> int:
         return self.splits * self.pair
 
+    @property
+    def columns(self) -> int:
+        """Of a warpgroup."""
+        return self.outputs // self.output_parts
+
     def blocks(self, rows: int, outputs: int) -> int:
         row_tiles = -(-rows // (self.rows * self.pair)) * self.pair
         return row_tiles * -(-outputs // self.outputs) * self.splits
@@ -109,7 +114,7 @@ def has_groups(tiling: Tiling, group: int, threads: int) -> bool:
     if tiling.shares is not None:
         return False
     if tiling.splits == 1:
-        return tiling.outputs // tiling.output_parts % group == 0
+        return tiling.columns % group == 0
     vectors, each = tiling.rows * tiling.outputs // SUMS_AT_ONCE, group // SUMS_AT_ONCE
     share = vectors // tiling.splits
     whole = vectors % tiling.splits == share % (threads * tiling.row_parts * tiling.output_parts) == 0
@@ -210,7 +215,7 @@ def cost(tiling: Tiling, shape: Shape, target: Gpu) -> float:
         return 0.99 * steps * step + 143 * tiling.splits + 0.33 * area + 34.3 * blocks + 1077
     if tiling.splits > 1:
         return waves * (2500 + steps * step + 1180 + 80 * tiling.splits + area * 4 / 8)
-    rest = tiling.outputs // tiling.output_parts % unit.inner  # columns that are not stored in bulk
+    rest = tiling.columns % unit.inner  # columns that are not stored in bulk
     results = 1070 + 0.0168 * area * shape.result_bytes + 5 * rest
     if tiling.shares is not None:
         return 4300 + 0.985 * tiling.shares.longest * step + results

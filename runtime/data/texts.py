@@ -24,6 +24,8 @@ SUFFIXES = (".txt", ".md", ".jsonl")
 PIECE_BYTES = 1 << 20
 LONGEST_LINE = 1 << 28
 """Bytes of a document in JSON lines."""
+_AFTER_LINES = "/"
+"""What GPT-4o's pattern takes together with a line's end before it."""
 STANDARD_INPUT = Path("-")
 """Stands for what is piped into a command, which is one document."""
 
@@ -48,8 +50,8 @@ def text_files(paths: Sequence[Path]) -> list[Path]:
 def pieces(files: Sequence[Path]) -> Iterator[tuple[str, bool]]:
     """The documents' text in pieces of about a megabyte, and whether each piece begins a document.
 
-    Pieces end where a line does and no white space follows, so that byte-level tokenizers make of them what they make
-    of the whole.
+    Pieces end where a line does, or else a word, with no other white space beside, so that byte-level tokenizers make
+    of them what they make of the whole.
     """
     for path in files:
         try:
@@ -81,7 +83,7 @@ def _whole(file: BinaryIO) -> Iterator[tuple[str, bool]]:
     decoder, held, begins = codecs.getincrementaldecoder("utf-8")(), "", True
     while read := file.read(PIECE_BYTES):
         held += decoder.decode(read)
-        cut = _end_of_lines(held)
+        cut = _end_of_piece(held)
         if cut:
             yield held[:cut], begins
             held, begins = held[cut:], False
@@ -90,13 +92,21 @@ def _whole(file: BinaryIO) -> Iterator[tuple[str, bool]]:
         yield held, begins
 
 
-def _end_of_lines(text: str) -> int:
-    """How much of a text that goes on ends with a line that no white space follows; 0 where nothing does."""
-    end = len(text)
-    while (end := text.rfind("\n", 0, end)) >= 0:
-        if not text[end + 1 : end + 2].strip():
-            continue
-        return end + 1
+def _end_of_piece(text: str) -> int:
+    """How much of a text that goes on can be encoded for itself; 0 where nothing can.
+
+    That ends after a line's end that is the only white space between two characters, or where no line ends so, as in
+    texts whose lines end in two characters, before the only space between two letters.  Of more white space, GPT-2's
+    pattern leaves the last character to what follows, and others' do not.
+    """
+    end = len(text) - 1
+    while (end := text.rfind("\n", 1, end)) > 0:
+        if not text[end - 1].isspace() and not text[end + 1].isspace() and text[end + 1] not in _AFTER_LINES:
+            return end + 1
+    end = len(text) - 1
+    while (end := text.rfind(" ", 1, end)) > 0:
+        if text[end - 1].isalpha() and text[end + 1].isalpha():
+            return end
     return 0
 
 

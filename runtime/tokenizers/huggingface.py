@@ -48,14 +48,14 @@ def open_tokenizer(path: Path) -> Tokenizer:
     except Exception as error:  # the library raises nothing narrower for a damaged file
         raise UserError(f"{path} is damaged: {str(error)[:200]}") from error
     byte_level = isinstance(library.decoder, decoders.ByteLevel)
+    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path))
+    if tokenizer.size > 2 * library.get_vocab_size() + 1024:  # asked first: to_str goes through every id below the last
+        raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
     decoder = json.dumps(json.loads(library.to_str())["decoder"])
     if not byte_level and '"ByteFallback"' not in decoder and '"Metaspace"' not in decoder:
         raise UserError(
             f"{path} is no byte-level tokenizer such as GPT-2's, nor one of SentencePiece's, such as Llama 2's"
         )
-    tokenizer = HuggingFaceTokenizer(library, byte_level, _ends_beside(path))
-    if tokenizer.size > 2 * library.get_vocab_size() + 1024:
-        raise UserError(f"{path} is damaged: ids go up to {tokenizer.size - 1} for {library.get_vocab_size()} tokens")
     return tokenizer
 
 

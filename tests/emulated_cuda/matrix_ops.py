@@ -6,6 +6,7 @@ After "Parallel Thread Execution ISA": 9.7.14 for mma, 9.7.15 for wgmma.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 import numpy as np
 from emulated_cuda.bulk_ops import Progress, Reading
@@ -14,6 +15,22 @@ from emulated_cuda.races import Races
 from emulated_cuda.registers import LANES, halves, names
 
 GROUP, INNER = LANES // 4, LANES % 4
+
+
+@lru_cache
+def _accumulators(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows and columns that each lane's registers hold of a warp's sums, [registers 32]."""
+    i = np.arange(count)[:, None]
+    return GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * INNER + i % 2
+
+
+@lru_cache
+def _lines(outer: int, turned: bool) -> tuple[np.ndarray, np.ndarray]:
+    """[outer 16]: where the elements of a described matrix lie, were lines not swizzled, and in which of the pieces
+    that are a leading distance apart."""
+    rows, k = np.meshgrid(np.arange(outer), np.arange(16), indexing="ij")
+    line, along = (k, rows % 64) if turned else (rows, k)
+    return line // 8 * 1024 + line % 8 * 128 + 2 * along, rows // 64
 
 
 class MatrixOps(ABC):
@@ -31,7 +48,7 @@ class MatrixOps(ABC):
     races: Races | None
 
     @abstractmethod
-    def value(self, operand: str, kind: str) -> np.ndarray: ...
+    def value(self, operand: str, kind: str, lanes: np.ndarray | None = None) -> np.ndarray: ...
 
     @abstractmethod
     def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None: ...
@@ -84,17 +101,17 @@ class MatrixOps(ABC):
         else:
             a = self._described(operands[1], 64, operands[-2] == "1", groups, lanes)
         right = self._described(operands[2], columns, operands[-1] == "1", groups, lanes).transpose(0, 2, 1)
-        places = [(GROUP + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * INNER + i % 2) for i in range(len(registers))]
+        threads = np.flatnonzero(lanes)
+        rows, along = _accumulators(len(registers))
         c = np.zeros((len(warps), 16, columns), np.float32)
-        adds = self.warps(operands[3], "pred")[warps]
+        adds = self.value(operands[3], "pred", threads).reshape(-1, 1, 32)
         if adds.any():
-            for (row, column), register in zip(places, registers, strict=True):
-                c[:, row, column] = np.where(adds, self.warps(register, "f32")[warps], np.float32(0))
+            known = np.stack([self.value(register, "f32", threads).reshape(-1, 32) for register in registers], axis=1)
+            c[:, rows, along] = np.where(adds, known, np.float32(0))
         total = (a @ right).reshape(c.shape) + c
-        values = np.zeros((lanes.size // 32, 32), np.float32)
-        for (row, column), register in zip(places, registers, strict=True):
-            values[warps] = total[:, row, column]
-            self.write(register, values.reshape(-1), lanes)
+        values = np.ascontiguousarray(total[:, rows, along].transpose(1, 0, 2)).reshape(len(registers), -1)
+        for register, each in zip(registers, values, strict=True):
+            self.write(register, each, lanes)
 
     def _described(self, operand: str, outer: int, turned: bool, groups: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """[groups outer 16] of matrix descriptors, of the warpgroups that start with these warps: lines along k, or if
@@ -103,11 +120,10 @@ class MatrixOps(ABC):
         descriptor = descriptors[groups]
         start, leading, stride = ((descriptor >> n & 0x3FFF) << 4 for n in (0, 16, 32))
         assert (descriptor >> 62 & 3 == 1).all() and (stride == 1024).all()
-        rows, k = np.meshgrid(np.arange(outer), np.arange(16), indexing="ij")
-        line, along = (k, rows % 64) if turned else (rows, k)
-        places = start[:, None, None] + line // 8 * stride[:, None, None] + line % 8 * 128 + 2 * along
+        lines, apart = _lines(outer, turned)
+        places = start[:, None, None] + lines
         if turned:
-            places += rows // 64 * leading[:, None, None]
+            places += apart * leading[:, None, None]
         places ^= (places >> 7 & 7) << 4
         assert places.max() + 2 <= self.shared_bytes, "outside shared memory"
         self.note_reading((descriptors & 0x3FFF) << 4, int((places.max((1, 2)) - start).max()) + 2, lanes)

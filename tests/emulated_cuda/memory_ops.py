@@ -30,7 +30,7 @@ class MemoryOps(ABC):
     halves: Callable[[str], str]
 
     @abstractmethod
-    def value(self, operand: str, kind: str) -> np.ndarray: ...
+    def value(self, operand: str, kind: str, lanes: np.ndarray | None = None) -> np.ndarray: ...
 
     @abstractmethod
     def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None: ...
@@ -59,7 +59,7 @@ class MemoryOps(ABC):
         if not self.races or not places.size:
             return
         kind = UNSIGNED[size * 8]
-        values = np.stack([self.value(register, f"u{size * 8}")[lanes] for register in registers], axis=1)
+        values = np.stack([self.value(register, f"u{size * 8}", lanes) for register in registers], axis=1)
         there = memory.view(kind)[places[:, None] // size + np.arange(len(registers))]
         nbytes, who = size * len(registers), self._exchanged(suffixes)
         stored, found = (np.ascontiguousarray(a).view(np.uint8).reshape(len(places), nbytes) for a in (values, there))
@@ -88,7 +88,7 @@ class MemoryOps(ABC):
     def places(self, operand: str, size: int, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The memory that an address operand lies in, and the bytes' places of the threads in `lanes`."""
         base, _, offset = operand.strip("[]").partition("+")
-        addresses = (self.value(base, "u64").astype(np.int64) + int(offset or 0))[lanes]
+        addresses = self.value(base, "s64", lanes) + int(offset or 0)
         assert (addresses % size == 0).all(), "a misaligned access"
         remote = addresses >> 32
         blocks = self.block[lanes]
@@ -116,8 +116,7 @@ class MemoryOps(ABC):
         words = memory.view(UNSIGNED[size * 8])
         found = self.spoil(words[places[:, None] // size + np.arange(len(registers))], unknown)
         for i, register in enumerate(registers):
-            values = np.zeros(self.count, UNSIGNED[size * 8])
-            values[lanes] = found[:, i]
+            values = np.ascontiguousarray(found[:, i])
             signed = suffixes[-1].startswith("s")
             self.write(register, values.view(SIGNED[size * 8]).astype(np.int64) if signed else values, lanes)
 
@@ -135,7 +134,7 @@ class MemoryOps(ABC):
         if memory is self.shared:
             self.unfenced[places // 4] = np.flatnonzero(lanes) + 1
         for i, register in enumerate(registers):
-            words[places // size + i] = self.value(register, f"u{size * 8}")[lanes]
+            words[places // size + i] = self.value(register, f"u{size * 8}", lanes)
 
     def op_atom(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         """9.7.13.5, additions: one thread after the other."""

@@ -23,13 +23,18 @@ ROUNDINGS = {"rmi": np.floor, "rpi": np.ceil, "rzi": np.trunc, "rni": np.rint}
 WIDE = {"s16": np.int32, "u16": np.uint32, "s32": np.int64, "u32": np.uint64}
 
 
-class Operations(ABC):
-    """Instructions that touch registers only; count: how many threads there are."""
+def of_registers(name: str) -> bool:
+    """Whether an instruction touches registers only, each thread its own."""
+    return name in BINARY or name in UNARY or hasattr(Operations, f"op_{name}")
 
-    count: int
+
+class Operations(ABC):
+    """Instructions that touch registers only; width: how many threads' values there are, each for itself."""
+
+    width: int
 
     @abstractmethod
-    def value(self, operand: str, kind: str) -> np.ndarray: ...
+    def value(self, operand: str, kind: str, lanes: np.ndarray | None = None) -> np.ndarray: ...
 
     @abstractmethod
     def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None: ...
@@ -57,7 +62,7 @@ class Operations(ABC):
         """Arithmetic on a BF16, or on both of a register: rounded once."""
         compute = (BINARY | UNARY | {"fma": lambda a, b, c: (a.astype(np.float64) * b + c).astype(np.float32)})[name]
         words = [self.value(o, "u32") for o in operands[1:]]
-        found = np.zeros(self.count, np.uint64)
+        found = np.zeros(self.width, np.uint64)
         for place in range(2 if kind == "bf16x2" else 1):
             values = [(w >> np.uint32(16 * place) << np.uint32(16)).view(np.float32) for w in words]
             found |= bf16(compute(*values)).astype(np.uint64) << np.uint64(16 * place)
@@ -179,7 +184,7 @@ class Operations(ABC):
         return f"{{{register}.low, {register}.high}}"
 
     def op_createpolicy(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        self.write(operands[0], np.zeros(self.count, np.uint64), lanes)
+        self.write(operands[0], np.zeros(self.width, np.uint64), lanes)
 
     def op_cvta(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         self.write(operands[0], self.value(operands[1], "u64"), lanes)
@@ -221,7 +226,7 @@ class Operations(ABC):
     def op_prmt(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         a, c, selector = (self.value(o, "u32") for o in operands[1:])
         source = np.concatenate([bytes_of(a), bytes_of(c)], axis=1)
-        every = np.arange(self.count)
+        every = np.arange(self.width)
         fields = [selector >> np.uint32(4 * i) & np.uint32(15) for i in range(4)]
         chosen = [source[every, (field & np.uint32(7)).astype(np.int64)] for field in fields]
         signs = [np.where(byte >> np.uint8(7), np.uint8(255), np.uint8(0)) for byte in chosen]

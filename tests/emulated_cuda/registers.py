@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+
 import numpy as np
 
 LANES = np.arange(32)
@@ -27,3 +30,13 @@ def bytes_of(words: np.ndarray) -> np.ndarray:
 def halves(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two bf16 numbers of each 32-bit word, the low one first."""
     return (words << np.uint32(16)).view(np.float32), (words & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@lru_cache(256)
+def same(operand: str, width: int) -> np.ndarray:
+    """The bits of an operand that is a number, or that no instruction has written, for so many threads."""
+    if operand.startswith("0f"):
+        number = int(operand[2:], 16)
+    else:
+        number = int(operand.rstrip("U"), 0) if re.match(r"-?\d", operand) else -1
+    return np.full(width, number & (2**64 - 1), np.uint64)

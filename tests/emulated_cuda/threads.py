@@ -5,50 +5,36 @@ After "Parallel Thread Execution ISA", section 9.7.  Blocks of a launch may run 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 from emulated_cuda.async_copies import AsyncCopies
+from emulated_cuda.block_barriers import BlockBarriers
 from emulated_cuda.bulk_bytes import BulkBytes
 from emulated_cuda.bulk_ops import MappedTensor, Progress
 from emulated_cuda.cluster_ops import ClusterOps
+from emulated_cuda.instructions import goes_on, parts, polls, together
 from emulated_cuda.matrix_ops import MatrixOps
 from emulated_cuda.memory_ops import GLOBAL_BASE, MemoryOps
 from emulated_cuda.operations import Operations
-from emulated_cuda.ptx import Kernel
+from emulated_cuda.ptx import Instruction, Kernel
 from emulated_cuda.races import Races
-from emulated_cuda.registers import SIGNED, UNSIGNED
+from emulated_cuda.registers import SIGNED, UNSIGNED, same
 from emulated_cuda.warp_ops import WarpOps
 
 MAP_BASE = 1 << 40
 """Where tensor maps would lie, which nobody reads."""
-TOGETHER = {"wgmma": 128, "setmaxnreg": 128}
-TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.", "ldmatrix", "stmatrix", "mma"), 32)
-"""How many threads execute such an instruction together."""
 MOST_THREADS = 1 << 14
 """How many run side by side."""
 MOST_WATCHED = 1 << 11
 """How many where races are looked for."""
 
 
-def _polls(kernel: Kernel) -> np.ndarray:
-    """For each place in a kernel, where the straight piece of code starts whose first load of what others change it is;
-    where it is none, a place behind all."""
-    found, start, seen = np.full(len(kernel.body) + 1, len(kernel.body) + 1), 0, False
-    labels = set(kernel.labels.values())
-    for at, instruction in enumerate(kernel.body):
-        if at in labels or (at and kernel.body[at - 1].op.startswith("bra")):
-            start, seen = at, False
-        if instruction.op.startswith("ld.relaxed") and not seen:
-            found[at], seen = start, True
-    return found
-
-
-class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps, Operations):
+class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps, Operations):
     """The threads of blocks `first` to `first + count` of a launch.
 
     memory: the bytes of global memory.  cluster: how many neighbouring blocks read each other's shared memory.
+    chosen: the threads whose values are read and written, each for itself; None for all of them.
     """
 
     global_base = GLOBAL_BASE
@@ -64,6 +50,8 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         self.block = threads // kernel.threads
         self.lane = threads % 32
         self.all = np.ones(self.count, bool)
+        self.chosen: np.ndarray | slice | None = None
+        self.goes_on = [goes_on(instruction.op) for instruction in kernel.body]
         self.shared_bytes = -(-max(kernel.shared_bytes + dynamic_bytes, 1) // 1024) * 1024
         self.shared = np.full(len(blocks) * self.shared_bytes, 0xFF, np.uint8)
         self.tensors = {MAP_BASE + i: a for i, a in enumerate(arguments) if isinstance(a, MappedTensor)}
@@ -86,7 +74,7 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
             self.role = threads // 32 if self.by_turns else threads % kernel.threads // 32
         self.patience = int(self.rng.choice([50, 1000, 100000])) if self.by_turns else 50
         self.polled, self.polled_at, self.changes = np.full(self.count, -1), np.full(self.count, -1), 0
-        self.polls = _polls(kernel)
+        self.polls = polls(kernel)
         self.begin_copies()
         self.waiting = np.full(self.count, -1)
         self.wanted = np.zeros(self.count, np.int64)
@@ -106,6 +94,11 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
     def cluster(self) -> int:
         return self.kernel.cluster
 
+    @property
+    def width(self) -> int:
+        """How many threads' values are read and written."""
+        return self.chosen.size if isinstance(self.chosen, np.ndarray) else self.count
+
     def run(self) -> None:
         """Execute to the end; those that are furthest behind go first.
 
@@ -114,31 +107,45 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         others change goes on when they have changed something; who waits for the rest of its warp, when somebody has
         gone on.
         """
-        body = self.kernel.body
+        body, copies = self.kernel.body, self.progress.copies
         roles = self.by_turns or any(instruction.op.startswith("mbarrier") for instruction in body)
         at, role, turns, alone = np.zeros(self.count, np.int64), -1, 0, np.zeros(self.count, bool)
+        idle, lonely, polled, own = np.zeros(self.count, bool), False, bool((self.polls <= len(body)).any()), alone
         while True:
-            idle = (at == self.polled_at) & (self.polled == self.changes)
-            able = (at < len(body)) & (self.waiting < 0) & ~(self.stuck | idle | alone)
+            able = (at < len(body)) & (self.waiting < 0) & ~self.stuck
+            if polled:
+                idle = (at == self.polled_at) & (self.polled == self.changes)
+                able &= ~idle
+            if lonely:
+                able &= ~alone
             if not able.any():
-                if (at >= len(body)).all() and not self.progress.copies:
+                if (at >= len(body)).all() and not copies:
                     return
                 if not self.land_some(1):
-                    assert self._open_barriers(), self._nobody_goes_on(alone, idle, at)
-                alone[:] = False
+                    assert self.open_barriers(), self._nobody_goes_on(alone, idle, at)
+                alone[:], lonely = False, False
                 continue
+            under_way = len(copies)
             if roles:
                 self.land_some(0.02)
                 turns -= 1
-                if turns < 0 or not able[self.role == role].any():
+                mine = able & own
+                if turns < 0 or not mine.any():
                     role, turns = int(self.rng.choice(self.role[able])), int(self.rng.geometric(1 / self.patience))
-                able &= self.role == role
+                    own = self.role == role
+                    mine = able & own
+                able = mine
             here, lanes = self._next(able, at)
-            if lanes.any():
-                self._step(here, lanes, at)
-                alone[:] = False
-            else:
+            if not lanes.any():
                 alone |= able
+                lonely = True
+                continue
+            if self.goes_on[here] and len(copies) == under_way and not lonely:
+                turns -= self._run_on(here, lanes, able, at, turns if roles else None)
+            else:
+                self._step(here, lanes, at)
+            if lonely:
+                alone[:], lonely = False, False
 
     def _nobody_goes_on(self, alone: np.ndarray, idle: np.ndarray, at: np.ndarray) -> str:
         barriers = np.unique(self.waiting[self.waiting >= 0] % 32).tolist()
@@ -155,20 +162,75 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
             here = int(at[able].min())
             lanes = able & (at == here)
             instruction = self.kernel.body[here]
-            together = next((n for name, n in TOGETHER.items() if instruction.op.startswith(name)), 1)
-            groups = (lanes | (at >= len(self.kernel.body))).reshape(-1, together)
-            ready = lanes & np.repeat(groups.all(1), together)
+            needed = together(instruction.op)
+            if needed == 1:
+                return here, lanes
+            groups = (lanes | (at >= len(self.kernel.body))).reshape(-1, needed)
+            ready = lanes & np.repeat(groups.all(1), needed)
             if ready.any():
                 return here, ready
             able &= ~lanes
         return 0, able
 
+    def _run_on(self, here: int, lanes: np.ndarray, able: np.ndarray, at: np.ndarray, turns: int | None) -> int:
+        """Instructions after which threads go on, while those of the able ones that are here meet none of the others
+        and as many copies are under way.  turns: how many more instructions are theirs, where they take turns.  How
+        many more it were."""
+        body, start, copies = self.kernel.body, here, len(self.progress.copies)
+        threads, end = slice(None), len(body)
+        if not lanes.all():
+            threads, others = np.flatnonzero(lanes), at[able & ~lanes]
+            end = int(others[others > here].min(initial=end))
+        end = end if turns is None else min(end, here + 1 + turns)
+        whole = 1  # of how many threads each all are here, as far as is known
+        with np.errstate(all="ignore"):
+            while True:
+                instruction = body[here]
+                name, suffixes = parts(instruction.op)
+                if self.goes_on[here] == 1:
+                    self.chosen = self._taken(instruction, threads)
+                    if self.width:
+                        self.execute(name, suffixes, instruction.operands, self.all[: self.width])
+                else:
+                    taken = self._letting(instruction, lanes)
+                    if self.races:
+                        self.races.line = here
+                    if taken.any():
+                        self.execute(name, suffixes, instruction.operands, taken)
+                self.chosen = None
+                here += 1
+                if here >= end or not self.goes_on[here] or len(self.progress.copies) != copies:
+                    break
+                if (needed := together(body[here].op)) > whole:
+                    groups = lanes.reshape(-1, needed)
+                    if not np.array_equal(groups.all(1), groups.any(1)):
+                        break
+                    whole = needed
+                if turns is not None:
+                    self.land_some(0.02)
+        at[lanes] = here
+        return here - start - 1
+
+    def _letting(self, instruction: Instruction, lanes: np.ndarray) -> np.ndarray:
+        """Those of the threads that an instruction's predicate lets."""
+        if not instruction.predicate:
+            return lanes
+        return lanes & ((self.registers[instruction.predicate] != 0) != instruction.negated)
+
+    def _taken(self, instruction: Instruction, threads: np.ndarray | slice) -> np.ndarray | slice:
+        """The same, of threads by their numbers."""
+        if not instruction.predicate:
+            return threads
+        lets = (self.registers[instruction.predicate][threads] != 0) != instruction.negated
+        if isinstance(threads, slice):
+            return threads if lets.all() else np.flatnonzero(lets)
+        return threads[lets]
+
     def _step(self, here: int, lanes: np.ndarray, at: np.ndarray) -> None:
         """One instruction by those of the threads that its predicate lets."""
-        instruction, taken = self.kernel.body[here], lanes
-        if instruction.predicate:
-            taken = lanes & ((self.registers[instruction.predicate] != 0) != instruction.negated)
-        name, *suffixes = instruction.op.split(".")
+        instruction = self.kernel.body[here]
+        taken = self._letting(instruction, lanes)
+        name, suffixes = parts(instruction.op)
         at[lanes] += 1
         if self.races:
             self.races.line = here
@@ -183,11 +245,11 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
             if name == "bar":  # unlike barrier, of whole warps
                 self.whole_warps(taken)
             if "warp" not in suffixes:
-                self._wait(suffixes, instruction.operands, taken)
+                self.wait(suffixes, instruction.operands, taken)
             if self.by_turns:
-                self._open_barriers()
+                self.open_barriers()
         elif name == "fence":
-            self._fence(suffixes, np.flatnonzero(taken))
+            self.fence(suffixes, np.flatnonzero(taken))
         elif name not in ("griddepcontrol", "pragma", "prefetch", "setmaxnreg") and taken.any():
             with np.errstate(all="ignore"):
                 self.execute(name, suffixes, instruction.operands, taken)
@@ -197,64 +259,14 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
                 self.polled[taken], self.polled_at[taken] = self.changes, here
             self.changes += name == "atom" or (name == "st" and "relaxed" in suffixes)
 
-    def _fence(self, suffixes: list[str], threads: np.ndarray) -> None:
-        if "proxy" in suffixes:
-            self.unfenced[np.isin(self.unfenced, threads + 1)] = 0
-        for warp in map(int, np.unique(threads // 32)) if self.races else ():
-            if "proxy" in suffixes:
-                self.races.clocks.fence_copies(warp)
-            elif "mbarrier_init" not in suffixes:
-                self.races.clocks.fence(warp)
-
-    def _wait(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
-        """Barriers are known by their number and their block, or their cluster's first block."""
-        warps = np.unique(np.flatnonzero(lanes) // 32) if self.races else np.zeros(0, np.int64)
-        if "cluster" in suffixes:
-            if "arrive" in suffixes and self.races:
-                self.races.clocks.hold(warps.tolist(), "relaxed" in suffixes)
-            elif "arrive" not in suffixes:
-                for warp in warps.tolist():
-                    first = int(self.block[32 * warp]) // self.kernel.cluster * self.kernel.cluster
-                    self.races.clocks.come(32 * first + 16, [warp])
-                number = 32 * (self.block // self.kernel.cluster * self.kernel.cluster) + 16
-                self.waiting[lanes], self.wanted[lanes] = number[lanes], self.kernel.cluster * self.kernel.threads
-            return
-        numbers = self.value(operands[0], "u32").astype(np.int64)
-        assert (numbers[lanes] < 16).all()
-        counts = self.value(operands[1], "u32") if len(operands) > 1 else np.full(self.count, self.kernel.threads)
-        where = (32 * self.block + numbers)[32 * warps]
-        for number in np.unique(where).tolist():
-            self.races.clocks.arrive(number, warps[where == number].tolist())
-        if "arrive" in suffixes:
-            np.add.at(self.passed, (32 * self.block + numbers)[lanes], 1)
-            return
-        self.waiting[lanes] = (32 * self.block + numbers)[lanes]
-        self.wanted[lanes] = counts[lanes]
-
-    def _open_barriers(self) -> bool:
-        """A barrier opens when as many threads wait at it as it counts; whether one did."""
-        here = self.waiting >= 0
-        arrived = np.bincount(self.waiting[here], minlength=self.passed.size) + self.passed
-        together = arrived[np.maximum(self.waiting, 0)]
-        assert (together[here] <= self.wanted[here]).all(), "more threads at a barrier than it counts"
-        opened = here & (together == self.wanted)
-        for number in np.unique(self.waiting[opened]).tolist() if self.races else ():
-            warps = np.unique(np.flatnonzero(opened & (self.waiting == number)) // 32)
-            self.races.clocks.open(number, warps.tolist())
-        self.passed[self.waiting[opened]] = 0
-        self.waiting[opened] = -1
-        return bool(opened.any())
-
-    def value(self, operand: str, kind: str) -> np.ndarray:
-        """An operand's threads as numbers of a PTX type."""
-        if operand.startswith("0f"):
-            bits = np.full(self.count, int(operand[2:], 16), np.uint64)
-        elif re.match(r"-?\d", operand):
-            bits = np.full(self.count, int(operand.rstrip("U"), 0) & (2**64 - 1), np.uint64)
-        else:
-            bits = self.registers.get(operand)
-            if bits is None:  # which no instruction has written
-                bits = np.full(self.count, 2**64 - 1, np.uint64)
+    def value(self, operand: str, kind: str, lanes: np.ndarray | None = None) -> np.ndarray:
+        """An operand's threads as numbers of a PTX type; lanes: of these only."""
+        chosen, bits = self.chosen if lanes is None else lanes, self.registers.get(operand)
+        if bits is None:
+            bits = same(operand, self.width)
+            chosen = lanes
+        if chosen is not None:
+            bits = bits[chosen]
         if kind == "pred":
             return bits != 0
         if kind == "f32":
@@ -268,9 +280,16 @@ class Threads(WarpOps, MemoryOps, AsyncCopies, BulkBytes, ClusterOps, MatrixOps,
         return unsigned.view(SIGNED[size]) if kind[0] == "s" else unsigned
 
     def write(self, register: str, values: np.ndarray, lanes: np.ndarray) -> None:
-        values = np.ascontiguousarray(values)
-        bits = (values.view(UNSIGNED[values.itemsize * 8]) if values.dtype != bool else values).astype(np.uint64)
+        """values: of all threads, or of those in `lanes` where these are not all."""
         if register == "_":
             return
-        old = self.registers.get(register)
-        self.registers[register] = np.where(lanes, bits, np.uint64(0) if old is None else old)
+        bits = values.view(UNSIGNED[values.itemsize * 8]) if values.dtype != bool else values
+        known = self.registers.get(register)
+        if known is None:
+            known = self.registers[register] = np.zeros(self.count, np.uint64)
+        if self.chosen is not None:
+            known[self.chosen] = bits
+        elif len(bits) == len(lanes):
+            np.copyto(known, bits, where=lanes)
+        else:
+            known[lanes] = bits

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import seeded
+from tokenizers import Regex, pre_tokenizers
 
 from lispgpt.base.errors import UserError
 from lispgpt.runtime import tokenizers
@@ -20,7 +21,8 @@ WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "Élise", "東京", "\n",
 
 
 def some_text(count: int) -> str:
-    return "".join(f"{word}{seeded.rng().choice([' ', ' ', chr(10)])}" for word in seeded.rng().choice(WORDS, count))
+    words, gaps = seeded.rng().choice(WORDS, count), seeded.rng().choice([" ", " ", "\n"], count)
+    return "".join(word + gap for word, gap in zip(words.tolist(), gaps.tolist(), strict=True))
 
 
 def shards(folder: Path, counts: list[int]) -> Stream:
@@ -128,6 +130,38 @@ def test_pieces_of_a_text_have_the_tokens_of_the_whole(tmp_path: Path) -> None:
     tokenizer = tokenizers.open(tmp_path / "tokenizer.json")
     tokens = np.concatenate(list(encoded([tmp_path / "a.txt"], tokenizer)))
     assert tokens.tolist() == [tokenizer.end_of_text, *tokenizer.encode(text)]
+
+
+# The patterns by which GPT-2, Llama 3 and GPT-4o part a text before they merge bytes.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+GPT4O = LLAMA3.replace(r"[\r\n]*", r"[\r\n/]*")
+
+
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3, GPT4O], ids=["gpt2", "llama3", "gpt4o"])
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "a mat\na mat\n|the cat",
+        "a mat!\na mat!\n|the cat\n",
+        "a mat\na mat\n|the cat\n\nsat",  # of two, GPT-2's pattern leaves the second to what follows
+        "a mat\n|the cat \nsat\n on it",
+        "a mat\n|the cat!\n/sat",
+        "the cat \nsat on a| mat\n",
+        "the cat\r\nsat on a| mat.\r\nIt 12 's",
+        "the\u3000 cat   sat \t12 's\r\n",
+    ],
+)
+def test_pieces_end_where_patterns_part_a_text(tmp_path: Path, pattern: str, marked: str) -> None:
+    text = marked.replace("|", "")
+    (tmp_path / "a.txt").write_bytes(text.encode())
+    found = [piece for piece, _ in pieces([tmp_path / "a.txt"])]
+    assert found == marked.split("|")
+    split = pre_tokenizers.Split(Regex(pattern), "isolated").pre_tokenize_str
+    assert [part for piece in found for part, _ in split(piece)] == [part for part, _ in split(text)]
 
 
 def test_documents_of_folders_and_json_lines(tmp_path: Path) -> None:
