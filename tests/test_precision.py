@@ -102,11 +102,29 @@ def test_the_dump_shows_what_is_rounded_and_what_is_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("rows", "element"), [(64, "bf16"), (63, "f32")])
 def test_what_attention_of_many_rows_takes_is_rounded_where_it_is_made(rows: int, element: str) -> None:
-    small = {"layers": 1, "heads": 1, "width": 64, "context": 80, "vocab": 90}
+    small = {"layers": 2, "heads": 1, "width": 64, "context": 80, "vocab": 90}
     sizes = [{"batch": 1, "positions": rows}]
     text = emit(Request(GENERATE, overrides=small, sizes=sizes, precision="fast"), "kernels", Observer())
     attention = next(line for line in text.splitlines() if f"@attention_1x{rows}x1x64" in line)
     assert f": tensor<{rows}x192x{element}>" in attention.partition("->")[0], attention
+
+
+@pytest.mark.parametrize("rows", [64, 20])
+def test_queries_beside_caches_in_bf16_are_rounded_where_they_are_made(rows: int) -> None:
+    small = {"layers": 2, "heads": 1, "width": 64, "context": 80, "vocab": 90, "cache-type": "bf16"}
+    sizes = [{"batch": 1, "positions": rows}]
+    request = Request(GENERATE, overrides=small, entries=("prefill",), sizes=sizes, precision="fast")
+    text = emit(request, "kernels", Observer())
+    attention = next(line for line in text.splitlines() if f"@attention_1x{rows}x1x64" in line)
+    assert f": tensor<{rows}x192xbf16>" in attention.partition("->")[0], attention
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_a_chips_own_tanh_is_taken_where_activations_are_rounded(precision: str) -> None:
+    small = {"layers": 2, "heads": 1, "width": 64, "context": 80, "vocab": 90}
+    request = {"entries": ("prefill",), "sizes": [{"batch": 1, "positions": 32}], "precision": precision}
+    artifact = compile_request(Request(GENERATE, "cuda:sm_90a", overrides=small, **request), Observer())[0]
+    assert ("tanh.approx" in artifact.code.decode()) == (precision == "fast")
 
 
 @pytest.mark.parametrize(

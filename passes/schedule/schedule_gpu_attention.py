@@ -48,10 +48,14 @@ from lispgpt.passes.model.attention import Attention, attention_of
 from lispgpt.passes.model.score_operands import Operand
 from lispgpt.passes.targets import Gpu
 
+MANY = 4
+"""Times as many subgroups as for a row of a step."""
+
 
 @dataclass(frozen=True)
 class ScheduleGpuAttention(Pass):
-    """subgroups: of a block that shares its row with others; twice as many else.
+    """subgroups: of a block that shares its row with others; twice as many else, and four times as many where rows are
+    the last of many, so that they see much, and each block has a core of its own.
     unroll: positions that a lane has in flight."""
 
     subgroups: int = 4
@@ -94,7 +98,8 @@ class _Schedule:
         self.lanes = 1 << (needed - 1).bit_length()
         tasks = prod(attention.extents)
         self.parts = target.cluster if tasks * 2 <= target.cores else 1
-        self.subgroups = options.subgroups * (1 if self.parts > 1 else 2)
+        last = not self.alone and self.parts > 1 and tasks * self.parts <= target.cores
+        self.subgroups = options.subgroups * (MANY if last else 1 if self.parts > 1 else 2)
         self.unroll = max(1, options.unroll * one_load(attention.keys, target) // self.widths[0])
         self.threads = self.subgroups * target.subgroup
         self.teams = target.subgroup // self.lanes
