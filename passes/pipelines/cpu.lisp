@@ -6,8 +6,8 @@
     (pass bound-inputs)               ; what inputs may be by which rows are read
     (pass divide-batch {:devices 1})  ; `--devices` sets it
     (pass divide-states {:devices 1}) ; and `--shard-optimizer` this
-    (pass hoist-slices)               ; what is read of a slice alone is made for it alone
     (pass cse)
+    (pass hoist-slices)               ; what is read of a slice alone is made for it alone
     (pass contract-products)
     (pass round-activations {:precision "exact"})  ; `--precision` sets it
     (pass outline-kernels)

@@ -7,8 +7,8 @@
     (pass bound-inputs)               ; what inputs may be by which rows are read
     (pass divide-batch {:devices 1})  ; `--devices` sets it
     (pass divide-states {:devices 1}) ; and `--shard-optimizer` this
-    (pass hoist-slices)               ; what is read of a slice alone is made for it alone
     (pass cse)
+    (pass hoist-slices)               ; what is read of a slice alone is made for it alone
     (pass contract-products)
     (pass defer-norms)                ; until behind products that read them
     (pass round-activations {:precision "exact" :least 2})  ; `--precision` sets it

@@ -31,6 +31,13 @@ def work(artifact: Artifact, kernel: str) -> Work:
     return found
 
 
+def of_step(artifact: Artifact, kernel: str) -> Work:
+    """Of the kernel with such a name that a greedy step of as many sequences as it says launches."""
+    batch = int(kernel.partition("_")[2].partition("x")[0])
+    steps = next(e for e in artifact.plan.entries if e.name == "decode-greedy" and e.sizes["batch"] == batch)
+    return work(artifact, next(step.kernel for step in steps.launches if step.kernel.startswith(kernel)))
+
+
 def fixed(nbytes: int, operations: int, matrix: bool = False) -> Work:
     return Work(nbytes, operations, 0, 0, 0, matrix)
 
@@ -66,14 +73,16 @@ def test_the_largest_logit_is_looked_for_in_the_vocabulary_without_its_padding()
 def test_the_last_row_alone_goes_into_the_logits(gpt2: Artifact) -> None:
     norm, product = 7 * WIDTH + 4, 2 * WIDTH * PADDED
     nbytes = 4 * WIDTH + 2 * 4 * WIDTH + 2 * WIDTH * PADDED + 4 * PADDED
-    for name in ("contraction_1x50304", "contraction_1x50304_4"):
-        assert work(gpt2, name) == fixed(nbytes, norm + product)
+    for entry in gpt2.plan.entries:
+        (name,) = (step.kernel for step in entry.launches if "x50304" in step.kernel)
+        if entry.sizes["batch"] == 1:
+            assert work(gpt2, name) == fixed(nbytes, norm + product)
 
 
 def test_attention_of_one_row_writes_a_row_and_reads_those_up_to_its_position(gpt2: Artifact) -> None:
     score = 2 * 64 + 1 + 5 + 2 * 64  # product with a key, scale, softmax, product with a value
     nbytes = 4 * 3 * WIDTH + 4 + 2 * 4 * WIDTH + 4 * WIDTH  # query, key and value; position; cache row; result
-    found = work(gpt2, "attention_1x1x12x64")
+    found = of_step(gpt2, "attention_1x1x12x64")
     assert found == Work(nbytes, 0, 2 * 4 * WIDTH, HEADS * score, CONTEXT, matrix=False)
     assert found.at([[99]]) == Amount(nbytes + 100 * 8 * WIDTH, 100 * HEADS * score, matrix=False)
     decodes = next(e for e in gpt2.plan.entries if (e.sizes["batch"], e.sizes["positions"]) == (1, 1))
@@ -81,7 +90,7 @@ def test_attention_of_one_row_writes_a_row_and_reads_those_up_to_its_position(gp
 
 
 def test_attention_of_several_sequences_reads_the_rows_of_each(gpt2: Artifact) -> None:
-    one, four = work(gpt2, "attention_1x1x12x64"), work(gpt2, "attention_4x1x12x64")
+    one, four = of_step(gpt2, "attention_1x1x12x64"), of_step(gpt2, "attention_4x1x12x64")
     assert four == Work(4 * one.bytes, 0, one.position_bytes, one.position_operations, CONTEXT, matrix=False)
     positions = seeded.rng().integers(0, CONTEXT, (4, 1)).tolist()
     alone = [one.at([row]) for row in positions]

@@ -135,7 +135,7 @@ def generate(artifact: Artifact, device: NullDevice | CheckedCpuDevice) -> list[
 def test_every_launch_of_a_model_does_what_it_says(artifact: Artifact) -> None:
     device = CheckedCpuDevice(2)
     assert len(generate(artifact, device)) == 4
-    assert device.checked >= 4 * len(artifact.plan.entries[0].steps)
+    assert device.checked >= 4 * min(len(entry.steps) for entry in artifact.plan.entries)
 
 
 SEEDED = {
