@@ -61,6 +61,11 @@ class RandomProduct:
             found[name] = rounded_to_bf16(values) if dtype == "bf16" else values
         return found
 
+    def size(self, values: dict[str, np.ndarray]) -> float:
+        """The norm that the result has, or would have if its terms did not cancel out."""
+        squares = self.expected({name: array.astype(np.float64) ** 2 for name, array in values.items()})
+        return max(float(np.linalg.norm(self.expected(values))), float(squares.sum()) ** 0.5)
+
     def expected(self, values: dict[str, np.ndarray]) -> np.ndarray:
         letters = {name: chr(ord("a") + number) for number, name in enumerate(self.sizes)}
         left, right, result = ("".join(letters[i] for i in group) for group in (self.left, self.right, self.result))

@@ -54,7 +54,7 @@ def on_emulated_amd(product: RandomProduct, values: dict[str, np.ndarray], artif
 def check(found: np.ndarray, product: RandomProduct, values: dict[str, np.ndarray], error: float, what: str) -> None:
     expected = product.expected(values)
     assert found.shape == expected.shape, what
-    size = max(np.linalg.norm(expected), 1e-3)
+    size = max(product.size(values), 1e-3)
     assert np.linalg.norm(found - expected) <= error * size, f"{what}: {product}"
 
 
