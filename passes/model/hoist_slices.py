@@ -69,6 +69,8 @@ class HoistSlices(Pass):
         """The part of a tensor that all its uses read, by slices; None where there is no such part."""
         if not isinstance(value.type, ir.RankedTensorType):
             return None
+        if DYNAMIC in shape_of(value):
+            return None
         found = {_part_read(use.owner.operation, value) for use in value.uses}
         part = found.pop() if len(found) == 1 else None
         return part if part is not None and self.times * prod(part.sizes) <= prod(shape_of(value)) else None

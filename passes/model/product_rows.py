@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lispgpt.ir.mlir import ir
-from lispgpt.ir.structure import captured_values, defining_op, shape_of, viewed
+from lispgpt.ir.structure import VIEWS, captured_values, defining_op, shape_of, viewed
 from lispgpt.passes.model.attention import Attention
-from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write, is_written_in_place
-from lispgpt.passes.model.kernel_group import users
+from lispgpt.passes.model.cache_writes import CacheWrite, is_cache_write, is_written_in_place, readers_of
+from lispgpt.passes.model.kernel_group import top_level, users
+from lispgpt.passes.model.placements import is_placement
 from lispgpt.passes.model.row_columns import RowColumns, columns_read, row_columns
 from lispgpt.passes.model.store_parts import parts_of
 
@@ -65,9 +66,16 @@ def _home(writes: Sequence[CacheWrite], places: dict[ir.Operation, int], rows: i
     given -= {*(one.source for one in found), *(loop.results[0] for loop in loops)}
     if not found[0].short or not all(map(_is_copied, list(product.operands)[:2])) or not alone:
         return {}
-    if _are_made_of(given, product, loops, places):
+    if _are_made_of(given, product, loops, places) or _is_read_later(writes[0], product, places):
         return {}
     return dict.fromkeys(moved, product)
+
+
+def _is_read_later(write: CacheWrite, product: ir.Operation, places: dict[ir.Operation, int]) -> bool:
+    """Whether anything behind a product but the write reads what the cache holds before."""
+    readers = readers_of(viewed(write.loop.operands[3], VIEWS))
+    behind = {top_level(op, product) for op in readers if not is_placement(op)} - {write.loop}
+    return any(places.get(op, 0) > places[product] for op in behind)
 
 
 def _is_copied(operand: ir.Value) -> bool:
