@@ -60,7 +60,8 @@ class ScheduleGpuTiledAttention(Pass):
     ones, ptxas of CUDA 12.9 lets weights overwrite the queries' registers.  Raises UserError for keys that no matrix
     instructions divide, and for more threads or teams than a block can have.
 
-    copied_keys: positions of a tile that bulk copies bring; 0: none does.  stages: such tiles of a team.
+    copied_keys: positions of a tile that bulk copies bring; 0: none does, as where a block has more teams than its
+    copies' warpgroup subgroups.  stages: such tiles of a team.
     """
 
     rows: int = 64
@@ -135,7 +136,8 @@ class _Schedule:
         self.sum_tiles = attention.depth // self.unit.columns
         self.ahead = self._words() <= AHEAD_WORDS
         self.kept = self._words() - self.tile.words <= KEPT_WORDS
-        copied_keys = 0 if self.warpgroup is None else options.copied_keys
+        writers = 0 if self.warpgroup is None else self.warpgroup.threads // target.subgroup
+        copied_keys = options.copied_keys if self.teams <= writers else 0
         self.arriving = ArrivingLayout.of(attention, target, copied_keys, options.stages)
         while self.teams > 1 and not self.fits():
             self.teams -= 1

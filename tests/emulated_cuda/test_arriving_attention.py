@@ -89,6 +89,11 @@ def test_rows_are_exact_to_their_precision(case: Case, tmp_path: Path) -> None:
     assert np.linalg.norm(found.reshape(expected.shape) - expected) <= case.tolerance * np.linalg.norm(expected)
 
 
+def test_more_teams_than_start_copies_load_for_themselves(tmp_path: Path) -> None:
+    assert "cp.async" in compiled(Case(options=":teams 4 :copied-keys 32"), tmp_path).code.decode()
+    assert "cp.async" not in compiled(Case(options=":teams 5 :copied-keys 32"), tmp_path).code.decode()
+
+
 def test_tiles_come_by_bulk_copies(tmp_path: Path) -> None:
     assert "cp.async.bulk.tensor" in compiled(Case(), tmp_path).code.decode()
     assert "cp.async" not in compiled(Case(options=":copied-keys 0"), tmp_path).code.decode()
