@@ -165,13 +165,11 @@ class _Entry:
             )
         places = self.places
         places.before_reading(list(op.operands))
-        changed = {i: op.operands[i] for i in tied[callee] if i >= 0}
-        for value in changed.values():
-            places.before_changing(value)
-        arguments = [places.view(places[v], v.type) for v in op.operands]
+        changed = {i: places.before_changing(op.operands[i]) for i in tied[callee] if i >= 0}
+        arguments = [places.view(changed.get(i, places[v]), v.type) for i, v in enumerate(op.operands)]
         for result, argument in zip(op.results, tied[callee], strict=True):
             if argument >= 0:
-                places.change(result, places[changed[argument]])
+                places.change(result, changed[argument])
                 continue
             place = self._place_for(result)
             places.put(result, place, 0)

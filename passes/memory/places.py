@@ -106,13 +106,15 @@ class Places:
         ]
         self._update(wanted[-1] + 1 if wanted else 0)
 
-    def before_changing(self, value: ir.Value) -> None:
-        """Copy away what others are still to read where a kernel is about to change a value in place."""
+    def before_changing(self, value: ir.Value) -> Place:
+        """Copy away what others are still to read, the value too, where a kernel is about to change it in place; the
+        place."""
         buffer = self.places[value].buffer
         waiting = [i for i, update in enumerate(self.waiting) if update.place.buffer == buffer]
         self._update(waiting[-1] + 1 if waiting else 0)
         place = self.places[value]
         self._save(place, byte_size(value.type), self.changes[place.buffer] + 1, value)
+        return place
 
     def _update(self, count: int) -> None:
         for _ in range(count):

@@ -23,16 +23,20 @@ READS = """
   (let [n (dim tokens 0)
         qkv (linear (rows table tokens) w b)
         part (fn [first] (slice (reshape qkv [n 6 64]) [0 first 0] [n 2 64]))
-        before (square (reshape (slice (read-state (kv 0)) [0 0 0 0 0] [1 1 2 80 64]) [160 64]))
+        held (reshape (slice (read-state (kv 0)) [0 0 0 0 0] [1 1 2 80 64]) [160 64])
+        before BEFORE
         rows (attend (part 0) (part 2) (part 4) (kv 0))]
-    {:rows LAST :before before}))
+    {:rows LAST :before (AFTER before)}))
 """
 
 
 @pytest.mark.parametrize("last", ["rows", "(slice (reshape rows [n 128]) [(- n 1) 0] [1 128])"])
-def test_what_a_cache_holds_is_read_before_it_changes(tmp_path: Path, last: str) -> None:
-    """Of all rows, whose attention writes them, and of the last one, whose attention does not."""
-    (tmp_path / "program.lisp").write_text(READS.replace("LAST", last))
+@pytest.mark.parametrize(("before", "after"), [("(square held)", "* 1.0"), ("held", "square")])
+def test_what_a_cache_holds_is_read_before_it_changes(tmp_path: Path, last: str, before: str, after: str) -> None:
+    """Of all rows, whose attention writes them, and of the last one, whose attention does not; read by then, or only
+    after that, which takes a copy."""
+    text = READS.replace("LAST", last).replace("BEFORE", before).replace("AFTER", after)
+    (tmp_path / "program.lisp").write_text(text)
     found, weights = [], None
     held = seeded.rng().standard_normal((1, 1, 2, 2, 80, 64), np.float32)
     for target, device in (("cuda:sm_90a", EmulatedCuda()), ("cpu", CpuDevice())):
