@@ -21,7 +21,19 @@ from lispgpt.ir.structure import element_type
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import cache_of, read_operand, score_at
 from lispgpt.passes.kernels.expand import exp2
-from lispgpt.passes.kernels.words import Word, each, either, fused, greater, if_there, lesser, real, when, word
+from lispgpt.passes.kernels.words import (
+    Word,
+    assembly,
+    each,
+    either,
+    fused,
+    greater,
+    if_there,
+    lesser,
+    real,
+    when,
+    word,
+)
 from lispgpt.passes.plan.sharded_cache import row_words, rows_there
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 from lispgpt.passes.plan.sharded_layout import RANKS
@@ -126,6 +138,7 @@ class Earlier(HeadReader):
             return [read_operand(self.made.reader, o, place, t, self.column.index(), self.numbers) for o in both]
 
     def _reals(self, words: list[Word]) -> list[Word]:
+        words = [assembly("mov.b32 $0, $1;", [w], "r")[0] for w in words]  # nothing waits for them before
         element = element_type(self.attention.keys.tensor)
         row = b.vector_of([w.value for w in words])
         return lanes(b.extend(b.emit("vector.bitcast", [row], [ir.VectorType.get([self.numbers], element)])))

@@ -846,7 +846,7 @@ func.func "decode_greedy_batch1_positions1_shared"
   1 gpu.thread_id
   133 llvm.call_intrinsic
   372 llvm.extractvalue
-  465 llvm.inline_asm
+  473 llvm.inline_asm
   14 llvm.inttoptr
   16 memref.extract_aligned_pointer_as_index
   6 memref.load
