@@ -26,6 +26,7 @@ def compiled(
     program: str = "gpt2.lisp",
     entry: str = "decode-greedy",
     options: str = "",
+    batch: int = 1,
     **config: int | str,
 ) -> Artifact:
     path = folder / "program.lisp"
@@ -37,7 +38,7 @@ def compiled(
     sizes = GPT2 if program == "gpt2.lisp" else LLAMA
     request = Request(
         path, target, overrides={**sizes, **config}, pipeline=None if target == "cpu" else given,
-        entries=(entry,),
+        entries=(entry,), sizes=({"batch": batch, "positions": 1},) if batch > 1 else (),
     )  # fmt: skip
     return compile_request(request, Observer())[0]
 

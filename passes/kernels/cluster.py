@@ -174,6 +174,11 @@ def _low(half: Word) -> Word:
     return Word(b.emit("arith.trunci", [half.value], [b.i32()]))
 
 
+def pause(nanoseconds: int) -> None:
+    """Ask for nothing that others wait for, for about so long."""
+    assembly(f"nanosleep.u32 {nanoseconds};", [])
+
+
 def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word]) -> list[list[Word]]:
     """Four words each, once right(…) of all lines' words: 0 for what is there."""
     count = len(pointers)

@@ -95,12 +95,15 @@ class _Finder:
         if attention.rounding != (None, None) or attention.log_sum or attention.gradients:
             raise Refused("its attention rounds or leaves more than its result")
         product = self._product([head])
+        texts = self._texts([layer[i] for layer in layers for i in range(len(layer)) if i != 1] + [head])
         logits = self._place(head.operands[-1])
         chosen = chosen_by(tail, list(map(self.kernel, tail)), logits, self._place)
+        if chosen.settings is not None and texts > 1:
+            raise Refused("the next tokens of several texts are drawn")
         return Chain(
             self.calls, self.kernel(first), made, self._series([first]), aheads, normed, len(layers),
             (self._joined(norms[0]), self._joined(norms[1]), self._joined([final])), into, self.kernel(layers[-1][1]),
-            attended, cached[0], rows[0], out, tuple(ups), down, product, logits, *chosen,
+            attended, cached[0], rows[0], out, tuple(ups), down, product, logits, *chosen, texts,
         )  # fmt: skip
 
     def _layer(self, layer: list[ir.Operation], stream: ir.Value, norms: tuple[list, list]) -> ir.Value:
@@ -221,23 +224,32 @@ class _Finder:
         rights = [self._contract(self.kernel(call)).operands[1] for call in calls]
         if len({(right.type, kind_of_blocks(right)) for right in rights}) > 1:
             raise Refused("its layers' products are not alike")
-        rows, depth = shape_of(contract.operands[1])
+        (rows, depth), texts = shape_of(contract.operands[1]), shape_of(contract.results[0])[0]
         kind = kind_of_blocks(contract.operands[1]) or str(element_type(contract.operands[1]))
-        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (1, rows):
-            raise Refused(f"a product is not of one row with BF16 weights, {' or '.join(PACKED)}")
+        if kind not in ("bf16", *PACKED) or shape_of(contract.results[0]) != (texts, rows):
+            raise Refused(f"a product is not of rows with BF16 weights, {' or '.join(PACKED)}")
+        if kind != "bf16" and texts > 1:
+            raise Refused("weights in blocks are shared out for one text")
         numbers = [self._argument(bytes_of_blocks(right) or right) for right in rights]
         arguments, sites = self._series(calls), tuple(zip(calls, numbers, strict=True))
         if kind != "bf16":
             arguments.pop(numbers[-1])
         weights = self._steps([self._at(*site) for site in sites])
         left = viewed(contract.operands[0])
-        if prod(shape_of(left)) != depth or str(element_type(contract.results[0])) != "f32":
+        if prod(shape_of(left)) != texts * depth or str(element_type(contract.results[0])) != "f32":
             raise Refused("a product sums over a part of what it reads, or not in F32")
         number = self._argument(left) if defining_op(left).name == "bufferization.to_tensor" else -1
         added = [i for i, a in enumerate(list(kernel.regions[0].blocks[0].arguments)[:-1])
-                 if i not in (*arguments, number, numbers[-1]) and shape_of(a) == (1, rows)]  # fmt: skip
+                 if i not in (*arguments, number, numbers[-1]) and shape_of(a) == (texts, rows)]  # fmt: skip
         stream = added[0] if len(added) == 1 else None
         return Product(kernel, arguments, weights, rows, depth, stream, kind, sites)
+
+    def _texts(self, calls: list[ir.Operation]) -> int:
+        """Rows of all products."""
+        found = {shape_of(self._contract(self.kernel(call)).results[0])[0] for call in calls}
+        if len(found) != 1:
+            raise Refused("its products are of different numbers of rows")
+        return found.pop()
 
     def _at(self, call: ir.Operation, argument: int) -> tuple[int, int]:
         place = self._place(call.operands[argument])

@@ -10,10 +10,9 @@ Before:                                          After:
 
 The rule by which work is shared is that of tensor-parallel training: what a product has in rows the next one sums over,
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
-layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.  It is for one text: with several, each of
-which has parts, statistics and exchanges of its own, every step of a layer takes so much longer that launches apart
-are faster (measured on an H200, GPT-2 of 124M: two texts 195 us in one launch where a graph takes 157, eight 338 and
-200).
+layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.  A step of several texts, 8 at most, has the
+same chain, but other roles: warps multiply the weights they hold by all texts at once, rank r of a cluster attends for
+text r, and what clusters add is summed up once for all (texts_*.py).
 
 Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
 the chip has no clusters and bulk copies, and where that is modelled to be as fast or to save little.
@@ -41,6 +40,8 @@ from lispgpt.passes.plan.sharded_heads import heads_of
 from lispgpt.passes.plan.sharded_kernel import ShardedKernel
 from lispgpt.passes.plan.sharded_layout import RANKS, Layout
 from lispgpt.passes.plan.tasks import floor_seconds
+from lispgpt.passes.plan.texts_kernel import TextsKernel
+from lispgpt.passes.plan.texts_layout import TextsLayout
 from lispgpt.passes.targets import Gpu
 
 MORE = "control:more"
@@ -89,7 +90,8 @@ class ShardDecode(Pass):
         blocks = target.cores_for(RANKS) // RANKS * RANKS
         if self.clusters:
             blocks = min(blocks, RANKS * self.clusters)
-        layout = Layout(chain, heads, attention.context, blocks, self.steps, self.numbers, self.rows)
+        layouts, kernel_of = (Layout, ShardedKernel) if chain.texts == 1 else (TextsLayout, TextsKernel)
+        layout = layouts(chain, heads, attention.context, blocks, self.steps, self.numbers, self.rows)
         kernels = [functions[callee_of(call)] for call in chain.calls]
         apart, together = _seconds(kernels, layout, target)
         worth = target.cluster_seconds and together <= WORTH * apart and apart - together >= LEAST_SAVED
@@ -97,7 +99,7 @@ class ShardDecode(Pass):
             return
         name = f"{symbol_of(entry)}_shared"
         buffers = _buffers(entry, layout)
-        made = ShardedKernel(entry, name, chain, layout, buffers, self.runs, target)
+        made = kernel_of(entry, name, chain, layout, buffers, self.runs, target)
         _record(made.function, kernels)
         _replace(entry, layout, made, name, self.runs)
         said = f"{len(kernels)} launches are one, of {blocks // RANKS} clusters"
@@ -116,10 +118,11 @@ def _seconds(kernels: Sequence[ir.Operation], layout: Layout, target: Gpu) -> tu
     first, steps = len(chain.aheads) + 1, 4 + len(chain.ups) + len(chain.head_norms)
     end = first + steps * chain.layers
     brought = layout.layer_bytes * layout.blocks / target.rates.bandwidth
-    least = max(brought, 2 * target.cluster_seconds)
+    exchange = target.cluster_seconds * layout.exchange_cost
+    least = max(brought, 2 * exchange)
     rounds = [max(sum(floors[i : i + steps]), least) for i in range(first, end, steps)]
     rest = sum(floors[:first]) + sum(floors[end:])
-    return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * target.cluster_seconds
+    return sum(floors) + len(floors) * target.launch_seconds, sum(rounds) + rest + 2 * exchange
 
 
 def _calls(entry: ir.Operation) -> list[ir.Operation]:

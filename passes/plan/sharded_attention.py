@@ -36,7 +36,6 @@ from lispgpt.passes.kernels.words import (
 )
 from lispgpt.passes.plan.sharded_cache import row_words, rows_there
 from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
-from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_queries import HeadReader
 from lispgpt.passes.plan.sharded_sharing import WARPS
 
@@ -50,9 +49,15 @@ class Earlier(HeadReader):
     layer that is under way."""
 
     def __init__(
-        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word, parity: Word | None = None
+        self,
+        launch: Launch,
+        made: Copied,
+        normed: Sequence[Copied],
+        position: Word,
+        parity: Word | None = None,
+        text: Word | int = 0,
     ) -> None:
-        super().__init__(launch, made, normed, position)
+        super().__init__(launch, made, normed, position, text)
         layout = launch.layout
         self.parity = parity
         self.numbers, self.across, self.words = layout.row_numbers, layout.row_lanes, layout.row_words
@@ -131,7 +136,7 @@ class Earlier(HeadReader):
     def _read(self, turn: Word) -> list[ir.Value]:
         """A lane's part of a key and a value; of the last ones where there are no more."""
         number = lesser(self._number(turn), self.count - 1)
-        t = (number * RANKS + self.launch.rank).index()
+        t = self.launch.position_of_row(number).index()
         with self.made.reader.scope():
             place = self.place(self.shared, 0)
             both = (self.attention.keys, self.attention.values)
@@ -173,7 +178,7 @@ class Earlier(HeadReader):
 
     def _weighed(self, turn: Word | int, member: Word, score: Word) -> Word:
         number = self._number(turn)
-        t = (number * RANKS + self.launch.rank).index()
+        t = self.launch.position_of_row(number).index()
         with self.made.reader.scope():
             value = Word(score_at(self.made.reader, self.attention, self.place(self.shared, member), t, score.value))
         return (number < self.count).where(greater(value * LOG2_E, real(LOWEST)), LOWEST)

@@ -1,9 +1,10 @@
 """A decode step as a chain that can be shared among clusters: what is recognised of it, from its kernels' bodies.
 
-A stream x of one row goes through layers.  In each a norm of x meets a product whose rows are the heads' queries, keys
-and values, attention over a cache, and a product that sums over the heads and is added to x; then a norm, one or two
-products whose rows are hidden units, elementwise ops, and a product that sums over the hidden units and is added to x.
-Behind the layers come a norm, a product whose rows are tokens, and the choice of the largest or the draw of one.
+A stream x, of one row for each text, goes through layers.  In each a norm of x meets a product whose rows are the
+heads' queries, keys and values, attention over a cache, and a product that sums over the heads and is added to x; then
+a norm, one or two products whose rows are hidden units, elementwise ops, and a product that sums over the hidden units
+and is added to x.  Behind the layers come a norm, a product whose rows are tokens, and the choice of the largest or the
+draw of one.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class Chain:
     """The tokens' and positions' arguments are inputs that a run leaves for the next; embedding: the kernel that makes
     the stream, `stream` the number of its result, embedded: its arguments.  ups: products whose rows are hidden units;
     where there are two the second reads what the first has made, as its `stream`.  vocab: tokens that may be chosen.
-    settings: by which the next token is drawn; report: how clearly the largest is that, where that is taken."""
+    settings: by which the next token is drawn; report: how clearly the largest is that, where that is taken.
+    texts: rows of the stream."""
 
     calls: Sequence[ir.Operation]
     embedding: ir.Operation
@@ -107,6 +109,7 @@ class Chain:
     tokens: int
     positions: int
     vocab: int
+    texts: int
 
     @property
     def width(self) -> int:

@@ -6,9 +6,11 @@ lib/sampling.lisp does: how many are as good, and how far the next one below is,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
+from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, greater, lesser, real, when, word
@@ -70,10 +72,10 @@ class Best:
         below = greater(mine.where(self.below, self.rank), theirs.where(other.below, other.rank))
         return Best(rank, token, below, mine.where(self.equals, 0) + theirs.where(other.equals, 0))
 
-    def across(self) -> Best:
-        """Of a warp's lanes."""
+    def across(self, distances: Sequence[int] = (16, 8, 4, 2, 1)) -> Best:
+        """Of a warp's lanes, of all or of those so far apart."""
         found = self
-        for distance in (16, 8, 4, 2, 1):
+        for distance in distances:
             found = found.joined(Best.of([w.from_lane(distance) for w in found.words]))
         return found
 
@@ -89,13 +91,14 @@ def _widest(size: Word) -> Word:
     return size
 
 
-def tell(launch: Launch, run: Word) -> None:
+def tell(launch: Launch, run: Word, text: Word | int = 0) -> None:
     """By the exchanger: this block's best of its warps' bests.  run: one more than the number of runs before."""
     lane = (launch.lane < WARPS).where(launch.lane, 0)
-    found = Best.of(c.load_words(launch.place("best") + lane * 16, 4)).where(launch.lane < WARPS)
+    bests = launch.place("best") + text * (16 * WARPS)
+    found = Best.of(c.load_words(bests + lane * 16, 4)).where(launch.lane < WARPS)
     size = _widest(found.size())
     best = found.across()
-    place = launch.block * 32 + launch.layout.lines["best"]
+    place = launch.block * 32 + launch.layout.lines["best"] + text * (32 * launch.layout.blocks)
     lines = [[best.rank, best.token, run, best.below], [best.equals, size, run, word(0)]]
 
     def store() -> None:
@@ -114,14 +117,14 @@ class Choice:
     report: list[Word]
 
 
-def choose(launch: Launch, run: Word) -> Choice:
+def choose(launch: Launch, run: Word, text: Word | int = 0) -> Choice:
     """By a warp, once all blocks have told."""
     blocks = launch.layout.blocks
     best, size, pointers, there = Best.none(), word(0), [], []
     for first in range(0, blocks, 32):
         number = launch.lane + first
         there.append(number < blocks)
-        place = there[-1].where(number, 0) * 32 + launch.layout.lines["best"]
+        place = there[-1].where(number, 0) * 32 + launch.layout.lines["best"] + text * (32 * blocks)
         pointers += [c.pointer(launch.exchange, place), c.pointer(launch.exchange, place + 16)]
     lines = c.await_lines(pointers, lambda found: found[2] ^ run)
     for i, inside in enumerate(there):
@@ -136,34 +139,44 @@ def choose(launch: Launch, run: Word) -> Choice:
     return Choice(known.where(best.token, 0), result, [result, best.equals, gap.bits()])
 
 
-def leave(launch: Launch, choice: Choice, run: Word | None) -> None:
-    """By one thread: a run's results.  run: where they are kept; None: as the launch's."""
+def leave(launch: Launch, choice: Choice, run: Word | None, text: Word | int = 0) -> None:
+    """By one thread: a run's results for a text.  run: where they are kept; None: as the launch's."""
     results = [[choice.result], choice.report][: len(launch.chain.chosen)]
     if run is not None:
         for memory, words in zip(launch.kept, results, strict=True):
             for i, value in enumerate(words):
-                b.store(value.value, memory, [run.index(), i])
+                b.store(value.value, memory, [run.index(), index_of(text, len(words), i)])
         return
     for series, words in zip(launch.chain.chosen, results, strict=True):
-        memory = launch.view(series, 0, ir.MemRefType.get([len(words)], b.i32()))
+        memory = launch.view(series, 0, ir.MemRefType.get([launch.layout.texts * len(words)], b.i32()))
         for i, value in enumerate(words):
-            b.store(value.value, memory, [i])
+            b.store(value.value, memory, [index_of(text, len(words), i)])
 
 
-def end(launch: Launch, choice: Choice, last: Word | None) -> None:
+def index_of(text: Word | int, each: int = 1, number: int = 0) -> Index:
+    """Where a text's number-th of so many words is."""
+    return number if isinstance(text, int) else (text * each + number).index()
+
+
+def end(launch: Launch, choice: Choice, last: Word | None, text: Word | int = 0) -> None:
     """By the first block: results, and what the next launch starts from.  last: where the last run's are still to be
     kept."""
 
     def leave_all() -> None:
-        i32 = ir.MemRefType.get([1], b.i32())
-        leave(launch, choice, None)
+        i32 = ir.MemRefType.get([launch.layout.texts], b.i32())
+        leave(launch, choice, None, text)
         for buffer, value in (
             (launch.chain.tokens, choice.token),
-            (launch.chain.positions, launch.position + launch.times),
+            (launch.chain.positions, launch.position_of(text) + launch.times),
         ):
-            b.store(value.value, b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32]), [0])
-        b.store((launch.before + launch.times).value, launch.exchange, [0])
+            view = b.emit("memref.view", [launch.memories[buffer], b.as_value(0)], [i32])
+            b.store(value.value, view, [index_of(text)])
+        counted = launch.before + launch.times
+        if isinstance(text, int):
+            b.store(counted.value, launch.exchange, [0])
+        else:
+            when(text == 0, lambda: b.store(counted.value, launch.exchange, [0]))
         if launch.kept and last is not None:
-            leave(launch, choice, last)
+            leave(launch, choice, last, text)
 
     when(launch.lane == 0, leave_all)

@@ -184,7 +184,7 @@ def make_ahead(launch: Launch, position: Word) -> None:
                     made.hold(argument, position.value)
             for tensor, memory in outputs_of(made.op):
                 theirs = ahead.results[ir.BlockArgument(memory).arg_number]
-                _leave_ahead(launch, made, tensor, launch.place("ahead") + launch.layout.ahead_place(theirs))
+                _leave_ahead(launch, made, tensor, launch.place("ahead") + launch.layout.ahead.place(theirs))
 
 
 def _leave_ahead(launch: Launch, made: Copied, tensor: ir.Value, start: Word) -> None:

@@ -33,9 +33,10 @@ class Rows:
 @dataclass(frozen=True)
 class Heads:
     """shared: the leading loop of attention whose numbers are keys' and values' heads; member: that of the queries'
-    heads which have these in common; None where it is not longer than 1.  firsts: columns of what attention reads at
-    which queries, keys and values of the first head start, where all heads' follow one behind the other.  short:
-    whether a number of the cache has 16 bits, and not 32.  rows: of the cache, where they lie at such distances."""
+    heads which have these in common; text: that of several texts; None where it is not longer than 1.  firsts: columns
+    of what attention reads at which queries, keys and values of the first head start, where all heads' follow one
+    behind the other.  short: whether a number of the cache has 16 bits, and not 32.  rows: of the cache, where they lie
+    at such distances."""
 
     shared: int | None
     member: int | None
@@ -44,6 +45,7 @@ class Heads:
     depth: int
     loops: int
     short: bool
+    text: int | None = None
     firsts: tuple[int, int, int] = (0, 0, 0)
     rows: Rows | None = None
 
@@ -52,9 +54,10 @@ class Heads:
         """Heads of keys and values."""
         return self.count // self.group
 
-    def place(self, shared: Index, member: Index) -> list[Index]:
+    def place(self, shared: Index, member: Index, text: Index = 0) -> list[Index]:
         """Indices of the leading loops."""
-        return [shared if i == self.shared else member if i == self.member else 0 for i in range(self.loops)]
+        of_loops = {self.shared: shared, self.member: member, self.text: text}
+        return [of_loops.get(i, 0) for i in range(self.loops)]
 
 
 def heads_of(chain: Chain, target: Gpu) -> Heads:
@@ -66,7 +69,7 @@ def heads_of(chain: Chain, target: Gpu) -> Heads:
     block = kernel.regions[0].blocks[0]
     attention = attention_of(kernel)
     assert attention is not None
-    heads = _loops(attention)
+    heads = _loops(attention, chain.texts)
     ops = list(block.operations)
     with ir.InsertionPoint(ops[-1]), kernel.location:
         firsts = _Columns(chain, attention, heads, target).firsts()
@@ -111,10 +114,13 @@ def _rows(chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> Rows
     return Rows(firsts, position, head, heads.depth * item)
 
 
-def _loops(attention: Attention) -> Heads:
+def _loops(attention: Attention, texts: int) -> Heads:
     if attention.own is None or attention.depth != attention.width:
         raise Refused("its attention is not of heads whose keys, as deep as values, it writes itself")
-    long = {i: extent for i, extent in enumerate(attention.extents) if extent > 1}
+    text = attention.own.sequence if texts > 1 else None
+    if texts > 1 and (text is None or attention.own.each > 1 or attention.extents[text] != texts):
+        raise Refused("its texts do not have a row and a part of the cache each")
+    long = {i: extent for i, extent in enumerate(attention.extents) if extent > 1 and i != text}
     shared = [i for i in long if i in attention.shared]
     members = [i for i in long if i not in attention.shared]
     if len(shared) > 1 or len(members) > 1:
@@ -123,7 +129,7 @@ def _loops(attention: Attention) -> Heads:
     count = group * (long[shared[0]] if shared else 1)
     short = b.is_short(attention.keys.tensor.type)
     loop, member = (found[0] if found else None for found in (shared, members))
-    return Heads(loop, member, count, group, attention.depth, len(attention.extents), short)
+    return Heads(loop, member, count, group, attention.depth, len(attention.extents), short, text)
 
 
 def _tensors(kernel: ir.Operation, argument: int) -> list[ir.Value]:
@@ -137,7 +143,7 @@ class _Columns:
     """Which columns queries, keys and values are made of."""
 
     def __init__(self, chain: Chain, attention: Attention, heads: Heads, target: Gpu) -> None:
-        self.attention, self.heads = attention, heads
+        self.attention, self.heads, self.texts = attention, heads, chain.texts
         self.seen: list[int] = []
         self.reader = Reader(target)
         for tensor in _tensors(chain.attention, chain.rows_argument):
@@ -198,7 +204,9 @@ class _Columns:
 
     def _check_results(self, head: int, shared: int, member: int) -> None:
         out = self.attention.out
+        last = self.texts - 1
         for d in range(self.heads.depth):
-            where = zip(out.index(self.heads.place(shared, member), 0, d), shape_of(out.tensor), strict=True)
-            if reduce(lambda total, pair: total * pair[1] + pair[0], where, 0) != head * self.heads.depth + d:
+            where = zip(out.index(self.heads.place(shared, member, last), 0, d), shape_of(out.tensor), strict=True)
+            number = last * self.heads.count + head
+            if reduce(lambda total, pair: total * pair[1] + pair[0], where, 0) != number * self.heads.depth + d:
                 raise Refused("its attention's results do not lie head by head")

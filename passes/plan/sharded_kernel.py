@@ -7,6 +7,7 @@ from functools import partial
 from lispgpt.base.access import READ, READ_WRITE
 from lispgpt.ir import build as b
 from lispgpt.ir.access import set_access
+from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import create_op, ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.block_memory import BlockMemory
@@ -18,7 +19,7 @@ from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.plan.sharded_exchange import Exchanger
 from lispgpt.passes.plan.sharded_finish import Finisher
 from lispgpt.passes.plan.sharded_launch import Launch
-from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, LINE, RANKS, STREAMER, THREADS, Layout
+from lispgpt.passes.plan.sharded_layout import EXCHANGER, FINISHER, LINE, RANKS, STREAMER, Layout
 from lispgpt.passes.plan.sharded_multiply import Multipliers
 from lispgpt.passes.plan.sharded_sharing import WARPS
 from lispgpt.passes.plan.sharded_stream import Streamer, weight_map
@@ -29,6 +30,8 @@ from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
 class ShardedKernel:
     """Made in front of `before` as `name`.  buffers: the entry's arguments that it gets, by their numbers, as (bytes,
     what is done to them); behind them memory for exchanges, the number of more runs, and each run's results."""
+
+    launches: type[Launch] = Launch
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class ShardedKernel:
         self.chain, self.layout, self.target, self.buffers = chain, layout, target, buffers
         i8 = ir.IntegerType.get_signless(8)
         self.types = [ir.MemRefType.get([nbytes], i8) for nbytes, _ in buffers.values()]
-        kept = [[most, 1], [most, 3]][: len(chain.chosen)]
+        kept = [[most, chain.texts], [most, 3 * chain.texts]][: len(chain.chosen)]
         own = [[layout.lines["end"] // 4], *([[1], *kept] if most > 1 else [])]
         self.types += [ir.MemRefType.get(shape, b.i32()) for shape in own]
         attributes = {
@@ -58,7 +61,7 @@ class ShardedKernel:
             "func.func", attributes=attributes, regions=1, loc=where, ip=ir.InsertionPoint(before)
         )
         self.body = self.function.regions[0].blocks.append(*self.types, arg_locs=[where] * len(self.types))
-        set_launch(self.function, [layout.blocks], [THREADS])
+        set_launch(self.function, [layout.blocks], [layout.threads])
         access = [how for _, how in buffers.values()] + [
             READ_WRITE,
             *([READ, *[READ_WRITE] * len(kept)] if most > 1 else []),
@@ -88,7 +91,7 @@ class ShardedKernel:
         exchange, more = arguments[len(self.buffers)], arguments[len(self.buffers) + 1 :]
         times = word(b.load(more[0], [0], 1)) + 1 if most > 1 else word(1)
         first, heads = self._heads(block)
-        launch = Launch(
+        launch = self.launches(
             chain, layout, self.target, memories, exchange, more[1:], start, block,
             block // RANKS, block % RANKS, thread // 32, thread % 32, block < RANKS * layout.layer_clusters,
             times, word(b.load(exchange, [0], 1)), self._input(memories, chain.tokens),
@@ -98,19 +101,16 @@ class ShardedKernel:
         when(thread == 0, lambda: self._barriers(launch))
         b.barrier()
         c.cluster_barrier()
-
-        def stream() -> None:
-            when(launch.lane == 0, Streamer(launch).emit)
-
-        def exchange_() -> None:
-            Exchanger(launch).emit()
-
-        when(launch.warp == STREAMER, stream)
-        when(launch.warp == EXCHANGER, exchange_)
-        when(launch.warp == FINISHER, Finisher(launch).emit)
-        when(launch.warp < WARPS, Multipliers(launch).emit)
+        self._roles(launch)
         b.barrier()
         c.cluster_barrier()
+
+    def _roles(self, launch: Launch) -> None:
+        """What warps do."""
+        when(launch.warp == STREAMER, lambda: when(launch.lane == 0, Streamer(launch).emit))
+        when(launch.warp == EXCHANGER, lambda: Exchanger(launch).emit())
+        when(launch.warp == FINISHER, Finisher(launch).emit)
+        when(launch.warp < WARPS, Multipliers(launch).emit)
 
     def _clear(self, launch: Launch, thread: Word) -> None:
         """Zeros where operands have no part."""
@@ -118,11 +118,10 @@ class ShardedKernel:
         sizes = {"x": layout.width, "hidden_units": layout.hidden, "attended": layout.attended}
         for name, count in sizes.items():
             place = launch.place(name)
-            each(thread, 2 * count, partial(_clear, place), THREADS)
+            each(thread, 2 * count, partial(clear, place), layout.threads)
 
     def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
-        type_ = ir.MemRefType.get([1], b.i32())
-        return word(b.load(b.emit("memref.view", [memories[buffer], b.as_value(0)], [type_]), [0], 1))
+        return input_of(memories[buffer], 1, 0)
 
     def _heads(self, block: Word) -> tuple[Word, Word]:
         """(first, how many) of the head's chunks that a block has."""
@@ -172,5 +171,11 @@ class ShardedKernel:
         TENSOR_COPIES.publish_barriers()
 
 
-def _clear(start: Word, number: Word) -> None:
+def input_of(memory: ir.Value, texts: int, text: Index) -> Word:
+    """A text's number of an input."""
+    type_ = ir.MemRefType.get([texts], b.i32())
+    return word(b.load(b.emit("memref.view", [memory, b.as_value(0)], [type_]), [text], 1))
+
+
+def clear(start: Word, number: Word) -> None:
     c.store_words(start + number * 4, [word(0)])

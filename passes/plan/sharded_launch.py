@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
@@ -23,7 +24,8 @@ from lispgpt.passes.targets import Gpu
 class Launch:
     """memories: the kernel's argument for each buffer of the entry.  exchange: memory for what clusters hand on.
     start: the address of the block's memory.  block, cluster, rank, warp, lane: who this thread is.  layered: whether
-    its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first.
+    its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first,
+    where there is one text.
     first_head, heads: of the head's chunks, this block's.  kept: where each run's results go, if the launch may have
     several.  maps: of BF16 weights, by the product's name, for bulk copies.
     """
@@ -49,7 +51,7 @@ class Launch:
     heads: Word
     maps: dict[str, ir.Value] = field(default_factory=dict)
 
-    def again(self) -> Launch:
+    def again(self) -> Self:
         """The same, with what depends on the thread's number to be computed where it is needed: not ahead of a loop,
         where all of it at once would be more than registers hold."""
         warp, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.warp, self.lane))
@@ -80,6 +82,12 @@ class Launch:
         """The parity of what happens once a layer."""
         return (run * self.layout.layers + layer) & 1
 
+    def position_of(self, text: Word | int) -> Word:
+        """A text's, in the first run."""
+        if self.layout.texts == 1:
+            return self.position
+        return c.load_words(self.place("positions") + word(text) * 4, 1)[0]
+
     @property
     def share(self) -> Word:
         """Which of the clusters' heads this one has: those past the last have its heads, too, and count for nothing."""
@@ -99,7 +107,17 @@ class Launch:
 
     def earlier(self, position: Word) -> Word:
         """How many of the positions ahead of one are this block's."""
-        return (position + (RANKS - 1) - self.rank) // RANKS
+        spread = self.layout.spread
+        return position if spread == 1 else (position + (spread - 1) - self.rank) // spread
+
+    def position_of_row(self, number: Word) -> Word:
+        """The number-th of the block's positions."""
+        spread = self.layout.spread
+        return number if spread == 1 else number * spread + self.rank
+
+    def owns(self, position: Word) -> Word:
+        """Whether a position is the block's."""
+        return position % self.layout.spread == self.rank
 
     def row_of_heads(self, number: Word) -> Word:
         """The row of a layer's first product that is a cluster's of that number; behind all where it is none."""
@@ -196,11 +214,16 @@ def lanes(vector: ir.Value) -> list[Word]:
 
 def statistics(launch: Launch, centred: bool, epsilon: float) -> tuple[Word, Word]:
     """(mean, 1 / deviation) of the stream, from what its ranks have sent."""
-    width = launch.layout.width
     parts = [c.load_reals(launch.place("statistics") + 8 * i, 2) for i in range(RANKS)]
     total, square = parts[0]
     for one, other in parts[1:]:
         total, square = total + one, square + other
+    return moments_of(launch, total, square, centred, epsilon)
+
+
+def moments_of(launch: Launch, total: Word, square: Word, centred: bool, epsilon: float) -> tuple[Word, Word]:
+    """(mean, 1 / deviation) of a row of the stream, whose sum and whose squares' sum are known."""
+    width = launch.layout.width
     mean = total * (1 / width)
     variance = square * (1 / width)
     if centred:

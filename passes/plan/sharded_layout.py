@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import accumulate
-from math import lcm, prod
+from math import lcm
 
-from lispgpt.ir.structure import shape_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.plan.packed_weights import PackedWeights
+from lispgpt.passes.plan.sharded_ahead import AheadShapes
 from lispgpt.passes.plan.sharded_chain import Chain
 from lispgpt.passes.plan.sharded_heads import Heads
 from lispgpt.passes.plan.sharded_sharing import WARPS, Sharing, held, walked
@@ -40,6 +40,7 @@ multiply; what is made ahead of the layers is there."""
 LISTED, LISTED_OF_BLOCK = 256, 32
 """Most probable tokens that a block has in a list, and those of them that a block leaves, at most."""
 TWO_ROLES = 32 * WARPS + 32
+BARRIER_BYTES = 8 * (2 * 60 + 8)
 SHARED_BYTES = 231424 - 1024
 """Of a block's memory, beside its alignment."""
 
@@ -49,14 +50,22 @@ def up_to(number: int, multiple: int) -> int:
 
 
 class Layout:
-    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see ShardDecode."""
+    """Numbers of one chain's kernel.  blocks: of the launch.  steps, numbers, rows: see ShardDecode.
+
+    spread: a block has those of a text's positions whose number modulo this is its rank.  under_way: chunks that are
+    brought at once ahead of the head, if they are of BF16.  threads: of a block.  awaited: what its barriers beside the
+    ring's are for."""
+
+    spread, under_way, threads = RANKS, 2, THREADS
+    awaited: tuple[str, ...] = ("x", "statistics", "own", "merged", "hidden_units", "rows", "read")
 
     def __init__(
         self, chain: Chain, heads: Heads, context: int, blocks: int, steps: int, numbers: int, rows: int
     ) -> None:
         self.numbers = numbers
         self.width, self.layers, self.depth, self.context = chain.width, chain.layers, heads.depth, context
-        self.heads, self.blocks, self.chain = heads, blocks, chain
+        self.heads, self.blocks, self.chain, self.texts = heads, blocks, chain, chain.texts
+        self.ahead = AheadShapes.of(chain)
         if self.width % LINE or self.width // RANKS > 256 or self.depth % RANKS or self.depth > 256:
             raise Refused(f"heads of {self.depth} and a width of {self.width} do not fill tiles")
         clusters = blocks // RANKS
@@ -82,6 +91,11 @@ class Layout:
         self._take_turns()
         self._share_products(steps)
         self._place(self._turns_near(rows))
+
+    @property
+    def exchange_cost(self) -> float:
+        """How much longer than one text's an exchange of the stream takes, with all that is done between two."""
+        return 1.0
 
     def _share_heads(self, clusters: int) -> tuple[int, tuple[int, int, int]]:
         """A cluster's heads: few enough, and of whole groups or of one.  Returns its rows of the first product, and
@@ -109,7 +123,7 @@ class Layout:
             self.row_lanes *= 2
         self.row_words = self.row_numbers // 2 if self.heads.short else self.row_numbers
         self.row_step = 32 // self.row_lanes * self.head_warps
-        self.all_turns = -(-self.context // (RANKS * self.row_step))
+        self.all_turns = -(-self.context // (self.spread * self.row_step))
         self.turns = min(self.all_turns, max(1, self.numbers // self.row_words))
         self.row_lines = 0 if rows is None else rows.row_bytes // (2 * LINE)
 
@@ -205,9 +219,22 @@ class Layout:
     def _place(self, near: int = 0) -> None:
         """Bytes from the start of a block's memory.  near: turns whose rows of the cache lie there."""
         self.near = near
+        sizes = self._sizes()
+        self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in sizes.values())) // self.chunk)
+        self.at, end = {}, self.stages * self.chunk
+        for name, size in sizes.items():
+            self.at[name] = end
+            end += up_to(size, 64)
+        self.bytes = end
+        first = self.at["barriers"]
+        self.full, self.empty = first, first + 8 * self.stages
+        self.barrier = {name: first + 8 * (2 * self.stages + i) for i, name in enumerate(self.awaited)}
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of what lies in a block's memory beside the ring's chunks."""
         kinds = 3 if any(norm.centred or norm.beta is not None for norm in self.chain.norms[:2]) else 1
-        sizes = {
-            "rows": up_to(near * self.turn_bytes, SWIZZLED),
+        return {
+            "rows": up_to(self.near * self.turn_bytes, SWIZZLED),
             "stream": 4 * self.width,
             "units": 4 * self.hidden,
             "x": 8 * self.width,
@@ -216,7 +243,7 @@ class Layout:
             "merged": RANKS * self.each * self.part,
             "parts": self.parts * self.part,
             "attended": 8 * self.attended,
-            "ahead": 4 * sum(prod(shape) for shape in self.ahead_shapes.values()),
+            "ahead": self.ahead.nbytes,
             "statistics": 8 * RANKS,
             "into_sums": 4 * kinds * self.into.slices * 8 * self.into.all,
             "up_sums": 4 * kinds * self.up.slices * 8 * self.up.all,
@@ -226,32 +253,8 @@ class Layout:
             "logits": 32 * self.most_heads if self.draws else 0,
             "paces": 32 * self.most_heads if self.draws else 0,
             "listed": 16 * LISTED if self.draws else 0,
-            "barriers": 8 * (2 * 60 + 8),
+            "barriers": BARRIER_BYTES,
         }
-        self.stages = min(60, (SHARED_BYTES - sum(up_to(n, 64) for n in sizes.values())) // self.chunk)
-        self.at, end = {}, self.stages * self.chunk
-        for name, size in sizes.items():
-            self.at[name] = end
-            end += up_to(size, 64)
-        self.bytes = end
-        first = self.at["barriers"]
-        self.full, self.empty = first, first + 8 * self.stages
-        names = ("x", "statistics", "own", "merged", "hidden_units", "rows", "read")
-        self.barrier = {name: first + 8 * (2 * self.stages + i) for i, name in enumerate(names)}
-
-    @cached_property
-    def ahead_shapes(self) -> dict[int, tuple[int, ...]]:
-        """What attention reads that is made ahead of the layers, by its argument."""
-        found: dict[int, tuple[int, ...]] = {}
-        for ahead in self.chain.aheads:
-            arguments = ahead.kernel.regions[0].blocks[0].arguments
-            found |= {theirs: shape_of(arguments[mine]) for mine, theirs in ahead.results.items()}
-        return found
-
-    def ahead_place(self, argument: int) -> int:
-        """Bytes from the start of what is made ahead."""
-        before = [prod(shape) for number, shape in self.ahead_shapes.items() if number < argument]
-        return 4 * sum(before)
 
     @property
     def sum_columns(self) -> int:

@@ -35,7 +35,7 @@ def _for_heads(launch: Launch, body: Callable[[Word], None]) -> None:
         each(0, launch.layout.each, body)
 
 
-def _pairs(launch: Launch) -> tuple[list[Word], list[Word | None]]:
+def pairs_of(launch: Launch) -> tuple[list[Word], list[Word | None]]:
     """(first numbers of pairs that a lane has of a head, whether there are such, where not all lanes have them)."""
     depth = launch.layout.depth
     firsts = range(0, depth, 64)
@@ -47,27 +47,8 @@ def _pairs(launch: Launch) -> tuple[list[Word], list[Word | None]]:
 def _tell(launch: Launch, position: Word, head: Word) -> None:
     """Of one head."""
     layout, lane = launch.layout, launch.lane
-    count = launch.earlier(position)
-    owns = position % RANKS == launch.rank
-    at, there = _pairs(launch)
-    first = launch.place("parts") + head * ((layout.head_warps + 1) * layout.part)
-
-    def join(warps: range) -> list[Word]:
-        places = [first + w * layout.part for w in (*warps, layout.head_warps)]
-        ends = [c.load_reals(place + 4 * layout.depth, 2) for place in places]
-        numbers = [[w for n in at for w in c.load_reals(place + n * 4, 2)] for place in places]
-        last_top, last_total = ends[-1]
-        ends[-1] = [owns.where(last_top, LOWEST), owns.where(last_total, 0.0)]
-        numbers[-1] = [owns.where(n, 0.0) for n in numbers[-1]]
-        return _joined(launch, ends, numbers)
-
-    if layout.head_warps > FEW:
-        few = count <= FEW * (32 // layout.row_lanes)
-        kinds = "f" * (2 + 2 * len(at))
-        found = either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_warps)))
-    else:
-        found = join(range(layout.head_warps))
-    top, total, *numbers = found
+    at, there = pairs_of(launch)
+    top, total, *numbers = join_parts(launch, launch.earlier(position), launch.owns(position), head, at)
     to = launch.layout.at["merged"] + (head * RANKS + launch.rank) * layout.part
     for i, (number, inside) in enumerate(zip(at, there, strict=True)):
         pair = numbers[2 * i : 2 * i + 2]
@@ -82,6 +63,29 @@ def _tell(launch: Launch, position: Word, head: Word) -> None:
     when(lane < RANKS, end)
 
 
+def join_parts(launch: Launch, count: Word, owns: Word | None, head: Word, at: Sequence[Word]) -> list[Word]:
+    """A block's warps' parts of one head, over so many earlier positions, and that of the row's own key, where the
+    block has it (None: it does): the largest score, the sum below it, and a lane's numbers."""
+    layout = launch.layout
+    first = launch.place("parts") + head * ((layout.head_warps + 1) * layout.part)
+
+    def join(warps: range) -> list[Word]:
+        places = [first + w * layout.part for w in (*warps, layout.head_warps)]
+        ends = [c.load_reals(place + 4 * layout.depth, 2) for place in places]
+        numbers = [[w for n in at for w in c.load_reals(place + n * 4, 2)] for place in places]
+        if owns is not None:
+            last_top, last_total = ends[-1]
+            ends[-1] = [owns.where(last_top, LOWEST), owns.where(last_total, 0.0)]
+            numbers[-1] = [owns.where(n, 0.0) for n in numbers[-1]]
+        return _joined(launch, ends, numbers)
+
+    if layout.head_warps <= FEW:
+        return join(range(layout.head_warps))
+    few = count <= FEW * (32 // layout.row_lanes)
+    kinds = "f" * (2 + 2 * len(at))
+    return either(few, kinds, lambda: join(range(FEW)), lambda: join(range(layout.head_warps)))
+
+
 def _send(launch: Launch, to: Word, numbers: list[Word]) -> None:
     for remote in (launch.remote(i) for i in range(RANKS)):
         c.send(remote + to, numbers, remote + launch.layout.barrier["merged"])
@@ -90,7 +94,7 @@ def _send(launch: Launch, to: Word, numbers: list[Word]) -> None:
 def _whole(launch: Launch, head: Word) -> None:
     """One head's result, as an operand."""
     layout = launch.layout
-    at, there = _pairs(launch)
+    at, there = pairs_of(launch)
     first = launch.place("merged") + head * (RANKS * layout.part)
     mine = [first + i * layout.part for i in range(RANKS)]
     ends = [c.load_reals(m + 4 * layout.depth, 2) for m in mine]

@@ -88,7 +88,7 @@ class Multipliers:
 
             def own() -> None:
                 one = Own(launch, made, normed, launch.position + run)
-                when(one.owns, one.attend)
+                when(one.owns, lambda: one.attend(word(WARPS - 1) - launch.warp))
 
             when(launch.warp >= WARPS - layout.kv, own)
         c.pass_by(PARTS, TWO_ROLES)

@@ -8,25 +8,22 @@ from lispgpt.ir import build as b
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.attention import cache_of, own_index, place_of_row, score_at
-from lispgpt.passes.kernels.words import Word, if_there, real, when, word
+from lispgpt.passes.kernels.words import Word, if_there, real, when
 from lispgpt.passes.model.cache_writes import CacheWrite
 from lispgpt.passes.plan.sharded_attention import LOG2_E
 from lispgpt.passes.plan.sharded_launch import lanes
-from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_queries import HeadReader
-from lispgpt.passes.plan.sharded_sharing import WARPS
 
 
 class Own(HeadReader):
     @property
     def owns(self) -> Word:
-        return self.position % RANKS == self.launch.rank
+        return self.launch.owns(self.position)
 
-    def attend(self) -> None:
-        """By one warp for each head of keys, of the block whose position it is: a part of its own, and the cache's
-        rows."""
+    def attend(self, shared: Word) -> None:
+        """By one warp for each head of keys and text, of the block whose position it is: a part of its own, and the
+        cache's rows."""
         launch, layout, depth = self.launch, self.launch.layout, self.depth
-        shared = word(WARPS - 1) - launch.warp
         columns = [launch.lane * 2 + first for first in range(0, depth, 64)]
         inside = [
             None if first + 64 <= depth else at < depth for first, at in zip(range(0, depth, 64), columns, strict=True)
@@ -61,5 +58,5 @@ class Own(HeadReader):
     def _write(self, kind: int, write: CacheWrite, shared: Word, column: Word, value: ir.Value) -> None:
         with self.made.reader.scope():
             index = own_index(self.attention, kind, self.place(shared, 0), column.index())
-            where = place_of_row(write, self.made.reader, 0, index)
+            where = place_of_row(write, self.made.reader, self.row, index)
             b.store(value, cache_of(self.attention), where)

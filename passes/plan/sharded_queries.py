@@ -23,10 +23,13 @@ from lispgpt.passes.plan.sharded_launch import Copied, Launch, lanes
 
 
 class HeadReader:
-    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own."""
+    """made: attention's kernel for a layer, normed: those that norm its heads' rows.  position: the row's own, text:
+    which it is."""
 
-    def __init__(self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word) -> None:
-        self.launch, self.made, self.normed, self.position = launch, made, normed, position
+    def __init__(
+        self, launch: Launch, made: Copied, normed: Sequence[Copied], position: Word, text: Word | int = 0
+    ) -> None:
+        self.launch, self.made, self.normed, self.position, self.text = launch, made, normed, position, text
         attention, layout = attention_of(made.op), launch.layout
         assert attention is not None
         self.attention, self.heads, self.depth = attention, layout.heads, layout.depth
@@ -42,9 +45,9 @@ class HeadReader:
                 one.reader.bind(tensor, partial(self._own_columns, one.reader))
             for tensor in made.tensors[norm.result]:
                 made.reader.bind(tensor, partial(self._normed, one))
-        for argument, shape in launch.layout.ahead_shapes.items():
+        for argument, shape in launch.layout.ahead.shapes.items():
             for tensor in made.tensors[argument]:
-                made.reader.bind(tensor, partial(self._ahead, launch.layout.ahead_place(argument), shape))
+                made.reader.bind(tensor, partial(self._ahead, launch.layout.ahead.place(argument), shape))
         for argument, series in launch.chain.attended.items():
             if series.buffer == launch.chain.positions:
                 made.hold(argument, self.position.value)
@@ -55,7 +58,7 @@ class HeadReader:
         return _loaded(self.launch.place("own") + (word(index[-1]) - self.base) * 4, width, reader.in_step)
 
     def _ahead(self, first: int, shape: Sequence[int], index: Sequence[Index], width: int) -> ir.Value:
-        number = word(index[0])
+        number = word(index[0]) if shape[0] > 1 else word(0)
         for i, extent in zip(index[1:], shape[1:], strict=True):
             number = number * extent + word(i)
         return _loaded(self.launch.place("ahead") + first + number * 4, width, self.made.reader.in_step)
@@ -73,7 +76,12 @@ class HeadReader:
         if heads.group > layout.each:
             member = launch.share * layout.each % heads.group + member
         member = word(member)
-        return self.heads.place(number.index(), member.index())
+        return self.heads.place(number.index(), member.index(), self.row)
+
+    @property
+    def row(self) -> Index:
+        """The number of the text's row."""
+        return self.text if isinstance(self.text, int) else self.text.index()
 
     def slot(self, shared: Word, member: Word | int) -> Word:
         """The number of a head among the cluster's."""
@@ -95,7 +103,7 @@ class HeadReader:
         self.base = self.launch.first_shared * self.depth + (self.heads.firsts[1 + kind] - before)
         with reader.scope(), reader.stepping():
             index = own_index(self.attention, kind, self.place(shared, 0), column.index())
-            return read_row(self.attention.writes[kind], reader, 0, index, 2)
+            return read_row(self.attention.writes[kind], reader, self.row, index, 2)
 
     def members(self, body: Callable[[Word], None]) -> None:
         """For each of the heads that have the warp's keys in common."""

@@ -18,8 +18,8 @@ from lispgpt.passes.plan.sharded_chain import Product
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_layout import LINE, RANKS
 
-UNDER_WAY, UNDER_WAY_IN_HEAD = 2, 8
-"""Chunks of a block that are brought at once."""
+UNDER_WAY_IN_HEAD = 8
+"""Chunks of a block that are brought at once while the head is multiplied; Layout.under_way: ahead of it."""
 LASTING = 0.43
 """Of the cache of all cores, what rows may fill: of more each would drive out another before it is read again."""
 
@@ -108,7 +108,7 @@ class Streamer:
             if i == layout.first_up and layout.near:
                 bring_rows(launch, run, layer, self.row_hint)
             at = at if name in layout.packed else [*at, *where]
-            under_way = word(min(UNDER_WAY * self._share(name), self.most))
+            under_way = word(min(layout.under_way * self._share(name), self.most))
             self._bring(first_chunk + i, name, at, under_way, layer)
 
     def _rows(self, name: str, row: Word) -> Any:
@@ -126,8 +126,8 @@ class Streamer:
         self._bring(chunk, "head", self._rows("head", row), self._paced(begins), word(0))
 
     def _paced(self, begins: Word) -> Word:
-        share = self._share("head")
-        return begins.where(word(min(UNDER_WAY * share, self.most)), min(UNDER_WAY_IN_HEAD * share, self.most))
+        few, many = (min(n * self._share("head"), self.most) for n in (self.launch.layout.under_way, UNDER_WAY_IN_HEAD))
+        return begins.where(word(few), many)
 
     def _bring(self, chunk: Word, name: str, at: Any, under_way: Word, layer: Word) -> None:
         """Bring a chunk, once its slot is empty and all but so many ahead of it are there."""

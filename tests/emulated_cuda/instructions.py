@@ -8,8 +8,8 @@ import numpy as np
 from emulated_cuda.operations import of_registers
 from emulated_cuda.ptx import Kernel
 
-TOGETHER = {"wgmma": 128, "setmaxnreg": 128}
-TOGETHER |= dict.fromkeys(("shfl", "vote", "bar.", "ldmatrix", "stmatrix", "mma"), 32)
+TOGETHER = {"wgmma": 128}
+TOGETHER |= dict.fromkeys(("setmaxnreg", "shfl", "vote", "bar.", "ldmatrix", "stmatrix", "mma"), 32)
 """How many threads execute such an instruction together."""
 
 

@@ -67,7 +67,7 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
             self.races = Races.of(kernel, self.count // 32, self.shared.size, memory.size)
         self.by_turns = seed > 0 and (watched or any(i.op.startswith("ld.relaxed") for i in kernel.body))
         self.role = self.block if self.by_turns else threads % kernel.threads // 128
-        groups = any(i.op.startswith(("wgmma", "setmaxnreg")) for i in kernel.body)
+        groups = any(i.op.startswith("wgmma") for i in kernel.body)
         if watched and groups:
             self.role = threads // 128
         elif watched or any(i.op.startswith("st.async") for i in kernel.body):  # warps have roles
@@ -250,7 +250,7 @@ class Threads(WarpOps, BlockBarriers, MemoryOps, AsyncCopies, BulkBytes, Cluster
                 self.open_barriers()
         elif name == "fence":
             self.fence(suffixes, np.flatnonzero(taken))
-        elif name not in ("griddepcontrol", "pragma", "prefetch", "setmaxnreg") and taken.any():
+        elif name not in ("griddepcontrol", "nanosleep", "pragma", "prefetch", "setmaxnreg") and taken.any():
             with np.errstate(all="ignore"):
                 self.execute(name, suffixes, instruction.operands, taken)
             if name == "mbarrier" and self.stuck.any():

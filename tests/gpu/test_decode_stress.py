@@ -11,6 +11,7 @@ from gpu.decoding import FORMS, References, compiled, decode, decode_texts, open
 
 pytestmark = pytest.mark.slow
 LONG = {"context": 4096}
+OF_124M = {"layers": 12, "heads": 12, "width": 768, "vocab": 50257, "context": 1024}
 WAITING = [name for name, form in FORMS.items() if "always" in str(form.passes)]
 
 
@@ -32,7 +33,7 @@ def test_long_texts_are_the_same_each_time(
             np.testing.assert_array_equal(other, logits, err_msg=f"{reference.about}, text {number}")
 
 
-@pytest.mark.parametrize("form", ["several in a graph", "one launch"])
+@pytest.mark.parametrize("form", ["several in a graph", "one launch", "shared by clusters"])
 def test_eight_long_texts_are_the_same_each_time(form: str, chip: Chip, references: References, tmp_path: Path) -> None:
     reference, count, starts = references.of("gpt2"), chip.sized(230, 2), [3 * text for text in range(8)]
     artifact = compiled(chip, "gpt2", tmp_path, FORMS[form], texts=8)
@@ -46,13 +47,28 @@ def test_eight_long_texts_are_the_same_each_time(form: str, chip: Chip, referenc
             np.testing.assert_array_equal(other, logits, err_msg=f"{reference.about}, time {number}")
 
 
+@pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
+def test_eight_texts_of_a_gpt2_of_124m(form: str, chip: Chip, references: References, tmp_path: Path) -> None:
+    if chip.emulated:
+        pytest.skip("an emulator takes days")
+    reference, starts = references.of("gpt2", **OF_124M), [100 * text for text in range(8)]
+    artifact = compiled(chip, "gpt2", tmp_path, FORMS[form], texts=8, **OF_124M)
+    with opened(chip, artifact, reference.weights, FORMS[form]) as session:
+        tokens, logits = decode_texts(session, starts, 300)
+        for _ in range(20):
+            others, other = decode_texts(session, starts, 300)
+            assert others == tokens, reference.about
+            np.testing.assert_array_equal(other, logits, err_msg=reference.about)
+    for text in (0, 7):
+        reference.check(tokens[text], logits[text], starts[text])
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_gpt2_of_124m_writes_900_tokens(form: str, chip: Chip, references: References, tmp_path: Path) -> None:
     if chip.emulated:
         pytest.skip("an emulator takes days")
-    sizes = {"layers": 12, "heads": 12, "width": 768, "vocab": 50257, "context": 1024}
-    reference = references.of("gpt2", **sizes)
-    artifact = compiled(chip, "gpt2", tmp_path, FORMS[form], **sizes)
+    reference = references.of("gpt2", **OF_124M)
+    artifact = compiled(chip, "gpt2", tmp_path, FORMS[form], **OF_124M)
     with opened(chip, artifact, reference.weights, FORMS[form]) as session:
         tokens, logits = decode(session, FORMS[form], 900)
         others, other = decode(session, FORMS[form], 900)

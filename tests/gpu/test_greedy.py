@@ -34,9 +34,9 @@ def test_tokens_are_the_cpus_each_time(
         np.testing.assert_array_equal(other, logits, err_msg=reference.about)
 
 
-@pytest.mark.parametrize("texts", [2, 8])
+@pytest.mark.parametrize("texts", [2, 5, 8])
 @pytest.mark.parametrize("model", ["gpt2", "llama"])
-@pytest.mark.parametrize("form", ["several in a graph", "one launch"])
+@pytest.mark.parametrize("form", SOME)
 def test_tokens_of_several_texts_are_the_cpus_each_time(
     model: str, form: str, texts: int, chip: Chip, references: References, tmp_path: Path
 ) -> None:

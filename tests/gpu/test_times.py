@@ -80,7 +80,7 @@ def test_weights_of_eight_bits(
 
 
 @pytest.mark.parametrize("texts", [2, 4, 8])
-@pytest.mark.parametrize("form", ["several in a graph"])
+@pytest.mark.parametrize("form", ["several in a graph", "shared by clusters"])
 def test_texts_that_go_on_together(
     form: str, texts: int, timed: Timed, chip: Chip, timings: Timings, tmp_path: Path
 ) -> None:

@@ -1,0 +1,104 @@
+"""Attention of a launch of several texts: rank r of a cluster has text r, with all of the cluster's heads.
+
+The warps that multiply attend to earlier positions; two others have the row's own key and value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from lispgpt.ir import build as b
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, each, if_there, when
+from lispgpt.passes.plan.sharded_attention import Earlier
+from lispgpt.passes.plan.sharded_launch import Copied, copied
+from lispgpt.passes.plan.sharded_merge import join_parts, pairs_of
+from lispgpt.passes.plan.sharded_own import Own
+from lispgpt.passes.plan.sharded_sharing import WARPS
+from lispgpt.passes.plan.texts_launch import PARTS, THREADS, TextsLaunch
+from lispgpt.passes.plan.texts_layout import OWN_WARPS, SUMMER
+
+
+def _read(stack: ExitStack, launch: TextsLaunch, layer: Word) -> tuple[Copied, list[Copied]]:
+    """A layer's attention, and what norms its heads' rows."""
+    chain = launch.chain
+    made = stack.enter_context(copied(launch, chain.attention, chain.attended, layer))
+    norms = [copied(launch, one.kernel, one.arguments, layer) for one in chain.head_norms]
+    return made, [stack.enter_context(one) for one in norms]
+
+
+class TextAttention:
+    """The block's text's, of a layer, by the warps that multiply."""
+
+    def __init__(self, stack: ExitStack, launch: TextsLaunch, run: Word, layer: Word) -> None:
+        self.launch, self.position = launch, launch.position_at(run)
+        made, normed = _read(stack, launch, layer)
+        self.earlier = Earlier(launch, made, normed, self.position, text=launch.text)
+        self.rows: list[tuple[list[Word], list[Word]]] = []
+
+    def load_early(self) -> None:
+        """What comes to registers ahead of the stream."""
+        self.rows = self.earlier.load(range(self.earlier.early))
+
+    def load(self) -> None:
+        """All that does at once."""
+        self.rows += self.earlier.load(range(self.earlier.early, self.earlier.turns))
+
+    def tell(self, parity: Word, ranks: Sequence[Word]) -> None:
+        """Its heads' results to all ranks, once queries are there."""
+
+        def tell() -> None:
+            self.launch.await_ranks("own", 4 * self.launch.layout.head_rows, parity)
+            self.earlier.attend(self.rows)
+            c.meet(PARTS, THREADS + 32 * OWN_WARPS)
+            each_ = self.launch.layout.each
+            for first in range(0, each_, WARPS):
+                one = partial(self._tell, self.launch.warp + first, ranks)
+                one() if each_ - first >= WARPS else when(self.launch.warp < each_ - first, one)
+
+        if_there(self.launch.has_text, tell)
+
+    def _tell(self, head: Word, ranks: Sequence[Word]) -> None:
+        """One head's result."""
+        launch, layout, lane = self.launch, self.launch.layout, self.launch.lane
+        at, there = pairs_of(launch)
+        _, total, *numbers = join_parts(launch, self.position, None, head, at)
+        whole = Word(b.intrinsic(launch.target.intrinsics["reciprocal"], [total.value], b.f32()))
+        for i, (number, inside) in enumerate(zip(at, there, strict=True)):
+            pair = [n * whole for n in numbers[2 * i : 2 * i + 2]]
+            four = [*pair, *(n.from_lane(1) for n in pair)]
+            to = ((launch.text * layout.each + head) * layout.depth + number) * 4 + layout.at["attended"]
+
+            def send(to: Word = to, four: list[Word] = four) -> None:
+                for remote in ranks:
+                    c.send(remote + to, four, remote + layout.barrier["attended"])
+
+            even = lane % 2 == 0
+            when(even if inside is None else even & inside, send)
+
+
+class OwnRows:
+    """The warps that have the text's own key and value of each layer."""
+
+    def __init__(self, launch: TextsLaunch) -> None:
+        self.launch = launch
+
+    def emit(self) -> None:
+        """All runs of the launch."""
+
+        def run(number: Word) -> None:
+            self.launch.meet_tokens()
+            if_there(self.launch.has_text, lambda: each(0, self.launch.layout.layers, partial(self._layer, number)))
+
+        each(0, self.launch.times, run)
+
+    def _layer(self, run: Word, layer: Word) -> None:
+        launch = self.launch.again()
+        with ExitStack() as stack:
+            made, normed = _read(stack, launch, layer)
+            own = Own(launch, made, normed, launch.position_at(run), launch.text)
+            c.wait(launch.barrier("own"), launch.at_layer(run, layer))
+            each(launch.warp - (SUMMER + 1), launch.layout.kv, own.attend, OWN_WARPS)
+        c.pass_by(PARTS, THREADS + 32 * OWN_WARPS)

@@ -1,0 +1,57 @@
+"""The kernel of a launch of several texts: what its warps do."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lispgpt.ir import build as b
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, each, when
+from lispgpt.passes.plan.sharded_kernel import ShardedKernel, clear, input_of
+from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_layout import STREAMER
+from lispgpt.passes.plan.sharded_sharing import WARPS
+from lispgpt.passes.plan.sharded_stream import Streamer
+from lispgpt.passes.plan.texts_attention import OwnRows
+from lispgpt.passes.plan.texts_launch import TextsLaunch
+from lispgpt.passes.plan.texts_layers import TextsLayers
+from lispgpt.passes.plan.texts_layout import STEP_BYTES, SUMMER
+from lispgpt.passes.plan.texts_sum import Summer
+from lispgpt.passes.targets.tensor_copies import TENSOR_COPIES
+
+MORE_REGISTERS, FEW_REGISTERS = 144, 80
+"""Of threads of the warps that multiply, and of all others: together what all threads start with."""
+
+
+class TextsKernel(ShardedKernel):
+    launches = TextsLaunch
+
+    def _clear(self, launch: Launch, thread: Word) -> None:
+        """Zeros where operands have no part; and the texts' tokens and positions where all of the block's warps read
+        them."""
+        layout, chain = self.layout, self.chain
+        for name, count in {"x": max(layout.width, layout.hidden), "attended_parts": layout.attended}.items():
+            place = launch.place(name)
+            each(thread, STEP_BYTES // 4 * (count // 16), partial(clear, place), layout.threads)
+
+        def copy() -> None:
+            for name, buffer in {"tokens": chain.tokens, "positions": chain.positions}.items():
+                number = input_of(launch.memories[buffer], layout.texts, thread.index())
+                c.store_words(launch.place(name) + thread * 4, [number])
+
+        when(thread < layout.texts, copy)
+
+    def _roles(self, launch: Launch) -> None:
+        assert isinstance(launch, TextsLaunch)
+
+        def multiply() -> None:
+            TENSOR_COPIES.registers(MORE_REGISTERS, more=True)
+            TextsLayers(launch).emit()
+
+        def others() -> None:
+            TENSOR_COPIES.registers(FEW_REGISTERS, more=False)
+            when((launch.warp == STREAMER) & (launch.lane == 0), Streamer(launch).emit)
+            when((launch.warp == SUMMER) & launch.layered, lambda: Summer(launch).emit())
+            when((launch.warp > SUMMER) & launch.layered, lambda: OwnRows(launch).emit())
+
+        b.either((launch.warp < WARPS).value, multiply, others)

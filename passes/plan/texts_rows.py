@@ -1,0 +1,128 @@
+"""What is made of rows' sums in a launch of several texts: queries, keys and values, and hidden units.
+
+A thread has a row of a text.  What is beside the sums in its result, such as a bias, it loads ahead of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from lispgpt.ir.mlir import ir
+from lispgpt.passes.kernels import cluster as c
+from lispgpt.passes.kernels.words import Word, lesser, when, word
+from lispgpt.passes.plan.sharded_chain import Product
+from lispgpt.passes.plan.sharded_launch import Copied, finished, preload
+from lispgpt.passes.plan.sharded_layout import RANKS
+from lispgpt.passes.plan.sharded_sharing import Sharing
+from lispgpt.passes.plan.texts_launch import THREADS
+from lispgpt.passes.plan.texts_products import TextProducts
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A thread's, among its block's of one product.  place: of its result.  there: whether it is one."""
+
+    row: Word
+    text: Word
+    place: list[ir.Value]
+    there: Word | None
+
+
+class Rows:
+    """Results of products that a block has so many rows of each."""
+
+    def __init__(
+        self, stack: ExitStack, products: TextProducts, layer: Word, of: Sequence[Product], sharing: Sharing, count: int
+    ) -> None:
+        self.launch, self.products, self.of = products.launch, products, of
+        self.sharing, self.count = sharing, count
+        self.made = [stack.enter_context(finished(self.launch, one, layer)) for one in of]
+        total, self.rows = count * self.launch.layout.texts, []
+        first = self.launch.warp * 32 + self.launch.lane
+        for turn in range(-(-total // THREADS)):
+            number = first + turn * THREADS
+            there = None if (turn + 1) * THREADS <= total else number < total
+            number = number if there is None else lesser(number, word(total - 1))
+            text, row = number // count, number % count
+            column = lesser(self.column(row), word(of[0].rows - 1))
+            self.rows.append(_Row(row, text, [text.index(), column.index()], there))
+            for made in self.made:
+                preload(made, self.rows[-1].place, 1)
+
+    def column(self, row: Word) -> Word:
+        """Which of the product's rows a block's is."""
+        raise NotImplementedError
+
+    def _finished(self, row: _Row) -> Word:
+        """What the ops behind the products make of their sums."""
+        value = word(0)
+        for number, made in enumerate(self.made):
+            if number:
+                before = self.of[number].stream
+                assert before is not None
+                made.hold(before, value.value, row.place)
+            (total,) = self.products.sum_of(self.sharing, row.text, row.row + number * self.count, 1)
+            value = _behind(made, row.place, total)
+        return value
+
+    def _send(self, name: str, barrier: str, number: Word, value: Word, there: Word | None, to: Sequence[Word]) -> None:
+        """Four neighbouring lanes' numbers at once to some ranks; there: whether they have any."""
+        layout, lane = self.launch.layout, self.launch.lane
+        four = [value, *(value.from_lane(distance) for distance in (1, 2, 3))]
+        place = number * 4 + layout.at[name]
+
+        def send() -> None:
+            for remote in to:
+                c.send(remote + place, four, remote + layout.barrier[barrier])
+
+        first = lane % 4 == 0
+        when(first if there is None else first & there, send)
+
+
+class Queries(Rows):
+    """Queries, keys and values, for the rank that has the text."""
+
+    def __init__(self, stack: ExitStack, products: TextProducts, layer: Word) -> None:
+        layout = products.launch.layout
+        super().__init__(stack, products, layer, [products.launch.chain.into], layout.into, 8 * layout.into_tiles)
+
+    def _number(self, row: Word) -> Word:
+        """Of a cluster's rows."""
+        return (row // 8) * (8 * RANKS) + self.launch.rank * 8 + row % 8
+
+    def column(self, row: Word) -> Word:
+        return self.launch.row_of_heads(self._number(row))
+
+    def leave(self) -> None:
+        for one in self.rows:
+            number = self._number(one.row)
+            inside = number < self.launch.layout.head_rows
+            inside = inside if one.there is None else inside & one.there
+            self._send("own", "own", number, self._finished(one), inside, [self.launch.remote(one.text)])
+
+
+class HiddenUnits(Rows):
+    """Hidden units, for all ranks."""
+
+    def __init__(self, stack: ExitStack, products: TextProducts, layer: Word) -> None:
+        layout, chain = products.launch.layout, products.launch.chain
+        super().__init__(stack, products, layer, chain.ups, layout.up, layout.hidden_rows)
+
+    def column(self, row: Word) -> Word:
+        layout = self.launch.layout
+        return self.launch.cluster * layout.hidden + self.launch.rank * layout.hidden_rows + row
+
+    def leave(self, ranks: Sequence[Word]) -> None:
+        layout = self.launch.layout
+        for one in self.rows:
+            number = one.text * layout.hidden + one.row + self.launch.rank * layout.hidden_rows
+            self._send("units", "hidden_units", number, self._finished(one), one.there, ranks)
+
+
+def _behind(made: Copied, place: list[ir.Value], total: Word) -> Word:
+    """What the ops behind one product make of a sum."""
+    made.hold_product(total.value, place)
+    with made.reader.scope():
+        return Word(made.reader.read(made.result, place))
