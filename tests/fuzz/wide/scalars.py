@@ -137,7 +137,11 @@ def expression(m: Maker, names: list[str], depth: int) -> tuple[str, Callable[..
             return f"(select ({sign} {s} {t}) (* 0.5 (- {s} {t})) (* 2.0 (- {s} {t})))", lambda *v: np.where(
                 test(f(*v), g(*v)), 0.5 * (f(*v) - g(*v)), 2 * (f(*v) - g(*v))
             )
-        return f"(select ({sign} {s} {t}) {u} {w})", lambda *v: np.where(test(f(*v), g(*v)), h(*v), k(*v))
+        return f"(select ({sign} {s} {t}) {u} {w})", lambda *v: np.where(
+            test(np.float32(f(*v)), np.float32(g(*v))),
+            h(*v),
+            k(*v),  # what differs in F32, not in float64 alone
+        )
     if kind == 4:
         return f"(max {s} {t})", lambda *v: np.maximum(f(*v), g(*v))
     if kind == 5:
