@@ -116,6 +116,11 @@ def count_lanes(condition: Word) -> Word:
     return bits_of(lanes_where(condition))
 
 
+def over_lanes(kind: str, number: Word) -> Word:
+    """The largest ("max"), the smallest ("min") or the sum ("add") of a warp's signed integers."""
+    return assembly(f"redux.sync.{kind}.s32 $0, $1, -1;", [number], "r", memory=False)[0]
+
+
 def meet(number: int, threads: int) -> None:
     """Wait at the block's barrier of that number until so many threads have come."""
     assembly(f"barrier.sync {number}, {threads};", [])

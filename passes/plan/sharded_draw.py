@@ -17,7 +17,7 @@ from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels.words import Word, again, either, greater, lesser, real, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, is_number, rank_of, value_of
 from lispgpt.passes.plan.sharded_likely import FAR, Likely
-from lispgpt.passes.plan.sharded_races import Race, Races, across, beats, sum_across
+from lispgpt.passes.plan.sharded_races import Race, Races, beats, largest, smallest, sum_across
 
 LEAST = -3.0e38
 
@@ -25,45 +25,45 @@ LEAST = -3.0e38
 class Draw(Races):
     def choose(self, round_: Word) -> list[Word]:
         """(the token, or -1 where the largest logit is no number; the number of the next round)."""
-        rank = across(
-            greater, self.over([word(LOWEST)], lambda x, _, __, rank: [greater(rank, rank_of(x))], races=False)[0]
-        )
-        self.top = value_of(greater(rank, word(LOWEST + 1)))
+        (own,) = self.over([word(LOWEST)], lambda x, _, __, rank: [greater(rank, rank_of(x))], races=False)
+        rank, likely = largest(own), Likely(self)
+        self.top, floor = value_of(greater(rank, word(LOWEST + 1))), likely.floor(own)
 
-        def race(x: Word, token: Word, pace: Word, mass: Word, likely: Word, *best: Word) -> list[Word]:
-            likely = lesser(likely, (rank_of(x) == rank).where(token, NOBODY))
-            return [mass + self.weight(x), likely, *Race(*best).joined(self.race(x, token, pace)).words]
+        def race(x: Word, token: Word, pace: Word, mass: Word, first: Word, count: Word, *best: Word) -> list[Word]:
+            first = lesser(first, (rank_of(x) == rank).where(token, NOBODY))
+            count = likely.hold(floor, rank_of(x), token, pace, count)
+            return [mass + self.weight(x), first, count, *Race(*best).joined(self.race(x, token, pace)).words]
 
-        mass, likely, *best = self.over([real(0.0), word(NOBODY), *Race.none().words], race)
-        own = Race(*best).across()
-        told = self.told(round_, [rank, own.time, own.token, own.rank, sum_across(mass), across(lesser, likely)])
+        mass, first, count, *best = self.over([real(0.0), word(NOBODY), word(0), *Race.none().words], race)
+        won = Race(*best).across()
+        behind = likely.leave(rank, floor, count, round_)
+        told = self.told(round_, [rank, *won.words, sum_across(mass), smallest(first), *behind])
         high = word(LOWEST)
         for inside, words in told:
             high = greater(high, inside.where(words[0], LOWEST))
-        high = across(greater, high)
+        high = largest(high)
         self.top = value_of(greater(high, word(LOWEST + 1)))
-        mass, winner, likely = real(0.0), Race.none(), word(NOBODY)
-        for inside, (top, time, token, its, sum_, best_) in told:
-            likely = lesser(likely, (inside & (top == high)).where(best_, NOBODY))
+        mass, winner, first = real(0.0), Race.none(), word(NOBODY)
+        for inside, (top, time, token, its, sum_, its_first, *_) in told:
+            first = lesser(first, (inside & (top == high)).where(its_first, NOBODY))
             share = inside.where(self.weight(value_of(top)), 0.0)
             mass = mass + share * sum_.bits()
             winner = winner.joined(Race(inside.where(share * time.bits(), -1.0), token, its))
         self.total, winner = sum_across(mass), winner.across()
-        tops = [inside.where(words[0], LOWEST) for inside, words in told]
-        self.tops = [value_of(greater(rank, word(LOWEST + 1))) for rank in tops]
         known = is_number(high)
         cuts = (self.k < self.vocab) | (self.p < 1.0) | (self.least > 0.0)
-        cut = known & cuts & (winner.token != across(lesser, likely))  # which nothing cuts off
-        first = known.where(winner.token, -1)
-        return either(cut, "rr", lambda: self._within(winner, round_ + 1), lambda: [first, round_ + 1])
+        cut = known & cuts & (winner.token != smallest(first))  # which nothing cuts off
+        ranks = [[inside.where(rank, LOWEST) for rank in (words[0], *words[6:])] for inside, words in told]
+
+        def within() -> list[Word]:
+            return self._within(winner, likely, likely.gather(ranks, round_), round_ + 1)
+
+        return either(cut, "rr", within, lambda: [known.where(winner.token, -1), round_ + 1])
 
     # ---- cuts
 
-    def _within(self, winner: Race, round_: Word) -> list[Word]:
+    def _within(self, winner: Race, likely: Likely, listed: Word, round_: Word) -> list[Word]:
         """The first winner in the set that is left, and the next round."""
-        likely = Likely(self, self.tops)
-        few = self.k <= self.launch.layout.blocks
-        listed, round_ = either(few, "rr", lambda: likely.gather(round_, self.k), lambda: [word(0), round_])
 
         def look(rank: Word, token: Word, round_: Word) -> tuple[Word, list[Word]]:
             count, mass, *following, after = either(
@@ -97,9 +97,9 @@ class Draw(Races):
 
         count, mass, *best = self.over([word(0), real(0.0), *Race.none().words], tally)
         own = Race(*best).across()
-        told = self.told(round_, [sum_across(count), sum_across(mass), *own.words, word(0)])
+        told = self.told(round_, [sum_across(count), sum_across(mass), *own.words])
         count, mass, winner = word(0), real(0.0), Race.none()
-        for inside, (n, m, time, other, its, _) in told:
+        for inside, (n, m, time, other, its) in told:
             count, mass = count + inside.where(n, 0), mass + inside.where(m.bits(), 0.0)
             winner = winner.joined(Race(inside.where(time.bits(), -1.0), other, its))
         return [sum_across(count), sum_across(mass), *winner.across().words]
@@ -111,8 +111,9 @@ class Draw(Races):
         both = (self.k < self.vocab) & (self.p < 1.0)
 
         def share() -> list[Word]:
-            inside = mass < self.p * likely.mass(listed, self.k)
-            return [inside.where(word(1), 0), round_]
+            least = mass + weight  # which top-k leaves at least: mostly enough to know
+            (all_,) = either(mass < self.p * least, "f", lambda: [least], lambda: [likely.mass(listed, self.k)])
+            return [(mass < self.p * all_).where(word(1), 0), round_]
 
         def of_both() -> list[Word]:
             return either(listed > 0, "rr", share, lambda: self._in_share(rank, weight, count, mass, round_))

@@ -93,7 +93,7 @@ class Head:
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
             value = self.products.across_halves(total(chains))
-            row = (launch.first_head + number) * 8 + self.products.group
+            row = launch.row_of_head(number * 8 + self.products.group)
             end = launch.chain.head.rows - 1
             where = [0, (lesser(row, word(end)) if launch.chain.head.rows % 8 else row).index()]
             made.hold_product(value.value, where)

@@ -90,12 +90,12 @@ class ShardedKernel:
         thread, block = word(b.thread_id()), word(b.block_id())
         exchange, more = arguments[len(self.buffers)], arguments[len(self.buffers) + 1 :]
         times = word(b.load(more[0], [0], 1)) + 1 if most > 1 else word(1)
-        first, heads = self._heads(block)
+        first, step, heads = self._heads(block)
         launch = self.launches(
             chain, layout, self.target, memories, exchange, more[1:], start, block,
             block // RANKS, block % RANKS, thread // 32, thread % 32, block < RANKS * layout.layer_clusters,
             times, word(b.load(exchange, [0], 1)), self._input(memories, chain.tokens),
-            self._input(memories, chain.positions), first, heads, maps,
+            self._input(memories, chain.positions), first, step, heads, maps,
         )  # fmt: skip
         self._clear(launch, thread)
         when(thread == 0, lambda: self._barriers(launch))
@@ -123,21 +123,19 @@ class ShardedKernel:
     def _input(self, memories: dict[int, ir.Value], buffer: int) -> Word:
         return input_of(memories[buffer], 1, 0)
 
-    def _heads(self, block: Word) -> tuple[Word, Word]:
-        """(first, how many) of the head's chunks that a block has."""
+    def _heads(self, block: Word) -> tuple[Word, Word, Word]:
+        """(first, how far the next one is, how many) of the head's chunks that a block has.  Neighbours are of
+        different blocks, as are tokens that a vocabulary has side by side because they are as frequent: so those that
+        are probable are not one block's."""
         layout = self.layout
         each_, rest = layout.head_share()
         if not layout.others:
-            total, count, number, offset = layout.head_chunks, layout.blocks, block, 0
-        else:
-            total, count = rest, layout.others
-            offset = each_ * RANKS * layout.layer_clusters
-            number = block - RANKS * layout.layer_clusters
-        low, high = (number * total) // count, ((number + 1) * total) // count
-        if not layout.others:
-            return low, high - low
-        layered = block < RANKS * layout.layer_clusters
-        return layered.where(block * each_, low + offset), layered.where(word(each_), high - low)
+            return block, word(layout.blocks), _dealt(layout.head_chunks, layout.blocks, block)
+        layered, clustered = block < RANKS * layout.layer_clusters, RANKS * layout.layer_clusters
+        number = layered.where(0, block - clustered)
+        first = layered.where(block, number + each_ * clustered)
+        step = layered.where(word(clustered), layout.others)
+        return first, step, layered.where(word(each_), _dealt(rest, layout.others, number))
 
     def _maps(self) -> dict[str, ir.Value]:
         layout, chain = self.layout, self.chain
@@ -179,3 +177,8 @@ def input_of(memory: ir.Value, texts: int, text: Index) -> Word:
 
 def clear(start: Word, number: Word) -> None:
     c.store_words(start + number * 4, [word(0)])
+
+
+def _dealt(count: int, players: int, number: Word) -> Word:
+    """How many of some things one gets to whom they are dealt in turn."""
+    return (word(count + players - 1) - number) // players

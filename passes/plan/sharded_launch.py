@@ -26,7 +26,8 @@ class Launch:
     start: the address of the block's memory.  block, cluster, rank, warp, lane: who this thread is.  layered: whether
     its cluster has layers.  times: runs of this launch.  before: runs of earlier ones.  token, position: of the first,
     where there is one text.
-    first_head, heads: of the head's chunks, this block's.  kept: where each run's results go, if the launch may have
+    first_head, head_step, heads: of the head's chunks, this block's: the first, how far the next ones are, how many.
+    kept: where each run's results go, if the launch may have
     several.  maps: of BF16 weights, by the product's name, for bulk copies.
     """
 
@@ -48,6 +49,7 @@ class Launch:
     token: Word
     position: Word
     first_head: Word
+    head_step: Word
     heads: Word
     maps: dict[str, ir.Value] = field(default_factory=dict)
 
@@ -129,6 +131,10 @@ class Launch:
         inside = (number < queries + keys).where(k - queries, v - (queries + keys))
         found = (number < queries).where(q, inside)
         return (number < queries + keys + values).where(found, self.chain.into.rows)
+
+    def row_of_head(self, number: Word) -> Word:
+        """The row of the head that is this block's of that number."""
+        return (self.first_head + (number >> 3) * self.head_step) * 8 + (number & 7)
 
     def view(self, series: Series, layer: Word | int, type_: ir.Type) -> ir.Value:
         offset = word(layer) * series.stride + series.first if series.stride else word(series.first)

@@ -39,6 +39,8 @@ SUMS, PARTS, ATTENDED, STREAM, MULTIPLIERS, AHEAD = 1, 2, 3, 4, 5, 6
 multiply; what is made ahead of the layers is there."""
 LISTED, LISTED_OF_BLOCK = 256, 32
 """Most probable tokens that a block has in a list, and those of them that a block leaves, at most."""
+TOLD = 64
+"""Bytes that a block tells all others in a round of a draw, at most."""
 TWO_ROLES = 32 * WARPS + 32
 BARRIER_BYTES = 8 * (2 * 60 + 8)
 SHARED_BYTES = 231424 - 1024
@@ -279,8 +281,8 @@ class Layout:
             "final": RANKS * self.quads * 16,
             "best": 32 * self.blocks,
             "fixed": RANKS * self.layer_clusters * self.layers * self.layer_rows * 8,
-            "draws": 64 * self.blocks * self.draws,
-            "listed": 16 * LISTED_OF_BLOCK * self.blocks * self.draws,
+            "draws": 2 * TOLD * self.blocks * self.draws,
+            "listed": 2 * 16 * LISTED_OF_BLOCK * self.blocks * self.draws,
         }
         return dict(zip([*sizes, "end"], accumulate(sizes.values(), initial=128), strict=True))
 

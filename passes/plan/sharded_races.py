@@ -13,9 +13,12 @@ from lispgpt.passes.kernels.expand import exp2
 from lispgpt.passes.kernels.words import Word, each, loop, real, when, word
 from lispgpt.passes.plan.sharded_choice import LOWEST, NOBODY, rank_of
 from lispgpt.passes.plan.sharded_launch import Launch
+from lispgpt.passes.plan.sharded_layout import TOLD
 
 EACH = 4
 """Neighbours that share one number of the generator."""
+AT_ONCE = 2
+"""Of such neighbours, those that a lane loads together."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +42,28 @@ class Race:
         return Race(*(wins.where(y, x) for x, y in zip(self.words, other.words, strict=True)))
 
     def across(self) -> Race:
-        found = self
-        for distance in (16, 8, 4, 2, 1):
-            found = found.joined(Race(*(w.from_lane(distance) for w in found.words)))
-        return found
+        """Of a warp's lanes, each of which has tokens of its own.  Times are ordered as their bits are."""
+        time = largest(self.time.bits())
+        token = smallest((self.time.bits() == time).where(self.token, NOBODY))
+        rank = largest(((self.time.bits() == time) & (self.token == token)).where(self.rank, LOWEST))
+        return Race(time.bits(), token, rank)
 
 
-def across(combine: Callable[[Word, Word], Word], value: Word) -> Word:
-    for distance in (16, 8, 4, 2, 1):
-        value = combine(value, value.from_lane(distance))
-    return value
+def largest(number: Word) -> Word:
+    """Of a warp's signed integers."""
+    return c.over_lanes("max", number)
+
+
+def smallest(number: Word) -> Word:
+    return c.over_lanes("min", number)
 
 
 def sum_across(value: Word) -> Word:
-    return across(Word.__add__, value)
+    if not value.is_real:
+        return c.over_lanes("add", value)
+    for distance in (16, 8, 4, 2, 1):
+        value = value + value.from_lane(distance)
+    return value
 
 
 def beats(rank: Word, token: Word, other_rank: Word, other: Word) -> Word:
@@ -65,7 +76,7 @@ class Races:
 
     def __init__(self, launch: Launch) -> None:
         self.launch, self.vocab = launch, launch.chain.vocab
-        self.rows, self.first = launch.heads * 8, launch.first_head * 8
+        self.rows = launch.heads * 8
         self.top = real(0.0)
         self.round = word(b.load(launch.exchange, [1], 1))
 
@@ -79,7 +90,7 @@ class Races:
         self.key, self.stream, draw = words[3:5], words[5], position + words[6]
 
         def quad(number: Word) -> None:
-            counter = [(self.first >> 2) + number, draw, self.stream, word(0)]
+            counter = [self.launch.row_of_head(number * EACH) // EACH, draw, self.stream, word(0)]
             paces = [real(1.0) / exponential(bits) for bits in philox(counter, self.key)]
             c.store_words(self.launch.place("paces") + number * (4 * EACH), paces)
 
@@ -91,19 +102,23 @@ class Races:
         races: whether it wants paces.  Neighbours come together, so that what is done to one does not wait for others.
         """
 
-        def turn(number: Word, *carried: Word) -> Sequence[Word]:
-            row = (self.launch.lane + number * 32) * EACH
+        def load(row: Word) -> tuple[Word, Word, list[Word], list[Word]]:
             there = row < self.rows
             place = there.where(row, 0) * 4
-            found = c.load_reals(self.launch.place("logits") + place, EACH)
             paces = c.load_reals(self.launch.place("paces") + place, EACH) if races else [real(0.0)] * EACH
+            return row, there, c.load_reals(self.launch.place("logits") + place, EACH), paces
+
+        def turn(number: Word, *carried: Word) -> Sequence[Word]:
             state: Sequence[Word] = carried
-            for i, (x, pace) in enumerate(zip(found, paces, strict=True)):
-                token = self.first + row + i
-                state = body((there & (token < self.vocab)).where(x, float("-inf")), token, pace, *state)
+            first = self.launch.lane + number * (32 * AT_ONCE)
+            for row, there, found, paces in [load((first + 32 * i) * EACH) for i in range(AT_ONCE)]:
+                own = self.launch.row_of_head(row)
+                for i, (x, pace) in enumerate(zip(found, paces, strict=True)):
+                    token = own + i
+                    state = body((there & (token < self.vocab)).where(x, float("-inf")), token, pace, *state)
             return state
 
-        turn_rows = 32 * EACH
+        turn_rows = 32 * EACH * AT_ONCE
         return loop(0, (self.rows + (turn_rows - 1)) // turn_rows, inits, turn)
 
     def weight(self, x: Word) -> Word:
@@ -115,29 +130,27 @@ class Races:
 
     # ---- what all blocks tell each other
 
-    def lines(self, round_: Word) -> Word:
-        """Where what blocks tell in a round lies."""
-        return (round_ & 1) * (32 * self.launch.layout.blocks) + self.launch.layout.lines["draws"]
-
     def told(self, round_: Word, words: Sequence[Word]) -> list[tuple[Word, list[Word]]]:
-        """Tell six words; for each of a lane's blocks, whether it is one, and its six."""
+        """Tell some words, three in a line; for each of a lane's blocks, whether it is one, and its words."""
         launch = self.launch
         tag, bits = round_ + 1, [w.bits() if w.is_real else w for w in words]
-        start = self.lines(round_)
+        bits += [word(0)] * (-len(bits) % 3)
+        lines = [[*bits[i : i + 2], tag, bits[i + 2]] for i in range(0, len(bits), 3)]
+        start = (round_ & 1) * (TOLD * launch.layout.blocks) + launch.layout.lines["draws"]
 
         def store() -> None:
-            for i in range(2):
-                line = [*bits[3 * i : 3 * i + 2], tag, bits[3 * i + 2]]
-                c.store_line(c.pointer(launch.exchange, start + launch.block * 32 + 16 * i), line)
+            for i, line in enumerate(lines):
+                c.store_line(c.pointer(launch.exchange, start + launch.block * TOLD + 16 * i), line)
 
         when(launch.lane == 0, store)
         there, pointers = [], []
         for first in range(0, launch.layout.blocks, 32):
             number = launch.lane + first
             there.append(number < launch.layout.blocks)
-            place = start + there[-1].where(number, 0) * 32
-            pointers += [c.pointer(launch.exchange, place), c.pointer(launch.exchange, place + 16)]
-        lines = c.await_lines(pointers, lambda found: found[2] ^ tag)
+            place = start + there[-1].where(number, 0) * TOLD
+            pointers += [c.pointer(launch.exchange, place + 16 * i) for i in range(len(lines))]
+        found = c.await_lines(pointers, lambda line: line[2] ^ tag)
         c.warp_barrier()
-        both = [[*one[:2], one[3], *other[:2], other[3]] for one, other in zip(lines[::2], lines[1::2], strict=True)]
-        return list(zip(there, both, strict=True))
+        heard = [w for line in found for w in (*line[:2], line[3])]
+        each_ = 3 * len(lines)
+        return [(inside, heard[i * each_ : i * each_ + len(words)]) for i, inside in enumerate(there)]

@@ -121,7 +121,7 @@ class Streamer:
         return 2 if name in self.launch.layout.packed else 1
 
     def _head(self, number: Word, chunk: Word) -> None:
-        row = (self.launch.first_head + number) * 8
+        row = self.launch.row_of_head(number * 8)
         begins = number < self.launch.layout.stages
         self._bring(chunk, "head", self._rows("head", row), self._paced(begins), word(0))
 

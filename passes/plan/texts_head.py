@@ -69,7 +69,7 @@ class TextsHead:
             c.fence_copies()
             c.warp_barrier()
             when(launch.lane == 0, lambda: c.arrive(launch.empty(slot), layout.arrivals))
-            row = (launch.first_head + number) * 8 + self.group
+            row = launch.row_of_head(number * 8 + self.group)
             column = (lesser(row, word(rows - 1)) if rows % 8 else row).index()
             memory = launch.view(chain.logits, 0, ir.MemRefType.get([layout.texts, rows], b.f32()))
             found = []

@@ -9,7 +9,7 @@ from emulated_cuda.operations import of_registers
 from emulated_cuda.ptx import Kernel
 
 TOGETHER = {"wgmma": 128}
-TOGETHER |= dict.fromkeys(("setmaxnreg", "shfl", "vote", "bar.", "ldmatrix", "stmatrix", "mma"), 32)
+TOGETHER |= dict.fromkeys(("setmaxnreg", "shfl", "vote", "redux", "bar.", "ldmatrix", "stmatrix", "mma"), 32)
 """How many threads execute such an instruction together."""
 
 
@@ -33,7 +33,7 @@ def goes_on(op: str) -> int:
     if of_registers(name):
         return 1
     own = name in ("ld", "st") and not {"relaxed", "acquire", "release", "async"} & set(suffixes)
-    return 2 if own or name in ("shfl", "vote", "ldmatrix", "stmatrix", "mma") else 0
+    return 2 if own or name in ("shfl", "vote", "redux", "ldmatrix", "stmatrix", "mma") else 0
 
 
 def polls(kernel: Kernel) -> np.ndarray:

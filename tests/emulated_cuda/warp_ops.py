@@ -35,3 +35,10 @@ class WarpOps:
         self.whole_warps(lanes)
         bits = self.value(operands[1], "pred").astype(np.uint32) << self.lane.astype(np.uint32)
         self.write(operands[0], np.bitwise_or.reduce(bits.reshape(-1, 32), axis=1).repeat(32), lanes)
+
+    def op_redux(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
+        assert suffixes[0] == "sync"
+        self.whole_warps(lanes)
+        combine = {"max": np.maximum, "min": np.minimum, "add": np.add}[suffixes[1]]
+        found = combine.reduce(self.value(operands[1], suffixes[2]).reshape(-1, 32), axis=1)
+        self.write(operands[0], found.astype(np.int32).view(np.uint32).repeat(32), lanes)

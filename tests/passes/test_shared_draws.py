@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,17 +22,29 @@ BOTH: list[Cut] = [(40, 0.9, 0.0), (150, 0.5, 0.0), (60, 0.8, 0.1), (3, 0.99, 0.
 TEMPERATURES = [0.05, 0.7, 1.5, 40.0]
 
 
-def check(folder: Path, cuts: list[tuple[Cut, int]], order: int = 0, **config: int | str) -> None:
+def check(
+    folder: Path,
+    cuts: list[tuple[Cut, int]],
+    order: int = 0,
+    temperatures: list[float] = TEMPERATURES,
+    change: Callable[[np.ndarray, np.ndarray], None] | None = None,
+    **config: int | str,
+) -> list[int]:
     """Of the logits that it leaves itself; for each cut, so many runs.  order: of the roles, where races are looked
-    for."""
-    seed = seeded.fresh_seed()
+    for.  change: of the embedding and of the last norm's shift.  Returns in how many rounds blocks have told each other
+    for each cut."""
+    seed, rounds = seeded.fresh_seed(), []
     artifact = compiled(folder, "cuda:sm_90a", 2, entry="decode-drawn", **config)
     (entry,) = artifact.plan.entries
     assert len(entry.launches) == 1, entry.remarks
+    (exchange,) = (buffer.name for buffer in artifact.plan.buffers if buffer.kind == "signals")
     rng, position = np.random.default_rng(seed), 5
-    with Session(artifact, EmulatedCuda(order, order > 0), random_weights(artifact, scale=0.2, seed=seed)) as session:  # type: ignore[arg-type]
+    weights = random_weights(artifact, scale=0.2, seed=seed)
+    if change:
+        change(weights.values["wte"], weights.values["lnf-b"])
+    with Session(artifact, EmulatedCuda(order, order > 0), weights) as session:  # type: ignore[arg-type]
         for (top_k, top_p, min_p), count in cuts:
-            temperature = float(rng.choice(TEMPERATURES))
+            temperature, before = float(rng.choice(temperatures)), session.read(exchange)[1]
             sampler = Weighted(temperature, top_k, top_p, int(rng.integers(1 << 62)), stream=3, min_p=min_p)
             sampler.drawn = int(rng.integers(1 << 20))
             given = {"tokens": [[3]], "positions": [[position]], "sampling": [sampler.settings(position)]}
@@ -42,7 +55,9 @@ def check(folder: Path, cuts: list[tuple[Cut, int]], order: int = 0, **config: i
             says = f"seed {seed}, temperature {temperature}, top_k {top_k}, top_p {top_p}, min_p {min_p}"
             assert found[-1] == wanted, says
             assert session.read(next(iter(entry.inputs.values()))).item() == wanted, says
+            rounds.append(int(session.read(exchange)[1] - before))
             position += count
+    return rounds
 
 
 def test_a_shared_step_draws_as_the_hosts_sampler_does(tmp_path: Path) -> None:
@@ -57,13 +72,64 @@ def test_every_cut_in_any_order_of_roles(config: dict[str, int | str], tmp_path:
     check(tmp_path, [(cut, 1) for cut in APART] + [(cut, 2) for cut in BOTH[:2]], order, **config)
 
 
-@pytest.mark.slow
-def test_a_block_with_more_probable_tokens_than_fit_in_the_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cuts", "vocab"),
+    [
+        ([((5, None, 0.0), 3)], 211),
+        ([((16, 0.9, 0.0), 1)], 2003),
+        pytest.param([((1, None, 0.0), 2), ((30, 0.8, 0.0), 2), ((40, 0.6, 0.1), 3)], 211, marks=pytest.mark.slow),
+        pytest.param([((5, None, 0.1), 2), ((12, 0.8, 0.0), 2)], 4001, marks=pytest.mark.slow),
+    ],
+)
+def test_one_telling_finds_the_most_probable_tokens(cuts: list[tuple[Cut, int]], vocab: int, tmp_path: Path) -> None:
+    """So few that all are in the list; of more tokens than a block puts in order, too."""
+    assert check(tmp_path, cuts, temperatures=[0.7, 1.5, 40.0], layers=1, vocab=vocab) == [count for _, count in cuts]
+
+
+def test_one_telling_finds_the_most_probable_tokens_side_by_side(tmp_path: Path) -> None:
+    """They are some of several blocks'."""
+
+    def change(embedding: np.ndarray, shift: np.ndarray) -> None:
+        shift[7] = 10.0
+        embedding[:, 7] = np.arange(len(embedding)) < 40
+
+    cuts: list[tuple[Cut, int]] = [((20, None, 0.0), 2)]
+    assert check(tmp_path, cuts, temperatures=[1.5, 40.0], change=change, layers=1, vocab=1001) == [2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cut", "vocab"),
+    [
+        ("LISTED", 4, (5, None, 0.0), 211),  # more than fit the list
+        pytest.param("STEPS", (1, 2, 4), (80, 0.9, 0.0), 211, marks=pytest.mark.slow),  # more than each block leaves
+        pytest.param("HELD", 32, (12, 0.8, 0.0), 1001, marks=pytest.mark.slow),  # more than each puts in order
+    ],
+)
+def test_more_rounds_of_telling_take_the_place_of_a_list(
+    name: str, value: object, cut: Cut, vocab: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rounds of telling take its place."""
-    monkeypatch.setattr(sharded_likely, "LISTED_OF_BLOCK", 1)
-    check(tmp_path, [((5, None, 0.0), 2), ((12, 0.8, 0.0), 2)], layers=1)
+    """At a temperature at which it is hardly the most probable token that is drawn."""
+    monkeypatch.setattr(sharded_likely, name, value)
+    (rounds,) = check(tmp_path, [(cut, 3)], temperatures=[40.0], layers=1, vocab=vocab)
+    assert rounds > 3
+
+
+@pytest.mark.parametrize("kinds", [20, pytest.param(2, marks=pytest.mark.slow)])
+def test_tokens_as_probable_as_others(kinds: int, tmp_path: Path) -> None:
+    """Of equals the lowest are among the top-k."""
+
+    def change(embedding: np.ndarray, _: np.ndarray) -> None:
+        embedding[:] = embedding[np.arange(len(embedding)) % kinds]
+
+    check(tmp_path, [((12, None, 0.0), 2), ((5, 0.8, 0.0), 1)], temperatures=[1.5, 40.0], change=change, layers=1)
+
+
+def test_tokens_that_are_infinitely_improbable(tmp_path: Path) -> None:
+    def change(embedding: np.ndarray, shift: np.ndarray) -> None:
+        shift[7] = 100.0
+        embedding[10:, 7] = -3.0e38
+
+    check(tmp_path, [((12, 0.9, 0.0), 1), ((5, None, 0.0), 1)], temperatures=[40.0], change=change, layers=1)
 
 
 def test_damaged_logits_are_no_token_of_a_shared_draw(tmp_path: Path) -> None:

@@ -811,14 +811,14 @@ func.func "decode_greedy_batch1_positions1_shared"
   work = {bytes = 482928 : i64, context = 64 : i64, operations = 467084 : i64, position_bytes = 1024 : i64, position_operations = 524 : i64}
   247 arith.addf
   5 arith.addf vector<4xf32>
-  879 arith.addi
-  130 arith.andi
+  880 arith.addi
+  132 arith.andi
   581 arith.bitcast
   4 arith.cmpf
   190 arith.cmpi
-  2132 arith.constant
+  2136 arith.constant
   2 arith.divf
-  93 arith.divui
+  92 arith.divui
   2 arith.extf vector<4xf32>
   34 arith.extui
   27 arith.index_cast
@@ -826,13 +826,13 @@ func.func "decode_greedy_batch1_positions1_shared"
   63 arith.maxsi
   51 arith.minsi
   75 arith.mulf
-  367 arith.muli
+  369 arith.muli
   17 arith.ori
   83 arith.remui
   236 arith.select
   44 arith.shli
   6 arith.shrsi
-  40 arith.shrui
+  42 arith.shrui
   80 arith.subf
   35 arith.subi
   115 arith.trunci
