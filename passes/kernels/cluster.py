@@ -179,9 +179,14 @@ def _low(half: Word) -> Word:
     return Word(b.emit("arith.trunci", [half.value], [b.i32()]))
 
 
-def pause(nanoseconds: int) -> None:
-    """Ask for nothing that others wait for, for about so long."""
-    assembly(f"nanosleep.u32 {nanoseconds};", [])
+def clock() -> Word:
+    """The core's clock, in a word that overflows."""
+    return assembly("mov.u32 $0, %clock;", [], "r")[0]
+
+
+def pause_until(start: Word, clocks: int) -> None:
+    """Ask for nothing that others wait for, until so many clocks have gone by since `start`."""
+    b.repeat([], lambda: ((clock() - start < clocks).value, []))
 
 
 def await_lines(pointers: Sequence[ir.Value], right: Callable[[list[Word]], Word]) -> list[list[Word]]:

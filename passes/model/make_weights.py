@@ -155,14 +155,8 @@ def _take(entry: ir.Operation, values: list[tuple[ir.Value, Stack, str]]) -> Non
 
 def _build(module: ir.Module, stacks: list[Stack]) -> None:
     """Add the function that makes it all, in place of the recipes."""
-    taken = {symbol_of(op) for op in operations(module.body) if "sym_name" in op.attributes}
-    symbol = next(name for name in (f"make_weights{n or ''}" for n in range(len(taken) + 1)) if name not in taken)
-    empty = ir.ArrayAttr.get([])
-    attributes = {"entry": "make-weights", "sizes": empty, "extents": [], "inputs": {}, MAKES: ir.UnitAttr.get()}
-    with ir.InsertionPoint(module.body), ir.Location.unknown():
-        kind = ir.FunctionType.get([], [])
-        maker = create_op("func.func", [], [], {"sym_name": symbol, "function_type": kind, **attributes}, 1)
-    block = maker.regions[0].blocks.append()
+    maker = _maker(module)
+    block = maker.regions[0].blocks[0]
     weights: dict[str, ir.Value] = {}
     results = []
     for stack in stacks:
@@ -179,6 +173,32 @@ def _build(module: ir.Module, stacks: list[Stack]) -> None:
     retype(maker, [value.type for value in results])
     for recipe in (recipe for stack in stacks for recipe in stack.recipes):
         recipe.function.erase()
+
+
+def _maker(module: ir.Module) -> ir.Operation:
+    """A new function like an entry's, with nothing in it."""
+    taken = {symbol_of(op) for op in operations(module.body) if "sym_name" in op.attributes}
+    symbol = next(name for name in (f"make_weights{n or ''}" for n in range(len(taken) + 1)) if name not in taken)
+    empty = ir.ArrayAttr.get([])
+    attributes = {"entry": "make-weights", "sizes": empty, "extents": [], "inputs": {}, MAKES: ir.UnitAttr.get()}
+    with ir.InsertionPoint(module.body), ir.Location.unknown():
+        kind = ir.FunctionType.get([], [])
+        maker = create_op("func.func", [], [], {"sym_name": symbol, "function_type": kind, **attributes}, 1)
+    maker.regions[0].blocks.append()
+    return maker
+
+
+def maker_of(module: ir.Module) -> ir.Operation:
+    """The function of a module of buffers that makes weights, which it gets where it has none."""
+    for entry in entry_functions(module):
+        if MAKES in entry.attributes:
+            return entry
+    maker, empty = _maker(module), ir.ArrayAttr.get([])
+    for name in ("arguments", "types", "results"):
+        maker.attributes[name] = empty
+    with ir.InsertionPoint(maker.regions[0].blocks[0]), ir.Location.unknown():
+        create_op("func.return")
+    return maker
 
 
 def _computed(recipe: Recipe, block: ir.Block, weights: dict[str, ir.Value]) -> ir.Value:

@@ -12,7 +12,8 @@ The rule by which work is shared is that of tensor-parallel training: what a pro
 so that a cluster has a head's rows of one and its columns of the other, and only the sums cross clusters, twice a
 layer.  Who brings, multiplies, finishes and exchanges is in sharded_*.py.  A step of several texts, 8 at most, has the
 same chain, but other roles: warps multiply the weights they hold by all texts at once, rank r of a cluster attends for
-text r, and what clusters add is summed up once for all (texts_*.py).
+text r, and what clusters add is summed up once for all (texts_*.py).  Their norms come behind the products, by sums
+that are made of weights once (norm_sums.py).
 
 Requires: kernels whose bodies are tensors still.  Ensures: an entry is left as it was where it is no such chain, where
 the chip has no clusters and bulk copies, and where that is modelled to be as fast or to save little.
@@ -73,7 +74,7 @@ class ShardDecode(Pass):
             if "repeatable" not in entry.attributes or "input:tokens" not in names:
                 continue
             try:
-                self._share(entry, functions, target)
+                self._share(module, entry, functions, target)
             except Refused as refused:
                 if self.when == "always":
                     _remark(entry, f"it is not shared among clusters: {refused}")
@@ -82,7 +83,7 @@ class ShardDecode(Pass):
             if symbol_of(kernel) not in left:
                 kernel.erase()
 
-    def _share(self, entry: ir.Operation, functions: dict[str, ir.Operation], target: Gpu) -> None:
+    def _share(self, module: ir.Module, entry: ir.Operation, functions: dict[str, ir.Operation], target: Gpu) -> None:
         chain = find_chain(entry, functions)
         attention = attention_of(chain.attention)
         assert attention is not None
@@ -101,7 +102,7 @@ class ShardDecode(Pass):
         buffers = _buffers(entry, layout)
         made = kernel_of(entry, name, chain, layout, buffers, self.runs, target)
         _record(made.function, kernels)
-        _replace(entry, layout, made, name, self.runs)
+        _replace(module, entry, layout, made, name, self.runs)
         said = f"{len(kernels)} launches are one, of {blocks // RANKS} clusters"
         said += f", {layout.layer_clusters} with {layout.each} heads and {layout.hidden} hidden units each"
         if target.cluster_seconds:
@@ -142,8 +143,8 @@ def _record(made: ir.Operation, kernels: Sequence[ir.Operation]) -> None:
 
 
 def _buffers(entry: ir.Operation, layout: Layout) -> dict[int, tuple[int, str]]:
-    """The entry's arguments that the chain's calls touch: (bytes, what is done to them); those with packed weights,
-    which it is still to get, behind all others."""
+    """The entry's arguments that the chain's calls touch: (bytes, what is done to them); those with packed weights and
+    with what is made of weights, which it is still to get, behind all others."""
     chain = layout.chain
     arguments = list(entry.regions[0].blocks[0].arguments)
     kinds = [name.partition(":")[0] for name in strings(entry.attributes["arguments"])]
@@ -162,6 +163,9 @@ def _buffers(entry: ir.Operation, layout: Layout) -> dict[int, tuple[int, str]]:
     layout.packed_at = {name: len(arguments) + i for i, name in enumerate(layout.packed)}
     for name, packed in layout.packed.items():
         found[layout.packed_at[name]] = layout.layers_of(name) * packed.parts * packed.part, READ
+    if isinstance(layout, TextsLayout):
+        layout.sums_at = dict(enumerate(layout.norm_sums, len(arguments)))
+        found |= {number: (sums.nbytes, READ) for number, sums in layout.sums_at.items()}
     return found
 
 
@@ -174,11 +178,13 @@ def _is_read(argument: ir.Value, chain: Chain) -> bool:
     return any(use not in sites for use in uses)
 
 
-def _replace(entry: ir.Operation, layout: Layout, made: ShardedKernel, name: str, most: int) -> None:
+def _replace(module: ir.Module, entry: ir.Operation, layout: Layout, made: ShardedKernel, name: str, most: int) -> None:
     """One call in place of all."""
     chain = layout.chain
     for packed_name, packed in layout.packed.items():
         packed.add_to(entry, layout.layers_of(packed_name), layout.columns)
+    for sums in layout.norm_sums if isinstance(layout, TextsLayout) else []:
+        sums.add_to(module, entry)
     names, types = strings(entry.attributes["arguments"]), list(entry.attributes["types"])
     results = [series.buffer for series in chain.chosen]
     wanted = [(f"signals:{name}/exchange", made.types[len(made.buffers)].shape)]

@@ -1,19 +1,21 @@
 """The choice of the largest logit in a sharded launch: every block tells its largest, and those that go on read all.
 
 Logits are ordered as integers, a NaN above all; of equals the first token is taken.  How clearly it wins is told as
-lib/sampling.lisp does: how many are as good, and how far the next one below is, in sizes of the parts' largest.
+lib/sampling.lisp does: how many are as good, and how far the next one below is, in sizes of the parts' largest.  One
+block finds that out, the last one, which has no layers to begin with where a block has none.  Runs' places take turns,
+as that block may read a run's while others tell the next one's; before they tell the one behind that, it has told the
+next one's, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lispgpt.ir import build as b
 from lispgpt.ir.build import Index
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
-from lispgpt.passes.kernels.words import Word, greater, lesser, real, when, word
+from lispgpt.passes.kernels.words import Word, either, greater, lesser, real, when, word
 from lispgpt.passes.plan.sharded_launch import Launch
 from lispgpt.passes.plan.sharded_sharing import WARPS
 
@@ -72,12 +74,13 @@ class Best:
         below = greater(mine.where(self.below, self.rank), theirs.where(other.below, other.rank))
         return Best(rank, token, below, mine.where(self.equals, 0) + theirs.where(other.equals, 0))
 
-    def across(self, distances: Sequence[int] = (16, 8, 4, 2, 1)) -> Best:
-        """Of a warp's lanes, of all or of those so far apart."""
-        found = self
-        for distance in distances:
-            found = found.joined(Best.of([w.from_lane(distance) for w in found.words]))
-        return found
+    def across(self) -> Best:
+        """Of a warp's lanes."""
+        rank = c.over_lanes("max", self.rank)
+        mine = self.rank == rank
+        token = c.over_lanes("min", mine.where(self.token, NOBODY))
+        below = c.over_lanes("max", mine.where(self.below, self.rank))
+        return Best(rank, token, below, c.over_lanes("add", mine.where(self.equals, 0)))
 
     def size(self) -> Word:
         """The largest's size as bits, 0 where it is no number."""
@@ -85,20 +88,14 @@ class Best:
         return (bits < INFINITE).where(bits, 0)
 
 
-def _widest(size: Word) -> Word:
-    for distance in (16, 8, 4, 2, 1):
-        size = greater(size, size.from_lane(distance))
-    return size
-
-
 def tell(launch: Launch, run: Word, text: Word | int = 0) -> None:
     """By the exchanger: this block's best of its warps' bests.  run: one more than the number of runs before."""
     lane = (launch.lane < WARPS).where(launch.lane, 0)
     bests = launch.place("best") + text * (16 * WARPS)
     found = Best.of(c.load_words(bests + lane * 16, 4)).where(launch.lane < WARPS)
-    size = _widest(found.size())
+    size = c.over_lanes("max", found.size())
     best = found.across()
-    place = launch.block * 32 + launch.layout.lines["best"] + text * (32 * launch.layout.blocks)
+    place = _told(launch, run, text) + launch.block * 32
     lines = [[best.rank, best.token, run, best.below], [best.equals, size, run, word(0)]]
 
     def store() -> None:
@@ -117,22 +114,59 @@ class Choice:
     report: list[Word]
 
 
+def _told(launch: Launch, run: Word, text: Word | int) -> Word:
+    """Where blocks tell a run's bests: bytes from the start of what is exchanged."""
+    texts, blocks = launch.layout.texts, launch.layout.blocks
+    return ((run & 1) * texts + text) * (32 * blocks) + launch.layout.lines["best"]
+
+
+def _awaited(launch: Launch, run: Word, text: Word | int, count: int) -> list[tuple[Word, list[list[Word]]]]:
+    """By a warp: the first lines of what all blocks tell.  Of each turn's blocks: whether a lane has one, its lines."""
+    blocks, start = launch.layout.blocks, _told(launch, run, text)
+    numbers = [launch.lane + first for first in range(0, blocks, 32)]
+    there = [number < blocks for number in numbers]
+    places = [start + inside.where(number, 0) * 32 for inside, number in zip(there, numbers, strict=True)]
+    pointers = [c.pointer(launch.exchange, place + 16 * i) for place in places for i in range(count)]
+    lines = c.await_lines(pointers, lambda found: found[2] ^ run)
+    c.warp_barrier()
+    return [(inside, lines[count * i : count * (i + 1)]) for i, inside in enumerate(there)]
+
+
+def chosen_before(launch: Launch, run: Word, text: Word | int = 0) -> Word:
+    """By a warp: what the launch's run before this one has chosen; where all blocks have layers, one reports it."""
+
+    def token() -> Word:
+        return _choose_token(launch, launch.before + run, text)
+
+    if launch.kept and not launch.layout.others:
+        return either(launch.reports, "r", lambda: [report(launch, run, text)], lambda: [token()])[0]
+    return token()
+
+
+def report(launch: Launch, run: Word, text: Word | int = 0) -> Word:
+    """The same by the block that leaves that run's results."""
+    choice = choose(launch, launch.before + run, text)
+    when(launch.lane == 0, lambda: leave(launch, choice, run - 1, text))
+    return choice.token
+
+
+def _choose_token(launch: Launch, run: Word, text: Word | int) -> Word:
+    """Once all blocks have told: what to go on with.  run: one more than the number of runs before."""
+    best = Best.none()
+    for inside, ((rank, token, *_),) in _awaited(launch, run, text, 1):
+        best = best.joined(Best(rank, token, word(LOWEST), word(0)).where(inside))
+    rank = c.over_lanes("max", best.rank)
+    token = c.over_lanes("min", (best.rank == rank).where(best.token, NOBODY))
+    return is_number(rank).where(token, 0)
+
+
 def choose(launch: Launch, run: Word, text: Word | int = 0) -> Choice:
     """By a warp, once all blocks have told."""
-    blocks = launch.layout.blocks
-    best, size, pointers, there = Best.none(), word(0), [], []
-    for first in range(0, blocks, 32):
-        number = launch.lane + first
-        there.append(number < blocks)
-        place = there[-1].where(number, 0) * 32 + launch.layout.lines["best"] + text * (32 * blocks)
-        pointers += [c.pointer(launch.exchange, place), c.pointer(launch.exchange, place + 16)]
-    lines = c.await_lines(pointers, lambda found: found[2] ^ run)
-    for i, inside in enumerate(there):
-        (rank, token, _, below), (equals, wide, *_) = lines[2 * i : 2 * i + 2]
+    best, size = Best.none(), word(0)
+    for inside, ((rank, token, _, below), (equals, wide, *_)) in _awaited(launch, run, text, 2):
         best = best.joined(Best(rank, token, below, equals).where(inside))
-        size = greater(size, wide)
-    c.warp_barrier()
-    best, size = best.across(), _widest(size)
+        size = greater(size, inside.where(wide, 0))
+    best, size = best.across(), c.over_lanes("max", size)
     known = is_number(best.rank)
     result = known.where(best.token, -1)
     gap = (value_of(best.rank) - value_of(best.below)) / size.bits()

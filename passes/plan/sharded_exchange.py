@@ -17,7 +17,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
 from lispgpt.passes.plan.sharded_chain import Product, Series
-from lispgpt.passes.plan.sharded_choice import Choice, choose, end, leave, tell
+from lispgpt.passes.plan.sharded_choice import Choice, choose, chosen_before, end, leave, report, tell
 from lispgpt.passes.plan.sharded_draw import Draw
 from lispgpt.passes.plan.sharded_launch import Launch, copied, finished, joined, lanes, preload
 from lispgpt.passes.plan.sharded_layout import RANKS, STREAM, TWO_ROLES
@@ -31,8 +31,8 @@ class Exchanger:
         self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
-        """All runs of the launch: each begins with the token that the one before has chosen.  The first block leaves
-        the last one's results."""
+        """All runs of the launch: each begins with the token that the one before has chosen.  One block leaves the last
+        one's results."""
         launch = self.launch
         if launch.layout.draws:
             self._drawn(Draw(launch))
@@ -40,11 +40,13 @@ class Exchanger:
 
         def run(number: Word, token: Word) -> list[Word]:
             def layered() -> list[Word]:
-                chosen = either(number > 0, "r", lambda: [self._chosen(number)], lambda: [token])[0]
-                self._stream(number, chosen)
-                return [chosen]
+                next_ = either(number > 0, "r", lambda: [chosen_before(launch, number)], lambda: [token])[0]
+                self._stream(number, next_)
+                return [next_]
 
             def other() -> list[Word]:
+                if launch.kept:
+                    when((number > 0) & launch.reports, lambda: report(launch, number))
                 self._final(number)
                 return [token]
 
@@ -54,7 +56,7 @@ class Exchanger:
             return [token]
 
         loop(0, launch.times, [launch.token], run)
-        when(launch.block == 0, lambda: end(launch, choose(launch, launch.before + launch.times), launch.times - 1))
+        when(launch.reports, lambda: end(launch, choose(launch, launch.before + launch.times), launch.times - 1))
 
     def _drawn(self, draw: Draw) -> None:
         """The same where every exchanger draws the token that its next run starts from."""
@@ -67,7 +69,7 @@ class Exchanger:
             result, round_ = draw.choose(round_)
             choice = Choice((result < 0).where(0, result), result, [])
             if launch.kept:
-                when(self._reports, lambda: leave(launch, choice, number))
+                when(launch.reports & (launch.lane == 0), lambda: leave(launch, choice, number))
             return [choice.token, result, round_]
 
         _, result, round_ = loop(0, launch.times, [launch.token, word(0), draw.round], run)
@@ -76,20 +78,7 @@ class Exchanger:
             end(launch, Choice((result < 0).where(0, result), result, []), None)
             when(launch.lane == 0, lambda: b.store(round_.value, launch.exchange, [1]))
 
-        when(launch.block == 0, last)
-
-    @property
-    def _reports(self) -> Word:
-        """Whether this thread leaves results."""
-        return (self.launch.block == 0) & (self.launch.lane == 0)
-
-    def _chosen(self, run: Word) -> Word:
-        """The token that the run before this one has chosen."""
-        launch = self.launch
-        choice = choose(launch, launch.before + run)
-        if launch.kept:
-            when(self._reports, lambda: leave(launch, choice, run - 1))
-        return choice.token
+        when(launch.reports, last)
 
     # ---- the stream
 

@@ -59,6 +59,11 @@ class Launch:
         warp, lane = (assembly("mov.b32 $0, $1;", [w], "r")[0] for w in (self.warp, self.lane))
         return replace(self, warp=warp, lane=lane)
 
+    @property
+    def reports(self) -> Word:
+        """Whether the block finds out how clearly a choice wins, and leaves results: the last one."""
+        return self.block == self.layout.blocks - 1
+
     def place(self, name: str) -> Word:
         """The address of a part of the block's memory."""
         return self.start + self.layout.at[name]

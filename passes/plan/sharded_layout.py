@@ -279,7 +279,7 @@ class Layout:
         sizes = {
             "slots": 2 * RANKS * self.layer_clusters * self.quads * 16,
             "final": RANKS * self.quads * 16,
-            "best": 32 * self.blocks,
+            "best": 2 * 32 * self.blocks,
             "fixed": RANKS * self.layer_clusters * self.layers * self.layer_rows * 8,
             "draws": 2 * TOLD * self.blocks * self.draws,
             "listed": 2 * 16 * LISTED_OF_BLOCK * self.blocks * self.draws,

@@ -49,7 +49,9 @@ class TextsHead:
             rounds = (launch.heads + (slots - 1)) // slots
             found = loop(0, rounds, Best.none().words * EACH, of_round)
         for i in range(EACH):
-            best = Best.of(found[4 * i : 4 * i + 4]).across((16, 8, 4))
+            best = Best.of(found[4 * i : 4 * i + 4])
+            for distance in (16, 8, 4):
+                best = best.joined(Best.of([w.from_lane(distance) for w in best.words]))
             text = self.part * EACH + i
             place = launch.place("best") + (text * WARPS + launch.warp) * 16
             leaves = (self.group == 0) & (text < launch.layout.texts)

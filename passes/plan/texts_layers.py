@@ -9,7 +9,7 @@ from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.read import outputs_of
 from lispgpt.passes.kernels.refusal import Refused
 from lispgpt.passes.kernels.words import Word, either, loop, when, word
-from lispgpt.passes.plan.sharded_choice import choose, end, leave
+from lispgpt.passes.plan.sharded_choice import choose, chosen_before, end, report
 from lispgpt.passes.plan.sharded_launch import Copied, copied
 from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.texts_attention import TextAttention
@@ -17,7 +17,7 @@ from lispgpt.passes.plan.texts_head import TextsHead
 from lispgpt.passes.plan.texts_launch import TextsLaunch
 from lispgpt.passes.plan.texts_products import TextProducts, for_threads
 from lispgpt.passes.plan.texts_rows import HiddenUnits, Queries
-from lispgpt.passes.plan.texts_stream import Stream, Summed
+from lispgpt.passes.plan.texts_stream import PAUSE, Stream, Summed
 from lispgpt.passes.plan.texts_sum import leave_addends
 
 
@@ -27,32 +27,37 @@ class TextsLayers:
         self.ranks = [launch.remote(i) for i in range(RANKS)]
 
     def emit(self) -> None:
-        """All runs of the launch; the first block leaves the last one's results."""
+        """All runs of the launch; one block leaves the last one's results."""
         launch, layout = self.launch, self.launch.layout
 
         def run(number: Word, chunk: Word) -> list[Word]:
             def layers() -> list[Word]:
                 self._begin(number)
 
-                def layer(n: Word, first: Word) -> list[Word]:
-                    self._layer(number, n, first)
-                    return [first + layout.layer_chunks]
+                def layer(n: Word, first: Word, since: Word) -> list[Word]:
+                    return [first + layout.layer_chunks, self._layer(number, n, first, since)]
 
-                return loop(0, layout.layers, [chunk], layer)
+                return loop(0, layout.layers, [chunk, word(0)], layer)
 
-            (chunk,) = either(launch.layered, "r", layers, lambda: [chunk])
+            def other() -> list[Word]:
+                if launch.kept:
+                    reports = (number > 0) & launch.reports & (launch.warp < layout.texts)
+                    when(reports, lambda: report(launch, number, launch.warp))
+                return [chunk, c.clock() - PAUSE]
+
+            chunk, since = either(launch.layered, "rr", layers, other)
             products = TextProducts(launch)
             stream, norm = Stream(products), launch.chain.norms[2]
             weights = stream.weights(norm, 0)
             behind = Summed.of_run(launch.before + number)
             when(launch.cluster >= layout.layer_clusters, lambda: stream.follow(behind))
-            last = stream.take(behind)
+            last = stream.take(behind, since)
             stream.leave_normed(last, norm, weights)
             TextsHead(products).emit(chunk, launch.before + number + 1)
             return [chunk + launch.heads]
 
         loop(0, launch.times, [word(0)], run)
-        ends = (launch.block == 0) & (launch.warp < layout.texts)
+        ends = launch.reports & (launch.warp < layout.texts)
         when(ends, self._end)
 
     def _end(self) -> None:
@@ -64,11 +69,8 @@ class TextsLayers:
         launch, text = self.launch, self.launch.warp
 
         def chosen() -> None:
-            choice = choose(launch, launch.before + run, text)
-            if launch.kept:
-                reports = (launch.block == 0) & (launch.lane == 0)
-                when(reports, lambda: leave(launch, choice, run - 1, text))
-            when(launch.lane == 0, lambda: c.store_words(launch.place("tokens") + text * 4, [choice.token]))
+            token = chosen_before(launch, run, text)
+            when(launch.lane == 0, lambda: c.store_words(launch.place("tokens") + text * 4, [token]))
 
         when((run > 0) & (text < launch.layout.texts), chosen)
         if launch.chain.aheads:
@@ -110,7 +112,8 @@ class TextsLayers:
 
     # ---- a layer
 
-    def _layer(self, run: Word, layer: Word, chunk: Word) -> None:
+    def _layer(self, run: Word, layer: Word, chunk: Word, since: Word) -> Word:
+        """since: the clock when the block has left its part of the last exchange; returns that of the next one."""
         launch = self.launch.again()
         layout, chain, products = launch.layout, launch.chain, TextProducts(launch)
         stream = Stream(products)
@@ -126,9 +129,9 @@ class TextsLayers:
             numbers = either(
                 layer == 0, "f" * (4 * len(stream.lines)),
                 lambda: self._embedded(stream, run),
-                lambda: stream.take(Summed.of_layer(launch, launch.before + run, layer - 1)),
+                lambda: stream.take(Summed.of_layer(launch, launch.before + run, layer - 1), since),
             )  # fmt: skip
-            stream.leave_normed(numbers, chain.norms[0], weights)
+            stream.leave_scaled(numbers, weights)
             attention.load()
             products.leave_sums(into, "x")
             products.meet()
@@ -139,13 +142,14 @@ class TextsLayers:
         products.leave_sums(out, "attended_parts")
         products.meet()
         leave_addends(launch, count, layout.out)
+        since = c.clock()
         with ExitStack() as stack:
             up = products.load_rows(chunk + layout.first_up, layout.up, layout.up_tiles)
             down = products.load_columns(chunk + layout.first_down, layout.down)
             products.release(up, down)
             hidden, weights = HiddenUnits(stack, products, layer), stream.weights(chain.norms[1], layer)
-            added = stream.take(Summed.of_attention(launch, launch.before + run, layer))
-            stream.leave_normed(added, chain.norms[1], weights)
+            added = stream.take(Summed.of_attention(launch, launch.before + run, layer), since)
+            stream.leave_scaled(added, weights)
             products.leave_sums(up, "x")
             products.meet()
             hidden.leave(self.ranks)
@@ -154,6 +158,7 @@ class TextsLayers:
         products.leave_sums(down, "x")
         products.meet()
         leave_addends(launch, count + 1, layout.down)
+        return c.clock()
 
     def _embedded(self, stream: Stream, run: Word) -> list[Word]:
         chain = self.launch.chain

@@ -1,6 +1,7 @@
 """What is made of rows' sums in a launch of several texts: queries, keys and values, and hidden units.
 
-A thread has a row of a text.  What is beside the sums in its result, such as a bias, it loads ahead of them.
+A thread has a row of a text, whose norm comes behind the sums.  What is beside them in its result, such as a bias, it
+loads ahead of them.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ from dataclasses import dataclass
 from lispgpt.ir.mlir import ir
 from lispgpt.passes.kernels import cluster as c
 from lispgpt.passes.kernels.words import Word, lesser, when, word
-from lispgpt.passes.plan.sharded_chain import Product
 from lispgpt.passes.plan.sharded_launch import Copied, finished, preload
 from lispgpt.passes.plan.sharded_layout import RANKS
 from lispgpt.passes.plan.sharded_sharing import Sharing
 from lispgpt.passes.plan.texts_launch import THREADS
+from lispgpt.passes.plan.texts_norms import DeferredNorm
 from lispgpt.passes.plan.texts_products import TextProducts
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A thread's, among its block's of one product.  place: of its result.  there: whether it is one."""
+    """A thread's, among its block's of one product.  place: of its result.  fixed: what its norm has of each product's
+    row.  there: whether it is one."""
 
     row: Word
     text: Word
     place: list[ir.Value]
+    fixed: list[list[Word]]
     there: Word | None
 
 
@@ -34,11 +37,11 @@ class Rows:
     """Results of products that a block has so many rows of each."""
 
     def __init__(
-        self, stack: ExitStack, products: TextProducts, layer: Word, of: Sequence[Product], sharing: Sharing, count: int
+        self, stack: ExitStack, products: TextProducts, norm: DeferredNorm, sharing: Sharing, count: int
     ) -> None:
-        self.launch, self.products, self.of = products.launch, products, of
+        self.launch, self.products, self.norm, self.of = products.launch, products, norm, norm.products
         self.sharing, self.count = sharing, count
-        self.made = [stack.enter_context(finished(self.launch, one, layer)) for one in of]
+        self.made = [stack.enter_context(finished(self.launch, one, norm.layer)) for one in self.of]
         total, self.rows = count * self.launch.layout.texts, []
         first = self.launch.warp * 32 + self.launch.lane
         for turn in range(-(-total // THREADS)):
@@ -46,8 +49,9 @@ class Rows:
             there = None if (turn + 1) * THREADS <= total else number < total
             number = number if there is None else lesser(number, word(total - 1))
             text, row = number // count, number % count
-            column = lesser(self.column(row), word(of[0].rows - 1))
-            self.rows.append(_Row(row, text, [text.index(), column.index()], there))
+            column = lesser(self.column(row), word(self.of[0].rows - 1))
+            fixed = [norm.load(one, column) for one in self.of]
+            self.rows.append(_Row(row, text, [text.index(), column.index()], fixed, there))
             for made in self.made:
                 preload(made, self.rows[-1].place, 1)
 
@@ -57,14 +61,14 @@ class Rows:
 
     def _finished(self, row: _Row) -> Word:
         """What the ops behind the products make of their sums."""
-        value = word(0)
+        value, moments = word(0), self.norm.moments(row.text)
         for number, made in enumerate(self.made):
             if number:
                 before = self.of[number].stream
                 assert before is not None
                 made.hold(before, value.value, row.place)
             (total,) = self.products.sum_of(self.sharing, row.text, row.row + number * self.count, 1)
-            value = _behind(made, row.place, total)
+            value = _behind(made, row.place, self.norm.normed(total, moments, row.fixed[number]))
         return value
 
     def _send(self, name: str, barrier: str, number: Word, value: Word, there: Word | None, to: Sequence[Word]) -> None:
@@ -85,8 +89,9 @@ class Queries(Rows):
     """Queries, keys and values, for the rank that has the text."""
 
     def __init__(self, stack: ExitStack, products: TextProducts, layer: Word) -> None:
-        layout = products.launch.layout
-        super().__init__(stack, products, layer, [products.launch.chain.into], layout.into, 8 * layout.into_tiles)
+        launch, layout = products.launch, products.launch.layout
+        norm = DeferredNorm(launch, launch.chain.norms[0], layer, [launch.chain.into])
+        super().__init__(stack, products, norm, layout.into, 8 * layout.into_tiles)
 
     def _number(self, row: Word) -> Word:
         """Of a cluster's rows."""
@@ -107,8 +112,9 @@ class HiddenUnits(Rows):
     """Hidden units, for all ranks."""
 
     def __init__(self, stack: ExitStack, products: TextProducts, layer: Word) -> None:
-        layout, chain = products.launch.layout, products.launch.chain
-        super().__init__(stack, products, layer, chain.ups, layout.up, layout.hidden_rows)
+        launch, layout = products.launch, products.launch.layout
+        norm = DeferredNorm(launch, launch.chain.norms[1], layer, launch.chain.ups)
+        super().__init__(stack, products, norm, layout.up, layout.hidden_rows)
 
     def column(self, row: Word) -> Word:
         layout = self.launch.layout

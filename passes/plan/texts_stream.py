@@ -1,4 +1,4 @@
-"""The stream of several texts as a block's warps take it: each line of four numbers by one lane, normed on the way.
+"""The stream of several texts: a block's warps take it, each line of four numbers by a lane, and leave it for products.
 
 A line comes from the block that has summed it up; the lowest bit of its first number says of which use of its place it
 is.  A place is used again two exchanges later: who writes it then has had sums of the exchange between, which all
@@ -34,9 +34,9 @@ def unmarked(line: Sequence[Word]) -> list[Word]:
     return [(line[0] & -2).bits(), *(w.bits() for w in line[1:])]
 
 
-PAUSE = 650
-"""Nanoseconds ahead of asking for the stream.  Measured on an H100, GPT-2 of 124M, eight texts: 162 us a token without,
-157 with 300, 153 with 700, 155 with 1000."""
+PAUSE = 2200
+"""Clocks between what a block adds to the stream and its asking for it.  Measured on an H200, GPT-2 of 124M, eight
+texts: 146 to 152 us a token without, 141 to 149 with 1600, 138 to 142 with 2200, 148 to 151 with 3000."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ class Stream:
         when(self.launch.lane == 0, lambda: c.await_lines([place], lambda words: (words[0] ^ summed.mark) & 1))
         c.warp_barrier()
 
-    def take(self, summed: Summed) -> list[Word]:
+    def take(self, summed: Summed, since: Word) -> list[Word]:
         """Its numbers behind an exchange.  All blocks ask for all of the stream: who asks too early, again and again,
-        keeps it from coming."""
-        c.pause(PAUSE)
+        keeps it from coming.  since: the clock when the block has left its part."""
+        c.pause_until(since, PAUSE)
         places = [summed.line(self.launch, line.text, self.quad) for line in self.lines]
         lines = c.await_lines(places, lambda words: (words[0] ^ summed.mark) & 1)
         c.warp_barrier()
@@ -142,25 +142,33 @@ class Stream:
         memories = [self.launch.floats(one, layer) for one in series]
         return [lanes(b.load(memory, [(self.quad * 4).index()], 4)) for memory in memories]
 
-    def leave_normed(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
-        """A norm of the stream as an operand.  weights: what `weights` has found."""
-        gamma, *beta = weights
-        found = [numbers[4 * i : 4 * i + 4] for i in range(len(self.lines))]
-        self._leave_moments(found)
-        self.products.meet()
-        mean, factor = self._moments(norm)
-        for line, x in zip(self.lines, found, strict=True):
-            own, shift = (_of_lane(value, line.text) for value in (factor, mean))
-            centred = [value - shift for value in x] if norm.centred else x
-            made = [value * own * g for value, g in zip(centred, gamma, strict=True)]
-            made = [value + y for value, y in zip(made, beta[0], strict=True)] if beta else made
-            if_there(line.works, partial(store_parts, self.launch.place("x"), line.text, self.quad, made))
+    def leave_scaled(self, numbers: list[Word], weights: list[list[Word]]) -> None:
+        """The stream times a norm's gamma as an operand.  weights: what `weights` has found."""
+        for i, line in enumerate(self.lines):
+            self._leave(line, [value * g for value, g in zip(numbers[4 * i : 4 * i + 4], weights[0], strict=True)])
+        self.leave_moments(numbers)
         self.products.meet()
 
-    def _leave_moments(self, found: list[list[Word]]) -> None:
+    def leave_normed(self, numbers: list[Word], norm: NormWeights, weights: list[list[Word]]) -> None:
+        """A norm of the stream as an operand."""
+        gamma, *beta = weights
+        self.leave_moments(numbers)
+        self.products.meet()
+        mean, factor = moments(self.launch, norm, lesser(self.launch.lane, word(self.launch.layout.texts - 1)))
+        for i, line in enumerate(self.lines):
+            x, own, shift = numbers[4 * i : 4 * i + 4], *(_of_lane(value, line.text) for value in (factor, mean))
+            centred = [value - shift for value in x] if norm.centred else x
+            made = [value * own * g for value, g in zip(centred, gamma, strict=True)]
+            self._leave(line, [value + y for value, y in zip(made, beta[0], strict=True)] if beta else made)
+        self.products.meet()
+
+    def _leave(self, line: _Line, made: list[Word]) -> None:
+        if_there(line.works, partial(store_parts, self.launch.place("x"), line.text, self.quad, made))
+
+    def leave_moments(self, numbers: list[Word]) -> None:
         """The sums of a part's numbers of each text, and of their squares."""
         launch, layout, sums = self.launch, self.launch.layout, []
-        for x in found:
+        for x in (numbers[4 * i : 4 * i + 4] for i in range(len(self.lines))):
             for total in ((x[0] + x[1]) + (x[2] + x[3]), (x[0] * x[0] + x[1] * x[1]) + (x[2] * x[2] + x[3] * x[3])):
                 sums.append(total if self.inside is None else self.inside.where(total, 0.0))
         number, value, first = sums_across(launch.lane, sums)
@@ -168,16 +176,16 @@ class Stream:
         place = launch.place("statistics") + ((text * layout.line_parts + self.part) * 2 + kind) * 4
         when(first & (text < layout.texts), lambda: c.store_words(place, [value]))
 
-    def _moments(self, norm: NormWeights) -> tuple[Word, Word]:
-        """(mean, 1 / deviation) of the stream of the text that a lane's number says, in some lanes."""
-        launch, layout = self.launch, self.launch.layout
-        text = lesser(launch.lane, word(layout.texts - 1))
-        start = launch.place("statistics") + text * (8 * layout.line_parts)
-        parts = [c.load_reals(start + 8 * i, 2) for i in range(layout.line_parts)]
-        total, square = parts[0]
-        for one, other in parts[1:]:
-            total, square = total + one, square + other
-        return moments_of(launch, total, square, norm.centred, norm.epsilon)
+
+def moments(launch: TextsLaunch, norm: NormWeights, text: Word) -> tuple[Word, Word]:
+    """(mean, 1 / deviation) of a text's stream, from what warps have left."""
+    layout = launch.layout
+    start = launch.place("statistics") + text * (8 * layout.line_parts)
+    parts = [c.load_reals(start + 8 * i, 2) for i in range(layout.line_parts)]
+    total, square = parts[0]
+    for one, other in parts[1:]:
+        total, square = total + one, square + other
+    return moments_of(launch, total, square, norm.centred, norm.epsilon)
 
 
 def sums_across(lane: Word, values: list[Word]) -> tuple[Word, Word, Word]:

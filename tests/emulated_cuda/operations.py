@@ -29,9 +29,11 @@ def of_registers(name: str) -> bool:
 
 
 class Operations(ABC):
-    """Instructions that touch registers only; width: how many threads' values there are, each for itself."""
+    """Instructions that touch registers only; width: how many threads' values there are, each for itself.  clock: goes
+    on when it is read."""
 
     width: int
+    clock = 0
 
     @abstractmethod
     def value(self, operand: str, kind: str, lanes: np.ndarray | None = None) -> np.ndarray: ...
@@ -160,7 +162,10 @@ class Operations(ABC):
 
     def op_mov(self, suffixes: list[str], operands: tuple[str, ...], lanes: np.ndarray) -> None:
         to, source = operands
-        if suffixes[-1] == "b128":
+        if source == "%clock":
+            self.clock += 1000
+            self.write(to, np.full(self.width, self.clock, np.uint64), lanes)
+        elif suffixes[-1] == "b128":
             pairs = [names(o) if o.startswith("{") else names(self.halves(o)) for o in operands]
             for one, other in zip(*pairs, strict=True):
                 self.write(one, self.value(other, "u64"), lanes)

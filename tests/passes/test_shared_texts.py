@@ -84,20 +84,20 @@ def test_clusters_make_the_cpus_tokens_of_several_texts(batch: int, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("batch", "clusters", "program", "config"),
+    ("batch", "clusters", "program", "count", "config"),
     [
-        (3, 3, "gpt2.lisp", {"hidden": 128}),  # one cluster for the head alone
-        (4, 2, "llama_tiny.lisp", {"layers": 1}),
-        (5, 2, "gpt2.lisp", {"heads": 4, "width": 320, "hidden": 256, "layers": 1}),
-        (8, 2, "gpt2.lisp", {"layers": 1}),
-        (8, 1, "llama_tiny.lisp", {"layers": 1}),  # more heads of texts than warps
-        (2, 2, "qwen3.lisp", {"head-width": 32, "layers": 1}),
+        (3, 3, "gpt2.lisp", 4, {"hidden": 128}),  # one cluster for the head alone
+        (4, 2, "llama_tiny.lisp", 2, {"layers": 1}),
+        (5, 2, "gpt2.lisp", 2, {"heads": 4, "width": 320, "hidden": 256, "layers": 1}),
+        (8, 2, "gpt2.lisp", 2, {"layers": 1}),
+        (8, 1, "llama_tiny.lisp", 2, {"layers": 1}),  # more heads of texts than warps
+        (2, 2, "qwen3.lisp", 2, {"head-width": 32, "layers": 1}),
     ],
 )
 def test_several_texts_of_other_models(
-    batch: int, clusters: int, program: str, config: dict[str, int | str], tmp_path: Path
+    batch: int, clusters: int, program: str, count: int, config: dict[str, int | str], tmp_path: Path
 ) -> None:
-    check(tmp_path, batch, 2, clusters, program, order=1 + seeded.fresh_seed() % 1000, watched=True, **config)
+    check(tmp_path, batch, count, clusters, program, order=1 + seeded.fresh_seed() % 1000, watched=True, **config)
 
 
 @pytest.mark.parametrize(
