@@ -34,9 +34,10 @@ def unmarked(line: Sequence[Word]) -> list[Word]:
     return [(line[0] & -2).bits(), *(w.bits() for w in line[1:])]
 
 
-PAUSE = 2200
+PAUSE = 2400
 """Clocks between what a block adds to the stream and its asking for it.  Measured on an H200, GPT-2 of 124M, eight
-texts: 146 to 152 us a token without, 141 to 149 with 1600, 138 to 142 with 2200, 148 to 151 with 3000."""
+texts: 146 to 152 us a token without, 141 to 149 with 1600, 139 to 144 with 2000, 137 to 143 with 2400, 148 to 151 with
+3000."""
 
 
 @dataclass(frozen=True)
